@@ -1,0 +1,137 @@
+"""Every error this package raises, told apart by what the caller does next.
+
+    HotPartitionError
+    ├── InvalidRequestError              reject the request; `problems` names every wrong field
+    │   ├── InvalidConversationIdError
+    │   ├── InvalidMessageIdError
+    │   └── InvalidCursorError
+    ├── MessageTooLargeError             reject the request: the item would pass DynamoDB's limit
+    ├── MessageConflictError             reject the request: the id is taken by other content
+    ├── MessageNotFoundError             the message does not exist
+    ├── RetryLaterError                  nothing was half done; repeat the same request later
+    │   ├── ThrottledError               DynamoDB refused for its limits (`reasons` says which)
+    │   └── StoreUnavailableError        DynamoDB did not answer, or with a server error
+    ├── RegistryUnavailableError         Redis did not answer; never reaches a client
+    ├── MalformedGenerationError         a stored route cannot be read: fail closed, tell an operator
+    ├── MalformedReportError             a stream entry cannot be read: count it and go on
+    └── SettingsError                    fix the deployment; names every wrong variable
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class HotPartitionError(Exception):
+    """Root of every error that this package raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a request: the field, and what is allowed there."""
+
+    field: str
+    message: str
+
+
+class InvalidRequestError(HotPartitionError):
+    """The request cannot be served as it is; repeating it will not help."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(f"{p.field}: {p.message}" for p in problems))
+        self.problems = tuple(problems)
+
+    @classmethod
+    def of(cls, field: str, message: str) -> InvalidRequestError:
+        """Build the error for a single wrong field."""
+        return cls((Problem(field, message),))
+
+
+class InvalidConversationIdError(InvalidRequestError):
+    """The conversation id has the wrong length or characters."""
+
+
+class InvalidMessageIdError(InvalidRequestError):
+    """The message id is no ULID or UUIDv7, or lies too far in the future."""
+
+
+class InvalidCursorError(InvalidRequestError):
+    """The cursor was not issued by this API, or for another conversation or order."""
+
+
+class MessageTooLargeError(HotPartitionError):
+    """The stored item would be larger than DynamoDB takes."""
+
+    def __init__(self, item_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"the message needs {item_bytes} bytes in storage; {limit_bytes} are allowed")
+        self.item_bytes = item_bytes
+        self.limit_bytes = limit_bytes
+
+
+class MessageConflictError(HotPartitionError):
+    """A message with this id and other content is already stored at the same place."""
+
+    def __init__(self, conversation_id: str, message_id: str) -> None:
+        super().__init__("a message with this id and other content is already stored")
+        self.conversation_id = conversation_id
+        self.message_id = message_id
+
+
+class MessageNotFoundError(HotPartitionError):
+    """No message with this id is stored in the conversation."""
+
+    def __init__(self, conversation_id: str, message_id: str) -> None:
+        super().__init__("no message with this id is stored in this conversation")
+        self.conversation_id = conversation_id
+        self.message_id = message_id
+
+
+class RetryLaterError(HotPartitionError):
+    """The store refused or failed for as long as the request could wait. Repeat the same request.
+
+    `message_id` is set when a write failed: repeating it with that id is safe, whatever became of it.
+    """
+
+    message_id: str | None = None
+
+
+class ThrottledError(RetryLaterError):
+    """DynamoDB refused because of a throughput limit.
+
+    `reasons` holds DynamoDB's own words, for example `TableWriteKeyRangeThroughputExceeded`; it is empty where
+    the operation reports none. Only the KeyRange ones are cured by salting.
+    """
+
+    def __init__(self, reasons: Sequence[str] = ()) -> None:
+        super().__init__(f"DynamoDB throttled the request ({', '.join(reasons) or 'no reason given'})")
+        self.reasons = tuple(reasons)
+
+    @property
+    def is_key_range(self) -> bool:
+        """The limit of one partition was hit, not that of the table or account."""
+        return any("KeyRange" in reason for reason in self.reasons)
+
+
+class StoreUnavailableError(RetryLaterError):
+    """DynamoDB did not answer in time, or answered with a server error."""
+
+
+class RegistryUnavailableError(HotPartitionError):
+    """Redis did not answer in time. Routes then come from the journal, and reports are dropped."""
+
+
+class MalformedGenerationError(HotPartitionError):
+    """A stored generation is not of the form `<shard count>@<since, ms>`."""
+
+
+class MalformedReportError(HotPartitionError):
+    """A stream entry is not a report of the current format."""
+
+
+class SettingsError(HotPartitionError):
+    """One or more settings are missing or out of range."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("wrong settings: " + "; ".join(problems))
+        self.problems = tuple(problems)
