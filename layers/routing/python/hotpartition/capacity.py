@@ -60,9 +60,7 @@ def _value_size_bytes(value: AttributeValue) -> int:
         case "L":
             return _CONTAINER_OVERHEAD_BYTES + sum(_ELEMENT_OVERHEAD_BYTES + _value_size_bytes(v) for v in content)
         case "M":
-            return (
-                _CONTAINER_OVERHEAD_BYTES + len(content) * _ELEMENT_OVERHEAD_BYTES + item_size_bytes(content)
-            )
+            return _CONTAINER_OVERHEAD_BYTES + len(content) * _ELEMENT_OVERHEAD_BYTES + item_size_bytes(content)
         case _:
             raise ValueError(f"unknown DynamoDB type {kind!r}")
 

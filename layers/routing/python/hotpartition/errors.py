@@ -1,20 +1,20 @@
 """Every error this package raises, told apart by what the caller does next.
 
-    HotPartitionError
-    ├── InvalidRequestError              reject the request; `problems` names every wrong field
-    │   ├── InvalidConversationIdError
-    │   ├── InvalidMessageIdError
-    │   └── InvalidCursorError
-    ├── MessageTooLargeError             reject the request: the item would pass DynamoDB's limit
-    ├── MessageConflictError             reject the request: the id is taken by other content
-    ├── MessageNotFoundError             the message does not exist
-    ├── RetryLaterError                  nothing was half done; repeat the same request later
-    │   ├── ThrottledError               DynamoDB refused for its limits (`reasons` says which)
-    │   └── StoreUnavailableError        DynamoDB did not answer, or with a server error
-    ├── RegistryUnavailableError         Redis did not answer; never reaches a client
-    ├── MalformedGenerationError         a stored route cannot be read: fail closed, tell an operator
-    ├── MalformedReportError             a stream entry cannot be read: count it and go on
-    └── SettingsError                    fix the deployment; names every wrong variable
+HotPartitionError
+├── InvalidRequestError              reject the request; `problems` names every wrong field
+│   ├── InvalidConversationIdError
+│   ├── InvalidMessageIdError
+│   └── InvalidCursorError
+├── MessageTooLargeError             reject the request: the item would pass DynamoDB's limit
+├── MessageConflictError             reject the request: the id is taken by other content
+├── MessageNotFoundError             the message does not exist
+├── RetryLaterError                  nothing was half done; repeat the same request later
+│   ├── ThrottledError               DynamoDB refused for its limits (`reasons` says which)
+│   └── StoreUnavailableError        DynamoDB did not answer, or with a server error
+├── RegistryUnavailableError         Redis did not answer; never reaches a client
+├── MalformedGenerationError         a stored route cannot be read: fail closed, tell an operator
+├── MalformedReportError             a stream entry cannot be read: count it and go on
+└── SettingsError                    fix the deployment; names every wrong variable
 """
 
 from __future__ import annotations

@@ -17,9 +17,7 @@ PREFIX = "HOTPARTITION_"
 _TRUTH = {"true": True, "false": False}
 
 
-def setting(
-    doc: str, *, default: object = MISSING, at_least: float | None = None, at_most: float | None = None
-) -> Any:  # noqa: ANN401 - like dataclasses.field, it stands for a value of the field's type
+def setting(doc: str, *, default: object = MISSING, at_least: float | None = None, at_most: float | None = None) -> Any:
     """Declare one setting: what it means with its unit, its default, and the range it may have."""
     metadata = {"doc": doc, "at_least": at_least, "at_most": at_most}
     return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
@@ -104,9 +102,7 @@ class ReaderSettings(_RequestSettings):
         at_least=0.0,
         at_most=3600.0,
     )
-    fan_out_threads: int = setting(
-        "Queries that one read runs at the same time.", default=16, at_least=1, at_most=256
-    )
+    fan_out_threads: int = setting("Queries that one read runs at the same time.", default=16, at_least=1, at_most=256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

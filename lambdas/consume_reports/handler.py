@@ -1,0 +1,42 @@
+"""The stream consumer function, started by the schedule each minute; it works until its successor does."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from functools import cache
+from typing import Any
+
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+
+from hotpartition.consumer import Consumer
+from hotpartition.settings import ConsumerSettings
+from hotpartition.telemetry import PowertoolsTelemetry
+from hotpartition.wiring import build_consumer
+
+STOP_MARGIN_MS = 5_000
+"""How long before its timeout the function stops by itself."""
+
+logger = Logger()
+metrics = Metrics()
+
+
+@cache
+def _settings() -> ConsumerSettings:
+    return ConsumerSettings.from_env(os.environ)
+
+
+@cache
+def _consumer() -> Consumer:
+    return build_consumer(_settings(), PowertoolsTelemetry(logger, metrics))
+
+
+@metrics.log_metrics(capture_cold_start_metric=True)
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Run until a successor has announced itself, or shortly before the timeout."""
+    metrics.add_metric(name="ConsumerStarted", unit=MetricUnit.Count, value=1)
+    run_ms = min(_settings().run_seconds * 1000, context.get_remaining_time_in_millis() - STOP_MARGIN_MS)
+    summary = asdict(_consumer().run(run_ms))
+    logger.info("consumer ended", extra={"run": summary, "scheduled_at": event.get("time")})
+    return summary

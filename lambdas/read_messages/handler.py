@@ -1,0 +1,133 @@
+"""The read function: `GET /conversations/{conversation_id}/messages` and `…/messages/{message_id}`."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
+from aws_lambda_powertools.event_handler.openapi.params import Query
+from aws_lambda_powertools.metrics import MetricUnit
+from pydantic import AfterValidator, BaseModel, Field
+
+from hotpartition.api import (
+    ConversationIdPath,
+    MessageIdPath,
+    StoredMessage,
+    create_resolver,
+    json_response,
+    normalize_event,
+    parse_time_ms,
+    problem_responses,
+    remaining_ms,
+    render_message,
+)
+from hotpartition.reader import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, Reader
+from hotpartition.settings import ReaderSettings
+from hotpartition.telemetry import PowertoolsTelemetry
+from hotpartition.wiring import build_reader
+
+logger = Logger()
+metrics = Metrics()
+
+
+def _time(text: str) -> str:
+    parse_time_ms(text)
+    return text
+
+
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Messages on a page, at most.")]
+After = Annotated[str, Query(description="Only messages at or after this time (RFC 3339)."), AfterValidator(_time)]
+Before = Annotated[str, Query(description="Only messages before this time (RFC 3339)."), AfterValidator(_time)]
+Order = Annotated[Literal["newest", "oldest"], Query(description="Which end to begin with.")]
+Cursor = Annotated[str, Query(description="`next_cursor` of the last page, with the same order.")]
+Consistency = Annotated[
+    Literal["strong", "eventual"],
+    Query(description="`strong`: with everything acknowledged before the request. `eventual`: half the price."),
+]
+
+
+class MessagePage(BaseModel):
+    """One page of a conversation."""
+
+    messages: list[StoredMessage]
+    next_cursor: str | None = Field(description="Continues after this page; null on the last one.")
+    settled_until: str = Field(description="A client that polls oldest-first passes this as `after` the next time.")
+
+
+def build_app(reader: Reader) -> APIGatewayHttpResolver:
+    """Build the event handler around the read job."""
+    app = create_resolver("hotpartition: read", "Reads conversations, wherever their messages are stored.")
+
+    @app.get(
+        "/conversations/<conversation_id>/messages",
+        summary="Read a page of messages",
+        responses={
+            200: {"description": "A complete page", "content": {"application/json": {"model": MessagePage}}},
+            **problem_responses(HTTPStatus.BAD_REQUEST, HTTPStatus.SERVICE_UNAVAILABLE),
+        },
+    )
+    def read_page(
+        conversation_id: ConversationIdPath,
+        limit: Limit = DEFAULT_LIMIT,
+        after: After | None = None,
+        before: Before | None = None,
+        order: Order = "newest",
+        cursor: Cursor | None = None,
+        consistency: Consistency = "eventual",
+    ) -> Response[Any]:
+        request = PageRequest(
+            conversation_id=conversation_id,
+            newest_first=order == "newest",
+            limit=limit,
+            after_ms=parse_time_ms(after) if after is not None else None,
+            before_ms=parse_time_ms(before) if before is not None else None,
+            cursor=cursor,
+            is_strong=consistency == "strong",
+        )
+        page = reader.read_page(request, remaining_ms=remaining_ms(app.lambda_context))
+        metrics.add_metric(name="PagesRead", unit=MetricUnit.Count, value=1)
+        return json_response(
+            HTTPStatus.OK,
+            {
+                "messages": [render_message(message) for message in page.messages],
+                "next_cursor": page.next_cursor,
+                "settled_until": page.settled_until,
+            },
+        )
+
+    @app.get(
+        "/conversations/<conversation_id>/messages/<message_id>",
+        summary="Read one message",
+        responses={
+            200: {"description": "The message", "content": {"application/json": {"model": StoredMessage}}},
+            **problem_responses(HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE),
+        },
+    )
+    def read_message(
+        conversation_id: ConversationIdPath, message_id: MessageIdPath, consistency: Consistency = "eventual"
+    ) -> Response[Any]:
+        message = reader.read_message(
+            conversation_id,
+            message_id,
+            is_strong=consistency == "strong",
+            remaining_ms=remaining_ms(app.lambda_context),
+        )
+        metrics.add_metric(name="MessagesRead", unit=MetricUnit.Count, value=1)
+        return json_response(HTTPStatus.OK, render_message(message))
+
+    return app
+
+
+@cache
+def _app() -> APIGatewayHttpResolver:
+    return build_app(build_reader(ReaderSettings.from_env(os.environ), PowertoolsTelemetry(logger, metrics)))
+
+
+@metrics.log_metrics(capture_cold_start_metric=True)
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Serve one request."""
+    return _app().resolve(normalize_event(event), context)

@@ -1,0 +1,97 @@
+"""The write function: `POST /conversations/{conversation_id}/messages`."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
+from aws_lambda_powertools.event_handler.openapi.params import Body
+from aws_lambda_powertools.metrics import MetricUnit
+from pydantic import BaseModel, ConfigDict, Field
+
+from hotpartition.api import (
+    ConversationIdPath,
+    MessageId,
+    create_resolver,
+    json_response,
+    normalize_event,
+    problem_responses,
+    remaining_ms,
+)
+from hotpartition.settings import WriterSettings
+from hotpartition.telemetry import PowertoolsTelemetry
+from hotpartition.wiring import build_writer
+from hotpartition.writer import NewMessage, Writer
+
+MAX_SENDER_LENGTH = 256
+
+logger = Logger()
+metrics = Metrics()
+
+
+class NewMessageBody(BaseModel):
+    """A message to store."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    sender: Annotated[str, Field(min_length=1, max_length=MAX_SENDER_LENGTH)]
+    body: str
+    message_id: MessageId | None = None
+    attributes: Annotated[dict[str, Any], Field(description="Whatever else belongs to the message.")] = {}
+
+
+class Acknowledgement(BaseModel):
+    """A message that is stored."""
+
+    conversation_id: str
+    message_id: str
+    sent_at: str = Field(description="The message id's time, RFC 3339.")
+
+
+def build_app(writer: Writer) -> APIGatewayHttpResolver:
+    """Build the event handler around the write job."""
+    app = create_resolver("hotpartition: write", "Stores messages of conversations, however hot.")
+
+    @app.post(
+        "/conversations/<conversation_id>/messages",
+        summary="Store a message",
+        responses={
+            201: {"description": "Stored", "content": {"application/json": {"model": Acknowledgement}}},
+            200: {"description": "Was stored already", "content": {"application/json": {"model": Acknowledgement}}},
+            **problem_responses(
+                HTTPStatus.BAD_REQUEST,
+                HTTPStatus.CONFLICT,
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                HTTPStatus.SERVICE_UNAVAILABLE,
+            ),
+        },
+    )
+    def write_message(conversation_id: ConversationIdPath, message: Annotated[NewMessageBody, Body()]) -> Response[Any]:
+        new = NewMessage(conversation_id, message.sender, message.body, message.attributes, message.message_id)
+        written = writer.write(new, remaining_ms=remaining_ms(app.lambda_context))
+        metrics.add_metric(
+            name="MessagesReplayed" if written.is_replay else "MessagesWritten", unit=MetricUnit.Count, value=1
+        )
+        acknowledgement = {
+            "conversation_id": written.message.conversation_id,
+            "message_id": written.message.message_id,
+            "sent_at": written.message.sent_at,
+        }
+        return json_response(HTTPStatus.OK if written.is_replay else HTTPStatus.CREATED, acknowledgement)
+
+    return app
+
+
+@cache
+def _app() -> APIGatewayHttpResolver:
+    return build_app(build_writer(WriterSettings.from_env(os.environ), PowertoolsTelemetry(logger, metrics)))
+
+
+@metrics.log_metrics(capture_cold_start_metric=True)
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Serve one request."""
+    return _app().resolve(normalize_event(event), context)

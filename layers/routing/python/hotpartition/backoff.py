@@ -1,0 +1,45 @@
+"""Retries inside a request's budget: exponential with full jitter.
+
+Source: "Exponential Backoff and Jitter", AWS Architecture Blog. The SDK's own retries are off: on a throttle they wait
+for about a second, which a Lambda function's concurrency cannot afford (facts in docs/decisions/0004).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+BASE_DELAY_MS = 20.0
+MAX_DELAY_MS = 160.0
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Time and chance as a job uses them. `now_ms` is Unix time; `sleep` takes seconds; `random` is in [0, 1)."""
+
+    now_ms: Callable[[], int]
+    sleep: Callable[[float], None]
+    random: Callable[[], float]
+
+
+class Budget:
+    """The time that one request may spend on trying again."""
+
+    def __init__(self, clock: Clock, budget_ms: float) -> None:
+        self._clock = clock
+        self._deadline_ms = clock.now_ms() + budget_ms
+        self._attempts = 0
+
+    def wait(self) -> bool:
+        """Wait before the next attempt.
+
+        Returns:
+            False, at once, when the budget does not last until then.
+        """
+        ceiling_ms = min(MAX_DELAY_MS, BASE_DELAY_MS * 2**self._attempts)
+        delay_ms = self._clock.random() * ceiling_ms
+        if self._clock.now_ms() + delay_ms >= self._deadline_ms:
+            return False
+        self._attempts += 1
+        self._clock.sleep(delay_ms / 1000)
+        return True

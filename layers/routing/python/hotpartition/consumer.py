@@ -1,0 +1,309 @@
+"""The consumer job: read the report streams, decide, raise. Started each minute; runs until its successor is at work.
+
+There is no acknowledgement, lease or hand-over protocol. The state is rebuilt from the last 15 s of the streams by
+assignment, whoever reads them comes to the same decisions, and a raise done twice is a raise done once. So a crash, an
+overlap or a zombie consumer changes nothing (design.md, section 6).
+
+A raise goes to the journal first and to Redis second: nobody can learn of a generation that is not durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from hotpartition.backoff import Clock
+from hotpartition.counter import SLOT_MS
+from hotpartition.detector import HORIZON_SLOTS, Decision, Reason, ReportWindow, Thresholds, decide
+from hotpartition.errors import (
+    MalformedGenerationError,
+    MalformedReportError,
+    RegistryUnavailableError,
+    RetryLaterError,
+)
+from hotpartition.ports import Journal, JournalEntry, Registry, ReportSource, StreamEntry, Telemetry
+from hotpartition.reports import Report
+from hotpartition.route import Generation
+
+POLL_MS = 100
+"""How often the streams are read."""
+READ_LIMIT = 5_000
+"""Entries taken from one stream at a time; a full answer is followed by another read at once."""
+CATCH_UP_MS = HORIZON_SLOTS * SLOT_MS
+HOUSEKEEPING_MS = 1_000
+REBUILD_CHECK_MS = 5_000
+
+RAISE_RETRY_MS = 10
+RAISE_BUDGET_MS = 5_000
+"""The journal item shares the very partition that is hot: its update is repeated fast, for seconds."""
+
+
+@dataclass(slots=True)
+class RunSummary:
+    """What one run did, for its log line and return value."""
+
+    entries: int = 0
+    malformed: int = 0
+    out_of_window: int = 0
+    raises: int = 0
+    rebuilt_routes: int = 0
+    ended: str = ""
+
+
+@dataclass(slots=True)
+class _Cursor:
+    partition: int
+    after_id: str
+
+
+@dataclass(slots=True)
+class _State:
+    """What one run knows. All of it can be lost."""
+
+    cursors: list[_Cursor]
+    window: ReportWindow = field(default_factory=ReportWindow)
+    routes: dict[str, JournalEntry] = field(default_factory=dict)
+    # conversations whose route in the journal may not be in Redis yet
+    to_push: set[str] = field(default_factory=set)
+    # the last decision logged of each conversation, so that a lasting state is one line and not ten a second
+    logged: dict[str, tuple[Reason, int]] = field(default_factory=dict)
+    summary: RunSummary = field(default_factory=RunSummary)
+
+
+class Consumer:
+    """Sums the fleet's reports and raises hot conversations."""
+
+    def __init__(
+        self,
+        *,
+        source: ReportSource,
+        journal: Journal,
+        registry: Registry,
+        telemetry: Telemetry,
+        clock: Clock,
+        thresholds: Thresholds,
+        stream_partitions: int,
+    ) -> None:
+        self._source = source
+        self._journal = journal
+        self._registry = registry
+        self._telemetry = telemetry
+        self._clock = clock
+        self._thresholds = thresholds
+        self._partitions = stream_partitions
+
+    def run(self, run_ms: float) -> RunSummary:
+        """Work until a successor has announced itself, or for `run_ms` at most."""
+        started_ms = self._clock.now_ms()
+        state = _State([_Cursor(p, f"{max(started_ms - CATCH_UP_MS, 0)}-0") for p in range(self._partitions)])
+        next_housekeeping_ms = next_rebuild_check_ms = started_ms
+        has_announced = False
+        while True:
+            now_ms = self._clock.now_ms()
+            has_caught_up = self._take_reports(state)
+            # The successor announces itself only when it knows what its predecessor knows.
+            if has_caught_up and not has_announced:
+                has_announced = self._try(lambda: self._source.announce(started_ms))
+            self._decide(state)
+            self._push(state)
+            if now_ms >= next_rebuild_check_ms:
+                next_rebuild_check_ms = now_ms + REBUILD_CHECK_MS
+                self._rebuild_if_emptied(state)
+            if now_ms >= next_housekeeping_ms:
+                next_housekeeping_ms = now_ms + HOUSEKEEPING_MS
+                state.window.forget(now_ms)
+                self._forget_quiet(state)
+                self._telemetry.flush()
+                if self._has_successor(started_ms):
+                    return self._end(state, "successor")
+            if self._clock.now_ms() - started_ms >= run_ms:
+                return self._end(state, "time")
+            elapsed_ms = self._clock.now_ms() - now_ms
+            if elapsed_ms < POLL_MS:
+                self._clock.sleep((POLL_MS - elapsed_ms) / 1000)
+
+    def _end(self, state: _State, why: str) -> RunSummary:
+        state.summary.ended = why
+        return state.summary
+
+    def _take_reports(self, state: _State) -> bool:
+        """Read what is new in all streams.
+
+        Returns:
+            Whether the end of every stream was reached.
+        """
+        try:
+            for cursor in state.cursors:
+                entries = self._source.read(cursor.partition, cursor.after_id, READ_LIMIT)
+                while entries:
+                    cursor.after_id = entries[-1].entry_id
+                    self._take(state, entries)
+                    if len(entries) < READ_LIMIT:
+                        break
+                    entries = self._source.read(cursor.partition, cursor.after_id, READ_LIMIT)
+        except RegistryUnavailableError:
+            self._telemetry.count("RegistryUnavailable")
+            return False
+        return True
+
+    def _take(self, state: _State, entries: Iterable[StreamEntry]) -> None:
+        now_ms = self._clock.now_ms()
+        for entry in entries:
+            state.summary.entries += 1
+            try:
+                report = Report.decode(entry.fields)
+            except MalformedReportError as error:
+                state.summary.malformed += 1
+                self._telemetry.count("ReportsMalformed")
+                self._telemetry.event("malformed report skipped", entry_id=entry.entry_id, reason=str(error))
+                continue
+            if not state.window.add(report, now_ms):
+                state.summary.out_of_window += 1
+                self._telemetry.count("ReportsOutOfWindow")
+
+    def _decide(self, state: _State) -> None:
+        for conversation_id, reports in state.window.items():
+            entry = state.routes.get(conversation_id)
+            decisions = self._decide_one(state, conversation_id)
+            if any(d.generation for d in decisions) or (entry is None and _needs_route(decisions)):
+                # What is known of the route may be stale or missing: read it, and decide again.
+                if not self._load_route(state, conversation_id):
+                    continue
+                decisions = self._decide_one(state, conversation_id)
+            for decision in decisions:
+                self._log(state, decision)
+                if decision.generation:
+                    self._raise(state, decision, decision.generation)
+            if not reports:
+                state.logged.pop(conversation_id, None)
+
+    def _decide_one(self, state: _State, conversation_id: str) -> tuple[Decision, ...]:
+        entry = state.routes.get(conversation_id, JournalEntry())
+        return decide(
+            conversation_id,
+            state.window.as_mapping()[conversation_id],
+            entry.route,
+            self._thresholds,
+            now_ms=self._clock.now_ms(),
+            raised_at_ms=entry.updated_at_ms,
+        )
+
+    def _load_route(self, state: _State, conversation_id: str) -> bool:
+        try:
+            entry = self._journal.get(conversation_id, is_strong=True)
+        except RetryLaterError:
+            self._telemetry.count("JournalReadFailed")
+            return False
+        except MalformedGenerationError as error:
+            self._report_malformed(conversation_id, error)
+            return False
+        state.routes[conversation_id] = entry
+        if entry.route:
+            state.to_push.add(conversation_id)
+        return True
+
+    def _report_malformed(self, conversation_id: str, error: MalformedGenerationError) -> None:
+        self._telemetry.count("JournalMalformed")
+        self._telemetry.event("routing item cannot be read", conversation_id=conversation_id, reason=str(error))
+
+    def _raise(self, state: _State, decision: Decision, generation: Generation) -> None:
+        """Add a generation to the journal; Redis follows in `_push`."""
+        deadline_ms = self._clock.now_ms() + RAISE_BUDGET_MS
+        while True:
+            try:
+                entry = self._journal.add(
+                    decision.conversation_id, (generation,), reason=decision.reason, now_ms=self._clock.now_ms()
+                )
+            except RetryLaterError:
+                self._telemetry.count("JournalUpdateRetried")
+                if self._clock.now_ms() >= deadline_ms:
+                    self._telemetry.event("raise failed, to be decided again", conversation_id=decision.conversation_id)
+                    return
+                self._clock.sleep(RAISE_RETRY_MS / 1000)
+            except MalformedGenerationError as error:
+                self._report_malformed(decision.conversation_id, error)
+                return
+            else:
+                break
+        state.routes[decision.conversation_id] = entry
+        state.to_push.add(decision.conversation_id)
+        state.summary.raises += 1
+        self._telemetry.count("Raises")
+
+    def _push(self, state: _State) -> None:
+        """Bring Redis up to the journal; what fails is tried again next time."""
+        for conversation_id in sorted(state.to_push):
+            generations = state.routes[conversation_id].route.generations
+            if not self._try(lambda c=conversation_id, g=generations: self._registry.add(c, g)):  # type: ignore[misc]
+                return
+            state.to_push.discard(conversation_id)
+
+    def _rebuild_if_emptied(self, state: _State) -> None:
+        """Fill an emptied (or new) Redis from the journal's index."""
+        try:
+            if self._registry.is_whole():
+                return
+            count = 0
+            for conversation_id, route in self._journal.scan():
+                self._registry.add(conversation_id, route.generations)
+                count += 1
+            self._registry.mark_whole()
+        except RegistryUnavailableError:
+            self._telemetry.count("RegistryUnavailable")
+        except (RetryLaterError, MalformedGenerationError) as error:
+            self._telemetry.event("registry could not be rebuilt, will be tried again", reason=str(error))
+        else:
+            state.summary.rebuilt_routes += count
+            self._telemetry.count("RegistryRebuilt")
+            self._telemetry.event("registry rebuilt from the journal", routes=count)
+
+    def _has_successor(self, started_ms: int) -> bool:
+        try:
+            latest_ms = self._source.latest_start_ms()
+        except RegistryUnavailableError:
+            return False
+        return latest_ms is not None and latest_ms > started_ms
+
+    def _forget_quiet(self, state: _State) -> None:
+        """Drop what is known about conversations that send no reports any more."""
+        alive = state.window.as_mapping().keys() | state.to_push
+        state.routes = {c: entry for c, entry in state.routes.items() if c in alive}
+        state.logged = {c: last for c, last in state.logged.items() if c in alive}
+
+    def _log(self, state: _State, decision: Decision) -> None:
+        """Count every decision that is not `below-threshold`, and log it when it changes."""
+        if decision.reason is Reason.BELOW_THRESHOLD:
+            state.logged.pop(decision.conversation_id, None)
+            return
+        signature = (decision.reason, decision.shard_count)
+        if state.logged.get(decision.conversation_id) == signature and not decision.generation:
+            return
+        state.logged[decision.conversation_id] = signature
+        self._telemetry.count(f"Decision-{decision.reason}")
+        self._telemetry.event("decision", **describe(decision))
+
+    def _try(self, call: Callable[[], None]) -> bool:
+        try:
+            call()
+        except RegistryUnavailableError:
+            self._telemetry.count("RegistryUnavailable")
+            return False
+        return True
+
+
+def describe(decision: Decision) -> dict[str, object]:
+    """Spell a decision out as log fields."""
+    return {
+        "conversation_id": decision.conversation_id,
+        "reason": str(decision.reason),
+        "load_class": decision.shard_count,
+        "rate_wcu_per_second": round(decision.rate_wcu_per_second, 1),
+        "throttled_wcu": round(decision.throttled_wcu, 1),
+        "trigger_slot": decision.trigger_slot,
+        "per_slot_wcu": [round(wcu, 1) for wcu in decision.per_slot_wcu],
+        "generation": decision.generation.encode() if decision.generation else None,
+    }
+
+
+def _needs_route(decisions: Iterable[Decision]) -> bool:
+    return any(d.reason is not Reason.BELOW_THRESHOLD for d in decisions)

@@ -1,0 +1,321 @@
+"""The detector: from the fleet's reports and the known route to a decision, as a pure function.
+
+State is `(slot, source, conversation) -> values`, written by assignment, so redelivered, reordered and doubled
+reports change nothing, and whoever reads the same stream comes to the same decision.
+
+Load is judged against what the route already gives. Messages whose N(t) is m form one *load class*; `max(m, 1)` keys
+serve it. It is hot at once when one second of slots exceeds `hot_at_once_wcu` for each of these keys, and hot when
+the mean of five seconds exceeds `hot_sustained_wcu` for each. The shard count is sized from one whole slot after the
+trigger, so that a step in load of any size takes one raise (design.md, section 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import ceil
+
+from hotpartition.counter import SLOT_MS, slot_of
+from hotpartition.reports import Report
+from hotpartition.route import Generation, Route
+
+SLOTS_PER_SECOND = 1000 // SLOT_MS
+SUSTAINED_SECONDS = 5
+SUSTAINED_SLOTS = SUSTAINED_SECONDS * SLOTS_PER_SECOND
+
+HORIZON_SLOTS = 15 * SLOTS_PER_SECOND
+"""How far back reports are kept: longer than any trigger looks, so a consumer that starts anew misses nothing."""
+MAX_SLOTS_AHEAD = 2 * SLOTS_PER_SECOND
+"""Reports from further ahead come from a broken clock and are left out."""
+TRIGGER_SLOTS = SUSTAINED_SLOTS
+"""How far back a trigger still counts: heat that ended earlier needs no new shards."""
+
+REPORT_DELAY_MS = 150
+"""How long after a slot's end its reports have arrived: one XADD, and the consumer's poll of 100 ms."""
+
+SINCE_QUANTILE = 0.01
+MIN_SAMPLES_FOR_QUANTILE = 3
+
+EVIDENCE_SLOTS = 2 * SLOTS_PER_SECOND
+EVIDENCE_MIN_SLOTS = 2
+"""Throttles in so many different slots of the last two seconds are not a passing burst."""
+EVIDENCE_LOAD_SHARE = 0.25
+"""Own load, as a share of `hot_sustained_wcu` for each key, below which a throttle is a neighbour's doing."""
+EVIDENCE_PAUSE_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """The decision's numbers; defaults are in `ConsumerSettings`, all in WCU/s."""
+
+    hot_at_once_wcu: float
+    hot_sustained_wcu: float
+    target_shard_wcu: float
+    max_shard_count: int
+
+
+class Reason(StrEnum):
+    """Why a decision is what it is."""
+
+    RAISED = "raised"
+    UNLUCKY_PARTITION = "unlucky-partition"  # raised: throttled although the load is covered
+    SIZING = "sizing"  # hot; the slot that tells the size is not over yet
+    COVERED = "covered"  # more than a base key serves, and the route's shards serve it
+    AT_CAP = "at-cap"
+    NO_EVIDENCE = "no-evidence"  # throttled, but not by its own load
+    COOLING_DOWN = "cooling-down"  # throttled although covered, so soon after a raise
+    BELOW_THRESHOLD = "below-threshold"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about one load class of one conversation, and why.
+
+    `generation` is set when the route is to be raised; `rate_wcu_per_second` is the load that decided, `per_slot_wcu`
+    the slots it came from (oldest first), `shard_count` the m of the load class.
+    """
+
+    conversation_id: str
+    reason: Reason
+    shard_count: int = 0
+    rate_wcu_per_second: float = 0.0
+    throttled_wcu: float = 0.0
+    trigger_slot: int | None = None
+    per_slot_wcu: tuple[float, ...] = ()
+    generation: Generation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """One crossing: the WCU it stands for, and the message that stands for them."""
+
+    slot: int
+    wcu: float
+    message_time_ms: int
+    placed_under: int
+    is_throttled: bool
+
+
+class ConversationReports:
+    """The reports of one conversation within the horizon."""
+
+    def __init__(self) -> None:
+        # slot -> source -> value -> report; the same value of the same source and slot is the same crossing
+        self._slots: dict[int, dict[str, dict[float, Report]]] = {}
+
+    def add(self, report: Report) -> None:
+        """Take a report in; a repetition changes nothing, except that it may add that the write was throttled."""
+        values = self._slots.setdefault(report.slot, {}).setdefault(report.source, {})
+        known = values.get(report.value_wcu)
+        if known is None or report.is_throttled:
+            values[report.value_wcu] = report
+
+    def forget_before(self, slot: int) -> None:
+        """Drop what is older than a slot."""
+        for old in [s for s in self._slots if s < slot]:
+            del self._slots[old]
+
+    def __bool__(self) -> bool:
+        return bool(self._slots)
+
+    def samples(self, since_slot: int) -> Iterator[_Sample]:
+        """Yield the samples from a slot on, in a fixed order; each stands for the WCU since its source's last one."""
+        for slot in sorted(s for s in self._slots if s >= since_slot):
+            for _, values in sorted(self._slots[slot].items()):
+                counted = 0.0
+                for value, report in sorted(values.items()):
+                    yield _Sample(
+                        slot, value - counted, report.message_time_ms, report.shard_count, report.is_throttled
+                    )
+                    counted = value
+
+
+def decide(
+    conversation_id: str,
+    reports: ConversationReports,
+    route: Route,
+    thresholds: Thresholds,
+    *,
+    now_ms: int,
+    raised_at_ms: int | None = None,
+) -> tuple[Decision, ...]:
+    """Decide about one conversation.
+
+    Args:
+        conversation_id: whose reports these are.
+        reports: what is known of its load.
+        route: what the journal holds for it, as far as known. A stale route can only lead to a raise that is
+            already there, or is larger than needed.
+        thresholds: when it is hot, and how it is sized.
+        now_ms: Unix time in ms.
+        raised_at_ms: when its route last grew, Unix ms.
+
+    Returns:
+        One decision for each load class that asks for a raise or waits for one, or else a single decision.
+    """
+    current = slot_of(now_ms)
+    classes: dict[int, list[_Sample]] = {}
+    for sample in reports.samples(current - TRIGGER_SLOTS - SUSTAINED_SLOTS):
+        classes.setdefault(route.shard_count_at(sample.message_time_ms), []).append(sample)
+    decisions = [
+        _judge(conversation_id, _LoadClass(m, samples), thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
+        for m, samples in sorted(classes.items())
+    ]
+    urgent = [d for d in decisions if d.generation or d.reason in {Reason.SIZING, Reason.AT_CAP}]
+    if urgent:
+        return tuple(urgent)
+    rest = [d for d in decisions if d.reason is not Reason.BELOW_THRESHOLD] or decisions
+    return (max(rest, key=lambda d: d.rate_wcu_per_second, default=Decision(conversation_id, Reason.BELOW_THRESHOLD)),)
+
+
+class _LoadClass:
+    """The load of the messages whose N(t) is m."""
+
+    def __init__(self, shard_count: int, samples: list[_Sample]) -> None:
+        self.shard_count = shard_count
+        self.key_count = max(shard_count, 1)
+        self.samples = samples
+        self.wcu: dict[int, float] = {}
+        for sample in samples:
+            self.wcu[sample.slot] = self.wcu.get(sample.slot, 0.0) + sample.wcu
+
+    def sum(self, first_slot: int, last_slot: int) -> float:
+        return sum(self.wcu.get(slot, 0.0) for slot in range(first_slot, last_slot + 1))
+
+    def per_slot(self, first_slot: int, last_slot: int) -> tuple[float, ...]:
+        return tuple(self.wcu.get(slot, 0.0) for slot in range(first_slot, last_slot + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Trigger:
+    """The first slot at which a load class was hot, and the window that made it so."""
+
+    slot: int
+    first_slot: int
+    rate_wcu_per_second: float
+
+
+def _find_trigger(load: _LoadClass, thresholds: Thresholds, current_slot: int) -> _Trigger | None:
+    for slot in range(current_slot - TRIGGER_SLOTS, current_slot + 1):
+        one_second = load.sum(slot - SLOTS_PER_SECOND + 1, slot)
+        if one_second > thresholds.hot_at_once_wcu * load.key_count:
+            return _Trigger(slot, slot - SLOTS_PER_SECOND + 1, one_second)
+        mean = load.sum(slot - SUSTAINED_SLOTS + 1, slot) / SUSTAINED_SECONDS
+        if mean > thresholds.hot_sustained_wcu * load.key_count:
+            return _Trigger(slot, slot - SUSTAINED_SLOTS + 1, mean)
+    return None
+
+
+def _judge(
+    conversation_id: str, load: _LoadClass, thresholds: Thresholds, *, now_ms: int, raised_at_ms: int | None
+) -> Decision:
+    current = slot_of(now_ms)
+    trigger = _find_trigger(load, thresholds, current)
+    if trigger is None:
+        return _judge_throttles(conversation_id, load, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
+    sizing_slot = trigger.slot + 1
+    hot = Decision(
+        conversation_id,
+        Reason.SIZING,
+        shard_count=load.shard_count,
+        rate_wcu_per_second=trigger.rate_wcu_per_second,
+        throttled_wcu=sum(s.wcu for s in load.samples if s.is_throttled),
+        trigger_slot=trigger.slot,
+        per_slot_wcu=load.per_slot(trigger.first_slot, sizing_slot),
+    )
+    if load.shard_count >= thresholds.max_shard_count:
+        return replace(hot, reason=Reason.AT_CAP)
+    if now_ms < (sizing_slot + 1) * SLOT_MS + REPORT_DELAY_MS:
+        return hot
+    rate = max(load.wcu.get(sizing_slot, 0.0) * SLOTS_PER_SECOND, trigger.rate_wcu_per_second)
+    count = min(ceil(rate / thresholds.target_shard_wcu), thresholds.max_shard_count)
+    since_ms = _choose_since(load, trigger.first_slot, sizing_slot)
+    generation = _generation(count, load, since_ms)
+    return replace(hot, reason=Reason.RAISED, rate_wcu_per_second=rate, generation=generation)
+
+
+def _judge_throttles(
+    conversation_id: str, load: _LoadClass, thresholds: Thresholds, *, now_ms: int, raised_at_ms: int | None
+) -> Decision:
+    current = slot_of(now_ms)
+    last_second = load.sum(current - SLOTS_PER_SECOND, current - 1)
+    # Only what was placed under the present N tells something about the present shards.
+    evidence = [
+        s
+        for s in load.samples
+        if s.is_throttled and s.placed_under == load.shard_count and s.slot > current - EVIDENCE_SLOTS
+    ]
+    cool = Decision(
+        conversation_id,
+        Reason.BELOW_THRESHOLD,
+        shard_count=load.shard_count,
+        rate_wcu_per_second=last_second,
+        throttled_wcu=sum(s.wcu for s in evidence),
+        per_slot_wcu=load.per_slot(current - SLOTS_PER_SECOND, current),
+    )
+    slots = {s.slot for s in evidence}
+    if len(slots) < EVIDENCE_MIN_SLOTS:
+        is_covered = load.shard_count > 0 and last_second > thresholds.hot_sustained_wcu
+        return replace(cool, reason=Reason.COVERED) if is_covered else cool
+    if last_second < EVIDENCE_LOAD_SHARE * thresholds.hot_sustained_wcu * load.key_count:
+        return replace(cool, reason=Reason.NO_EVIDENCE)
+    if load.shard_count >= thresholds.max_shard_count:
+        return replace(cool, reason=Reason.AT_CAP)
+    if raised_at_ms is not None and now_ms - raised_at_ms < EVIDENCE_PAUSE_MS:
+        return replace(cool, reason=Reason.COOLING_DOWN)
+    count = min(2 * load.key_count, thresholds.max_shard_count)
+    since_ms = _choose_since(load, min(slots), current)
+    generation = _generation(count, load, since_ms)
+    return replace(cool, reason=Reason.UNLUCKY_PARTITION, generation=generation)
+
+
+def _generation(count: int, load: _LoadClass, since_ms: int) -> Generation:
+    return Generation(since_ms=since_ms, shard_count=max(count, load.shard_count + 1, 2))
+
+
+def _choose_since(load: _LoadClass, first_slot: int, last_slot: int) -> int:
+    """Choose where the new generation begins, Unix ms.
+
+    A low quantile of the hot messages' times, so that messages refused before the raise, slow clients and backfills
+    find the new shards; robust, so that one lone ancient id does not drag it back; and never later than the start of
+    the first slot of the heat. An early `since` is always safe: it costs readers of that time some empty queries.
+    """
+    hot = [s for s in load.samples if first_slot <= s.slot <= last_slot]
+    times = sorted(s.message_time_ms for s in hot)
+    skipped = max(1, int(len(times) * SINCE_QUANTILE)) if len(times) >= MIN_SAMPLES_FOR_QUANTILE else 0
+    return max(0, min(times[skipped], min(s.slot for s in hot) * SLOT_MS))
+
+
+class ReportWindow:
+    """All reports within the horizon, by conversation."""
+
+    def __init__(self) -> None:
+        self._conversations: dict[str, ConversationReports] = {}
+
+    def add(self, report: Report, now_ms: int) -> bool:
+        """Take a report in.
+
+        Returns:
+            False when its slot is outside the horizon (late, or from a broken clock), and it was left out.
+        """
+        current = slot_of(now_ms)
+        if not current - HORIZON_SLOTS <= report.slot <= current + MAX_SLOTS_AHEAD:
+            return False
+        self._conversations.setdefault(report.conversation_id, ConversationReports()).add(report)
+        return True
+
+    def forget(self, now_ms: int) -> None:
+        """Drop what has left the horizon."""
+        oldest = slot_of(now_ms) - HORIZON_SLOTS
+        for reports in self._conversations.values():
+            reports.forget_before(oldest)
+        self._conversations = {c: r for c, r in self._conversations.items() if r}
+
+    def items(self) -> Iterable[tuple[str, ConversationReports]]:
+        """List the conversations that have reports."""
+        return self._conversations.items()
+
+    def as_mapping(self) -> Mapping[str, ConversationReports]:
+        """Show the reports by conversation id."""
+        return self._conversations

@@ -1,0 +1,290 @@
+"""DynamoDB: the message store and the journal. The only module that knows boto3.
+
+Routing item (journal), at `pk` = base key, `sk` = `r#`:
+
+| attribute | type | content |
+|---|---|---|
+| generations | SS | one member per generation, `<shard count>@<since, Unix ms>`; only ever added to |
+| updated_at | S | when it last grew, RFC 3339 |
+| reason | S | why it last grew |
+| routing_partition | S | "00" to "15", the sparse index's partition key |
+
+Written by the consumer (raises), by readers (what only Redis knew) and by operators; read by readers, writers and the
+consumer. If it vanished, messages on shards could not be found: the table is retained and has point-in-time recovery.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+
+from hotpartition.capacity import AttributeValue, Item
+from hotpartition.errors import RetryLaterError, StoreUnavailableError, ThrottledError
+from hotpartition.items import Message, format_time
+from hotpartition.keys import MESSAGE_PREFIX, ROUTING_SORT_KEY, build_message_sort_key
+from hotpartition.merge import KeyQuery
+from hotpartition.message_ids import MAX_MESSAGE_ID, MIN_MESSAGE_ID
+from hotpartition.ports import Fetched, JournalEntry, QueryAnswer
+from hotpartition.route import Generation, Route
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+ROUTING_PARTITIONS = 16
+CONNECT_TIMEOUT_SECONDS = 0.5
+READ_TIMEOUT_SECONDS = 2.0
+MAX_BATCH_ROUNDS = 5
+"""How often unprocessed keys of a batch are asked for again before the whole call counts as throttled."""
+
+_THROTTLES = frozenset({"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"})
+_SERVER_ERROR_STATUS = 500
+
+
+def create_client(*, connections: int) -> DynamoDBClient:
+    """Create the client that the adapters use: one attempt, short timeouts, and no more connections than threads.
+
+    Retries are ours (`backoff.py`): the SDK's own wait for about a second after a throttle.
+    """
+    config = Config(
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        connect_timeout=CONNECT_TIMEOUT_SECONDS,
+        read_timeout=READ_TIMEOUT_SECONDS,
+        max_pool_connections=connections,
+        tcp_keepalive=True,
+    )
+    return boto3.client("dynamodb", config=config)
+
+
+class DynamoDBMessageStore:
+    """`MessageStore` on one table."""
+
+    def __init__(self, client: DynamoDBClient, table_name: str, executor: Executor) -> None:
+        """Use a client; `executor` runs the queries of a round and is as wide as the client has connections."""
+        self._client = client
+        self._table_name = table_name
+        self._executor = executor
+
+    def put(self, item: Mapping[str, AttributeValue]) -> Message | None:
+        """See `MessageStore.put`."""
+        try:
+            self._client.put_item(
+                TableName=self._table_name,
+                Item=item,
+                # Never overwrite: the key holds the message id, so whatever is there is this message or its rival.
+                ConditionExpression="attribute_not_exists(pk)",
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "ConditionalCheckFailedException":
+                return Message.from_item(_blocking_item(error))
+            _translate(error)
+        except BotoCoreError as error:
+            _translate(error)
+        return None
+
+    def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched:
+        """See `MessageStore.fetch`."""
+        carrier = next((q for q in queries if _passes_routing_item(q, journal_of)), None)
+        calls: list[Callable[[], Any]] = [
+            partial(self._query, query, is_strong=is_strong, with_journal=query is carrier) for query in queries
+        ]
+        if journal_of is not None and carrier is None:
+            calls.append(partial(_get_entry, self._client, self._table_name, journal_of, is_strong=is_strong))
+        outcomes = self._run(calls)
+        journal: JournalEntry | RetryLaterError | None = None
+        if journal_of is not None and carrier is None:
+            journal = outcomes.pop()
+        answers: list[QueryAnswer | RetryLaterError] = []
+        for query, outcome in zip(queries, outcomes, strict=True):
+            if isinstance(outcome, RetryLaterError):
+                answers.append(outcome)
+                journal = outcome if query is carrier else journal
+                continue
+            answer, entry = outcome
+            answers.append(answer)
+            journal = entry if query is carrier else journal
+        return Fetched(tuple(answers), journal)
+
+    def get_with_journal(
+        self, conversation_id: str, partition_keys: Sequence[str], message_id: str, *, is_strong: bool
+    ) -> tuple[tuple[Message, ...], JournalEntry]:
+        """See `MessageStore.get_with_journal`."""
+        sort_key = build_message_sort_key(message_id)
+        keys = [_key(partition_key, sort_key) for partition_key in partition_keys]
+        items = self._batch_get([*keys, _key(conversation_id, ROUTING_SORT_KEY)], is_strong=is_strong)
+        messages = tuple(Message.from_item(item) for item in items if item["sk"]["S"] == sort_key)
+        routing = next((item for item in items if item["sk"]["S"] == ROUTING_SORT_KEY), None)
+        return messages, _read_entry(routing)
+
+    def _run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Run calls at the same time, the last one here; a call that DynamoDB refused gives its error."""
+        if not calls:
+            return []
+        futures = [self._executor.submit(_outcome, call) for call in calls[:-1]]
+        last = _outcome(calls[-1])
+        return [*(future.result() for future in futures), last]
+
+    def _query(
+        self, query: KeyQuery, *, is_strong: bool, with_journal: bool
+    ) -> tuple[QueryAnswer, JournalEntry | None]:
+        """Run one query; the routing item, where it is asked for, comes first (its sort key is above all messages')."""
+        low = MESSAGE_PREFIX + (query.first_id or MIN_MESSAGE_ID)
+        high = ROUTING_SORT_KEY if with_journal else MESSAGE_PREFIX + (query.last_id or MAX_MESSAGE_ID)
+        try:
+            response = self._client.query(
+                TableName=self._table_name,
+                KeyConditionExpression="pk = :pk AND sk BETWEEN :low AND :high",
+                ExpressionAttributeValues={
+                    ":pk": {"S": query.partition_key},
+                    ":low": {"S": low},
+                    ":high": {"S": high},
+                },
+                ScanIndexForward=not query.newest_first,
+                Limit=query.limit + with_journal,
+                ConsistentRead=is_strong,
+            )
+        except (ClientError, BotoCoreError) as error:
+            _translate(error)
+        items = response["Items"]
+        messages = tuple(Message.from_item(i) for i in items if i["sk"]["S"] != ROUTING_SORT_KEY)[: query.limit]
+        is_exhausted = "LastEvaluatedKey" not in response and len(messages) == _count_messages(items)
+        entry = None
+        if with_journal:
+            entry = _read_entry(next((i for i in items if i["sk"]["S"] == ROUTING_SORT_KEY), None))
+        return QueryAnswer(messages, is_exhausted), entry
+
+    def _batch_get(self, keys: list[dict[str, AttributeValue]], *, is_strong: bool) -> list[Item]:
+        items: list[Item] = []
+        request: Any = {self._table_name: {"Keys": keys, "ConsistentRead": is_strong}}
+        for _ in range(MAX_BATCH_ROUNDS):
+            try:
+                response = self._client.batch_get_item(RequestItems=request)
+            except (ClientError, BotoCoreError) as error:
+                _translate(error)
+            items.extend(response["Responses"].get(self._table_name, []))
+            request = response.get("UnprocessedKeys")
+            if not request:
+                return items
+        raise ThrottledError
+
+
+class DynamoDBJournal:
+    """`Journal` on the same table."""
+
+    def __init__(self, client: DynamoDBClient, table_name: str, index_name: str) -> None:
+        self._client = client
+        self._table_name = table_name
+        self._index_name = index_name
+
+    def get(self, conversation_id: str, *, is_strong: bool) -> JournalEntry:
+        """See `Journal.get`."""
+        return _get_entry(self._client, self._table_name, conversation_id, is_strong=is_strong)
+
+    def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
+        """See `Journal.add`."""
+        try:
+            response = self._client.update_item(
+                TableName=self._table_name,
+                Key=_key(conversation_id, ROUTING_SORT_KEY),
+                # ADD on a set is idempotent and commutative: no condition, no version, no order of raises.
+                UpdateExpression="ADD generations :g SET updated_at = :t, reason = :r, routing_partition = :p",
+                ExpressionAttributeValues={
+                    ":g": {"SS": sorted(generation.encode() for generation in generations)},
+                    ":t": {"S": format_time(now_ms)},
+                    ":r": {"S": reason},
+                    ":p": {"S": routing_partition_of(conversation_id)},
+                },
+                ReturnValues="ALL_NEW",
+            )
+        except (ClientError, BotoCoreError) as error:
+            _translate(error)
+        return _read_entry(response["Attributes"])
+
+    def scan(self) -> Iterator[tuple[str, Route]]:
+        """See `Journal.scan`."""
+        for partition in range(ROUTING_PARTITIONS):
+            pages = self._client.get_paginator("query").paginate(
+                TableName=self._table_name,
+                IndexName=self._index_name,
+                KeyConditionExpression="routing_partition = :p",
+                ExpressionAttributeValues={":p": {"S": f"{partition:02d}"}},
+            )
+            try:
+                for page in pages:
+                    for item in page["Items"]:
+                        yield item["pk"]["S"], _read_entry(item).route
+            except (ClientError, BotoCoreError) as error:
+                _translate(error)
+
+
+def routing_partition_of(conversation_id: str) -> str:
+    """Choose the sparse index's partition key: 16 values, so that no one of them takes all raises."""
+    digest = hashlib.blake2b(conversation_id.encode(), digest_size=8).digest()
+    return f"{int.from_bytes(digest) % ROUTING_PARTITIONS:02d}"
+
+
+def _passes_routing_item(query: KeyQuery, conversation_id: str | None) -> bool:
+    return query.partition_key == conversation_id and query.newest_first and query.last_id is None
+
+
+def _get_entry(client: DynamoDBClient, table_name: str, conversation_id: str, *, is_strong: bool) -> JournalEntry:
+    try:
+        response = client.get_item(
+            TableName=table_name, Key=_key(conversation_id, ROUTING_SORT_KEY), ConsistentRead=is_strong
+        )
+    except (ClientError, BotoCoreError) as error:
+        _translate(error)
+    return _read_entry(response.get("Item"))
+
+
+def _read_entry(item: Item | None) -> JournalEntry:
+    if item is None:
+        return JournalEntry()
+    updated_at = datetime.fromisoformat(item["updated_at"]["S"])
+    return JournalEntry(Route.decode(item["generations"]["SS"]), round(updated_at.timestamp() * 1000))
+
+
+def _key(partition_key: str, sort_key: str) -> dict[str, AttributeValue]:
+    return {"pk": {"S": partition_key}, "sk": {"S": sort_key}}
+
+
+def _count_messages(items: Sequence[Item]) -> int:
+    return sum(1 for item in items if item["sk"]["S"] != ROUTING_SORT_KEY)
+
+
+def _blocking_item(error: ClientError) -> Item:
+    response: Any = error.response
+    item: Item = response["Item"]
+    return item
+
+
+def _outcome(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except RetryLaterError as error:
+        return error
+
+
+def _translate(error: ClientError | BotoCoreError) -> NoReturn:
+    """Raise the error of ours that says what the caller can do; what is a bug or a wrong deployment stays as it is."""
+    if isinstance(error, HTTPClientError):  # includes refused connections and every timeout
+        raise StoreUnavailableError(f"DynamoDB did not answer ({type(error).__name__})") from error
+    if not isinstance(error, ClientError):
+        raise error
+    response: Any = error.response
+    code = response["Error"]["Code"]
+    if code in _THROTTLES:
+        # Two spellings, by exception (facts: the service model of DynamoDB).
+        reasons = response.get("ThrottlingReasons") or response.get("throttlingReasons") or ()
+        raise ThrottledError([r["reason"] for r in reasons if "reason" in r]) from error
+    if response["ResponseMetadata"]["HTTPStatusCode"] >= _SERVER_ERROR_STATUS:
+        raise StoreUnavailableError(f"DynamoDB answered with {code}") from error
+    raise error

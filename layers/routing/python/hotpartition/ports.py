@@ -1,0 +1,194 @@
+"""What the three jobs need from the outside, as Protocols.
+
+Adapters for DynamoDB and Redis implement them in `dynamodb.py`, `redis_registry.py` and `redis_reports.py`; the tests
+and the simulator bring their own. Each says whether it fails open (the job goes on without) or closed (it does not).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hotpartition.capacity import AttributeValue
+from hotpartition.errors import RetryLaterError
+from hotpartition.items import Message
+from hotpartition.merge import KeyQuery
+from hotpartition.reports import Report
+from hotpartition.route import EMPTY_ROUTE, Generation, Route
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """A conversation's routing item: its route, and when it last grew (Unix ms; None where there is no item)."""
+
+    route: Route = EMPTY_ROUTE
+    updated_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAnswer:
+    """One key's answer. `is_exhausted`: nothing more lies within the query's bounds."""
+
+    messages: tuple[Message, ...]
+    is_exhausted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The outcome of one round of queries, in their order; what failed is there as its error.
+
+    `journal` is None where it was not asked for.
+    """
+
+    answers: tuple[QueryAnswer | RetryLaterError, ...]
+    journal: JournalEntry | RetryLaterError | None = None
+
+
+class MessageStore(Protocol):
+    """The messages. Fails closed: a message is acknowledged only after `put` returned, a page is complete or an error.
+
+    `put` and `get_with_journal` raise `ThrottledError` or `StoreUnavailableError` after one attempt.
+    """
+
+    def put(self, item: Mapping[str, AttributeValue]) -> Message | None:
+        """Store a message unless its key is taken.
+
+        Returns:
+            None when stored; else the message that is already there, left as it is.
+        """
+        ...
+
+    def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched:
+        """Run a round of queries at the same time, one attempt each; failures are returned, not raised.
+
+        With `journal_of`, that conversation's routing item is read in the same round and with the same consistency:
+        for free when the newest messages of its base key are among the queries, else with one more request.
+
+        Raises:
+            MalformedGenerationError: the routing item cannot be read.
+        """
+        ...
+
+    def get_with_journal(
+        self, conversation_id: str, partition_keys: Sequence[str], message_id: str, *, is_strong: bool
+    ) -> tuple[tuple[Message, ...], JournalEntry]:
+        """Read one message from every key that may hold it, and the conversation's routing item.
+
+        What DynamoDB leaves unprocessed is asked for again, never taken for absent.
+        """
+        ...
+
+
+class Journal(Protocol):
+    """The routes as DynamoDB holds them: the truth. Fails closed.
+
+    Every method raises `ThrottledError` or `StoreUnavailableError` after one attempt, and
+    `MalformedGenerationError` where a stored route cannot be read.
+    """
+
+    def get(self, conversation_id: str, *, is_strong: bool) -> JournalEntry:
+        """Read a conversation's route; a conversation that was never raised has the empty one."""
+        ...
+
+    def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
+        """Add generations to a conversation's route: idempotent, commutative, never takes anything away.
+
+        Returns:
+            The route as it is afterwards.
+        """
+        ...
+
+    def scan(self) -> Iterator[tuple[str, Route]]:
+        """List all routes, from the sparse index; it lags behind by DynamoDB's usual delay."""
+        ...
+
+
+class Registry(Protocol):
+    """The routes as Redis holds them: a fast hint. Fails open: without it, the journal is asked.
+
+    Every method raises `RegistryUnavailableError`.
+    """
+
+    def get(self, conversation_id: str) -> Route:
+        """Read a route; one that Redis does not know is empty. Members that cannot be read are left out."""
+        ...
+
+    def add(self, conversation_id: str, generations: Iterable[Generation]) -> None:
+        """Add generations. REQUIRES: they are in the journal already."""
+        ...
+
+    def is_whole(self) -> bool:
+        """Say whether Redis still holds what it was given: False once any part of it was emptied."""
+        ...
+
+    def mark_whole(self) -> None:
+        """State that every route of the journal is in Redis."""
+        ...
+
+
+class ReportSink(Protocol):
+    """Where a writer's reports go. Fails open, returns at once: a report that cannot be sent is dropped and counted."""
+
+    def send(self, report: Report) -> None:
+        """Send a report, in the background."""
+        ...
+
+    def take_dropped(self) -> int:
+        """Return how many reports were dropped since the last call."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEntry:
+    """One stream entry: its id, and its fields as texts."""
+
+    entry_id: str
+    fields: Mapping[str, str]
+
+
+class ReportSource(Protocol):
+    """The report streams as the consumer reads them, and the consumers' heartbeat.
+
+    Fails open: while Redis is away, there is nothing to decide. Every method raises `RegistryUnavailableError`.
+    """
+
+    def read(self, partition: int, after_id: str, limit: int) -> Sequence[StreamEntry]:
+        """Read entries of one stream after an id, oldest first, without waiting for more."""
+        ...
+
+    def announce(self, started_ms: int) -> None:
+        """Tell other consumers that one that started at this time is at work; the latest start wins."""
+        ...
+
+    def latest_start_ms(self) -> int | None:
+        """Return when the latest consumer that announced itself had started, Unix ms."""
+        ...
+
+
+class Telemetry(Protocol):
+    """Metrics and log lines. Never fails."""
+
+    def count(self, metric: str, value: float = 1.0) -> None:
+        """Add to a metric."""
+        ...
+
+    def event(self, message: str, **facts: object) -> None:
+        """Log something that an operator may want to know, with its facts as fields."""
+        ...
+
+    def flush(self) -> None:
+        """Write out what was counted; a request does so at its end, a long run now and then."""
+        ...
+
+
+class Background(Protocol):
+    """Runs small best-effort work beside the request: never waits, and drops what it cannot take."""
+
+    def submit(self, work: Callable[[], None]) -> bool:
+        """Hand work over.
+
+        Returns:
+            False when it was dropped because too much earlier work still runs.
+        """
+        ...

@@ -1,0 +1,121 @@
+"""The connection to Redis, and every key in it. With `redis_registry` and `redis_reports`, all that knows redis-py.
+
+All keys begin with `hp:<table>:`: a table restored from a backup is a new table and starts with a fresh registry. No
+key ever has a TTL, and the server's eviction policy is `noeviction`. Braces hold the cluster's hash tag.
+
+`hp:<table>:route:{<conversation id>}`, set of `<shard count>@<since, Unix ms>`
+    Written by the consumer and by readers that mend it, read by writers and readers. If it vanishes, readers ask the
+    journal and mend it, and writers use the base key: slower, never wrong.
+`hp:<table>:whole:{<tag>}`, string `1`, one in each 64th of the slots
+    Written and read by the consumer. If one vanishes, the registry is rebuilt from the journal.
+`hp:<table>:reports:{<partition>}`, stream of what `reports.py` describes, trimmed to the last 60 s
+    Written by writers, read by the consumer. If it vanishes, a raise comes a little later.
+`hp:<table>:consumer`, sorted set: member `latest`, score the start of the latest consumer (Unix ms)
+    Written and read by the consumer. If it vanishes, two consumers overlap until the older one's time is up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from redis.backoff import NoBackoff
+from redis.cluster import RedisCluster
+from redis.crc import key_slot
+from redis.exceptions import RedisError
+from redis.retry import Retry
+
+from hotpartition.errors import RegistryUnavailableError
+
+ResultT = TypeVar("ResultT")
+
+SLOT_COUNT = 16384
+SENTINEL_COUNT = 64
+"""A node that owns a 64th of the slots in one piece holds a sentinel of its own, so its loss alone is noticed."""
+
+
+def route_key(table_name: str, conversation_id: str) -> str:
+    """Build the key of a conversation's route."""
+    return f"hp:{table_name}:route:{{{conversation_id}}}"
+
+
+def reports_key(table_name: str, partition: int) -> str:
+    """Build the key of one report stream."""
+    return f"hp:{table_name}:reports:{{{partition}}}"
+
+
+def consumer_key(table_name: str) -> str:
+    """Build the key of the consumers' heartbeat."""
+    return f"hp:{table_name}:consumer"
+
+
+def sentinel_keys(table_name: str) -> list[str]:
+    """Build the keys whose absence says that Redis, or one node of it, was emptied: spread evenly over the slots."""
+    tags: dict[int, str] = {}
+    candidate = 0
+    while len(tags) < SENTINEL_COUNT:
+        tag = str(candidate)
+        tags.setdefault(key_slot(tag.encode()) * SENTINEL_COUNT // SLOT_COUNT, tag)
+        candidate += 1
+    return [f"hp:{table_name}:whole:{{{tags[part]}}}" for part in range(SENTINEL_COUNT)]
+
+
+class RedisConnection:
+    """A lazily opened cluster client that is left alone for a while after it failed.
+
+    So a dead Redis costs one short timeout in each rest period, not one in each request. Not opened before the first
+    call, so that a function starts while Redis is away. Each thread's calls should go through one of their own.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        is_tls: bool,
+        connect_timeout_ms: int,
+        command_timeout_ms: int,
+        rest_ms: int,
+        now_ms: Callable[[], float],
+    ) -> None:
+        """Remember how to connect.
+
+        Args:
+            host: the cluster's configuration endpoint.
+            port: its port.
+            is_tls: whether to use TLS.
+            connect_timeout_ms: limit for a connection.
+            command_timeout_ms: limit for an answer.
+            rest_ms: how long to leave Redis alone after a failure.
+            now_ms: a monotonic clock, in ms.
+        """
+        self._options: dict[str, Any] = {
+            "host": host,
+            "port": port,
+            "ssl": is_tls,
+            "socket_connect_timeout": connect_timeout_ms / 1000,
+            "socket_timeout": command_timeout_ms / 1000,
+            # One retry, so that a redirected or re-established connection is used at once.
+            "retry": Retry(NoBackoff(), 1),
+            "decode_responses": True,
+        }
+        self._rest_ms = rest_ms
+        self._now_ms = now_ms
+        self._client: RedisCluster | None = None
+        self._resting_until_ms = float("-inf")
+
+    def call(self, command: Callable[[RedisCluster], ResultT]) -> ResultT:
+        """Run a command.
+
+        Raises:
+            RegistryUnavailableError: Redis failed, or failed so recently that it is left alone.
+        """
+        if self._now_ms() < self._resting_until_ms:
+            raise RegistryUnavailableError("Redis failed a moment ago and is left alone")
+        try:
+            if self._client is None:
+                self._client = RedisCluster(**self._options)
+            return command(self._client)
+        except (RedisError, OSError) as error:
+            self._resting_until_ms = self._now_ms() + self._rest_ms
+            raise RegistryUnavailableError(f"Redis failed: {error}") from error

@@ -1,0 +1,125 @@
+"""The routes as the request path knows them: a small cache in front of Redis, with the last known route behind it.
+
+Any age of a route is safe to write with, and readers verify against the journal; so what is here may be stale, and the
+only question is what it costs. Entries only grow: a route that was learned is never replaced by a smaller one, not even
+when Redis has been emptied.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hotpartition.errors import RegistryUnavailableError, RetryLaterError
+from hotpartition.ports import Journal, Registry, Telemetry
+from hotpartition.route import EMPTY_ROUTE, Route
+
+LIFE_JITTER = 0.2
+"""Share of its life by which an entry's life varies, so that environments do not all ask at once."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    route: Route
+    fresh_until_ms: float
+
+
+class RouteCache:
+    """Routes by conversation id, at most so many; the least recently used go first. Knows neither clock nor store."""
+
+    def __init__(self, *, life_seconds: float, max_entries: int, random: Callable[[], float]) -> None:
+        """Start empty.
+
+        Args:
+            life_seconds: how long an entry is fresh; each entry's life is shortened at random by up to a fifth.
+            max_entries: how many are kept, fresh or not.
+            random: returns uniform numbers in [0, 1).
+        """
+        self._life_ms = life_seconds * 1000
+        self._max_entries = max_entries
+        self._random = random
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+
+    def get(self, conversation_id: str, now_ms: int) -> tuple[Route, bool]:
+        """Return the last known route (empty if none is), and whether it is fresh."""
+        entry = self._entries.get(conversation_id)
+        if entry is None:
+            return EMPTY_ROUTE, False
+        self._entries.move_to_end(conversation_id)
+        return entry.route, now_ms < entry.fresh_until_ms
+
+    def learn(self, conversation_id: str, route: Route, now_ms: int) -> Route:
+        """Merge what was learned into the entry, and make it fresh.
+
+        Returns:
+            The merged route.
+        """
+        known = self._entries.get(conversation_id)
+        merged = known.route.union(route) if known else route
+        life_ms = self._life_ms * (1 - LIFE_JITTER * self._random())
+        self._entries[conversation_id] = _Entry(merged, now_ms + life_ms)
+        self._entries.move_to_end(conversation_id)
+        if len(self._entries) > self._max_entries:
+            self._entries.popitem(last=False)
+        return merged
+
+
+class RouteSource:
+    """Where a request gets a conversation's route from: the cache, else Redis, else the last one known.
+
+    It never fails: while Redis is away it returns what is known, at worst the empty route, which is right for writing
+    and which readers complete from the journal.
+    """
+
+    def __init__(
+        self, *, cache: RouteCache, registry: Registry, telemetry: Telemetry, journal: Journal | None = None
+    ) -> None:
+        """Put the source together.
+
+        Args:
+            cache: the environment's own routes.
+            registry: the fleet's routes.
+            telemetry: told when the registry is away.
+            journal: asked after a throttle while the registry is away; only writers need it.
+        """
+        self._cache = cache
+        self._registry = registry
+        self._telemetry = telemetry
+        self._journal = journal
+
+    def get_route(self, conversation_id: str, now_ms: int) -> Route:
+        """Return the route, at most a few seconds old while Redis answers."""
+        known, is_fresh = self._cache.get(conversation_id, now_ms)
+        return known if is_fresh else self.refresh(conversation_id, now_ms)
+
+    def refresh(self, conversation_id: str, now_ms: int) -> Route:
+        """Ask Redis now, fresh or not."""
+        route = self._ask_registry(conversation_id, now_ms)
+        return self._cache.get(conversation_id, now_ms)[0] if route is None else route
+
+    def refresh_after_throttle(self, conversation_id: str, now_ms: int) -> Route:
+        """Ask Redis now; while it is away, the journal: a throttled write has the time, and a better place helps."""
+        route = self._ask_registry(conversation_id, now_ms)
+        if route is not None:
+            return route
+        known, _ = self._cache.get(conversation_id, now_ms)
+        if self._journal is None:
+            return known
+        try:
+            entry = self._journal.get(conversation_id, is_strong=False)
+        except RetryLaterError:
+            return known
+        return self._cache.learn(conversation_id, entry.route, now_ms)
+
+    def _ask_registry(self, conversation_id: str, now_ms: int) -> Route | None:
+        try:
+            route = self._registry.get(conversation_id)
+        except RegistryUnavailableError:
+            self._telemetry.count("RegistryUnavailable")
+            return None
+        return self._cache.learn(conversation_id, route, now_ms)
+
+    def learn(self, conversation_id: str, route: Route, now_ms: int) -> Route:
+        """Take in a route that was learned elsewhere (from the journal)."""
+        return self._cache.learn(conversation_id, route, now_ms)

@@ -1,0 +1,181 @@
+"""The write job: place a message by the route as known, count it, store it once.
+
+    route (cache, Redis, or the last known) ──> placement ──> conditional put ──> acknowledged
+                                                  │ counter; a crossing's report is sent beside the put
+
+A stale route is harmless (design.md, section 5), so nothing here locks or checks versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from hotpartition.backoff import Budget, Clock
+from hotpartition.capacity import ITEM_LIMIT_BYTES, item_size_bytes, write_units
+from hotpartition.counter import WriteCounter
+from hotpartition.errors import (
+    InvalidRequestError,
+    MessageConflictError,
+    MessageTooLargeError,
+    Problem,
+    RetryLaterError,
+    ThrottledError,
+)
+from hotpartition.items import Message
+from hotpartition.keys import parse_conversation_id
+from hotpartition.message_ids import check_not_ahead, message_time_ms, mint_message_id, parse_message_id
+from hotpartition.ports import MessageStore, ReportSink, Telemetry
+from hotpartition.reports import Report
+from hotpartition.route import Placement, choose_placement
+from hotpartition.routes import RouteSource
+
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """What a client asks to store. Without `message_id` the server mints one."""
+
+    conversation_id: str
+    sender: str
+    body: str
+    attributes: Mapping[str, Any]
+    message_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An acknowledged message. `is_replay`: it had been stored before, with the same content."""
+
+    message: Message
+    is_replay: bool
+
+
+class Writer:
+    """Writes messages. One per execution environment; serves one request at a time."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        routes: RouteSource,
+        counter: WriteCounter,
+        reports: ReportSink,
+        telemetry: Telemetry,
+        clock: Clock,
+        random_bits: Callable[[int], int],
+        budget_ms: float,
+    ) -> None:
+        self._store = store
+        self._routes = routes
+        self._counter = counter
+        self._reports = reports
+        self._telemetry = telemetry
+        self._clock = clock
+        self._random_bits = random_bits
+        self._budget_ms = budget_ms
+
+    def write(self, new: NewMessage, *, remaining_ms: float = float("inf")) -> Written:
+        """Store a message, or find it stored already.
+
+        Args:
+            new: the message.
+            remaining_ms: time the function has left; the budget never passes it.
+
+        Raises:
+            InvalidRequestError: naming every wrong field.
+            MessageTooLargeError: the item would pass DynamoDB's limit.
+            MessageConflictError: its id is taken, at the same place, by other content.
+            RetryLaterError: DynamoDB refused for the whole budget; `message_id` is the id to repeat with.
+        """
+        now_ms = self._clock.now_ms()
+        message = self._build_message(new, now_ms)
+        # Placed on the longest key a shard can have, so that a retry across a raise cannot become too large.
+        size = item_size_bytes(message.to_item(message.conversation_id + "#0000"))
+        if size > ITEM_LIMIT_BYTES:
+            raise MessageTooLargeError(size, ITEM_LIMIT_BYTES)
+        try:
+            return self._store_message(message, write_units(size), now_ms, min(self._budget_ms, remaining_ms))
+        except RetryLaterError as error:
+            error.message_id = message.message_id
+            raise
+
+    def _build_message(self, new: NewMessage, now_ms: int) -> Message:
+        problems: list[Problem] = []
+        conversation_id = _collect(problems, lambda: parse_conversation_id(new.conversation_id), default="")
+        message_id = _collect(problems, lambda: self._message_id(new.message_id, now_ms), default="0" * 26)
+        message = Message(conversation_id, message_id, new.sender, new.body, new.attributes)
+        _collect(problems, lambda: message.to_item(conversation_id), default=None)
+        if problems:
+            raise InvalidRequestError(problems)
+        return message
+
+    def _message_id(self, wanted: str | None, now_ms: int) -> str:
+        if wanted is None:
+            return mint_message_id(now_ms, self._random_bits)
+        message_id = parse_message_id(wanted)
+        check_not_ahead(message_id, now_ms)
+        return message_id
+
+    def _store_message(self, message: Message, wcu: int, now_ms: int, budget_ms: float) -> Written:
+        budget = Budget(self._clock, budget_ms)
+        route = self._routes.get_route(message.conversation_id, now_ms)
+        placement = choose_placement(route, message.conversation_id, message.message_id)
+        report = self._count(message, wcu, placement, now_ms)
+        while True:
+            try:
+                existing = self._store.put(message.to_item(placement.partition_key))
+            except RetryLaterError as error:
+                if isinstance(error, ThrottledError):
+                    report = self._report_throttle(report, error)
+                if not budget.wait():
+                    raise
+                if isinstance(error, ThrottledError) and error.is_key_range:
+                    # The conversation may have been raised meanwhile: this very message may have a better place now.
+                    route = self._routes.refresh_after_throttle(message.conversation_id, self._clock.now_ms())
+                    placement = choose_placement(route, message.conversation_id, message.message_id)
+                continue
+            return self._acknowledge(message, existing)
+
+    def _count(self, message: Message, wcu: int, placement: Placement, now_ms: int) -> Report | None:
+        """Count the write as offered; report it, beside the put, if it crosses a sampling point."""
+        crossing = self._counter.record(message.conversation_id, wcu, now_ms)
+        if crossing is None:
+            return None
+        report = Report(
+            conversation_id=message.conversation_id,
+            slot=crossing.slot,
+            source=crossing.source,
+            value_wcu=crossing.value_wcu,
+            message_time_ms=message_time_ms(message.message_id),
+            shard_count=placement.shard_count,
+        )
+        self._reports.send(report)
+        return report
+
+    def _report_throttle(self, report: Report | None, error: ThrottledError) -> Report | None:
+        """Count a throttle; where a report was sent, say in it that its write was throttled."""
+        self._telemetry.count("WritesThrottled")
+        if report is None or report.is_throttled or not error.is_key_range:
+            return report
+        throttled = replace(report, is_throttled=True)
+        self._reports.send(throttled)
+        return throttled
+
+    def _acknowledge(self, message: Message, existing: Message | None) -> Written:
+        if existing is None:
+            return Written(message, is_replay=False)
+        if existing.has_same_content(message):
+            return Written(existing, is_replay=True)
+        raise MessageConflictError(message.conversation_id, message.message_id)
+
+
+def _collect(problems: list[Problem], parse: Callable[[], ValueT], *, default: ValueT) -> ValueT:
+    """Run one check; what it finds wrong joins the list, so that all wrong fields are named at once."""
+    try:
+        return parse()
+    except InvalidRequestError as error:
+        problems.extend(error.problems)
+        return default
