@@ -1,0 +1,169 @@
+"""Builds the dependency layer: the locked packages, for the functions' Python and architecture, without Docker.
+
+What is built stays in `build/layers/`, in a folder named by everything that it depends on. A folder that is there is
+complete, so a second synthesis needs neither network nor pip. `python -m infra.bundle` fills it in advance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from infra.environments import ENVIRONMENT_NAMES, Host, LayerTarget, choose_environment
+from infra.errors import ConfigurationError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+BUNDLER_VERSION = 1
+"""Raise this when the same lock file shall give other content."""
+
+_DROPPED_FOLDERS = frozenset({"__pycache__", "tests"})
+
+_DROPPED_RECORDS = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
+"""What pip notes for itself: useless where nothing is uninstalled. METADATA stays, for importlib.metadata."""
+
+PipRunner = Callable[[Sequence[str]], None]
+"""Runs pip with these arguments; raises `PipError`."""
+
+
+class PipError(Exception):
+    """pip failed; the message is what it said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DependencyBundle:
+    """One build of the dependency layer.
+
+    Attributes:
+        lock: The requirements file, with versions and hashes.
+        target: What the packages are for.
+        cache: Folder that holds finished builds.
+    """
+
+    lock: Path
+    target: LayerTarget
+    cache: Path
+
+    @property
+    def key(self) -> str:
+        """Name the content: a hash over all it depends on, the same on every machine."""
+        facts = json.dumps({"bundler": BUNDLER_VERSION, **asdict(self.target)}, sort_keys=True)
+        return hashlib.sha256(facts.encode() + b"\0" + self.lock.read_bytes()).hexdigest()
+
+    @property
+    def folder(self) -> Path:
+        """Where the finished build is: an asset root that contains `python/`."""
+        # No dots in the name: the CDK would take what follows one for a file's extension.
+        python = self.target.python_version.replace(".", "")
+        return self.cache / f"dependencies-{self.target.architecture}-python{python}-{self.key[:16]}"
+
+    def build(self, run_pip: PipRunner) -> Path:
+        """Build the layer unless it is there already, and return its folder.
+
+        Raises:
+            ConfigurationError: when pip fails; nothing is left behind then.
+        """
+        folder = self.folder
+        if folder.is_dir():
+            return folder
+        self.cache.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.cache))
+        try:
+            run_pip(self.pip_arguments(draft / "python"))
+            _clean(draft)
+            _publish(draft, folder)
+        except PipError as error:
+            raise ConfigurationError(
+                f"the dependency layer for Python {self.target.python_version} on {self.target.architecture} could not"
+                f" be built from {self.lock.name}: {error}; run `make build` where the package index can be reached"
+            ) from error
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return folder
+
+    def pip_arguments(self, folder: Path) -> list[str]:
+        """Build pip's command line.
+
+        `--no-deps`: the lock is complete, and pip would judge the packages' own conditions by the Python it runs on.
+        """
+        arguments = ["install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-compile", "--no-deps"]
+        arguments += ["--only-binary=:all:", "--require-hashes"]
+        if self.target.wheel_platform is not None:
+            arguments += ["--platform", self.target.wheel_platform, "--implementation", "cp"]
+            arguments += ["--python-version", self.target.python_version]
+        return [*arguments, "--target", str(folder), "--requirement", str(self.lock)]
+
+
+def build_bundle(target: LayerTarget) -> DependencyBundle:
+    """Describe the project's own dependency layer for a target."""
+    return DependencyBundle(
+        lock=ROOT / "layers" / "dependencies" / "requirements.txt", target=target, cache=ROOT / "build" / "layers"
+    )
+
+
+def run_pip(arguments: Sequence[str]) -> None:
+    """Run the pip of this interpreter.
+
+    Raises:
+        PipError: with the last line that pip wrote about the failure.
+    """
+    command = [sys.executable, "-m", "pip", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own arguments
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("ERROR:")] or lines
+        raise PipError(errors[-1] if errors else f"pip ended with status {done.returncode}")
+
+
+def main(arguments: Sequence[str]) -> str | None:
+    """Build the dependency layers of the named environments; return what went wrong, if anything."""
+    parser = argparse.ArgumentParser(prog="python -m infra.bundle", description=main.__doc__)
+    parser.add_argument(
+        "--environment", action="append", metavar="NAME", help=f"one of {', '.join(ENVIRONMENT_NAMES)}; may be repeated"
+    )
+    chosen: list[str] = parser.parse_args(arguments).environment or ["local"]
+    try:
+        for name in chosen:
+            folder = build_bundle(choose_environment(name, Host.current()).target).build(run_pip)
+            print(f"{name}: {folder.relative_to(ROOT)}")  # noqa: T201 - for the person who runs it
+    except ConfigurationError as error:
+        return str(error)
+    return None
+
+
+def _clean(folder: Path) -> None:
+    """Drop what a layer never uses, and make the rest readable for the user that Lambda runs as."""
+    shutil.rmtree(folder / "python" / "bin", ignore_errors=True)  # scripts that start with this machine's Python
+    for parent, folders, files in os.walk(folder):
+        place = Path(parent)
+        for name in _DROPPED_FOLDERS.intersection(folders):
+            shutil.rmtree(place / name)
+            folders.remove(name)
+        for name in files:
+            if place.suffix == ".dist-info" and name in _DROPPED_RECORDS:
+                (place / name).unlink()
+            else:
+                (place / name).chmod(0o644)
+        place.chmod(0o755)
+
+
+def _publish(draft: Path, folder: Path) -> None:
+    """Put the finished build in its place in one step; whoever comes second finds the same content there."""
+    try:
+        draft.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,45 @@
+"""What starts the stream consumer, and where a start goes that did not end well."""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_lambda_destinations as destinations
+from aws_cdk import aws_scheduler as scheduler
+from aws_cdk import aws_scheduler_targets as targets
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+_USEFUL_FOR = cdk.Duration.seconds(60)
+"""A start that is late by a minute is worth nothing: the next one reads the same streams."""
+
+
+class Detection(Construct):
+    """A schedule that starts the consumer every minute, once, with no second try.
+
+    The Scheduler hands the event to Lambda's own queue, so both must be told not to try again: the Scheduler for
+    an event that Lambda refuses, Lambda for a run that fails or finds no free concurrency.
+    """
+
+    def __init__(self, scope: Construct, id_: str, *, consumer: lambda_.Function) -> None:
+        super().__init__(scope, id_)
+        failures = sqs.Queue(
+            self,
+            "Failures",
+            enforce_ssl=True,
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            # As long as SQS keeps anything: it is for people, and there is nothing to repeat.
+            retention_period=cdk.Duration.days(14),
+        )
+        consumer.configure_async_invoke(
+            retry_attempts=0, max_event_age=_USEFUL_FOR, on_failure=destinations.SqsDestination(failures)
+        )
+        scheduler.Schedule(
+            self,
+            "EveryMinute",
+            description="Starts the stream consumer; runs overlap on purpose",
+            schedule=scheduler.ScheduleExpression.rate(cdk.Duration.minutes(1)),
+            target=targets.LambdaInvoke(
+                consumer, retry_attempts=0, max_event_age=_USEFUL_FOR, dead_letter_queue=failures
+            ),
+        )

@@ -1,0 +1,7 @@
+"""What can be wrong with a deployment before CloudFormation sees it."""
+
+from __future__ import annotations
+
+
+class ConfigurationError(Exception):
+    """The app cannot be synthesized as asked; the message is one sentence that says what to change."""

@@ -1,0 +1,114 @@
+"""How we make a Lambda function: runtime, layers, logs, tracing, network and a role of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from hotpartition.settings import CommonSettings, build_environment
+from infra.bundle import ROOT
+from infra.environments import FunctionSize
+from infra.layers import COMPILED_PYTHON, Layers
+from infra.logs import LogKeeping
+from infra.network import Network
+from infra.settings import select_overrides
+
+METRICS_NAMESPACE = "hotpartition"
+
+_NETWORK_INTERFACE_ACTIONS = [
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:CreateNetworkInterface",
+    "ec2:DeleteNetworkInterface",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
+    "ec2:UnassignPrivateIpAddresses",
+]
+"""What Lambda itself does under the function's role to join a VPC; EC2 lets none of them name the interface before."""
+
+
+class FunctionFactory:
+    """Makes functions that differ only in code, size, settings and rights."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        *,
+        layers: Layers,
+        network: Network,
+        log_keeping: LogKeeping,
+        wiring: Mapping[str, str],
+        overrides: Mapping[str, str],
+    ) -> None:
+        """Take what all functions share.
+
+        Args:
+            scope: Where the functions are made.
+            layers: Layers, runtime and architecture.
+            network: Where the functions run.
+            log_keeping: Makes their log groups.
+            wiring: Settings that come from other resources, by field name.
+            overrides: Settings that were asked for, by field name.
+        """
+        self._scope = scope
+        self._layers = layers
+        self._network = network
+        self._log_keeping = log_keeping
+        self._wiring = wiring
+        self._overrides = overrides
+
+    def make(
+        self,
+        id_: str,
+        *,
+        folder: str,
+        description: str,
+        settings: type[CommonSettings],
+        size: FunctionSize,
+        reserved_concurrency: int | None = None,
+    ) -> lambda_.Function:
+        """Make the function whose code is `lambdas/<folder>`."""
+        place = Construct(self._scope, id_)
+        log_group = self._log_keeping.make_group(place, "Logs")
+        role = _role(place, log_group)
+        return lambda_.Function(
+            place,
+            "Function",
+            description=description,
+            code=lambda_.Code.from_asset(str(ROOT / "lambdas" / folder), exclude=COMPILED_PYTHON),
+            handler="handler.handler",
+            runtime=self._layers.runtime,
+            architecture=self._layers.architecture,
+            layers=self._layers.all,
+            memory_size=size.memory_mb,
+            timeout=cdk.Duration.seconds(size.timeout_seconds),
+            reserved_concurrent_executions=reserved_concurrency,
+            environment=self._environment(folder, settings),
+            role=role,
+            log_group=log_group,
+            tracing=lambda_.Tracing.ACTIVE,
+            vpc=self._network.vpc,
+            vpc_subnets=self._network.subnets,
+            security_groups=[self._network.function_security_group],
+        )
+
+    def _environment(self, folder: str, settings: type[CommonSettings]) -> dict[str, str]:
+        values = select_overrides(settings, {**self._wiring, **self._overrides})
+        return {
+            **build_environment(settings, values),
+            "POWERTOOLS_SERVICE_NAME": folder,
+            "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
+            "POWERTOOLS_LOG_LEVEL": "INFO",
+        }
+
+
+def _role(scope: Construct, log_group: logs.ILogGroup) -> iam.Role:
+    """Make a role without AWS's managed policies, which let a function write to every log group of the account."""
+    role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+    log_group.grant_write(role)
+    role.add_to_policy(iam.PolicyStatement(actions=_NETWORK_INTERFACE_ACTIONS, resources=["*"]))
+    return role

@@ -1,0 +1,105 @@
+"""Overrides of the functions' settings that come with the context key `settings`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import Field, fields
+from typing import Any, get_type_hints
+
+from hotpartition.settings import (
+    CommonSettings,
+    ConsumerSettings,
+    ReaderSettings,
+    WriterSettings,
+    parse_setting,
+    setting_names,
+)
+from infra.environments import Environment
+from infra.errors import ConfigurationError
+
+FUNCTION_SETTINGS: tuple[type[CommonSettings], ...] = (WriterSettings, ReaderSettings, ConsumerSettings)
+
+WIRED_NAMES = frozenset({"table_name", "registry_host", "registry_port", "registry_tls", "routing_index_name"})
+"""Settings that the stack derives from its own resources; overriding one would only break the wiring."""
+
+_CONSUMER_END_SECONDS = 5.0
+"""What a consumer needs after `run_seconds` to finish its last pass and its metrics."""
+
+
+def read_overrides(value: object) -> dict[str, str]:
+    """Read the overrides: a JSON object, or what one parses to, of setting name to value.
+
+    Returns:
+        Each setting's text as it goes into the environment, in the order of the names.
+
+    Raises:
+        ConfigurationError: naming the setting that is unknown or wrong, and what is allowed.
+    """
+    if value is None:
+        return {}
+    overrides = _parse_json(value) if isinstance(value, str) else value
+    if not isinstance(overrides, Mapping):
+        raise ConfigurationError(f"settings should be a JSON object of setting names to values, not {overrides!r}")
+    return {str(name): _read_override(str(name), overrides[name]) for name in sorted(overrides, key=str)}
+
+
+def select_overrides(settings: type[CommonSettings], overrides: Mapping[str, str]) -> dict[str, str]:
+    """Select the overrides that one function knows."""
+    return {name: text for name, text in overrides.items() if name in setting_names(settings)}
+
+
+def check_times(environment: Environment, overrides: Mapping[str, str]) -> None:
+    """Check that Lambda does not end a function before the function itself means to.
+
+    Raises:
+        ConfigurationError: naming the setting and its limit in this environment.
+    """
+    budgets = (
+        ("request_budget_ms", WriterSettings, environment.writer.timeout_seconds * 1000.0),
+        ("request_budget_ms", ReaderSettings, environment.reader.timeout_seconds * 1000.0),
+        ("run_seconds", ConsumerSettings, environment.consumer.timeout_seconds - _CONSUMER_END_SECONDS),
+    )
+    for name, settings, limit in budgets:
+        used = float(overrides.get(name, str(_declared(settings)[name].default)))
+        if used > limit:
+            raise ConfigurationError(
+                f"setting {name} should be at most {limit:g} in environment {environment.name}, not {used:g},"
+                " because Lambda stops the function after its timeout"
+            )
+
+
+def _parse_json(text: str) -> object:
+    try:
+        parsed: object = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(f"settings should be a JSON object, not {text!r} ({error})") from error
+    return parsed
+
+
+def _read_override(name: str, value: object) -> str:
+    knowing = [settings for settings in FUNCTION_SETTINGS if name in setting_names(settings)]
+    if name in WIRED_NAMES:
+        raise ConfigurationError(f"setting {name} is set by the stack itself and cannot be overridden")
+    if not knowing:
+        known = sorted(frozenset[str]().union(*map(setting_names, FUNCTION_SETTINGS)) - WIRED_NAMES)
+        raise ConfigurationError(f"setting {name} is unknown; allowed are {', '.join(known)}")
+    text = _setting_text(name, value)
+    for settings in knowing:
+        try:
+            parse_setting(_declared(settings)[name], get_type_hints(settings)[name], text)
+        except ValueError as error:
+            raise ConfigurationError(f"setting {name} {error}") from error
+    return text
+
+
+def _setting_text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float | str):
+        return str(value)
+    raise ConfigurationError(f"setting {name} should be a text, a number, true or false, not {value!r}")
+
+
+def _declared(settings: type[CommonSettings]) -> dict[str, Field[Any]]:
+    return {declared.name: declared for declared in fields(settings)}

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from packaging.markers import Marker
+
+from infra.bundle import DependencyBundle, PipError, build_bundle, main, run_pip
+from infra.environments import DEV, Host, LayerTarget, build_local
+from infra.errors import ConfigurationError
+
+TARGET = LayerTarget(python_version="3.13", architecture="arm64", wheel_platform="manylinux2014_aarch64")
+INSTALLED = (
+    "bin/jp.py",
+    "pkg/__init__.py",
+    "pkg/__pycache__/__init__.cpython-311.pyc",
+    "pkg/tests/test_it.py",
+    "pkg-1.0.dist-info/METADATA",
+    "pkg-1.0.dist-info/RECORD",
+    "pkg-1.0.dist-info/INSTALLER",
+)
+
+
+@dataclass
+class FakePip:
+    """Installs one package, or fails after half of it."""
+
+    fails: bool = False
+    calls: list[list[str]] = field(default_factory=list)
+
+    def __call__(self, arguments):
+        self.calls.append(list(arguments))
+        target = Path(arguments[arguments.index("--target") + 1])
+        for name in INSTALLED[: 2 if self.fails else None]:
+            file = target / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(name)
+            file.chmod(0o600)
+        if self.fails:
+            raise PipError("ERROR: no connection")
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    lock = tmp_path / "requirements.txt"
+    lock.write_text("pkg==1.0 --hash=sha256:00\n")
+    return DependencyBundle(lock=lock, target=TARGET, cache=tmp_path / "build")
+
+
+def content(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_keeps_what_functions_need(bundle):
+    """The layer holds packages and their metadata, readable for everyone; scripts, tests and bytecode are dropped."""
+    folder = bundle.build(FakePip())
+    assert content(folder) == ["python/pkg-1.0.dist-info/METADATA", "python/pkg/__init__.py"]
+    assert {path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_file()} == {0o644}
+    assert {path.stat().st_mode & 0o777 for path in (folder, *folder.rglob("*")) if path.is_dir()} == {0o755}
+
+
+def test_asks_for_the_targets_wheels(bundle):
+    """The command line asks pip for checked wheels of the functions' platform, whatever this machine is."""
+    pip = FakePip()
+    bundle.build(pip)
+    ((*_, requirements),) = pip.calls
+    (arguments,) = pip.calls
+    assert requirements == str(bundle.lock)
+    assert {"--require-hashes", "--only-binary=:all:", "--no-deps", "--no-compile"} <= set(arguments)
+    assert arguments[arguments.index("--platform") + 1] == "manylinux2014_aarch64"
+    assert arguments[arguments.index("--python-version") + 1] == "3.13"
+
+
+def test_takes_the_hosts_wheels_without_a_platform(bundle):
+    """Where the functions run on the host itself, pip chooses."""
+    arguments = replace(bundle, target=replace(TARGET, wheel_platform=None)).pip_arguments(Path("x"))
+    assert "--platform" not in arguments
+    assert "--require-hashes" in arguments
+
+
+def test_is_built_once(bundle):
+    """What was built is used again, without pip."""
+    first = bundle.build(FakePip())
+    again = FakePip()
+    assert bundle.build(again) == first
+    assert again.calls == []
+
+
+def test_failure_leaves_nothing(bundle):
+    """A failed download leaves no half layer, and says what to do."""
+    with pytest.raises(ConfigurationError) as caught:
+        bundle.build(FakePip(fails=True))
+    assert str(caught.value) == (
+        "the dependency layer for Python 3.13 on arm64 could not be built from requirements.txt:"
+        " ERROR: no connection; run `make build` where the package index can be reached"
+    )
+    assert list(bundle.cache.iterdir()) == []
+    assert content(bundle.build(FakePip())) != []
+
+
+def test_two_at_once_agree(bundle):
+    """Whoever finishes second finds the other's layer, and leaves no draft."""
+
+    def slow_pip(arguments):
+        bundle.build(FakePip())
+        FakePip()(arguments)
+
+    assert bundle.build(slow_pip) == bundle.folder
+    assert [path.name for path in bundle.cache.iterdir()] == [bundle.folder.name]
+
+
+@pytest.mark.parametrize(
+    "change", [{"python_version": "3.14"}, {"architecture": "x86_64"}, {"wheel_platform": "manylinux_2_28_aarch64"}]
+)
+def test_key_follows_the_target(bundle, change):
+    """Another Python, processor or platform is another layer."""
+    assert replace(bundle, target=replace(TARGET, **change)).key != bundle.key
+
+
+def test_key_follows_the_lock_alone(bundle, tmp_path):
+    """The key is the lock's content and not its place, so that it is the same on every machine."""
+    same = tmp_path / "other" / "lock.txt"
+    same.parent.mkdir()
+    same.write_bytes(bundle.lock.read_bytes())
+    before = bundle.key
+    assert replace(bundle, lock=same, cache=tmp_path).key == before
+    bundle.lock.write_text("pkg==1.1 --hash=sha256:11\n")
+    assert bundle.key != before
+
+
+def test_folder_has_no_extension(bundle):
+    """The CDK would take the part after a dot for the asset's file type."""
+    assert "." not in bundle.folder.name
+
+
+def test_pip_errors_are_told(tmp_path):
+    """The last word of pip on a failure is passed on."""
+    missing = tmp_path / "missing.txt"
+    with pytest.raises(PipError, match=r"^ERROR: Could not open requirements file: .*missing\.txt"):
+        run_pip(["install", "--no-index", "--target", str(tmp_path / "x"), "--requirement", str(missing)])
+
+
+def test_command_names_a_wrong_environment():
+    """The command that fills the cache answers a wrong name like the app does."""
+    assert main(["--environment", "staging"]) == "environment 'staging' is unknown; allowed are dev, prod and local"
+
+
+def test_lock_has_no_condition_that_only_the_target_meets():
+    """Conditions in the lock are judged by the Python that runs pip; that is safe while none asks for the target's.
+
+    Such a package would be missing in a layer that is built on another Python.
+    """
+    lock = build_bundle(DEV.target).lock.read_text()
+    conditions = re.findall(r"^\S+==\S+ ; (.+?) \\$", lock, flags=re.MULTILINE)
+    version = DEV.target.python_version
+    needed = [
+        c for c in conditions if Marker(c).evaluate({"python_version": version, "python_full_version": f"{version}.0"})
+    ]
+    assert needed == []
+
+
+def test_local_layer_is_for_this_interpreter():
+    """The local environment's layer and a deployed one never share a folder on a machine of another kind."""
+    host = Host(python_version="3.11", machine="x86_64", system="Linux")
+    assert build_bundle(build_local(host).target).folder != build_bundle(DEV.target).folder

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from infra.environments import DEV, PROD, Host, RegistrySize, build_local, choose_environment
+from infra.errors import ConfigurationError
+from infra.settings import check_times, read_overrides
+
+LAPTOP = Host(python_version="3.12", machine="arm64", system="Darwin")
+SERVER = Host(python_version="3.11", machine="x86_64", system="Linux")
+
+
+@pytest.mark.parametrize("nothing", [None, {}, "{}"])
+def test_no_overrides(nothing):
+    """Without overrides every setting keeps its default."""
+    assert read_overrides(nothing) == {}
+
+
+def test_values_become_texts():
+    """Numbers and texts of numbers both end as the text that a variable holds."""
+    assert read_overrides('{"settle_seconds": 0.5, "max_shard_count": "16", "fan_out_threads": 8}') == {
+        "fan_out_threads": "8",
+        "max_shard_count": "16",
+        "settle_seconds": "0.5",
+    }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ("{", "settings should be a JSON object, not '{' (Expecting"),
+        ("[1]", "settings should be a JSON object of setting names to values, not [1]"),
+        ({"nope": 1}, "setting nope is unknown; allowed are fan_out_threads, hot_at_once_wcu"),
+        ({"table_name": "mine"}, "setting table_name is set by the stack itself and cannot be overridden"),
+        ({"registry_tls": False}, "setting registry_tls is set by the stack itself and cannot be overridden"),
+        ({"max_shard_count": 1025}, "setting max_shard_count should be between 2 and 1024, not '1025'"),
+        ({"max_shard_count": 2.5}, "setting max_shard_count should be a whole number, not '2.5'"),
+        ({"settle_seconds": float("nan")}, "setting settle_seconds should be between 0.0 and 3600.0, not 'nan'"),
+        ({"settle_seconds": None}, "setting settle_seconds should be a text, a number, true or false, not None"),
+    ],
+)
+def test_wrong_overrides_are_named(overrides, sentence):
+    """What is wrong is named together with what is allowed."""
+    with pytest.raises(ConfigurationError) as caught:
+        read_overrides(overrides)
+    assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("environment", [DEV, PROD])
+def test_defaults_fit_the_timeouts(environment):
+    """Without overrides every function ends by itself before Lambda ends it."""
+    check_times(environment, {})
+
+
+def test_a_run_that_lambda_would_cut_is_refused():
+    """The consumer's hard stop leaves it five seconds before Lambda's timeout."""
+    check_times(DEV, {"run_seconds": "175"})
+    with pytest.raises(
+        ConfigurationError, match="setting run_seconds should be at most 175 in environment dev, not 176"
+    ):
+        check_times(DEV, {"run_seconds": "176"})
+
+
+def test_a_request_that_lambda_would_cut_is_refused():
+    """A request's time budget lies within the shorter timeout."""
+    check_times(DEV, {"request_budget_ms": "10000"})
+    with pytest.raises(ConfigurationError, match="setting request_budget_ms should be at most 10000"):
+        check_times(DEV, {"request_budget_ms": "10001"})
+
+
+def test_local_follows_the_host():
+    """Environment local is built for the machine that runs it; only Linux takes manylinux wheels."""
+    server, laptop = build_local(SERVER), build_local(LAPTOP)
+    assert (server.target.python_version, server.target.architecture) == ("3.11", "x86_64")
+    assert server.target.wheel_platform == "manylinux2014_x86_64"
+    assert (laptop.target.python_version, laptop.target.architecture) == ("3.12", "arm64")
+    assert laptop.target.wheel_platform is None
+    assert replace(server, name="dev", target=DEV.target, registry=DEV.registry) == DEV
+
+
+def test_unknown_machine():
+    """A processor that Lambda does not have is named."""
+    with pytest.raises(ConfigurationError, match="this machine is a riscv64; environment local runs on aarch64, "):
+        choose_environment("local", replace(SERVER, machine="riscv64"))
+
+
+@pytest.mark.parametrize("name", ["", "Prod", None, 3])
+def test_unknown_environment(name):
+    """Only the three names are environments."""
+    with pytest.raises(ConfigurationError, match="is unknown; allowed are dev, prod and local"):
+        choose_environment(name, SERVER)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"node_type": "cache.t4g.micro"}, "node type cache.t4g.micro cannot be durable"),
+        ({"replicas_per_shard": 0}, "a durable registry needs"),
+        ({"is_multi_az": False}, "a durable registry needs"),
+        ({"is_encrypted_in_transit": False}, "a durable registry needs"),
+    ],
+)
+def test_durability_has_conditions(wrong, sentence):
+    """What ElastiCache would refuse while deploying is refused before."""
+    registry: RegistrySize = PROD.registry
+    with pytest.raises(ConfigurationError, match=sentence):
+        replace(registry, **wrong)
