@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import cached_property
 from math import isfinite
 from typing import Any
@@ -33,6 +33,9 @@ MAX_NUMBER_EXPONENT = 125
 MIN_NUMBER_EXPONENT = -130
 MAX_DEPTH = 30
 """Levels of nesting inside `attributes`; DynamoDB takes 32 for the whole item."""
+
+
+_EXACT = Context(prec=MAX_NUMBER_DIGITS)  # the default context rounds to 28 digits
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ def _encode_number(value: float | Decimal, where: str) -> str:
     if digits > MAX_NUMBER_DIGITS or not MIN_NUMBER_EXPONENT <= number.adjusted() <= MAX_NUMBER_EXPONENT:
         allowed = f"{MAX_NUMBER_DIGITS} digits, 1e{MIN_NUMBER_EXPONENT} to 1e{MAX_NUMBER_EXPONENT}"
         raise InvalidRequestError.of(where, f"should be a number that DynamoDB holds exactly ({allowed})")
-    return f"{number.normalize():f}"
+    return f"{number.normalize(_EXACT):f}"
 
 
 def _decode(value: AttributeValue) -> Any:

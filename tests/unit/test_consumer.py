@@ -1,0 +1,197 @@
+"""The consumer: catches up, decides, raises in the right order, mends Redis, and ends in time."""
+
+from builders import THRESHOLDS, World, route_of
+from fakes import KEY_RANGE_THROTTLE
+from fleet import START_MS, Fleet
+from hotpartition.ports import JournalEntry
+from hotpartition.reports import Report
+
+
+def hot_world(rate=4_000, seconds=3):
+    """A world whose streams hold a hot conversation's last seconds."""
+    world = World()
+    world.clock.now_ms = START_MS + seconds * 1000
+    for arrival in Fleet().offer(lambda _: rate, seconds * 1000):
+        world.reports.send(arrival.report)
+    return world
+
+
+def test_a_hot_conversation_is_raised_in_the_journal_and_then_in_redis():
+    """Journal first: nobody can learn a generation that is not durable."""
+    world = hot_world()
+    order = []
+    world.table.on_call = lambda name: order.append((name, dict(world.registry.routes)))
+    summary = world.consumer().run(run_ms=500)
+    assert summary.raises == 1
+    assert world.registry.routes["c"] == world.table.routes["c"].route
+    assert next(redis for name, redis in order if name == "update c") == {}
+
+
+def test_the_decision_is_logged_with_its_reason_and_rate():
+    """"Why was this raised?" is answerable from one line."""
+    world = hot_world()
+    world.consumer().run(run_ms=500)
+    decisions = [facts for message, facts in world.telemetry.events if message == "decision"]
+    raised = next(d for d in decisions if d["reason"] == "raised")
+    assert raised["conversation_id"] == "c"
+    assert raised["generation"] in world.table.routes["c"].route.encode()
+    assert 3_000 < raised["rate_wcu_per_second"] < 5_000
+    assert world.telemetry.counts["Decision-raised"] == 1
+
+
+def test_a_raise_that_is_throttled_is_repeated_fast():
+    """The journal item shares the partition that is hot."""
+    world = hot_world()
+    failed = []
+
+    def throttle_the_update(name):
+        if name.startswith("update") and len(failed) < 50:
+            failed.append(name)
+            raise KEY_RANGE_THROTTLE
+
+    world.table.on_call = throttle_the_update
+    assert world.consumer().run(run_ms=1_000).raises == 1
+    assert len(failed) == 50
+    assert max(world.clock.slept[: len(failed)]) <= 0.1
+
+
+def test_a_crash_between_journal_and_registry_is_mended_by_the_next_consumer():
+    """What is decided but already in the journal is pushed to Redis again, and nothing is raised twice."""
+    world = hot_world()
+    world.registry.is_down = True
+    world.consumer().run(run_ms=300)
+    route = world.table.routes["c"].route
+    assert world.registry.routes == {}
+    world.registry.is_down = False
+    assert world.consumer().run(run_ms=300).raises == 0
+    assert world.registry.routes["c"] == route == world.table.routes["c"].route
+
+
+def test_two_consumers_come_to_the_same_route():
+    """Both read the same stream; a raise done twice is a raise done once."""
+    world, other = hot_world(), hot_world()
+    world.consumer().run(run_ms=300)
+    world.consumer().run(run_ms=300)
+    other.consumer().run(run_ms=600)
+    assert world.table.routes["c"].route == other.table.routes["c"].route
+
+
+def test_an_emptied_redis_is_rebuilt_from_the_journal():
+    """The sentinel's absence tells; every route is there again, and the next check finds it whole."""
+    world = World()
+    world.table.routes = {f"c{i}": JournalEntry(route_of((4, i)), 0) for i in range(30)}
+    summary = world.consumer().run(run_ms=100)
+    assert summary.rebuilt_routes == 30
+    assert world.registry.routes == {c: e.route for c, e in world.table.routes.items()}
+    assert world.consumer().run(run_ms=100).rebuilt_routes == 0
+
+
+def test_a_rebuild_that_fails_half_way_is_not_called_whole():
+    """The mark comes last, so the next check starts again."""
+    world = World()
+    world.table.routes = {"a": JournalEntry(route_of((4, 1)), 0)}
+    world.table.failures = []
+    original = world.registry.add
+
+    def add_once_then_fail(conversation_id, generations):
+        world.registry.is_down = True
+        original(conversation_id, generations)
+
+    world.registry.add = add_once_then_fail
+    assert world.consumer().run(run_ms=100).rebuilt_routes == 0
+    assert not world.registry.whole
+
+
+def test_malformed_entries_are_counted_logged_and_passed_over():
+    """Whatever lies in the stream, what follows it is read."""
+    world = hot_world()
+    stream = next(s for s in world.reports.streams if s)
+    good = dict(stream[0].fields)
+    at_ms = START_MS
+    bad = [{}, {**good, "f": "2"}, {**good, "v": "nan"}, {**good, "v": "-1"}, {**good, "s": "x"}, {**good, "c": "a#1"}]
+    bad += [{**good, "x": "maybe"}, {**good, "e": ""}, {k: v for k, v in good.items() if k != "t"}, {**good, "n": "-2"}]
+    before = list(stream)
+    stream.clear()
+    for fields in bad:
+        world.reports.append(world.reports.streams.index(stream), fields, at_ms)
+    stream.extend(before)
+    summary = world.consumer().run(run_ms=300)
+    assert summary.malformed == len(bad) == world.telemetry.counts["ReportsMalformed"]
+    reasons = [facts["reason"] for message, facts in world.telemetry.events if message == "malformed report skipped"]
+    assert len(reasons) == len(bad)
+    assert all(reasons)
+    assert summary.raises == 1
+
+
+def test_a_report_survives_the_stream():
+    """Decoding undoes encoding, to the last digit."""
+    report = Report("room:1", 7_000_000, "e.12", 12.25, START_MS, 8, is_throttled=True)
+    assert Report.decode(report.encode()) == report
+
+
+def test_a_consumer_ends_when_its_successor_is_at_work():
+    """Not before: the successor announces itself only when it has caught up."""
+    world = World()
+
+    def successor_starts():
+        if world.clock.now_ms > START_MS + 65_000:
+            world.reports.announce(START_MS + 60_000)
+
+    world.clock.now_ms = START_MS
+    world.clock.on_sleep = successor_starts
+    summary = world.consumer().run(run_ms=170_000)
+    assert summary.ended == "successor"
+    assert START_MS + 65_000 < world.clock.now_ms < START_MS + 67_500
+
+
+def test_a_consumer_without_successor_ends_by_itself():
+    """Shortly after its time, whatever happens."""
+    world = World()
+    started = world.clock.now_ms
+    assert world.consumer().run(run_ms=170_000).ended == "time"
+    assert 170_000 <= world.clock.now_ms - started < 171_000
+
+
+def test_an_older_consumer_does_not_stop_a_younger_one():
+    """The heartbeat is a maximum."""
+    world = World()
+    world.reports.announce(world.clock.now_ms - 60_000)
+    assert world.consumer().run(run_ms=3_000).ended == "time"
+    assert world.reports.latest == world.clock.now_ms - 3_000
+
+
+def test_while_redis_is_away_the_consumer_waits():
+    """No reports, no decisions, no crash; when Redis is back, it goes on."""
+    world = hot_world()
+    world.reports.is_down = world.registry.is_down = True
+    back_at = world.clock.now_ms + 2_000
+
+    def redis_returns():
+        if world.clock.now_ms >= back_at:
+            world.reports.is_down = world.registry.is_down = False
+
+    world.clock.on_sleep = redis_returns
+    assert world.consumer().run(run_ms=4_000).raises == 1
+    assert world.reports.latest is not None
+
+
+def test_a_raise_made_elsewhere_is_seen_before_deciding_again():
+    """An operator pre-split the conversation: the consumer reads the journal and finds the load covered."""
+    world = hot_world()
+    world.raise_to(16, START_MS - 10_000, in_redis=False)
+    summary = world.consumer().run(run_ms=500)
+    assert summary.raises == 0
+    assert world.registry.routes["c"] == route_of((16, START_MS - 10_000))
+    assert world.telemetry.counts.get("Decision-covered") == 1
+
+
+def test_quiet_conversations_cost_no_dynamodb_requests():
+    """Below the threshold nothing is read: the journal is asked only about what looks hot."""
+    world = World()
+    world.clock.now_ms = START_MS + 5_000
+    for i in range(50):
+        for arrival in Fleet(sampling_distance_wcu=1, seed=i, environments=3).offer(lambda _: 5, 5_000, f"quiet{i}"):
+            world.reports.send(arrival.report)
+    world.registry.whole = True
+    world.consumer(THRESHOLDS).run(run_ms=2_000)
+    assert world.table.calls == []

@@ -1,0 +1,208 @@
+"""Detection and decision over simulated fleets: soon, once, large enough, and only when hot."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from builders import THRESHOLDS, route_of
+from fleet import START_MS, Arrival, Fleet, detect
+from hotpartition.detector import ConversationReports, Reason, ReportWindow, decide
+from hotpartition.message_ids import MAX_TIME_MS
+from hotpartition.reports import Report
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def step(rate, at_ms=2_000, before=50):
+    return lambda offset: rate if offset >= at_ms else before
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("rate", [1_600, 4_000, 16_000])
+def test_a_step_of_any_size_is_one_raise_within_two_seconds(rate, seed):
+    """From a quiet load to x32 and far beyond: one raise, sized for 500 WCU/s a shard within sampling error."""
+    trace = Fleet(environments=400, seed=seed).offer(step(rate), 6_000)
+    detection = detect(trace, 6_000)
+    assert len(detection.raises) == 1
+    at_ms, decision = detection.raises[0]
+    assert 2_000 < at_ms <= 4_000
+    assert decision.reason is Reason.RAISED
+    assert decision.generation.shard_count == pytest.approx(rate / 500, rel=0.45)
+    assert decision.generation.shard_count >= rate / 1000
+
+
+def test_the_new_generation_covers_the_heat_from_its_start():
+    """`since` is never later than the slot where the heat began, and not before the second that was judged."""
+    detection = detect(Fleet().offer(step(4_000), 5_000), 5_000)
+    since_ms = detection.raises[0][1].generation.since_ms
+    assert START_MS + 1_000 <= since_ms <= START_MS + 2_000
+
+
+@pytest.mark.parametrize("rate", [200, 600])
+def test_a_load_below_the_threshold_is_not_raised(rate):
+    """Noise of sampling does not raise what cannot be lowered again."""
+    assert detect(Fleet(environments=300).offer(lambda _: rate, 30_000), 30_000).raises == []
+
+
+def test_a_slow_burn_over_the_sustained_threshold_is_raised():
+    """900 WCU/s never exceeds a second's limit by much, but it does not end either."""
+    detection = detect(Fleet(environments=50, sampling_distance_wcu=2).offer(lambda _: 900, 12_000), 12_000)
+    assert detection.shard_counts == [2]
+
+
+def test_a_raised_conversation_is_judged_by_what_its_shards_serve():
+    """3,000 WCU/s on eight shards is covered; the same load on two is hot."""
+    trace = Fleet().offer(lambda _: 3_000, 8_000)
+    assert detect(trace, 8_000, route=route_of((8, START_MS - 1))).raises == []
+    assert "covered" in detect(trace, 8_000, route=route_of((8, START_MS - 1))).reasons
+    assert detect(trace, 8_000, route=route_of((2, START_MS - 1))).shard_counts[0] >= 6
+
+
+def test_a_backfill_of_old_times_is_cured_like_live_traffic():
+    """Messages an hour old are judged by the N of their own time, and `since` goes back to them."""
+    fleet = Fleet(message_age_ms=lambda r: 3_600_000 + r.randrange(1_000))
+    detection = detect(fleet.offer(lambda _: 3_000, 5_000), 5_000, route=route_of((16, START_MS)))
+    assert len(detection.raises) == 1
+    assert detection.raises[0][1].generation.since_ms < START_MS - 3_598_000
+
+
+def test_slow_clients_are_covered_too():
+    """A third of the messages 20 s old: `since` reaches them, so their retries find the new shards."""
+    fleet = Fleet(message_age_ms=lambda r: 20_000 if r.random() < 1 / 3 else 0)
+    detection = detect(fleet.offer(step(4_000), 6_000), 6_000)
+    assert detection.raises[0][1].generation.since_ms <= START_MS + 2_250 - 20_000
+    assert len(detection.raises) == 1
+
+
+def test_a_lone_ancient_id_does_not_drag_since_back():
+    """One message from 1970 among the hot ones would make readers of all history query every shard."""
+    trace = Fleet().offer(step(4_000), 5_000)
+    hot = next(a for a in trace if a.at_ms > START_MS + 2_200)
+    hot.report = replace(hot.report, message_time_ms=0)
+    assert detect(trace, 5_000).raises[0][1].generation.since_ms >= START_MS + 1_000
+
+
+def test_the_cap_holds_and_is_told():
+    """Past the cap there is nothing to raise to; an operator hears of it."""
+    capped = replace(THRESHOLDS, max_shard_count=4)
+    detection = detect(Fleet().offer(lambda _: 8_000, 5_000), 5_000, thresholds=capped)
+    assert detection.shard_counts == [4]
+    assert "at-cap" in detection.reasons
+
+
+def test_persistent_throttles_of_a_covered_load_double_n():
+    """An unlucky partition: the shards' keys share one. Doubled, and not again at once."""
+    fleet = Fleet(is_throttled=lambda now: now % 3 == 0)
+    trace = fleet.offer(lambda _: 2_000, 4_500, placed_under=4)
+    detection = detect(trace, 4_500, route=route_of((4, START_MS - 1)))
+    assert detection.shard_counts == [8]
+    assert detection.raises[0][1].reason is Reason.UNLUCKY_PARTITION
+
+
+def test_throttles_are_followed_at_most_every_five_seconds():
+    """Doubling again needs the writers to have followed the last raise, and time."""
+    reports = ConversationReports()
+    for arrival in Fleet(is_throttled=lambda _: True).offer(lambda _: 2_000, 2_000, placed_under=4):
+        reports.add(arrival.report)
+    now_ms, route = START_MS + 2_000, route_of((4, START_MS - 1))
+    recent = decide("c", reports, route, THRESHOLDS, now_ms=now_ms, raised_at_ms=now_ms - 4_999)
+    older = decide("c", reports, route, THRESHOLDS, now_ms=now_ms, raised_at_ms=now_ms - 5_000)
+    assert [d.reason for d in (*recent, *older)] == [Reason.COOLING_DOWN, Reason.UNLUCKY_PARTITION]
+
+
+def test_a_neighbours_heat_changes_nothing():
+    """Throttled without a load of its own: somebody else's partition fellow."""
+    trace = Fleet(sampling_distance_wcu=1, is_throttled=lambda _: True).offer(lambda _: 20, 6_000)
+    detection = detect(trace, 6_000)
+    assert detection.raises == []
+    assert "no-evidence" in detection.reasons
+
+
+def test_throttles_of_stale_writers_are_no_evidence():
+    """What was throttled under an older N says nothing about the present shards."""
+    fleet = Fleet(is_throttled=lambda _: True)
+    trace = fleet.offer(lambda _: 2_000, 4_000, placed_under=0)
+    assert detect(trace, 4_000, route=route_of((4, START_MS - 1))).raises == []
+
+
+def test_duplicated_and_reordered_reports_change_nothing():
+    """State is written by assignment: the same reports in any order, any number of times, give the same decisions."""
+    trace = Fleet().offer(step(4_000), 5_000)
+    doubled = [*trace, *trace]
+    Random(3).shuffle(doubled)
+    window, other = ReportWindow(), ReportWindow()
+    now_ms = START_MS + 3_000
+    for arrival in trace:
+        window.add(arrival.report, now_ms)
+    for arrival in doubled:
+        other.add(arrival.report, now_ms)
+    decisions = [
+        decide("c", w.as_mapping()["c"], route_of(), THRESHOLDS, now_ms=now_ms) for w in (window, other)
+    ]
+    assert decisions[0] == decisions[1]
+    assert decisions[0][0].generation
+
+
+def test_reports_from_broken_clocks_are_left_out():
+    """An environment 10 s ahead cannot place its load in the future; one that is late is not held against now."""
+    window, now_ms = ReportWindow(), START_MS
+    report = Report("c", START_MS // 250, "e", 10.0, START_MS, 0)
+    assert window.add(report, now_ms)
+    assert not window.add(replace(report, slot=report.slot + 40), now_ms)
+    assert not window.add(replace(report, slot=report.slot - 61), now_ms)
+
+
+def test_two_hot_conversations_do_not_mix():
+    """Each is judged by its own reports."""
+    fleet = Fleet()
+    arrivals = [*fleet.offer(step(4_000), 5_000, "a"), *fleet.offer(step(1_600), 5_000, "b")]
+    counts = {c: detect(arrivals, 5_000, conversation_id=c).shard_counts for c in ("a", "b")}
+    assert counts["a"][0] > counts["b"][0] >= 2
+
+
+samples = st.builds(
+    Report,
+    conversation_id=st.just("c"),
+    slot=st.integers(START_MS // 250 - 30, START_MS // 250 + 4),
+    source=st.sampled_from(["a", "b", "c"]),
+    value_wcu=st.integers(1, 500).map(float),
+    message_time_ms=st.integers(0, MAX_TIME_MS) | st.integers(START_MS - 9_000, START_MS + 5_000),
+    shard_count=st.integers(0, 8),
+    is_throttled=st.booleans(),
+)
+some_routes = st.lists(st.tuples(st.integers(1, 128), st.integers(START_MS - 9_000, START_MS)), max_size=3)
+
+
+@given(st.lists(samples, max_size=40), some_routes, st.none() | st.integers(0, 9_000))
+def test_every_raise_helps_and_stays_within_bounds(reports, generations, raised_ago):
+    """Whatever is reported: a raise gives its own messages more shards than they had, and never passes the cap."""
+    state, route = ConversationReports(), route_of(*generations)
+    for report in reports:
+        state.add(report)
+    raised_at = None if raised_ago is None else START_MS - raised_ago
+    decisions = decide("c", state, route, THRESHOLDS, now_ms=START_MS, raised_at_ms=raised_at)
+    assert decisions
+    for decision in decisions:
+        if decision.generation:
+            assert decision.shard_count < decision.generation.shard_count <= THRESHOLDS.max_shard_count
+            assert decision.generation.since_ms >= 0
+
+
+@given(st.integers(1, 60), st.floats(1.0, 8.0))
+def test_more_load_never_yields_fewer_shards(base, factor):
+    """Scale one trace up: N follows, never the other way."""
+
+    def count(scale):
+        state = ConversationReports()
+        for slot in range(START_MS // 250 - 6, START_MS // 250 - 1):
+            state.add(Report("c", slot, "a", base * 10 * scale, START_MS, 0))
+        decisions = decide("c", state, route_of(), THRESHOLDS, now_ms=START_MS)
+        return max((d.generation.shard_count for d in decisions if d.generation), default=0)
+
+    assert count(factor) >= count(1.0)
+
+
+def test_arrivals_are_what_a_consumer_would_see():
+    """The test fleet itself: total over z reports, in expectation."""
+    trace: list[Arrival] = Fleet(environments=500).offer(lambda _: 1_000, 10_000)
+    assert len(trace) == pytest.approx(1_000, rel=0.1)
