@@ -205,3 +205,11 @@ def test_load_is_counted_in_write_units():
     world = World()
     world.writer(sampling_distance_wcu=1.0).write(new_message("x" * 4_500))
     assert world.reports.sent[-1].value_wcu == 5
+
+
+def test_dropped_reports_are_counted():
+    """With Redis away reports are dropped, and an operator sees how many."""
+    world = World()
+    world.reports.take_dropped = lambda: 3
+    world.writer().write(new_message())
+    assert world.telemetry.counts["ReportsDropped"] == 3

@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
+from botocore.exceptions import ConnectionError as NoConnectionError
 
 from hotpartition.capacity import AttributeValue, Item
-from hotpartition.errors import RetryLaterError, StoreUnavailableError, ThrottledError
+from hotpartition.errors import MalformedGenerationError, RetryLaterError, StoreUnavailableError, ThrottledError
 from hotpartition.items import Message, format_time
 from hotpartition.keys import MESSAGE_PREFIX, ROUTING_SORT_KEY, build_message_sort_key
 from hotpartition.merge import KeyQuery
@@ -45,6 +46,8 @@ MAX_BATCH_ROUNDS = 5
 """How often unprocessed keys of a batch are asked for again before the whole call counts as throttled."""
 
 _THROTTLES = frozenset({"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"})
+_NO_ANSWER = (HTTPClientError, NoConnectionError, IncompleteReadError)
+"""Timeouts are in the first (answers) and the second (connections); refused connections only in the second."""
 _SERVER_ERROR_STATUS = 500
 
 
@@ -246,10 +249,24 @@ def _get_entry(client: DynamoDBClient, table_name: str, conversation_id: str, *,
 
 
 def _read_entry(item: Item | None) -> JournalEntry:
+    """Read a routing item; operators write them as well, so nothing about it is certain.
+
+    Raises:
+        MalformedGenerationError: its generations cannot be read. When it last grew is not worth failing for.
+    """
     if item is None:
         return JournalEntry()
-    updated_at = datetime.fromisoformat(item["updated_at"]["S"])
-    return JournalEntry(Route.decode(item["generations"]["SS"]), round(updated_at.timestamp() * 1000))
+    generations = item.get("generations", {}).get("SS")
+    if not generations:
+        raise MalformedGenerationError("the routing item has no string set `generations`")
+    return JournalEntry(Route.decode(generations), _read_time_ms(item.get("updated_at", {}).get("S", "")))
+
+
+def _read_time_ms(text: str) -> int | None:
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        return None
 
 
 def _key(partition_key: str, sort_key: str) -> dict[str, AttributeValue]:
@@ -275,7 +292,7 @@ def _outcome(call: Callable[[], Any]) -> Any:
 
 def _translate(error: ClientError | BotoCoreError) -> NoReturn:
     """Raise the error of ours that says what the caller can do; what is a bug or a wrong deployment stays as it is."""
-    if isinstance(error, HTTPClientError):  # includes refused connections and every timeout
+    if isinstance(error, _NO_ANSWER):
         raise StoreUnavailableError(f"DynamoDB did not answer ({type(error).__name__})") from error
     if not isinstance(error, ClientError):
         raise error

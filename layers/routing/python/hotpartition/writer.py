@@ -91,6 +91,9 @@ class Writer:
             RetryLaterError: DynamoDB refused for the whole budget; `message_id` is the id to repeat with.
         """
         now_ms = self._clock.now_ms()
+        # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
+        if dropped := self._reports.take_dropped():
+            self._telemetry.count("ReportsDropped", dropped)
         message = self._build_message(new, now_ms)
         # Placed on the longest key a shard can have, so that a retry across a raise cannot become too large.
         size = item_size_bytes(message.to_item(message.conversation_id + "#0000"))
