@@ -57,7 +57,9 @@ class World:
         journal = self.journal if with_journal else None
         return RouteSource(cache=cache, registry=self.registry, telemetry=self.telemetry, journal=journal)
 
-    def writer(self, *, sampling_distance_wcu: float = 1.0, budget_ms: float = 300, life_seconds: float = 2.0) -> Writer:
+    def writer(
+        self, *, sampling_distance_wcu: float = 1.0, budget_ms: float = 300, life_seconds: float = 2.0
+    ) -> Writer:
         return Writer(
             store=self.table,
             routes=self.routes(life_seconds=life_seconds, with_journal=True),
@@ -101,7 +103,9 @@ class World:
         """Add a generation as a raiser does: to the journal, then (unless it crashed) to Redis."""
         generation = Generation(since_ms=since_ms, shard_count=shard_count)
         known = self.table.routes.get(conversation_id, JournalEntry()).route
-        self.table.routes[conversation_id] = JournalEntry(known.union(Route(frozenset({generation}))), self.clock.now_ms)
+        self.table.routes[conversation_id] = JournalEntry(
+            known.union(Route(frozenset({generation}))), self.clock.now_ms
+        )
         if in_redis:
             self.registry.add(conversation_id, {generation})
 

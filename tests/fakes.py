@@ -130,9 +130,7 @@ class FakeJournal:
         self.table._call(f"get {conversation_id}")
         return self.table.routes.get(conversation_id, JournalEntry())
 
-    def add(
-        self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int
-    ) -> JournalEntry:
+    def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
         self.table._call(f"update {conversation_id}")
         known = self.table.routes.get(conversation_id, JournalEntry()).route
         entry = JournalEntry(known.union(Route(frozenset(generations))), now_ms)

@@ -1,4 +1,4 @@
-"""A real `redis-server` of the tests' own: one node in cluster mode with an AOF, on loopback, in a folder of its own."""
+"""A real `redis-server` of the tests' own: one node in cluster mode with an AOF, on loopback, in its own folder."""
 
 from __future__ import annotations
 

@@ -6,9 +6,10 @@ from random import Random
 from statistics import fmean, stdev
 
 import pytest
-from hotpartition.counter import SLOT_MS, WriteCounter, slot_of
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hotpartition.counter import SLOT_MS, WriteCounter, slot_of
 
 
 def counter(z=10.0, seed=1, max_tracked=4096, name="e"):
@@ -85,8 +86,7 @@ def test_memory_is_bounded_and_the_estimate_stays_unbiased_beyond_it():
 def fleet_second(random, environments, rate_wcu, z):
     """One second of a load spread at random over a fleet; returns the estimate and the reports sent."""
     fleet = [
-        WriteCounter(environment_id=str(i), sampling_distance_wcu=z, random=random.random)
-        for i in range(environments)
+        WriteCounter(environment_id=str(i), sampling_distance_wcu=z, random=random.random) for i in range(environments)
     ]
     crossings = []
     for write in range(rate_wcu):

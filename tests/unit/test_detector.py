@@ -4,13 +4,14 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from builders import THRESHOLDS, route_of
 from fleet import START_MS, Arrival, Fleet, detect
 from hotpartition.detector import ConversationReports, Reason, ReportWindow, decide
 from hotpartition.message_ids import MAX_TIME_MS
 from hotpartition.reports import Report
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def step(rate, at_ms=2_000, before=50):
@@ -136,9 +137,7 @@ def test_duplicated_and_reordered_reports_change_nothing():
         window.add(arrival.report, now_ms)
     for arrival in doubled:
         other.add(arrival.report, now_ms)
-    decisions = [
-        decide("c", w.as_mapping()["c"], route_of(), THRESHOLDS, now_ms=now_ms) for w in (window, other)
-    ]
+    decisions = [decide("c", w.as_mapping()["c"], route_of(), THRESHOLDS, now_ms=now_ms) for w in (window, other)]
     assert decisions[0] == decisions[1]
     assert decisions[0][0].generation
 

@@ -5,6 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
 from hotpartition.detector import Reason
 from hotpartition.settings import ConsumerSettings, ReaderSettings, WriterSettings, variable_name
 

@@ -5,17 +5,20 @@ from decimal import Decimal
 
 import pytest
 from boto3.dynamodb.types import TypeSerializer
+from hypothesis import given
+from hypothesis import strategies as st
+
 from builders import build_message
 from hotpartition.capacity import item_size_bytes, read_units, write_units
 from hotpartition.errors import InvalidRequestError
 from hotpartition.items import Message, format_time
-from hypothesis import given
-from hypothesis import strategies as st
 
 numbers = st.integers(-(10**37), 10**37) | st.floats(-1e100, 1e100).filter(lambda f: f == 0 or abs(f) > 1e-100)
 json_values = st.recursive(
     st.none() | st.booleans() | numbers | st.text(st.characters(codec="utf-8"), max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 attributes = st.dictionaries(st.text("xyz", min_size=1, max_size=3), json_values, max_size=4)
@@ -121,7 +124,9 @@ def test_sizes_follow_the_developer_guide():
     assert item_size_bytes({"b": {"BOOL": True}, "z": {"NULL": True}}) == 1 + 1 + 1 + 1
     assert item_size_bytes({"l": {"L": [{"S": "ab"}, {"S": "c"}]}}) == 1 + 3 + (1 + 2) + (1 + 1)
     assert item_size_bytes({"m": {"M": {"k": {"S": "v"}}}}) == 1 + 3 + 1 + (1 + 1)
-    assert item_size_bytes({"s": {"SS": ["ab", "c"]}, "x": {"B": b"abc"}, "y": {"BS": ["YWJj"]}}) == 1 + 3 + 1 + 3 + 1 + 3
+    assert (
+        item_size_bytes({"s": {"SS": ["ab", "c"]}, "x": {"B": b"abc"}, "y": {"BS": ["YWJj"]}}) == 1 + 3 + 1 + 3 + 1 + 3
+    )
 
 
 def test_units_round_up():

@@ -1,6 +1,10 @@
 """Keys and ids: what is allowed, and the storage contract."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ulid import ULID
+
 from hotpartition.errors import InvalidConversationIdError, InvalidMessageIdError
 from hotpartition.keys import build_message_sort_key, build_shard_key, parse_conversation_id, parse_partition_key
 from hotpartition.message_ids import (
@@ -14,9 +18,6 @@ from hotpartition.message_ids import (
     parse_message_id,
     shift_message_id,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from ulid import ULID
 
 conversation_ids = st.from_regex(r"[A-Za-z0-9_.:@-]{1,256}", fullmatch=True).filter(lambda c: c not in {".", ".."})
 id_values = st.integers(0, (1 << 128) - 1)

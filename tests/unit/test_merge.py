@@ -2,14 +2,15 @@
 
 from random import Random
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from builders import build_message, message_id, route_of
 from fakes import FakeTable
 from hotpartition.keys import build_message_sort_key
 from hotpartition.merge import PageMerge, PageRange
 from hotpartition.message_ids import first_message_id_at
 from hotpartition.route import EMPTY_ROUTE, choose_placement
-from hypothesis import given
-from hypothesis import strategies as st
 
 times = st.integers(0, 40)
 
@@ -46,7 +47,7 @@ def test_a_page_is_what_one_sorted_list_would_give(times, generations, stale, do
     """Whatever the route, the spread, stale writers and doubled copies: the first `limit` of the sorted ids."""
     route, table = route_of(*generations), FakeTable()
     messages = [build_message(t, tail) for tail, t in enumerate(times)]
-    fill(table, route, messages, {i: EMPTY_ROUTE for i in stale})
+    fill(table, route, messages, dict.fromkeys(stale, EMPTY_ROUTE))
     fill(table, route, [m for i, m in enumerate(messages) if i in doubled])
     first, last = (None if t is None else first_message_id_at(t) for t in bounds)
     page, _ = run_page(table, PageRange("c", newest_first, limit, first, last), route)

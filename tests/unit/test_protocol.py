@@ -5,6 +5,10 @@ between journal and registry), Redis emptied, set back or away, and pages of any
 """
 
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from builders import World, build_message, message_id, read_all
 from hotpartition.errors import MessageConflictError
 from hotpartition.items import Message
@@ -13,9 +17,6 @@ from hotpartition.ports import JournalEntry
 from hotpartition.reader import PageRequest
 from hotpartition.route import EMPTY_ROUTE, Generation, Route, choose_placement
 from hotpartition.writer import NewMessage
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 START = 1_700_000_000_000
 offsets = st.integers(-50, 50)

@@ -1,6 +1,7 @@
 """The read job: Redis is a hint, the journal decides, pages are exact."""
 
 import pytest
+
 from builders import World, build_message, message_id, new_message, read_all, route_of
 from fakes import KEY_RANGE_THROTTLE
 from hotpartition.errors import InvalidCursorError, InvalidRequestError, MessageNotFoundError, ThrottledError
@@ -153,7 +154,8 @@ def test_bounds_are_half_open_times():
 
 
 @pytest.mark.parametrize(
-    "request_", [PageRequest("c", after_ms=30, before_ms=30), PageRequest("c", before_ms=0), PageRequest("c", before_ms=-5)]
+    "request_",
+    [PageRequest("c", after_ms=30, before_ms=30), PageRequest("c", before_ms=0), PageRequest("c", before_ms=-5)],
 )
 def test_a_range_that_holds_nothing_asks_nobody(request_):
     """An empty page, without a single request."""

@@ -3,6 +3,9 @@
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from builders import message_id, route_of
 from hotpartition.errors import MalformedGenerationError
 from hotpartition.message_ids import message_time_ms
@@ -15,8 +18,6 @@ from hotpartition.route import (
     needed_keys,
     stable_hash,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 generations = st.builds(Generation, since_ms=st.integers(0, 50), shard_count=st.integers(1, 12))
 routes = st.frozensets(generations, max_size=6).map(Route)
@@ -119,6 +120,4 @@ def test_point_reads_look_under_every_generation():
     identifier = message_id(5000, 77)
     hashed = stable_hash(identifier)
     route = route_of((8, 1000), (3, 2000), (16, 9000))
-    assert candidate_keys(route, "c", identifier) == tuple(
-        dict.fromkeys(("c", f"c#{hashed % 3}", f"c#{hashed % 8}"))
-    )
+    assert candidate_keys(route, "c", identifier) == tuple(dict.fromkeys(("c", f"c#{hashed % 3}", f"c#{hashed % 8}")))

@@ -3,6 +3,7 @@
 from dataclasses import fields
 
 import pytest
+
 from hotpartition.errors import SettingsError
 from hotpartition.settings import (
     ConsumerSettings,

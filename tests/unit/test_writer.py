@@ -1,6 +1,7 @@
 """The write job: placed by what is known, counted once, stored once, refused cleanly."""
 
 import pytest
+
 from builders import World, message_id, new_message, route_of
 from fakes import KEY_RANGE_THROTTLE
 from hotpartition.capacity import ITEM_LIMIT_BYTES

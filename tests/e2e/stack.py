@@ -1,0 +1,164 @@
+"""A client of the running stack: its API as clients use it, and the local run's control API."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import urllib3
+
+WRITE_LIMIT_WCU = 20
+"""One fiftieth of DynamoDB's own limit; the thresholds below shrink with it."""
+SETTINGS = {
+    "hot_at_once_wcu": 20,
+    "hot_sustained_wcu": 16,
+    "target_shard_wcu": 10,
+    "sampling_distance_wcu": 1.5,
+    "registry_rest_ms": 500,
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One HTTP answer."""
+
+    status: int
+    content_type: str
+    headers: dict[str, str]
+    body: Any
+
+
+@dataclass
+class Load:
+    """What a load offered and what became of it."""
+
+    acknowledged: dict[str, str] = field(default_factory=dict)
+    statuses: Counter[int] = field(default_factory=Counter)
+
+
+class Stack:
+    """The running stack."""
+
+    def __init__(self, api_url: str, control_url: str) -> None:
+        self.api_url, self.control_url = api_url.rstrip("/"), control_url.rstrip("/")
+        self._http = urllib3.PoolManager(maxsize=32, retries=False, timeout=urllib3.Timeout(connect=2, read=15))
+        self._lock = Lock()
+
+    @classmethod
+    def from_ready_file(cls, path: Path) -> Stack:
+        facts = json.loads(path.read_text())
+        return cls(facts["api_url"], facts["control_url"])
+
+    def request(self, method: str, url: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        response = self._http.request(method, url, body=data, headers=headers or {})
+        content_type = response.headers.get("content-type", "")
+        is_json = "json" in content_type
+        return Answer(
+            response.status,
+            content_type,
+            {k.lower(): v for k, v in response.headers.items()},
+            json.loads(response.data) if is_json and response.data else response.data,
+        )
+
+    def write(self, conversation: str, body: Any) -> Answer:
+        return self.request("POST", f"{self.api_url}/conversations/{quote(conversation, safe='')}/messages", body)
+
+    def read(self, conversation: str, **query: Any) -> Answer:
+        path = f"{self.api_url}/conversations/{quote(conversation, safe='')}/messages"
+        return self.request("GET", f"{path}?{urlencode(query)}" if query else path)
+
+    def read_one(self, conversation: str, message_id: str, **query: Any) -> Answer:
+        path = f"{self.api_url}/conversations/{quote(conversation, safe='')}/messages/{quote(message_id, safe='')}"
+        return self.request("GET", f"{path}?{urlencode(query)}" if query else path)
+
+    def read_all(self, conversation: str, **query: Any) -> list[dict[str, Any]]:
+        """Read every page; what is throttled is asked for again."""
+        messages: list[dict[str, Any]] = []
+        cursor: str | None = None
+        while True:
+            answer = self.read(conversation, **query, **({"cursor": cursor} if cursor else {}))
+            if answer.status == 503:
+                time.sleep(0.2)
+                continue
+            assert answer.status == 200, answer
+            messages.extend(answer.body["messages"])
+            cursor = answer.body["next_cursor"]
+            if cursor is None:
+                return messages
+
+    def status(self) -> dict[str, Any]:
+        return self.request("GET", f"{self.control_url}/status").body
+
+    def timeline(self) -> list[dict[str, Any]]:
+        return self.request("GET", f"{self.control_url}/dynamodb/timeline").body["buckets"]
+
+    def control(self, path: str, body: Any = None) -> Answer:
+        answer = self.request("POST", f"{self.control_url}{path}", body)
+        assert answer.status == 200, answer
+        return answer
+
+    def write_until_stored(self, conversation: str, text: str, load: Load) -> None:
+        """Write as a careful client does: a refused message is repeated with its id."""
+        body: dict[str, Any] = {"sender": "ann", "body": text}
+        for attempt in range(60):
+            answer = self.write(conversation, body)
+            with self._lock:
+                load.statuses[answer.status] += 1
+            if answer.status in {200, 201}:
+                with self._lock:
+                    load.acknowledged[answer.body["message_id"]] = text
+                return
+            assert answer.status in {500, 502, 503, 504}, answer
+            if isinstance(answer.body, dict) and answer.body.get("message_id"):
+                body["message_id"] = answer.body["message_id"]
+            time.sleep(min(1.0, 0.05 * 2**attempt))
+        raise AssertionError(f"never stored: {text}")
+
+    def offer(
+        self,
+        conversation: str,
+        *,
+        rate: float,
+        seconds: float,
+        during: Callable[[], None] | None = None,
+        first: int = 0,
+    ) -> Load:
+        """Offer a load for a while, open-loop; `during` runs beside it."""
+        load = Load()
+        with ThreadPoolExecutor(max_workers=24) as pool:
+            side = pool.submit(during) if during else None
+            futures = [
+                pool.submit(self.write_until_stored, conversation, f"message {first + i}", load)
+                for i in _paced(rate, seconds)
+            ]
+            for future in futures:
+                future.result()
+            if side:
+                side.result()
+        return load
+
+
+def _paced(rate: float, seconds: float) -> Iterator[int]:
+    started = time.monotonic()
+    for i in range(int(rate * seconds)):
+        delay = started + i / rate - time.monotonic()
+        if delay > 0:
+            time.sleep(delay)
+        yield i
+
+
+def wait_for(condition: Callable[[], Any], *, seconds: float) -> Any:
+    """Poll until a condition holds; its value, or the last one that did not."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return value

@@ -1,0 +1,138 @@
+"""The API through gateway, runtime client, functions, Redis and DynamoDB."""
+
+import uuid
+
+import pytest
+from ulid import ULID
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def conversation():
+    """A conversation of the test's own."""
+    return f"room:{uuid.uuid4().hex}"
+
+
+def test_what_is_written_is_read(stack, conversation):
+    """Stored, then found on a page and by its id, with everything that was sent."""
+    message = {
+        "sender": "ann",
+        "body": "héllo ✓",
+        "attributes": {"n": 1.5, "list": [1, None, True], "deep": {"a": "b"}},
+    }
+    written = stack.write(conversation, message)
+    assert written.status == 201
+    assert written.body.keys() == {"conversation_id", "message_id", "sent_at"}
+    expected = {**message, **written.body}
+    page = stack.read(conversation, consistency="strong")
+    assert page.status == 200
+    assert page.body["messages"] == [expected]
+    assert page.body["next_cursor"] is None
+    one = stack.read_one(conversation, written.body["message_id"], consistency="strong")
+    assert (one.status, one.body) == (200, expected)
+
+
+def test_a_repeated_write_is_a_replay_and_other_content_a_conflict(stack, conversation):
+    """200 for the same content, 409 for other content, and the first stays."""
+    identifier = str(uuid.UUID(bytes=_uuid7_bytes()))
+    message = {"sender": "ann", "body": "one", "message_id": identifier}
+    assert stack.write(conversation, message).status == 201
+    assert stack.write(conversation, message).status == 200
+    conflict = stack.write(conversation, {**message, "body": "two"})
+    assert (conflict.status, conflict.content_type) == (409, "application/problem+json")
+    assert [m["body"] for m in stack.read_all(conversation, consistency="strong")] == ["one"]
+
+
+def _uuid7_bytes():
+    raw = bytearray(ULID().bytes)
+    raw[6] = raw[6] & 0x0F | 0x70
+    raw[8] = raw[8] & 0x3F | 0x80
+    return bytes(raw)
+
+
+@pytest.mark.parametrize("identifier", ["a#1", "", "x" * 257, "sp ace", "sl/ash", "ünï", ".", ".."])
+def test_other_conversation_ids_are_400(stack, identifier):
+    """Also those that a URL can hardly carry; the answer names the rule."""
+    for answer in (stack.write(identifier, {"sender": "a", "body": "b"}), stack.read(identifier)):
+        assert (answer.status, answer.content_type) == (400, "application/problem+json")
+        assert [e["field"] for e in answer.body["errors"]] == ["conversation_id"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"hello", b"\xff\xfe", b"[]", b"null", b"3"])
+def test_a_body_that_is_no_json_object_is_400(stack, conversation, body):
+    """And the answer says so."""
+    answer = stack.write(conversation, body)
+    assert (answer.status, answer.content_type) == (400, "application/problem+json")
+    assert answer.body["errors"]
+
+
+def test_all_wrong_fields_are_named_at_once(stack, conversation):
+    """One round trip."""
+    answer = stack.write(conversation, {"sender": 3, "attributes": [], "extra": 1})
+    assert answer.status == 400
+    assert {e["field"] for e in answer.body["errors"]} == {"sender", "body", "attributes", "extra"}
+
+
+@pytest.mark.parametrize("identifier", ["hello", str(uuid.uuid4()), str(ULID.from_timestamp(4_000_000_000))])
+def test_other_message_ids_are_400(stack, conversation, identifier):
+    """No ULID or UUIDv7, or from the future."""
+    answer = stack.write(conversation, {"sender": "a", "body": "b", "message_id": identifier})
+    assert answer.status == 400
+    assert [e["field"] for e in answer.body["errors"]] == ["message_id"]
+
+
+def test_an_item_over_the_limit_is_413(stack, conversation):
+    """400 KiB and a little."""
+    answer = stack.write(conversation, {"sender": "a", "body": "x" * 410_000})
+    assert (answer.status, answer.content_type) == (413, "application/problem+json")
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"limit": 0}, "limit"),
+        ({"limit": 201}, "limit"),
+        ({"limit": "many"}, "limit"),
+        ({"order": "random"}, "order"),
+        ({"after": "yesterday"}, "after"),
+        ({"before": "2026-01-01"}, "before"),
+        ({"consistency": "maybe"}, "consistency"),
+        ({"cursor": "hello"}, "cursor"),
+    ],
+)
+def test_wrong_queries_are_400(stack, conversation, query, field):
+    """Each names its field."""
+    answer = stack.read(conversation, **query)
+    assert answer.status == 400
+    assert [e["field"] for e in answer.body["errors"]] == [field]
+
+
+def test_a_cursor_belongs_to_its_conversation_and_order(stack, conversation):
+    """Elsewhere it is 400."""
+    for i in range(3):
+        stack.write(conversation, {"sender": "a", "body": str(i)})
+    cursor = stack.read(conversation, limit=1, consistency="strong").body["next_cursor"]
+    assert stack.read(conversation, limit=1, cursor=cursor).status == 200
+    assert stack.read(conversation + "x", limit=1, cursor=cursor).status == 400
+    assert stack.read(conversation, limit=1, cursor=cursor, order="oldest").status == 400
+
+
+def test_what_does_not_exist_is_404(stack, conversation):
+    """A message, and a path."""
+    assert stack.read_one(conversation, str(ULID())).status == 404
+    assert stack.request("GET", f"{stack.api_url}/nothing").status == 404
+
+
+def test_a_quiet_conversation_costs_what_dynamodb_alone_would(stack, conversation):
+    """Never hot: one PutItem a write, one Query for the newest page, nothing but the base key."""
+    before = stack.status()["dynamodb"]["requests"]
+    for i in range(5):
+        assert stack.write(conversation, {"sender": "a", "body": str(i)}).status == 201
+    assert len(stack.read(conversation).body["messages"]) == 5
+    after = stack.status()["dynamodb"]["requests"]
+    spent = {name: count - before.get(name, 0) for name, count in after.items() if count != before.get(name, 0)}
+    assert spent.pop("PutItem") == 5
+    assert spent.pop("Query") == 1
+    assert spent.pop("GetItem", 0) == spent.pop("BatchGetItem", 0) == 0
+    assert {b["key"] for b in stack.timeline() if b["key"].startswith(conversation)} == {conversation}
