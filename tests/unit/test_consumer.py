@@ -28,7 +28,7 @@ def test_a_hot_conversation_is_raised_in_the_journal_and_then_in_redis():
 
 
 def test_the_decision_is_logged_with_its_reason_and_rate():
-    """ "Why was this raised?" is answerable from one line."""
+    """One line answers why this conversation was raised."""
     world = hot_world()
     world.consumer().run(run_ms=500)
     decisions = [facts for message, facts in world.telemetry.events if message == "decision"]

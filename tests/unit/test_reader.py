@@ -199,7 +199,7 @@ def test_a_limit_out_of_range_is_refused(limit):
 
 def test_settled_until_lies_behind_the_present_and_never_past_the_page():
     """A poller that goes on from there misses nothing that comes a little late."""
-    world, ids = filled()
+    world, _ = filled()
     reader = world.reader()
     whole = reader.read_page(PageRequest("c", newest_first=False, limit=MAX_LIMIT))
     assert whole.settled_until == format_time(world.clock.now_ms - 5_000)
