@@ -55,7 +55,9 @@ class World:
     def routes(self, *, life_seconds: float = 2.0, with_journal: bool = False) -> RouteSource:
         cache = RouteCache(life_seconds=life_seconds, max_entries=100, random=lambda: 0.0)
         journal = self.journal if with_journal else None
-        return RouteSource(cache=cache, registry=self.registry, telemetry=self.telemetry, journal=journal)
+        return RouteSource(
+            cache=cache, registry=self.registry, telemetry=self.telemetry, timer=lambda: 0.0, journal=journal
+        )
 
     def writer(
         self, *, sampling_distance_wcu: float = 1.0, budget_ms: float = 300, life_seconds: float = 2.0

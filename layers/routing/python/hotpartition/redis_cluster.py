@@ -22,7 +22,14 @@ from typing import Any, TypeVar
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.crc import key_slot
-from redis.exceptions import ClusterDownError, ConnectionError, RedisError, ResponseError, TimeoutError  # noqa: A004
+from redis.exceptions import (
+    ClusterDownError,
+    ConnectionError,  # noqa: A004
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+    TimeoutError,  # noqa: A004
+)
 from redis.retry import Retry
 
 from hotpartition.errors import RegistryUnavailableError
@@ -140,7 +147,8 @@ class RedisConnection:
             if self._client is None:
                 self._client = _Cluster(**self._options)
             return command(self._client)
-        except (RedisError, OSError) as error:
+        # RedisClusterException, which says that no node could be reached, is no RedisError.
+        except (RedisError, RedisClusterException, OSError) as error:
             if not _is_refusal(error):
                 self._resting_until_ms = self._now_ms() + self._rest_ms
             raise RegistryUnavailableError(f"Redis failed: {error}") from error

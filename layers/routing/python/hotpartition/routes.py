@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
+from math import log
+from threading import Lock
 
 from hotpartition.errors import RegistryUnavailableError, RetryLaterError
 from hotpartition.ports import Journal, Registry, Telemetry
@@ -17,12 +20,15 @@ from hotpartition.route import EMPTY_ROUTE, Route
 
 LIFE_JITTER = 0.2
 """Share of its life by which an entry's life varies, so that environments do not all ask at once."""
+EARLY_REFRESH_BETA = 1.0
+"""Eagerness of early refreshes; 1 is optimal for exponentially growing odds (XFetch, section 3.2)."""
 
 
 @dataclass(slots=True)
 class _Entry:
     route: Route
     fresh_until_ms: float
+    cost_ms: float
 
 
 class RouteCache:
@@ -42,15 +48,26 @@ class RouteCache:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
     def get(self, conversation_id: str, now_ms: int) -> tuple[Route, bool]:
-        """Return the last known route (empty if none is), and whether it is fresh."""
+        """Return the last known route (empty if none is), and whether it is fresh.
+
+        An entry counts as stale a little early, at random, with odds that grow as its end comes near and with what
+        its refresh costs; so of many requests for one route one refreshes it, and not all at the moment when it ends.
+        Source: Vattani, Chierichetti, Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015.
+        """
         entry = self._entries.get(conversation_id)
         if entry is None:
             return EMPTY_ROUTE, False
         self._entries.move_to_end(conversation_id)
-        return entry.route, now_ms < entry.fresh_until_ms
+        early_ms = -entry.cost_ms * EARLY_REFRESH_BETA * log(1.0 - self._random())
+        return entry.route, now_ms + early_ms < entry.fresh_until_ms
 
-    def learn(self, conversation_id: str, route: Route, now_ms: int) -> Route:
-        """Merge what was learned into the entry, and make it fresh.
+    def peek(self, conversation_id: str) -> Route:
+        """Return the last known route, whatever its age."""
+        entry = self._entries.get(conversation_id)
+        return entry.route if entry else EMPTY_ROUTE
+
+    def learn(self, conversation_id: str, route: Route, now_ms: int, *, cost_ms: float = 0.0) -> Route:
+        """Merge what was learned into the entry, and make it fresh; `cost_ms` is what asking for it took.
 
         Returns:
             The merged route.
@@ -58,7 +75,7 @@ class RouteCache:
         known = self._entries.get(conversation_id)
         merged = known.route.union(route) if known else route
         life_ms = self._life_ms * (1 - LIFE_JITTER * self._random())
-        self._entries[conversation_id] = _Entry(merged, now_ms + life_ms)
+        self._entries[conversation_id] = _Entry(merged, now_ms + life_ms, cost_ms)
         self._entries.move_to_end(conversation_id)
         if len(self._entries) > self._max_entries:
             self._entries.popitem(last=False)
@@ -69,11 +86,18 @@ class RouteSource:
     """Where a request gets a conversation's route from: the cache, else Redis, else the last one known.
 
     It never fails: while Redis is away it returns what is known, at worst the empty route, which is right for writing
-    and which readers complete from the journal.
+    and which readers complete from the journal. Safe for use by several threads; those that miss the same route at the
+    same time share one question.
     """
 
     def __init__(
-        self, *, cache: RouteCache, registry: Registry, telemetry: Telemetry, journal: Journal | None = None
+        self,
+        *,
+        cache: RouteCache,
+        registry: Registry,
+        telemetry: Telemetry,
+        timer: Callable[[], float],
+        journal: Journal | None = None,
     ) -> None:
         """Put the source together.
 
@@ -81,45 +105,75 @@ class RouteSource:
             cache: the environment's own routes.
             registry: the fleet's routes.
             telemetry: told when the registry is away.
+            timer: a monotonic clock in seconds, for what a question costs.
             journal: asked after a throttle while the registry is away; only writers need it.
         """
         self._cache = cache
         self._registry = registry
         self._telemetry = telemetry
+        self._timer = timer
         self._journal = journal
+        self._lock = Lock()
+        self._questions: dict[str, Future[Route | None]] = {}
 
     def get_route(self, conversation_id: str, now_ms: int) -> Route:
         """Return the route, at most a few seconds old while Redis answers."""
-        known, is_fresh = self._cache.get(conversation_id, now_ms)
+        with self._lock:
+            known, is_fresh = self._cache.get(conversation_id, now_ms)
         return known if is_fresh else self.refresh(conversation_id, now_ms)
 
     def refresh(self, conversation_id: str, now_ms: int) -> Route:
         """Ask Redis now, fresh or not."""
         route = self._ask_registry(conversation_id, now_ms)
-        return self._cache.get(conversation_id, now_ms)[0] if route is None else route
+        return self._known(conversation_id) if route is None else route
 
     def refresh_after_throttle(self, conversation_id: str, now_ms: int) -> Route:
         """Ask Redis now; while it is away, the journal: a throttled write has the time, and a better place helps."""
         route = self._ask_registry(conversation_id, now_ms)
         if route is not None:
             return route
-        known, _ = self._cache.get(conversation_id, now_ms)
         if self._journal is None:
-            return known
+            return self._known(conversation_id)
         try:
             entry = self._journal.get(conversation_id, is_strong=False)
         except RetryLaterError:
-            return known
-        return self._cache.learn(conversation_id, entry.route, now_ms)
+            return self._known(conversation_id)
+        return self.learn(conversation_id, entry.route, now_ms)
+
+    def learn(self, conversation_id: str, route: Route, now_ms: int) -> Route:
+        """Take in a route that was learned elsewhere (from the journal)."""
+        with self._lock:
+            return self._cache.learn(conversation_id, route, now_ms)
+
+    def _known(self, conversation_id: str) -> Route:
+        with self._lock:
+            return self._cache.peek(conversation_id)
 
     def _ask_registry(self, conversation_id: str, now_ms: int) -> Route | None:
+        """Ask Redis, or wait for the answer to a question that is already under way: it is a hint, so it may be."""
+        with self._lock:
+            pending = self._questions.get(conversation_id)
+            if pending is None:
+                mine: Future[Route | None] = Future()
+                self._questions[conversation_id] = mine
+        if pending is not None:
+            return pending.result()
+        answer: Route | None = None
+        try:
+            answer = self._ask(conversation_id, now_ms)
+        finally:
+            with self._lock:
+                del self._questions[conversation_id]
+            mine.set_result(answer)
+        return answer
+
+    def _ask(self, conversation_id: str, now_ms: int) -> Route | None:
+        started = self._timer()
         try:
             route = self._registry.get(conversation_id)
         except RegistryUnavailableError:
             self._telemetry.count("RegistryUnavailable")
             return None
-        return self._cache.learn(conversation_id, route, now_ms)
-
-    def learn(self, conversation_id: str, route: Route, now_ms: int) -> Route:
-        """Take in a route that was learned elsewhere (from the journal)."""
-        return self._cache.learn(conversation_id, route, now_ms)
+        cost_ms = (self._timer() - started) * 1000
+        with self._lock:
+            return self._cache.learn(conversation_id, route, now_ms, cost_ms=cost_ms)

@@ -58,6 +58,7 @@ def build_writer(settings: WriterSettings, telemetry: Telemetry) -> Writer:
             cache=cache,
             registry=RedisRegistry(connect_redis(settings), settings.table_name),
             telemetry=telemetry,
+            timer=time.monotonic,
             journal=journal,
         ),
         counter=WriteCounter(
@@ -87,7 +88,7 @@ def build_reader(settings: ReaderSettings, telemetry: Telemetry) -> Reader:
         store=DynamoDBMessageStore(client, settings.table_name, executor),
         journal=DynamoDBJournal(client, settings.table_name, index_name=""),
         registry=RedisRegistry(connect_redis(settings), settings.table_name),
-        routes=RouteSource(cache=cache, registry=registry, telemetry=telemetry),
+        routes=RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=time.monotonic),
         background=BackgroundThread(),
         telemetry=telemetry,
         clock=clock,

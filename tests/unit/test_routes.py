@@ -1,0 +1,104 @@
+"""The route cache: bounded, short-lived, never forgetful, and asked for by one at a time."""
+
+from concurrent.futures import ThreadPoolExecutor, wait
+from random import Random
+from threading import Event
+
+import pytest
+
+from builders import route_of
+from fakes import FakeRegistry, FakeTelemetry
+from hotpartition.routes import RouteCache, RouteSource
+
+
+def cache(life_seconds=2.0, max_entries=10, random=lambda: 0.0):
+    return RouteCache(life_seconds=life_seconds, max_entries=max_entries, random=random)
+
+
+def test_an_entry_is_fresh_for_its_life_and_known_after_it():
+    """A stale route is still a route: what Redis's absence leaves."""
+    subject = cache()
+    subject.learn("c", route_of((4, 0)), 1_000)
+    assert subject.get("c", 2_999) == (route_of((4, 0)), True)
+    assert subject.get("c", 3_000) == (route_of((4, 0)), False)
+
+
+def test_learning_never_takes_anything_away():
+    """An emptied or set-back Redis does not shrink what is known."""
+    subject = cache()
+    subject.learn("c", route_of((4, 0)), 0)
+    assert subject.learn("c", route_of((8, 5)), 10) == route_of((4, 0), (8, 5))
+    assert subject.learn("c", route_of(), 20) == route_of((4, 0), (8, 5))
+
+
+def test_the_least_recently_used_goes_first():
+    """The bound holds, and what is used stays."""
+    subject = cache(max_entries=2)
+    for name in ("a", "b"):
+        subject.learn(name, route_of((2, 0)), 0)
+    subject.get("a", 1)
+    subject.learn("c", route_of((2, 0)), 0)
+    assert [subject.peek(name) != route_of() for name in ("a", "b", "c")] == [True, False, True]
+
+
+def test_lives_vary():
+    """Entries made at the same time do not end at the same time."""
+    subject = cache(random=Random(3).random)
+    for i in range(200):
+        subject.learn(f"c{i}", route_of(), 0)
+    # The cache is bounded to 10; each of those has its own end between 1.6 and 2 s.
+    ends = {next(t for t in range(1_500, 2_100) if not subject.get(f"c{i}", t)[1]) for i in range(190, 200)}
+    assert len(ends) > 5
+    assert 1_600 <= min(ends) <= max(ends) <= 2_000
+
+
+@pytest.mark.parametrize(("before_end_ms", "expected"), [(0.5, 0.951), (10, 0.368), (30, 0.0498), (100, 0.0)])
+def test_odds_of_an_early_refresh_grow_as_an_entry_ages(before_end_ms, expected):
+    """XFetch: with a cost of 10 ms, the odds of refreshing x ms before the end are exp(-x / 10)."""
+    random = Random(11)
+    subject = cache(random=lambda: 0.0)
+    subject.learn("c", route_of(), 0, cost_ms=10.0)
+    subject._random = random.random
+    early = sum(not subject.get("c", 2_000 - before_end_ms)[1] for _ in range(20_000)) / 20_000
+    assert early == pytest.approx(expected, abs=0.01)
+
+
+class SlowRegistry(FakeRegistry):
+    """A registry whose answer waits to be released."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.released = Event(), Event()
+
+    def get(self, conversation_id):
+        self.asked.set()
+        assert self.released.wait(5)
+        return super().get(conversation_id)
+
+
+def test_concurrent_misses_share_one_question():
+    """Eight threads that miss the same route at once: Redis is asked once, and all get its answer."""
+    registry = SlowRegistry()
+    registry.routes["c"] = route_of((4, 0))
+    source = RouteSource(cache=cache(), registry=registry, telemetry=FakeTelemetry(), timer=lambda: 0.0)
+    with ThreadPoolExecutor(8) as pool:
+        first = pool.submit(source.get_route, "c", 0)
+        assert registry.asked.wait(5)
+        rest = [pool.submit(source.refresh, "c", 0) for _ in range(7)]
+        done, _ = wait(rest, timeout=0.2)
+        assert not done
+        registry.released.set()
+        answers = [future.result(timeout=5) for future in (first, *rest)]
+    assert set(answers) == {route_of((4, 0))}
+    assert registry.reads == 1
+
+
+def test_a_failing_question_answers_all_who_wait():
+    """Redis away: everybody goes on with what is known, and the next one asks again."""
+    registry = FakeRegistry()
+    registry.is_down = True
+    source = RouteSource(cache=cache(), registry=registry, telemetry=FakeTelemetry(), timer=lambda: 0.0)
+    assert source.get_route("c", 0) == route_of()
+    registry.is_down = False
+    registry.routes["c"] = route_of((4, 0))
+    assert source.get_route("c", 0) == route_of((4, 0))
