@@ -153,6 +153,12 @@ class RedisConnection:
                 self._resting_until_ms = self._now_ms() + self._rest_ms
             raise RegistryUnavailableError(f"Redis failed: {error}") from error
 
+    def close(self) -> None:
+        """Close the client, if one is open; a later call opens another."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
 
 def _is_refusal(error: Exception) -> bool:
     """Say whether Redis is well and refused this one command, for instance on a key of another type."""
