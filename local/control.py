@@ -1,0 +1,82 @@
+"""The control API: what a test or the demo looks at, and breaks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from local.errors import LocalRunError
+from local.pool import FunctionPool, ThrottledInvocationError
+
+if TYPE_CHECKING:
+    from local.run import LocalRun
+
+
+class Control:
+    """JSON over HTTP, on a port of its own."""
+
+    def __init__(self, run: LocalRun) -> None:
+        self._run = run
+
+    def app(self) -> web.Application:
+        """Build the server."""
+        app = web.Application()
+        app.router.add_get("/status", self._status)
+        app.router.add_get("/dynamodb/timeline", self._timeline)
+        app.router.add_post("/redis/{action:kill|start|pause|continue}", self._redis)
+        app.router.add_post("/functions/{name}/kill", self._kill)
+        app.router.add_post("/functions/{name}/invoke", self._invoke)
+        app.router.add_post("/stop", self._stop)
+        return app
+
+    async def _status(self, _: web.Request) -> web.Response:
+        return web.json_response(self._run.status())
+
+    async def _timeline(self, request: web.Request) -> web.Response:
+        try:
+            since_ms = int(request.query.get("since_ms", "0"))
+        except ValueError:
+            return web.json_response({"message": "since_ms should be a whole number"}, status=400)
+        rows = self._run.meter.timeline.rows_since(since_ms)
+        return web.json_response({"buckets": [asdict(row) for row in rows]})
+
+    async def _redis(self, request: web.Request) -> web.Response:
+        redis = self._run.redis
+        match request.match_info["action"]:
+            case "kill":
+                await redis.kill()
+            case "start":
+                try:
+                    await redis.start()
+                except LocalRunError as error:
+                    return web.json_response({"message": str(error)}, status=500)
+            case "pause":
+                redis.pause()
+            case _:
+                redis.resume()
+        return web.json_response(self._run.status()["redis"])
+
+    async def _kill(self, request: web.Request) -> web.Response:
+        return web.json_response({"pid": await self._pool(request).kill_one()})
+
+    async def _invoke(self, request: web.Request) -> web.Response:
+        """Answer with the function's payload; as Lambda does, 200 and a header when the function failed."""
+        try:
+            outcome = await self._pool(request).invoke(await request.read() or b"{}")
+        except ThrottledInvocationError as error:
+            return web.json_response({"Type": "User", "message": str(error)}, status=429)
+        headers = {} if outcome.error is None else {"X-Amz-Function-Error": "Unhandled"}
+        return web.Response(body=outcome.payload, content_type="application/json", headers=headers)
+
+    async def _stop(self, _: web.Request) -> web.Response:
+        self._run.stop_requested.set()
+        return web.json_response({"stopping": True})
+
+    def _pool(self, request: web.Request) -> FunctionPool:
+        name = request.match_info["name"]
+        if name not in self._run.pools:
+            known = ", ".join(sorted(self._run.pools))
+            raise web.HTTPNotFound(text=f'{{"message": "no function {name}; there are {known}"}}')
+        return self._run.pools[name]

@@ -1,0 +1,193 @@
+"""Events as the functions get them from API Gateway and EventBridge Scheduler, and what their answers mean. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+ACCOUNT = "123456789012"
+API_ID = "local"
+_TEXT_TYPES = ("text/", "application/json", "application/javascript", "application/xml", "application/problem+json")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """An HTTP request as the gateway received it; `path` is still percent-encoded."""
+
+    method: str
+    path: str
+    query: str
+    headers: Sequence[tuple[str, str]]
+    body: bytes
+    source_ip: str
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """What goes back to the client."""
+
+    status: int
+    body: bytes
+    headers: Sequence[tuple[str, str]] = field(default_factory=tuple)
+
+
+def message_response(status: int, message: str) -> HttpResponse:
+    """Build an answer of the gateway's own."""
+    return HttpResponse(status, json.dumps({"message": message}).encode(), (("Content-Type", "application/json"),))
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A route key, ready to be matched."""
+
+    route_key: str
+    method: str
+    pattern: re.Pattern[str]
+    greediness: int
+
+    @classmethod
+    def parse(cls, route_key: str) -> Route:
+        """Parse `GET /a/{b}`, `ANY /{proxy+}` or `$default`."""
+        if route_key == "$default":
+            return cls(route_key, "ANY", re.compile(".*", re.DOTALL), 1_000_000)
+        method, _, path = route_key.partition(" ")
+        parts: list[str] = []
+        for part in re.split(r"(\{[^}]+\})", path):
+            if not part.startswith("{"):
+                parts.append(re.escape(part))
+            elif part.endswith("+}"):
+                parts.append(f"(?P<{part[1:-2]}>.+)")
+            else:
+                # May be empty: the function, not the gateway, says what is wrong with an empty id.
+                parts.append(f"(?P<{part[1:-1]}>[^/]*)")
+        weight = path.count("{") + 1000 * path.count("+}") + (method == "ANY")
+        return cls(route_key, method, re.compile("".join(parts)), weight)
+
+    def match(self, method: str, path: str) -> dict[str, str] | None:
+        """Return the path parameters, decoded, or None."""
+        if self.method not in ("ANY", method):
+            return None
+        found = self.pattern.fullmatch(path)
+        return None if found is None else {name: unquote(value) for name, value in found.groupdict().items()}
+
+
+def find_route(routes: Iterable[Route], method: str, path: str) -> tuple[Route, dict[str, str]] | None:
+    """Choose the most specific route that matches."""
+    for route in sorted(routes, key=lambda candidate: candidate.greediness):
+        parameters = route.match(method, path)
+        if parameters is not None:
+            return route, parameters
+    return None
+
+
+def build_http_event(
+    request: HttpRequest, route: Route, parameters: Mapping[str, str], *, request_id: str, now_ms: int
+) -> dict[str, Any]:
+    """Build the payload of format 2.0. As on AWS, `rawPath` is decoded and `rawQueryString` is not."""
+    headers: dict[str, str] = {}
+    cookies: list[str] = []
+    for name, value in request.headers:
+        lowered = name.lower()
+        if lowered == "cookie":
+            cookies += [cookie.strip() for cookie in value.split(";")]
+        else:
+            headers[lowered] = f"{headers[lowered]},{value}" if lowered in headers else value
+    path = unquote(request.path)
+    event: dict[str, Any] = {
+        "version": "2.0",
+        "routeKey": route.route_key,
+        "rawPath": path,
+        "rawQueryString": request.query,
+        "headers": headers,
+        "requestContext": {
+            "accountId": ACCOUNT,
+            "apiId": API_ID,
+            "domainName": headers.get("host", "127.0.0.1"),
+            "domainPrefix": API_ID,
+            "http": {
+                "method": request.method,
+                "path": path,
+                "protocol": "HTTP/1.1",
+                "sourceIp": request.source_ip,
+                "userAgent": headers.get("user-agent", ""),
+            },
+            "requestId": request_id,
+            "routeKey": route.route_key,
+            "stage": "$default",
+            "time": datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%d/%b/%Y:%H:%M:%S +0000"),
+            "timeEpoch": now_ms,
+        },
+        "isBase64Encoded": False,
+    }
+    if cookies:
+        event["cookies"] = cookies
+    if parameters:
+        event["pathParameters"] = dict(parameters)
+    query = _join_query(request.query)
+    if query:
+        event["queryStringParameters"] = query
+    if request.body:
+        event["body"], event["isBase64Encoded"] = _encode_body(request.body, headers.get("content-type", ""))
+    return event
+
+
+def read_http_response(payload: bytes) -> HttpResponse:
+    """Turn a function's answer of format 2.0 into an HTTP response.
+
+    Without `statusCode` the whole answer is the body (API Gateway's shorthand); what cannot be read is a 500.
+    """
+    try:
+        answer = json.loads(payload)
+    except ValueError:
+        return message_response(500, "Internal Server Error")
+    if not isinstance(answer, dict) or "statusCode" not in answer:
+        text = answer if isinstance(answer, str) else json.dumps(answer)
+        return HttpResponse(200, text.encode(), (("Content-Type", "application/json"),))
+    try:
+        body = answer.get("body") or ""
+        raw = base64.b64decode(body, validate=True) if answer.get("isBase64Encoded") else str(body).encode()
+        headers = [(name, str(value)) for name, value in (answer.get("headers") or {}).items()]
+        headers += [("Set-Cookie", cookie) for cookie in answer.get("cookies") or ()]
+        status = int(answer["statusCode"])
+    except (ValueError, TypeError, AttributeError):
+        return message_response(500, "Internal Server Error")
+    if not any(name.lower() == "content-type" for name, _ in headers):
+        headers.append(("Content-Type", "text/plain; charset=utf-8"))
+    return HttpResponse(status, raw, headers)
+
+
+def build_schedule_event(name: str, *, event_id: str, region: str, now: datetime) -> dict[str, Any]:
+    """Build what EventBridge Scheduler sends when the schedule names no input."""
+    return {
+        "version": "0",
+        "id": event_id,
+        "detail-type": "Scheduled Event",
+        "source": "aws.scheduler",
+        "account": ACCOUNT,
+        "time": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "region": region,
+        "resources": [f"arn:aws:scheduler:{region}:{ACCOUNT}:schedule/default/{name}"],
+        "detail": "{}",
+    }
+
+
+def _join_query(query: str) -> dict[str, str]:
+    joined: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        joined[name] = f"{joined[name]},{value}" if name in joined else value
+    return joined
+
+
+def _encode_body(body: bytes, content_type: str) -> tuple[str, bool]:
+    if not content_type or content_type.startswith(_TEXT_TYPES) or "+json" in content_type:
+        try:
+            return body.decode(), False
+        except UnicodeDecodeError:
+            pass
+    return base64.b64encode(body).decode(), True

@@ -1,0 +1,290 @@
+"""The proxy in front of moto, seen through boto3. The partition model's clock is the test's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import boto3
+import pytest
+from aiohttp import web
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from local.dynamodb_backend import Backend
+from local.dynamodb_meter import Meter
+from local.dynamodb_proxy import DynamoDBProxy
+from local.moto_server import MotoServer, create_table
+from local.partitions import PartitionModel, Timeline
+
+pytestmark = pytest.mark.slow
+
+ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/t"
+WRITE_LIMIT, READ_LIMIT = 10.0, 20.0
+
+
+class Proxy:
+    """A boto3 client of the proxy, and the clock and timeline behind it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.meter = Meter(PartitionModel(WRITE_LIMIT, READ_LIMIT), Timeline(), lambda: self.now, lambda: 1_000)
+        self.client: Any = None
+
+    def consumed(self, operation: str, **request: Any) -> dict[str, Any]:
+        result = getattr(self.client, operation)(ReturnConsumedCapacity="INDEXES", **request)
+        consumed: dict[str, Any] = result["ConsumedCapacity"]
+        return consumed
+
+    def rest(self) -> None:
+        """Let every bucket fill up."""
+        self.now += 1_000.0
+
+
+@pytest.fixture(scope="module")
+def endpoint(loop: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    moto = MotoServer(tmp_path_factory.mktemp("moto"))
+    yield loop.run(moto.start())
+    loop.run(moto.stop())
+
+
+@pytest.fixture
+def proxy(loop: Any, endpoint: str) -> Iterator[Proxy]:
+    made = Proxy()
+
+    async def start() -> tuple[str, Any, Any]:
+        session = aiohttp.ClientSession()
+        backend = Backend(session, endpoint, "eu-central-1")
+        await create_table(backend, "t", TABLE)
+        runner = web.AppRunner(DynamoDBProxy(backend, made.meter).app())
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return f"http://127.0.0.1:{runner.addresses[0][1]}", runner, session
+
+    url, runner, session = loop.run(start())
+    made.client = boto3.client(
+        "dynamodb",
+        endpoint_url=url,
+        region_name="eu-central-1",
+        aws_access_key_id="a",
+        aws_secret_access_key="b",  # noqa: S106
+        config=Config(retries={"total_max_attempts": 1, "mode": "standard"}),
+    )
+    yield made
+    made.client.delete_table(TableName="t")
+    made.client.close()
+    loop.run(runner.cleanup())
+    loop.run(session.close())
+
+
+TABLE = {
+    "BillingMode": "PAY_PER_REQUEST",
+    "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+    "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk", "g", "u")],
+    "GlobalSecondaryIndexes": [
+        {
+            "IndexName": "i",
+            "KeySchema": [{"AttributeName": "g", "KeyType": "HASH"}, {"AttributeName": "u", "KeyType": "RANGE"}],
+            "Projection": {"ProjectionType": "ALL"},
+        }
+    ],
+}
+
+
+def _item(pk: str, sk: str, size: int, **more: str) -> dict[str, Any]:
+    """An item of exactly `size` bytes without what `more` adds: names pk, sk and b are 5 bytes."""
+    filler = "x" * (size - 5 - len(pk) - len(sk))
+    return {name: {"S": value} for name, value in {"pk": pk, "sk": sk, "b": filler, **more}.items()}
+
+
+def _key(pk: str, sk: str) -> dict[str, Any]:
+    return {"pk": {"S": pk}, "sk": {"S": sk}}
+
+
+def _throttle(call: Any, **request: Any) -> dict[str, Any]:
+    with pytest.raises(ClientError) as caught:
+        call(**request)
+    response: dict[str, Any] = dict(caught.value.response)
+    return response
+
+
+def test_a_hot_partition_throttles_with_dynamodbs_error_and_recovers(proxy: Proxy) -> None:
+    """An on-demand table answers ThrottlingException with the reason and the table's ARN; time cures it."""
+    for number in range(10):
+        proxy.client.put_item(TableName="t", Item=_item("hot", str(number), 100))
+    response = _throttle(proxy.client.put_item, TableName="t", Item=_item("hot", "more", 100))
+    assert response["Error"]["Code"] == "ThrottlingException"
+    assert response["ResponseMetadata"]["HTTPStatusCode"] == 400
+    assert response["throttlingReasons"] == [{"reason": "TableWriteKeyRangeThroughputExceeded", "resource": ARN}]
+    proxy.client.put_item(TableName="t", Item=_item("cold", "0", 100))
+    proxy.now += 0.1
+    proxy.client.put_item(TableName="t", Item=_item("hot", "more", 100))
+    row = next(row for row in proxy.meter.timeline.rows_since(0) if row.key == "hot")
+    assert (row.writes, row.write_wcu, row.throttled_writes, row.throttled_wcu) == (11, 11, 1, 1)
+
+
+def test_reads_throttle_with_their_own_reason(proxy: Proxy) -> None:
+    """Reads have a bucket of their own; it throttles once nothing is left in it."""
+    for _ in range(20):
+        proxy.client.get_item(TableName="t", Key=_key("hot", "0"), ConsistentRead=True)
+    response = _throttle(proxy.client.get_item, TableName="t", Key=_key("hot", "0"))
+    assert response["throttlingReasons"] == [{"reason": "TableReadKeyRangeThroughputExceeded", "resource": ARN}]
+    proxy.client.put_item(TableName="t", Item=_item("hot", "0", 100))
+
+
+def test_puts_cost_the_larger_of_both_items(proxy: Proxy) -> None:
+    """1,024 bytes are 1 WCU, 1,025 are 2; replacing 3,000 bytes by 100 costs 3."""
+    assert proxy.consumed("put_item", TableName="t", Item=_item("a", "0", 1024))["CapacityUnits"] == 1.0
+    assert proxy.consumed("put_item", TableName="t", Item=_item("a", "1", 1025))["CapacityUnits"] == 2.0
+    assert proxy.consumed("put_item", TableName="t", Item=_item("a", "1", 3000))["CapacityUnits"] == 3.0
+    assert proxy.consumed("put_item", TableName="t", Item=_item("a", "1", 100)) == {
+        "TableName": "t",
+        "CapacityUnits": 3.0,
+        "Table": {"CapacityUnits": 3.0},
+    }
+
+
+def test_a_failed_condition_costs_and_returns_the_blocking_item_only_when_asked(proxy: Proxy) -> None:
+    """A refused put is charged for the larger item, although nothing was written."""
+    proxy.client.put_item(TableName="t", Item=_item("a", "0", 4000))
+    request = {"TableName": "t", "Item": _item("a", "0", 100), "ConditionExpression": "attribute_not_exists(pk)"}
+    refused = _throttle(proxy.client.put_item, **request)
+    assert refused["Error"]["Code"] == "ConditionalCheckFailedException"
+    assert "Item" not in refused
+    blocked = _throttle(proxy.client.put_item, **request, ReturnValuesOnConditionCheckFailure="ALL_OLD")
+    assert blocked["Item"] == _item("a", "0", 4000)
+    (row,) = proxy.meter.timeline.rows_since(0)
+    assert (row.writes, row.write_wcu) == (3, 12)
+
+
+def test_a_put_returns_the_old_item_only_when_asked(proxy: Proxy) -> None:
+    """The proxy asks for the old item on its own account."""
+    proxy.client.put_item(TableName="t", Item=_item("a", "0", 100))
+    assert "Attributes" not in proxy.client.put_item(TableName="t", Item=_item("a", "0", 200))
+    old = proxy.client.put_item(TableName="t", Item=_item("a", "0", 300), ReturnValues="ALL_OLD")
+    assert old["Attributes"] == _item("a", "0", 200)
+    assert "ConsumedCapacity" not in old
+
+
+def test_an_index_entry_costs_on_top(proxy: Proxy) -> None:
+    """A new entry is one write, a moved one two; an item without the index's keys costs nothing there."""
+    consumed = proxy.consumed("put_item", TableName="t", Item=_item("a", "0", 100, g="00", u="1"))
+    assert consumed == {
+        "TableName": "t",
+        "CapacityUnits": 2.0,
+        "Table": {"CapacityUnits": 1.0},
+        "GlobalSecondaryIndexes": {"i": {"CapacityUnits": 1.0}},
+    }
+    update = {
+        "TableName": "t",
+        "Key": _key("a", "0"),
+        "UpdateExpression": "SET u = :u",
+        "ExpressionAttributeValues": {":u": {"S": "2"}},
+    }
+    assert proxy.consumed("update_item", **update)["GlobalSecondaryIndexes"] == {"i": {"CapacityUnits": 2.0}}
+    assert "GlobalSecondaryIndexes" not in proxy.consumed("put_item", TableName="t", Item=_item("a", "1", 100))
+    assert proxy.consumed("delete_item", TableName="t", Key=_key("a", "0"))["CapacityUnits"] == 2.0
+
+
+def test_updates_cost_the_item_after_them(proxy: Proxy) -> None:
+    """Adding 2,000 bytes to an item of 500 costs 3 WCU; an update that creates an item costs 1."""
+    proxy.client.put_item(TableName="t", Item=_item("a", "0", 500))
+    update = {
+        "UpdateExpression": "SET c = :c",
+        "ExpressionAttributeValues": {":c": {"S": "y" * 2000}},
+        "ReturnValues": "ALL_NEW",
+    }
+    assert proxy.consumed("update_item", TableName="t", Key=_key("a", "0"), **update)["CapacityUnits"] == 3.0
+    update["ExpressionAttributeValues"] = {":c": {"S": "y"}}
+    assert proxy.consumed("update_item", TableName="t", Key=_key("a", "1"), **update)["CapacityUnits"] == 1.0
+
+
+def test_reads_cost_what_is_read(proxy: Proxy) -> None:
+    """Half for eventual reads, rounded by item in a get and by page in a query, projected or filtered or not."""
+    for number in range(4):
+        proxy.client.put_item(TableName="t", Item=_item("a", str(number), 1500))
+        proxy.rest()
+    get = {"TableName": "t", "Key": _key("a", "0")}
+    assert proxy.consumed("get_item", **get)["CapacityUnits"] == 0.5
+    assert proxy.consumed("get_item", **get, ConsistentRead=True)["CapacityUnits"] == 1.0
+    assert proxy.consumed("get_item", TableName="t", Key=_key("a", "none"))["CapacityUnits"] == 0.5
+    query = {
+        "TableName": "t",
+        "KeyConditionExpression": "pk = :p",
+        "ExpressionAttributeValues": {":p": {"S": "a"}},
+    }
+    assert proxy.consumed("query", **query, ConsistentRead=True)["CapacityUnits"] == 2.0  # 6,000 bytes
+    assert proxy.consumed("query", **query)["CapacityUnits"] == 1.0
+    assert proxy.consumed("query", **query, Select="COUNT", ConsistentRead=True)["CapacityUnits"] == 2.0
+    projected = {**query, "ProjectionExpression": "#s", "ExpressionAttributeNames": {"#s": "sk"}}
+    assert proxy.consumed("query", **projected, ConsistentRead=True)["CapacityUnits"] == 2.0
+    query["ExpressionAttributeValues"] = {":p": {"S": "nobody"}}
+    assert proxy.consumed("query", **query)["CapacityUnits"] == 0.5
+    assert proxy.consumed("scan", TableName="t")["CapacityUnits"] == 1.0
+
+
+def test_a_batch_returns_what_a_partition_refused(proxy: Proxy) -> None:
+    """Keys of a throttled partition are unprocessed, the rest is answered; only refused keys are an error."""
+    proxy.client.put_item(TableName="t", Item=_item("cold", "0", 100))
+    for _ in range(20):
+        proxy.client.get_item(TableName="t", Key=_key("hot", "0"), ConsistentRead=True)
+    keys = [_key("hot", "0"), _key("cold", "0")]
+    result = proxy.client.batch_get_item(
+        RequestItems={"t": {"Keys": keys, "ConsistentRead": True}}, ReturnConsumedCapacity="TOTAL"
+    )
+    assert result["UnprocessedKeys"] == {"t": {"Keys": [_key("hot", "0")], "ConsistentRead": True}}
+    assert result["Responses"]["t"] == [_item("cold", "0", 100)]
+    assert result["ConsumedCapacity"] == [{"TableName": "t", "CapacityUnits": 1.0}]
+    refused = _throttle(proxy.client.batch_get_item, RequestItems={"t": {"Keys": [_key("hot", "0")]}})
+    assert refused["Error"]["Code"] == "ThrottlingException"
+    assert refused["throttlingReasons"] == [{"reason": "TableReadKeyRangeThroughputExceeded", "resource": ARN}]
+
+
+def test_a_batch_write_returns_what_a_partition_refused_and_names_no_reason(proxy: Proxy) -> None:
+    """As on AWS, BatchWriteItem says which items are left and never why."""
+    proxy.client.put_item(TableName="t", Item=_item("hot", "0", 10_000))
+    entries = [{"PutRequest": {"Item": _item(pk, "1", 100)}} for pk in ("hot", "cold")]
+    result = proxy.client.batch_write_item(RequestItems={"t": entries}, ReturnConsumedCapacity="TOTAL")
+    assert result["UnprocessedItems"] == {"t": entries[:1]}
+    assert result["ConsumedCapacity"] == [{"TableName": "t", "CapacityUnits": 1.0}]
+    assert "throttlingReasons" not in _throttle(proxy.client.batch_write_item, RequestItems={"t": entries[:1]})
+
+
+def test_a_transaction_costs_twice_and_is_cancelled_by_one_hot_partition(proxy: Proxy) -> None:
+    """Two puts of 1 WCU cost 4; later one refused partition names itself among the cancellation reasons."""
+    puts = [{"Put": {"TableName": "t", "Item": _item(pk, "1", 100)}} for pk in ("hot", "cold")]
+    result = proxy.client.transact_write_items(TransactItems=puts, ReturnConsumedCapacity="TOTAL")
+    assert result["ConsumedCapacity"] == [{"TableName": "t", "CapacityUnits": 4.0, "WriteCapacityUnits": 4.0}]
+    proxy.client.put_item(TableName="t", Item=_item("hot", "0", 8_000))
+    cancelled = _throttle(proxy.client.transact_write_items, TransactItems=puts)
+    assert cancelled["Error"]["Code"] == "TransactionCanceledException"
+    assert [reason["Code"] for reason in cancelled["CancellationReasons"]] == ["ThrottlingError", "None"]
+
+
+def test_a_request_that_is_invalid_costs_nothing(proxy: Proxy) -> None:
+    """The units taken on admission are given back."""
+    bad = {
+        "TableName": "t",
+        "Item": _item("a", "0", 9_000),
+        "ConditionExpression": "attribute_not_exists(pk)",
+        "ExpressionAttributeNames": {"#unused": "x"},
+    }
+    assert _throttle(proxy.client.put_item, **bad)["Error"]["Code"] == "ValidationException"
+    proxy.client.put_item(TableName="t", Item=_item("a", "0", 9_000))
+
+
+def test_a_table_that_exists_or_a_dynamodb_that_is_away_is_one_clear_line(
+    loop: Any, endpoint: str, proxy: Proxy, tmp_path: Path
+) -> None:
+    """The line names the endpoint."""
+
+    async def attempt(url: str) -> None:
+        async with aiohttp.ClientSession() as session:
+            await create_table(Backend(session, url, "eu-central-1"), "t", TABLE)
+
+    with pytest.raises(Exception, match="already has a table t"):
+        loop.run(attempt(endpoint))
+    with pytest.raises(Exception, match=r"cannot be created at .*: InternalServerError"):
+        loop.run(attempt("http://127.0.0.1:9"))

@@ -1,0 +1,223 @@
+"""Execution environments with the real runtime client, and the registry's server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from local.errors import LocalRunError
+from local.pool import ThrottledInvocationError
+from local.redis_server import RedisServer, find_binary, free_port
+
+pytestmark = pytest.mark.slow
+
+
+def _invoke(loop: Any, pool: Any, event: object = None) -> Any:
+    outcome = loop.run(pool.invoke(json.dumps(event).encode()))
+    return json.loads(outcome.payload)
+
+
+async def _invoke_together(pool: Any, count: int) -> list[Any]:
+    return await asyncio.gather(*(pool.invoke(b"{}") for _ in range(count)), return_exceptions=True)
+
+
+def test_a_function_sees_lambdas_world_and_only_its_own_packages(loop: Any, make_pool: Any) -> None:
+    """Code, layers and variables are the template's; this program's own packages cannot be imported."""
+    pool = make_pool("""
+        import importlib.util, os
+        import from_layer
+        def handler(event, context):
+            names = ("GIVEN", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "AWS_ENDPOINT_URL_DYNAMODB", "_HANDLER")
+            return {
+                "event": event, "layer": from_layer.WORD, "environment": [os.environ.get(name) for name in names],
+                "moto": importlib.util.find_spec("moto") is not None,
+                "cwd": os.getcwd() == os.environ["LAMBDA_TASK_ROOT"],
+                "remaining": 15_000 < context.get_remaining_time_in_millis() <= 20_000,
+                "arn": context.invoked_function_arn,
+            }
+    """)
+    assert _invoke(loop, pool, {"ä": 1}) == {
+        "event": {"ä": 1},
+        "layer": "layered",
+        "environment": ["value", "128", "http://127.0.0.1:9", "handler.handler"],
+        "moto": False,
+        "cwd": True,
+        "remaining": True,
+        "arn": "arn:aws:lambda:eu-central-1:123456789012:function:f",
+    }
+
+
+def test_an_environment_is_frozen_between_requests(loop: Any, make_pool: Any) -> None:
+    """A thread that ticks every millisecond does not tick while no request is there, and goes on with the next."""
+    pool = make_pool("""
+        import threading, time
+        ticks = 0
+        def tick():
+            global ticks
+            while True:
+                ticks += 1
+                time.sleep(0.001)
+        threading.Thread(target=tick, daemon=True).start()
+        def handler(event, context):
+            before = ticks
+            time.sleep(0.1)
+            return [before, ticks]
+    """)
+    _, first_end = _invoke(loop, pool)
+    loop.run(_until(lambda: pool.status()["frozen"] == 1))
+    (pid,) = pool.pids()
+    assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    loop.run(asyncio.sleep(0.5))
+    second_start, second_end = _invoke(loop, pool)
+    # The moments between the answer and the stop let it tick a little; half a second would be hundreds.
+    assert second_start - first_end < 100
+    assert second_end > second_start
+
+
+def test_environments_follow_concurrency_up_to_the_limit(loop: Any, make_pool: Any) -> None:
+    """Six requests at once get three environments, each one request at a time; afterwards all three rest."""
+    pool = make_pool(
+        """
+        import os, time
+        busy = False
+        def handler(event, context):
+            global busy
+            assert not busy
+            busy = True
+            time.sleep(0.3)
+            busy = False
+            return os.getpid()
+        """,
+        most=3,
+    )
+    outcomes = loop.run(_invoke_together(pool, 6))
+    assert [outcome.error for outcome in outcomes] == [None] * 6
+    assert len({outcome.payload for outcome in outcomes}) == 3
+    loop.run(_until(lambda: pool.status()["frozen"] == 3))
+
+
+def test_the_idle_choice_is_latest_or_random(loop: Any, make_pool: Any) -> None:
+    """Latest takes the same environment again and again; random takes all of them in turn."""
+    source = "import os\ndef handler(event, context):\n    return os.getpid()\n"
+    used: dict[str, set[int]] = {}
+    for choice in ("latest", "random"):
+        pool = make_pool(source, least=3, idle_choice=choice)
+        loop.run(pool.start())
+        used[choice] = set()
+        for _ in range(12):
+            used[choice].add(_invoke(loop, pool))
+            loop.run(_until(lambda: pool.status()["frozen"] == 3))  # noqa: B023 - runs within this turn
+    assert (len(used["latest"]), len(used["random"])) == (1, 3)
+
+
+def test_reserved_concurrency_refuses_at_once_and_the_limit_after_a_while(loop: Any, make_pool: Any) -> None:
+    """Lambda's throttle is an error of its own; a full machine lets requests wait for a bounded time."""
+    source = "import time\ndef handler(event, context):\n    time.sleep(1.0)\n"
+    reserved = make_pool(source, least=1, most=4, reserved=1)
+    limited = make_pool(source, least=1, most=1, queue_seconds=0.2)
+    for pool in (reserved, limited):
+        loop.run(pool.start())
+        outcomes = loop.run(_invoke_together(pool, 2))
+        assert isinstance(outcomes[1], ThrottledInvocationError)
+        assert outcomes[0].error is None
+        assert pool.status()["throttled"] == 1
+
+
+def test_a_timeout_kills_the_environment(loop: Any, make_pool: Any) -> None:
+    """The answer is Lambda's, and the next request gets a new process."""
+    source = "import os, time\ndef handler(event, context):\n    time.sleep(event or 0)\n    return os.getpid()\n"
+    pool = make_pool(source, timeout_seconds=0.5)
+    first = _invoke(loop, pool, 0)
+    late = _invoke(loop, pool, 30)
+    assert late["errorType"] == "Sandbox.Timedout"
+    assert late["errorMessage"].endswith("Task timed out after 0.50 seconds")
+    assert _invoke(loop, pool, 0) != first
+    assert not Path(f"/proc/{first}").exists()
+
+
+def test_errors_crashes_and_kills_are_failed_requests(loop: Any, make_pool: Any) -> None:
+    """An exception leaves the environment alive, an exit does not; both are counted."""
+    pool = make_pool("""
+        import os
+        def handler(event, context):
+            if event == "raise":
+                raise ValueError("no")
+            if event == "exit":
+                os._exit(3)
+            return "fine"
+    """)
+    assert _invoke(loop, pool, "raise")["errorType"] == "ValueError"
+    assert _invoke(loop, pool, "exit")["errorType"] == "Runtime.ExitError"
+    assert _invoke(loop, pool) == "fine"
+    loop.run(_until(lambda: pool.status()["frozen"] == 1))
+    assert loop.run(pool.kill_one()) is not None
+    assert _invoke(loop, pool) == "fine"
+    status = pool.status()
+    assert (status["errors"], status["killed"], status["started"]) == (2, 1, 3)
+
+
+def test_a_handler_that_cannot_be_imported_is_one_clear_error_with_its_log(loop: Any, make_pool: Any) -> None:
+    """The error shows the end of the function's log."""
+    pool = make_pool("import nothing_of_this_name\n", least=1)
+    with pytest.raises(LocalRunError, match=r"cannot be initialized:[\s\S]*No module named 'nothing_of_this_name'"):
+        loop.run(pool.start())
+
+
+def test_redis_comes_back_from_its_append_only_file(loop: Any, tmp_path: Path) -> None:
+    """What was written more than a second ago survives a kill; the cluster answers again by itself."""
+    server = RedisServer(find_binary(os.environ), tmp_path / "redis", free_port())
+    try:
+        loop.run(server.start())
+        with Redis(port=server.port) as client:
+            client.sadd("hp:t:route:{a}", "4@17")
+            # fsync is once a second, but the write itself has reached the kernel and survives the process.
+            client.set("later", "1")
+        first = server.pid
+        loop.run(server.kill())
+        assert server.pid is None
+        loop.run(server.start())
+        assert server.pid != first
+        with Redis(port=server.port) as client:
+            assert client.smembers("hp:t:route:{a}") == {b"4@17"}
+            assert client.config_get("appendfsync") == {"appendfsync": "everysec"}
+            assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+    finally:
+        loop.run(server.kill())
+
+
+def test_a_paused_redis_keeps_connections_and_answers_later(loop: Any, tmp_path: Path) -> None:
+    """Pausing is what a hanging server looks like."""
+    server = RedisServer(find_binary(os.environ), tmp_path / "redis", free_port())
+    try:
+        loop.run(server.start())
+        with Redis(port=server.port, socket_timeout=0.2, retry=None) as client:
+            assert client.ping()
+            server.pause()
+            with pytest.raises(Exception, match="Timeout"):
+                client.ping()
+            server.resume()
+        with Redis(port=server.port) as client:
+            assert client.ping()
+    finally:
+        loop.run(server.kill())
+
+
+def test_a_redis_that_cannot_start_is_one_clear_error(loop: Any, tmp_path: Path) -> None:
+    """A missing binary names the variable; a failed start shows the log."""
+    with pytest.raises(LocalRunError, match="HOTPARTITION_REDIS_SERVER names /nowhere"):
+        find_binary({"HOTPARTITION_REDIS_SERVER": "/nowhere"})
+    server = RedisServer(Path("/bin/false"), tmp_path / "redis", free_port())
+    with pytest.raises(LocalRunError, match="false ended while starting"):
+        loop.run(server.start())
+
+
+async def _until(condition: Any) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - the state of a process
+            await asyncio.sleep(0.005)

@@ -1,0 +1,151 @@
+"""The command line on a small cloud assembly: what serves, what fails, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def _call(url: str, body: bytes | None = None) -> tuple[int, Any]:
+    try:
+        with urlopen(Request(url, data=body, headers={"Content-Type": "application/json"})) as response:  # noqa: S310
+            return response.status, json.loads(response.read())
+    except HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
+
+
+def _children(pid: int) -> set[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return {int(child) for task in tasks for child in task.read_text().split()}
+
+
+def _wait_until_gone(pids: set[int]) -> set[int]:
+    """Return those that still run after a while; zombies of a dead parent are init's to collect."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        pids = {pid for pid in pids if _is_running(pid)}
+        if not pids:
+            break
+        time.sleep(0.02)
+    return pids
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _command(assembly: Path, folder: Path, *options: str) -> list[str]:
+    where = ["--assembly", str(assembly), "--work-dir", str(folder / "work"), "--ready-file", str(folder / "ready")]
+    return [sys.executable, "-m", "local", "up", *where, *options]
+
+
+@contextmanager
+def _running(assembly: Path, folder: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    command = _command(assembly, folder)
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while not (folder / "ready").exists():
+                assert process.poll() is None, process.communicate()[0]
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            yield process, json.loads((folder / "ready").read_text())
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def test_the_run_serves_the_template_and_stops_without_a_trace(assembly: Path, tmp_path: Path) -> None:
+    """Route, schedule, control and stop, from one start."""
+    with _running(assembly, tmp_path) as (process, ready):
+        children = _children(process.pid)
+        assert process.pid == ready["pid"]
+        assert len(children) == 3  # Redis, moto, one environment
+        status, answer = _call(f"{ready['api_url']}/echo/a%23b", b'{"x": 1}')
+        assert status == 200
+        assert (answer["path"], answer["body"], answer["table"]) == ({"word": "a#b"}, '{"x": 1}', "s-Table")
+        assert answer["redis"] == str(ready["redis"]["port"])
+        assert _call(f"{ready['api_url']}/echo/", b"{}")[1]["path"] == {"word": ""}
+        assert _call(f"{ready['api_url']}/nowhere") == (404, {"message": "Not Found"})
+        assert _call(f"{ready['api_url']}/echo/a", b"x" * (7 * 1024 * 1024))[0] == 413
+        control = ready["control_url"]
+        invoked = _call(f"{control}/functions/echo/invoke", b'{"detail-type": "x"}')
+        assert invoked == (200, {"scheduled": "x"})
+        assert _call(f"{control}/functions/other/kill", b"")[0] == 404
+        state = _call(f"{control}/status")[1]
+        assert state["functions"]["echo"]["invocations"] == 4  # one by the schedule
+        assert state["dynamodb"]["endpoint"] == answer["endpoint"]
+        assert _call(f"{control}/redis/kill", b"")[1]["running"] is False
+        assert _call(f"{control}/redis/start", b"")[1]["running"] is True
+        assert _call(f"{control}/dynamodb/timeline?since_ms=0") == (200, {"buckets": []})
+        children |= _children(process.pid)
+        assert _call(f"{control}/stop", b"") == (200, {"stopping": True})
+        output, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "authorization is not checked locally" in output
+    assert _wait_until_gone(children) == set()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGKILL, -9)])
+def test_nothing_outlives_the_run_however_it_ends(
+    number: signal.Signals, status: int, assembly: Path, tmp_path: Path
+) -> None:
+    """Frozen environments, Redis and moto end with it, even when it is killed."""
+    with _running(assembly, tmp_path) as (process, _):
+        children = _children(process.pid)
+        process.send_signal(number)
+        process.communicate(timeout=20)
+    assert process.returncode == status
+    assert len(children) == 3
+    assert _wait_until_gone(children) == set()
+
+
+def test_a_port_that_is_taken_is_one_line_and_nothing_is_left(assembly: Path, tmp_path: Path) -> None:
+    """The port is named, the exit status is 1, and Redis was not even started."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = _run_to_its_end(assembly, tmp_path, "--port", str(port))
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines() == [f"error: port {port} cannot be used: Address already in use"]
+    assert not (tmp_path / "ready").exists()
+
+
+def test_a_dynamodb_that_is_away_is_one_line(assembly: Path, tmp_path: Path) -> None:
+    """Another endpoint than moto can be named; if it does not answer, the line says so, and Redis is stopped again."""
+    ended = _run_to_its_end(assembly, tmp_path, environment={"DYNAMODB_ENDPOINT": "http://127.0.0.1:9"})
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error: the table cannot be created at http://127.0.0.1:9: InternalServerError")
+    pid_lines = [line for line in ended.stdout.splitlines() if "Redis" in line]
+    port = int(pid_lines[0].rpartition(" ")[2])
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+def _run_to_its_end(
+    assembly: Path, folder: Path, *options: str, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, **(environment or {})}
+    return subprocess.run(
+        _command(assembly, folder, *options), cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
