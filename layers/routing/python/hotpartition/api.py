@@ -59,6 +59,8 @@ ConversationIdPath = Annotated[
         pattern=CONVERSATION_ID_PATTERN,
         min_length=1,
         max_length=MAX_CONVERSATION_ID_LENGTH,
+        # Checked through `pattern`, which Powertools leaves out of the OpenAPI document.
+        json_schema_extra={"pattern": CONVERSATION_ID_PATTERN},
     ),
     AfterValidator(_not_dots),
 ]
@@ -170,8 +172,8 @@ def normalize_event(event: Mapping[str, Any]) -> dict[str, Any]:
     parameters = event.get("pathParameters") or {}
     path = event["routeKey"].partition(" ")[2]
     for name, value in parameters.items():
-        # No valid id contains `%`, so an empty one becomes one that fails validation.
-        path = path.replace(f"{{{name}}}", quote(value, safe=":@") or "%")
+        # No valid id contains `%`, so an empty one becomes one that fails validation; so does what no encoding takes.
+        path = path.replace(f"{{{name}}}", quote(value, safe=":@", errors="replace") or "%")
     stage = event["requestContext"].get("stage", "$default")
     prefix = "" if stage == "$default" else f"/{stage}"
     context = {**event["requestContext"], "http": {**event["requestContext"]["http"], "path": prefix + path}}
@@ -207,7 +209,7 @@ def parse_time_ms(text: str) -> int:
         ValueError: saying what is expected.
     """
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text.upper())  # it takes no lower-case `z`, which RFC 3339 allows
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None or "T" not in text.upper():
@@ -263,8 +265,9 @@ def _field_problem(error: Mapping[str, Any]) -> Problem:
     place = [str(part) for part in error["loc"]]
     field = ".".join(place[1:]) if len(place) > 1 and place[0] in {"body", "query", "path"} else ".".join(place)
     message = str(error["msg"]).removeprefix("Value error, ")
-    if error["type"] == "json_invalid":
-        return Problem("body", "should be a JSON object")
+    if error["type"] == "json_invalid" or (place == ["body"] and error["type"] != "string_unicode"):
+        # `body` is a field of a message as well: say which one is meant.
+        return Problem("body", "the request's body should be a JSON object")
     if field == "conversation_id":
         message = f"should be {CONVERSATION_ID_RULE}"
     return Problem(field or "body", message)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil
+from typing import NamedTuple, Self
 
 from hotpartition.counter import SLOT_MS, slot_of
 from hotpartition.reports import Report
@@ -86,8 +87,7 @@ class Decision:
     generation: Generation | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
+class _Sample(NamedTuple):
     """One crossing: the WCU it stands for, and the message that stands for them."""
 
     slot: int
@@ -97,19 +97,65 @@ class _Sample:
     is_throttled: bool
 
 
+class _Share(NamedTuple):
+    """Samples of one slot, and what they amount to."""
+
+    samples: tuple[_Sample, ...]
+    wcu: float
+    first_time_ms: int
+    last_time_ms: int
+
+    @classmethod
+    def of(cls, samples: Iterable[_Sample]) -> Self:
+        listed = tuple(samples)
+        times = [s.message_time_ms for s in listed]
+        return cls(listed, sum(s.wcu for s in listed), min(times), max(times))
+
+
+class _Slot:
+    """The reports of one conversation in one slot. REQUIRES: at least one is added before they are asked for."""
+
+    def __init__(self) -> None:
+        # source -> value -> report; the same value of the same source is the same crossing
+        self._values: dict[str, dict[float, Report]] = {}
+        self._share: _Share | None = None
+
+    def add(self, report: Report) -> None:
+        values = self._values.setdefault(report.source, {})
+        known = values.get(report.value_wcu)
+        if known is None or report.is_throttled:
+            values[report.value_wcu] = report
+            self._share = None
+
+    def share(self) -> _Share:
+        """Sum the slot up, once until it changes: a consumer decides ten times a second, most slots are complete."""
+        if self._share is None:
+            self._share = _Share.of(self._samples())
+        return self._share
+
+    def _samples(self) -> Iterator[_Sample]:
+        """Yield the samples in a fixed order; each stands for the WCU since its source's last one."""
+        for _, values in sorted(self._values.items()):
+            counted = 0.0
+            for value, report in sorted(values.items()):
+                yield _Sample(
+                    report.slot, value - counted, report.message_time_ms, report.shard_count, report.is_throttled
+                )
+                counted = value
+
+
 class ConversationReports:
     """The reports of one conversation within the horizon."""
 
     def __init__(self) -> None:
-        # slot -> source -> value -> report; the same value of the same source and slot is the same crossing
-        self._slots: dict[int, dict[str, dict[float, Report]]] = {}
+        self._slots: dict[int, _Slot] = {}
 
     def add(self, report: Report) -> None:
         """Take a report in; a repetition changes nothing, except that it may add that the write was throttled."""
-        values = self._slots.setdefault(report.slot, {}).setdefault(report.source, {})
-        known = values.get(report.value_wcu)
-        if known is None or report.is_throttled:
-            values[report.value_wcu] = report
+        slot = self._slots.get(report.slot)
+        if slot is None:
+            slot = self._slots[report.slot] = _Slot()
+        slot.add(report)
 
     def forget_before(self, slot: int) -> None:
         """Drop what is older than a slot."""
@@ -119,16 +165,10 @@ class ConversationReports:
     def __bool__(self) -> bool:
         return bool(self._slots)
 
-    def samples(self, since_slot: int) -> Iterator[_Sample]:
-        """Yield the samples from a slot on, in a fixed order; each stands for the WCU since its source's last one."""
+    def shares(self, since_slot: int) -> Iterator[tuple[int, _Share]]:
+        """Yield what each slot from one on amounts to, oldest first."""
         for slot in sorted(s for s in self._slots if s >= since_slot):
-            for _, values in sorted(self._slots[slot].items()):
-                counted = 0.0
-                for value, report in sorted(values.items()):
-                    yield _Sample(
-                        slot, value - counted, report.message_time_ms, report.shard_count, report.is_throttled
-                    )
-                    counted = value
+            yield slot, self._slots[slot].share()
 
 
 def decide(
@@ -155,12 +195,13 @@ def decide(
         One decision for each load class that asks for a raise or waits for one, or else a single decision.
     """
     current = slot_of(now_ms)
-    classes: dict[int, list[_Sample]] = {}
-    for sample in reports.samples(current - TRIGGER_SLOTS - SUSTAINED_SLOTS):
-        classes.setdefault(route.shard_count_at(sample.message_time_ms), []).append(sample)
+    classes: dict[int, dict[int, _Share]] = {}
+    for slot, share in reports.shares(current - TRIGGER_SLOTS - SUSTAINED_SLOTS):
+        for shard_count, part in _split_by_class(share, route):
+            classes.setdefault(shard_count, {})[slot] = part
     decisions = [
-        _judge(conversation_id, _LoadClass(m, samples), thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
-        for m, samples in sorted(classes.items())
+        _judge(conversation_id, _LoadClass(m, shares), thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
+        for m, shares in sorted(classes.items())
     ]
     urgent = [d for d in decisions if d.generation or d.reason in {Reason.SIZING, Reason.AT_CAP}]
     if urgent:
@@ -169,22 +210,42 @@ def decide(
     return (max(rest, key=lambda d: d.rate_wcu_per_second, default=Decision(conversation_id, Reason.BELOW_THRESHOLD)),)
 
 
+def _split_by_class(share: _Share, route: Route) -> Iterator[tuple[int, _Share]]:
+    """Split a slot's samples by the N(t) of their messages."""
+    lowest = route.shard_count_at(share.first_time_ms)
+    if lowest == route.shard_count_at(share.last_time_ms):  # N(t) never falls with t: what lies between is the same
+        yield lowest, share
+        return
+    parts: dict[int, list[_Sample]] = {}
+    for sample in share.samples:
+        parts.setdefault(route.shard_count_at(sample.message_time_ms), []).append(sample)
+    for shard_count, samples in parts.items():
+        yield shard_count, _Share.of(samples)
+
+
 class _LoadClass:
     """The load of the messages whose N(t) is m."""
 
-    def __init__(self, shard_count: int, samples: list[_Sample]) -> None:
+    def __init__(self, shard_count: int, shares: Mapping[int, _Share]) -> None:
         self.shard_count = shard_count
         self.key_count = max(shard_count, 1)
-        self.samples = samples
-        self.wcu: dict[int, float] = {}
-        for sample in samples:
-            self.wcu[sample.slot] = self.wcu.get(sample.slot, 0.0) + sample.wcu
+        self._shares = shares
+
+    def samples(self, first_slot: int, last_slot: int) -> list[_Sample]:
+        return [s for slot, share in self._shares.items() if first_slot <= slot <= last_slot for s in share.samples]
+
+    def throttled_wcu(self) -> float:
+        return sum(s.wcu for share in self._shares.values() for s in share.samples if s.is_throttled)
+
+    def wcu(self, slot: int) -> float:
+        share = self._shares.get(slot)
+        return share.wcu if share else 0.0
 
     def sum(self, first_slot: int, last_slot: int) -> float:
-        return sum(self.wcu.get(slot, 0.0) for slot in range(first_slot, last_slot + 1))
+        return sum(self.per_slot(first_slot, last_slot))
 
     def per_slot(self, first_slot: int, last_slot: int) -> tuple[float, ...]:
-        return tuple(self.wcu.get(slot, 0.0) for slot in range(first_slot, last_slot + 1))
+        return tuple(self.wcu(slot) for slot in range(first_slot, last_slot + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +258,19 @@ class _Trigger:
 
 
 def _find_trigger(load: _LoadClass, thresholds: Thresholds, current_slot: int) -> _Trigger | None:
+    at_once = thresholds.hot_at_once_wcu * load.key_count
+    sustained = thresholds.hot_sustained_wcu * load.key_count
+    first = current_slot - TRIGGER_SLOTS - SUSTAINED_SLOTS + 1
+    wcu = load.per_slot(first, current_slot)
+    if sum(wcu) <= min(at_once, sustained * SUSTAINED_SECONDS):
+        return None  # as for most conversations: all of it together would not be enough
     for slot in range(current_slot - TRIGGER_SLOTS, current_slot + 1):
-        one_second = load.sum(slot - SLOTS_PER_SECOND + 1, slot)
-        if one_second > thresholds.hot_at_once_wcu * load.key_count:
+        end = slot - first + 1
+        one_second = sum(wcu[end - SLOTS_PER_SECOND : end])
+        if one_second > at_once:
             return _Trigger(slot, slot - SLOTS_PER_SECOND + 1, one_second)
-        mean = load.sum(slot - SUSTAINED_SLOTS + 1, slot) / SUSTAINED_SECONDS
-        if mean > thresholds.hot_sustained_wcu * load.key_count:
+        mean = sum(wcu[end - SUSTAINED_SLOTS : end]) / SUSTAINED_SECONDS
+        if mean > sustained:
             return _Trigger(slot, slot - SUSTAINED_SLOTS + 1, mean)
     return None
 
@@ -220,7 +288,7 @@ def _judge(
         Reason.SIZING,
         shard_count=load.shard_count,
         rate_wcu_per_second=trigger.rate_wcu_per_second,
-        throttled_wcu=sum(s.wcu for s in load.samples if s.is_throttled),
+        throttled_wcu=load.throttled_wcu(),
         trigger_slot=trigger.slot,
         per_slot_wcu=load.per_slot(trigger.first_slot, sizing_slot),
     )
@@ -228,7 +296,7 @@ def _judge(
         return replace(hot, reason=Reason.AT_CAP)
     if now_ms < (sizing_slot + 1) * SLOT_MS + REPORT_DELAY_MS:
         return hot
-    rate = max(load.wcu.get(sizing_slot, 0.0) * SLOTS_PER_SECOND, trigger.rate_wcu_per_second)
+    rate = max(load.wcu(sizing_slot) * SLOTS_PER_SECOND, trigger.rate_wcu_per_second)
     count = min(ceil(rate / thresholds.target_shard_wcu), thresholds.max_shard_count)
     since_ms = _choose_since(load, trigger.first_slot, sizing_slot)
     generation = _generation(count, load, since_ms)
@@ -243,8 +311,8 @@ def _judge_throttles(
     # Only what was placed under the present N tells something about the present shards.
     evidence = [
         s
-        for s in load.samples
-        if s.is_throttled and s.placed_under == load.shard_count and s.slot > current - EVIDENCE_SLOTS
+        for s in load.samples(current - EVIDENCE_SLOTS + 1, current + MAX_SLOTS_AHEAD)
+        if s.is_throttled and s.placed_under == load.shard_count
     ]
     cool = Decision(
         conversation_id,
@@ -281,7 +349,7 @@ def _choose_since(load: _LoadClass, first_slot: int, last_slot: int) -> int:
     find the new shards; robust, so that one lone ancient id does not drag it back; and never later than the start of
     the first slot of the heat. An early `since` is always safe: it costs readers of that time some empty queries.
     """
-    hot = [s for s in load.samples if first_slot <= s.slot <= last_slot]
+    hot = load.samples(first_slot, last_slot)
     times = sorted(s.message_time_ms for s in hot)
     skipped = max(1, int(len(times) * SINCE_QUANTILE)) if len(times) >= MIN_SAMPLES_FOR_QUANTILE else 0
     return max(0, min(times[skipped], min(s.slot for s in hot) * SLOT_MS))
