@@ -130,4 +130,6 @@ def _app() -> APIGatewayHttpResolver:
 @metrics.log_metrics(capture_cold_start_metric=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Serve one request."""
+    # Also refused ones: Powertools warns of an invocation that counts nothing.
+    metrics.add_metric(name="Requests", unit=MetricUnit.Count, value=1)
     return _app().resolve(normalize_event(event), context)

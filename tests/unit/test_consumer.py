@@ -3,6 +3,7 @@
 from builders import THRESHOLDS, World, route_of
 from fakes import KEY_RANGE_THROTTLE
 from fleet import START_MS, Fleet
+from hotpartition.errors import RegistryUnavailableError
 from hotpartition.ports import JournalEntry
 from hotpartition.reports import Report
 
@@ -195,3 +196,18 @@ def test_quiet_conversations_cost_no_dynamodb_requests():
     world.registry.whole = True
     world.consumer(THRESHOLDS).run(run_ms=2_000)
     assert world.table.calls == []
+
+
+def test_a_consumer_that_has_not_caught_up_does_not_announce_itself():
+    """One stream's node is away: its predecessor, who knows that stream's last seconds, must go on."""
+    world = hot_world()
+    original = world.reports.read
+
+    def read_one_stream_only(partition, after_id, limit):
+        if partition == 1:
+            raise RegistryUnavailableError("this node is away")
+        return original(partition, after_id, limit)
+
+    world.reports.read = read_one_stream_only
+    world.consumer().run(run_ms=1_000)
+    assert world.reports.latest is None

@@ -61,6 +61,8 @@ class _State:
     """What one run knows. All of it can be lost."""
 
     cursors: list[_Cursor]
+    # up to when the streams were read: what a decision calls now, however long the calls before it took
+    read_at_ms: int
     window: ReportWindow = field(default_factory=ReportWindow)
     routes: dict[str, JournalEntry] = field(default_factory=dict)
     # conversations whose route in the journal may not be in Redis yet
@@ -95,7 +97,8 @@ class Consumer:
     def run(self, run_ms: float) -> RunSummary:
         """Work until a successor has announced itself, or for `run_ms` at most."""
         started_ms = self._clock.now_ms()
-        state = _State([_Cursor(p, f"{max(started_ms - CATCH_UP_MS, 0)}-0") for p in range(self._partitions)])
+        first_id = f"{max(started_ms - CATCH_UP_MS, 0)}-0"
+        state = _State([_Cursor(p, first_id) for p in range(self._partitions)], read_at_ms=started_ms)
         next_housekeeping_ms = next_rebuild_check_ms = started_ms
         has_announced = False
         while True:
@@ -132,6 +135,7 @@ class Consumer:
         Returns:
             Whether the end of every stream was reached.
         """
+        now_ms = self._clock.now_ms()
         try:
             for cursor in state.cursors:
                 entries = self._source.read(cursor.partition, cursor.after_id, READ_LIMIT)
@@ -144,6 +148,7 @@ class Consumer:
         except RegistryUnavailableError:
             self._telemetry.count("RegistryUnavailable")
             return False
+        state.read_at_ms = now_ms
         return True
 
     def _take(self, state: _State, entries: Iterable[StreamEntry]) -> None:
@@ -184,7 +189,7 @@ class Consumer:
             state.window.as_mapping()[conversation_id],
             entry.route,
             self._thresholds,
-            now_ms=self._clock.now_ms(),
+            now_ms=state.read_at_ms,
             raised_at_ms=entry.updated_at_ms,
         )
 

@@ -196,7 +196,7 @@ def decide(
     """
     current = slot_of(now_ms)
     classes: dict[int, dict[int, _Share]] = {}
-    for slot, share in reports.shares(current - TRIGGER_SLOTS - SUSTAINED_SLOTS):
+    for slot, share in reports.shares(current - HORIZON_SLOTS):
         for shard_count, part in _split_by_class(share, route):
             classes.setdefault(shard_count, {})[slot] = part
     decisions = [
@@ -234,8 +234,9 @@ class _LoadClass:
     def samples(self, first_slot: int, last_slot: int) -> list[_Sample]:
         return [s for slot, share in self._shares.items() if first_slot <= slot <= last_slot for s in share.samples]
 
-    def throttled_wcu(self) -> float:
-        return sum(s.wcu for share in self._shares.values() for s in share.samples if s.is_throttled)
+    def throttled_wcu(self, first_slot: int) -> float:
+        later = (share for slot, share in self._shares.items() if slot >= first_slot)
+        return sum(s.wcu for share in later for s in share.samples if s.is_throttled)
 
     def wcu(self, slot: int) -> float:
         share = self._shares.get(slot)
@@ -250,29 +251,48 @@ class _LoadClass:
 
 @dataclass(frozen=True, slots=True)
 class _Trigger:
-    """The first slot at which a load class was hot, and the window that made it so."""
+    """The first slot at which a load class was hot, and the window that made it so.
+
+    `heat_slot` is where the heat began: the window's first slot, or an earlier one when a consumer that starts late
+    finds windows before it hot as well.
+    """
 
     slot: int
     first_slot: int
     rate_wcu_per_second: float
+    heat_slot: int
 
 
 def _find_trigger(load: _LoadClass, thresholds: Thresholds, current_slot: int) -> _Trigger | None:
     at_once = thresholds.hot_at_once_wcu * load.key_count
     sustained = thresholds.hot_sustained_wcu * load.key_count
-    first = current_slot - TRIGGER_SLOTS - SUSTAINED_SLOTS + 1
+    first = current_slot - HORIZON_SLOTS - SUSTAINED_SLOTS
     wcu = load.per_slot(first, current_slot)
     if sum(wcu) <= min(at_once, sustained * SUSTAINED_SECONDS):
         return None  # as for most conversations: all of it together would not be enough
-    for slot in range(current_slot - TRIGGER_SLOTS, current_slot + 1):
+
+    def judge_window(slot: int) -> tuple[int, float] | None:
+        """Return the first slot and the rate of a hot window that ends with a slot."""
         end = slot - first + 1
         one_second = sum(wcu[end - SLOTS_PER_SECOND : end])
         if one_second > at_once:
-            return _Trigger(slot, slot - SLOTS_PER_SECOND + 1, one_second)
+            return slot - SLOTS_PER_SECOND + 1, one_second
         mean = sum(wcu[end - SUSTAINED_SLOTS : end]) / SUSTAINED_SECONDS
-        if mean > sustained:
-            return _Trigger(slot, slot - SUSTAINED_SLOTS + 1, mean)
-    return None
+        return (slot - SUSTAINED_SLOTS + 1, mean) if mean > sustained else None
+
+    for slot in range(current_slot - TRIGGER_SLOTS, current_slot + 1):
+        window = judge_window(slot)
+        if window:
+            break
+    else:
+        return None
+    heat_slot = window[0]
+    for earlier in range(slot - 1, current_slot - HORIZON_SLOTS, -1):
+        hot = judge_window(earlier)
+        if hot is None:
+            break
+        heat_slot = min(heat_slot, hot[0])
+    return _Trigger(slot, *window, heat_slot)
 
 
 def _judge(
@@ -288,7 +308,7 @@ def _judge(
         Reason.SIZING,
         shard_count=load.shard_count,
         rate_wcu_per_second=trigger.rate_wcu_per_second,
-        throttled_wcu=load.throttled_wcu(),
+        throttled_wcu=load.throttled_wcu(trigger.first_slot),
         trigger_slot=trigger.slot,
         per_slot_wcu=load.per_slot(trigger.first_slot, sizing_slot),
     )
@@ -298,7 +318,7 @@ def _judge(
         return hot
     rate = max(load.wcu(sizing_slot) * SLOTS_PER_SECOND, trigger.rate_wcu_per_second)
     count = min(ceil(rate / thresholds.target_shard_wcu), thresholds.max_shard_count)
-    since_ms = _choose_since(load, trigger.first_slot, sizing_slot)
+    since_ms = _choose_since(load, trigger.heat_slot, sizing_slot)
     generation = _generation(count, load, since_ms)
     return replace(hot, reason=Reason.RAISED, rate_wcu_per_second=rate, generation=generation)
 

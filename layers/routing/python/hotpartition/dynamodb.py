@@ -16,6 +16,7 @@ consumer. If it vanished, messages on shards could not be found: the table is re
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import datetime
@@ -29,6 +30,7 @@ from botocore.exceptions import ConnectionError as NoConnectionError
 
 from hotpartition.capacity import AttributeValue, Item
 from hotpartition.errors import MalformedGenerationError, RetryLaterError, StoreUnavailableError, ThrottledError
+from hotpartition.hedging import HedgePolicy, run_hedged
 from hotpartition.items import Message, format_time
 from hotpartition.keys import MESSAGE_PREFIX, ROUTING_SORT_KEY, build_message_sort_key
 from hotpartition.merge import KeyQuery
@@ -44,6 +46,9 @@ CONNECT_TIMEOUT_SECONDS = 0.5
 READ_TIMEOUT_SECONDS = 2.0
 MAX_BATCH_ROUNDS = 5
 """How often unprocessed keys of a batch are asked for again before the whole call counts as throttled."""
+
+MIN_HEDGED_CALLS = 3
+"""A base key and two shards: with fewer, there is no tail to speak of."""
 
 _THROTTLES = frozenset({"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"})
 _NO_ANSWER = (HTTPClientError, NoConnectionError, IncompleteReadError)
@@ -69,11 +74,35 @@ def create_client(*, connections: int) -> DynamoDBClient:
 class DynamoDBMessageStore:
     """`MessageStore` on one table."""
 
-    def __init__(self, client: DynamoDBClient, table_name: str, executor: Executor) -> None:
-        """Use a client; `executor` runs the queries of a round and is as wide as the client has connections."""
+    def __init__(
+        self,
+        client: DynamoDBClient,
+        table_name: str,
+        executor: Executor,
+        *,
+        hedging: HedgePolicy | None = None,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Use a client.
+
+        Args:
+            client: with as many connections as `executor` has threads.
+            table_name: the table.
+            executor: runs the queries of a round.
+            hedging: when to ask a slow shard again; None for never.
+            timer: a monotonic clock in seconds, for the latencies that hedging goes by.
+        """
         self._client = client
         self._table_name = table_name
         self._executor = executor
+        self._hedging = hedging
+        self._timer = timer
+        self._hedged = 0
+
+    def take_hedged(self) -> int:
+        """See `MessageStore.take_hedged`."""
+        hedged, self._hedged = self._hedged, 0
+        return hedged
 
     def put(self, item: Mapping[str, AttributeValue]) -> Message | None:
         """See `MessageStore.put`."""
@@ -128,12 +157,23 @@ class DynamoDBMessageStore:
         return messages, _read_entry(routing)
 
     def _run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Run calls at the same time, the last one here; a call that DynamoDB refused gives its error."""
-        if not calls:
-            return []
-        futures = [self._executor.submit(_outcome, call) for call in calls[:-1]]
-        last = _outcome(calls[-1])
-        return [*(future.result() for future in futures), last]
+        """Run calls at the same time; a call that DynamoDB refused gives its error."""
+        if self._hedging is None or len(calls) < MIN_HEDGED_CALLS:
+            if not calls:
+                return []
+            futures = [self._executor.submit(_outcome, call) for call in calls[:-1]]
+            last = _outcome(calls[-1])  # the calling thread is one of those that work
+            return [*(future.result() for future in futures), last]
+        timed = [partial(self._timed_outcome, self._hedging, call) for call in calls]
+        outcomes, hedged = run_hedged(self._executor, timed, self._hedging, is_failure=_is_failure, timer=self._timer)
+        self._hedged += hedged
+        return outcomes
+
+    def _timed_outcome(self, hedging: HedgePolicy, call: Callable[[], Any]) -> Any:
+        started = self._timer()
+        outcome = _outcome(call)
+        hedging.record(self._timer() - started)
+        return outcome
 
     def _query(
         self, query: KeyQuery, *, is_strong: bool, with_journal: bool
@@ -281,6 +321,10 @@ def _blocking_item(error: ClientError) -> Item:
     response: Any = error.response
     item: Item = response["Item"]
     return item
+
+
+def _is_failure(outcome: object) -> bool:
+    return isinstance(outcome, RetryLaterError)
 
 
 def _outcome(call: Callable[[], Any]) -> Any:

@@ -70,6 +70,10 @@ class MessageStore(Protocol):
         """
         ...
 
+    def take_hedged(self) -> int:
+        """Return how many queries were asked a second time, for being slow, since the last call."""
+        ...
+
     def get_with_journal(
         self, conversation_id: str, partition_keys: Sequence[str], message_id: str, *, is_strong: bool
     ) -> tuple[tuple[Message, ...], JournalEntry]:

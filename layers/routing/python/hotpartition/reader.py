@@ -98,6 +98,8 @@ class Reader:
         page = self._gather(page_range, budget, is_strong=request.is_strong)
         if page.divergent:
             self._telemetry.count("DivergentCopies", page.divergent)
+        if hedged := self._store.take_hedged():
+            self._telemetry.count("QueriesHedged", hedged)
         return self._result(request, page, started_ms)
 
     def read_message(

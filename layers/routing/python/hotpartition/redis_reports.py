@@ -71,8 +71,7 @@ class RedisReportSource:
         answer: Any = self._connection.call(lambda client: client.xread({key: after_id}, count=limit))
         if not answer:
             return ()
-        # RESP2 answers with [[key, entries]], RESP3 with {key: [entries]}.
-        entries = answer[0][1] if isinstance(answer, list) else next(iter(answer.values()))[0]
+        ((_, entries),) = answer
         return [StreamEntry(entry_id, fields or {}) for entry_id, fields in entries]
 
     def announce(self, started_ms: int) -> None:

@@ -102,6 +102,12 @@ class ReaderSettings(_RequestSettings):
         at_least=0.0,
         at_most=3600.0,
     )
+    hedge_quantile: float = setting(
+        "A shard's query slower than this share of recent ones is asked again; 0 turns that off.",
+        default=0.95,
+        at_least=0.0,
+        at_most=0.999,
+    )
     fan_out_threads: int = setting("Queries that one read runs at the same time.", default=16, at_least=1, at_most=256)
 
 

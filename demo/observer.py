@@ -1,0 +1,248 @@
+"""Watches a run from outside: the route in DynamoDB, what each physical key takes, and the state of the parts.
+
+Raises are read from the routing item itself, the journal, and not from anybody's log: what is there is what counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+BUCKET_MS = 250
+ROUTE_POLL_SECONDS = 0.2
+STATUS_POLL_SECONDS = 1.0
+ROUTE_SORT_KEY = "r#"
+# DynamoDB asks for a signature; the local run checks none.
+_AUTHORIZATION = (
+    "AWS4-HMAC-SHA256 Credential=demo/20260101/{region}/dynamodb/aws4_request, SignedHeaders=host, Signature=0"
+)
+
+
+class ControlError(Exception):
+    """The local run's control API did not do what it was asked."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Raise:
+    """A generation that appeared in the journal: `seen_at` is when, in seconds since the epoch."""
+
+    seen_at: float
+    shard_count: int
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyLoad:
+    """What one physical partition key was asked for in one bucket of `BUCKET_MS`."""
+
+    at_ms: int
+    key: str
+    writes: int
+    write_wcu: float
+    throttled_writes: int
+    throttled_wcu: float
+    reads: int
+    throttled_reads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that a person watching would want to know, at seconds since the epoch."""
+
+    at: float
+    text: str
+
+
+@dataclass(slots=True)
+class Observations:
+    """What was seen so far."""
+
+    raises: list[Raise] = field(default_factory=list)
+    buckets: dict[tuple[int, str], KeyLoad] = field(default_factory=dict)
+    status: Mapping[str, Any] = field(default_factory=dict)
+    most_environments: int = 0
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def shard_count(self) -> int:
+        """The largest N that the journal holds; 0 before the first raise."""
+        return max((raised.shard_count for raised in self.raises), default=0)
+
+    def timeline(self) -> tuple[KeyLoad, ...]:
+        """List all loads by time and key."""
+        return tuple(self.buckets[key] for key in sorted(self.buckets))
+
+
+class Control:
+    """The local run's control API."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self._url = url.rstrip("/")
+
+    async def get(self, path: str) -> Any:
+        """Ask for a document.
+
+        Raises:
+            ControlError: when there is none.
+        """
+        return await self._request("GET", path)
+
+    async def post(self, path: str) -> Any:
+        """Give an order.
+
+        Raises:
+            ControlError: when it is refused.
+        """
+        return await self._request("POST", path)
+
+    async def _request(self, method: str, path: str) -> Any:
+        try:
+            async with self._session.request(method, self._url + path) as response:
+                text = await response.text()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ControlError(f"the local run does not answer {method} {path}: {error}") from error
+        if response.status >= 300:
+            raise ControlError(f"the local run answered {response.status} to {method} {path}: {text[:200]}")
+        return json.loads(text) if text else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """Reads one conversation's routing item straight from DynamoDB."""
+
+    session: aiohttp.ClientSession
+    endpoint: str
+    table: str
+    region: str
+    conversation_id: str
+
+    async def get(self) -> Mapping[str, Any] | None:
+        """Get the item in DynamoDB JSON form; None when there is none or DynamoDB refuses just now."""
+        request = {
+            "TableName": self.table,
+            "Key": {"pk": {"S": self.conversation_id}, "sk": {"S": ROUTE_SORT_KEY}},
+            "ConsistentRead": False,
+        }
+        headers = {
+            "X-Amz-Target": "DynamoDB_20120810.GetItem",
+            "Content-Type": "application/x-amz-json-1.0",
+            "Authorization": _AUTHORIZATION.format(region=self.region),
+        }
+        try:
+            async with self.session.post(self.endpoint, data=json.dumps(request), headers=headers) as response:
+                if response.status != 200:
+                    return None
+                answer = await response.json(content_type=None)
+        except (aiohttp.ClientError, TimeoutError):
+            return None
+        item: Mapping[str, Any] | None = answer.get("Item")
+        return item
+
+
+def new_raises(item: Mapping[str, Any], known: Iterable[Raise], *, now: float, previous: float) -> tuple[Raise, ...]:
+    """Find the generations of a routing item that are not known yet.
+
+    The item's `updated_at` says when they were added, if it lies between the previous look and this one; else this
+    look is the best that is known.
+    """
+    had = {(raised.shard_count, raised.since_ms) for raised in known}
+    updated_at = _parse_moment(item.get("updated_at", {}).get("S", ""))
+    seen_at = updated_at if updated_at is not None and previous <= updated_at <= now else now
+    found = []
+    for member in item.get("generations", {}).get("SS", ()):
+        shard_count, _, since_ms = member.partition("@")
+        if (int(shard_count), int(since_ms)) not in had:
+            found.append(Raise(seen_at, int(shard_count), int(since_ms)))
+    return tuple(sorted(found))
+
+
+def key_loads(document: Mapping[str, Any]) -> dict[tuple[int, str], KeyLoad]:
+    """Read the buckets of the control API's timeline; a bucket asked for again replaces the one that was still open."""
+    return {
+        (bucket["at_ms"], bucket["key"]): KeyLoad(
+            at_ms=bucket["at_ms"],
+            key=bucket["key"],
+            writes=bucket.get("writes", 0),
+            write_wcu=bucket.get("write_wcu", 0.0),
+            throttled_writes=bucket.get("throttled_writes", 0),
+            throttled_wcu=bucket.get("throttled_wcu", 0.0),
+            reads=bucket.get("reads", 0),
+            throttled_reads=bucket.get("throttled_reads", 0),
+        )
+        for bucket in document["buckets"]
+    }
+
+
+def count_environments(status: Mapping[str, Any]) -> int:
+    """Count the execution environments that live."""
+    return sum(int(function["environments"]) for function in status.get("functions", {}).values())
+
+
+async def watch_route(
+    journal: Journal, observations: Observations, *, now: Callable[[], float], stopped: asyncio.Event
+) -> None:
+    """Look at the routing item until stopped and record every raise."""
+    previous = now()
+    while not stopped.is_set():
+        asked_at = now()
+        item = await journal.get()
+        if item is not None:
+            for raised in new_raises(item, observations.raises, now=now(), previous=previous):
+                observations.raises.append(raised)
+                text = f"{journal.conversation_id}: N raised to {raised.shard_count}"
+                observations.events.append(Event(raised.seen_at, text))
+            previous = asked_at
+        await asyncio.sleep(ROUTE_POLL_SECONDS)
+
+
+async def watch_parts(
+    control: Control, observations: Observations, *, now: Callable[[], float], stopped: asyncio.Event
+) -> None:
+    """Look at the status and the timeline until stopped."""
+    while not stopped.is_set():
+        await look_at_parts(control, observations, now=now)
+        await asyncio.sleep(STATUS_POLL_SECONDS)
+
+
+async def look_at_parts(control: Control, observations: Observations, *, now: Callable[[], float]) -> None:
+    """Look at the status and the timeline once."""
+    latest = max((at_ms for at_ms, _ in observations.buckets), default=0)
+    # Buckets may have been open at the last look, so the last two seconds are asked for again.
+    timeline = await control.get(f"/dynamodb/timeline?since_ms={max(0, latest - 2000)}")
+    observations.buckets.update(key_loads(timeline))
+    status = await control.get("/status")
+    observations.events += _changes(observations.status, status, at=now())
+    observations.status = status
+    observations.most_environments = max(observations.most_environments, count_environments(status))
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any], *, at: float) -> list[Event]:
+    """Find what a person should be told about two looks at the status."""
+    events = []
+    if before:
+        was, runs = before.get("redis", {}).get("running"), after.get("redis", {}).get("running")
+        if was != runs:
+            events.append(Event(at, "Redis is back" if runs else "Redis is down"))
+        for name, function in after.get("functions", {}).items():
+            past = before.get("functions", {}).get(name, {})
+            for count, words in (("errors", "failed"), ("init_errors", "failed to start"), ("killed", "was killed")):
+                more = function.get(count, 0) - past.get(count, 0)
+                if more > 0:
+                    events.append(Event(at, f"{name} {words} ({more})"))
+    return events
+
+
+def _parse_moment(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None

@@ -1,0 +1,110 @@
+"""The scale of a demonstration: the product's numbers, made smaller by one factor so that one machine can reach them.
+
+DynamoDB's partition takes 1,000 write units a second; a laptop that runs the whole stack in processes of its own
+carries a tenth of that. So partition limit, thresholds and sampling distance shrink together and all else stays.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+PARTITION_WRITE_LIMIT_WCU = 1000.0
+PARTITION_READ_LIMIT_RCU = 3000.0
+HOT_AT_ONCE_WCU = 1000.0
+HOT_SUSTAINED_WCU = 800.0
+TARGET_SHARD_WCU = 500.0
+SAMPLING_DISTANCE_WCU = 10.0
+
+# Lambda adds environments while throttled requests hold theirs; here there are a few, and each that waits keeps load from
+# being offered. So a refused write goes back to its client sooner than by default (300 ms).
+REQUEST_BUDGET_MS = 100
+# At 1 WCU or less every write would be reported, and the demonstration would show no sampling.
+SMALLEST_SAMPLING_DISTANCE_WCU = 1.25
+WRITES_PER_SECOND_AND_CORE = 50.0
+MOST_CORES = 8
+HOT_SHARE = 0.6
+QUIET_SHARE = 0.45
+# The hot conversation is offered this many times what one partition takes.
+HOT_TIMES_LIMIT = 3.0
+# A smaller largest conversation is played more slowly, against a smaller limit, so that it is hot for this long.
+SHORTEST_HOT_SECONDS = 10.0
+SMALLEST_HOT_WRITES_PER_SECOND = 12.0
+
+
+class ScaleError(Exception):
+    """The workload cannot be scaled to show a hot conversation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """One set of numbers, all derived from `factor`; load in writes a second, which are WCU for short messages."""
+
+    factor: float
+    hot_writes_per_second: float
+    quiet_writes_per_second: float
+
+    @property
+    def partition_write_limit_wcu(self) -> float:
+        """What one physical partition takes a second."""
+        return round(PARTITION_WRITE_LIMIT_WCU * self.factor, 3)
+
+    @property
+    def partition_read_limit_rcu(self) -> float:
+        """What one physical partition serves a second."""
+        return round(PARTITION_READ_LIMIT_RCU * self.factor, 3)
+
+    @property
+    def sampling_distance_wcu(self) -> float:
+        """The distance between two reports; it does not shrink below where sampling would end."""
+        return max(round(SAMPLING_DISTANCE_WCU * self.factor, 3), SMALLEST_SAMPLING_DISTANCE_WCU)
+
+    @property
+    def hot_at_once_wcu(self) -> float:
+        """The load of one second that is hot at once."""
+        return round(HOT_AT_ONCE_WCU * self.factor, 3)
+
+    def settings(self) -> dict[str, float]:
+        """Build the functions' settings by field name."""
+        return {
+            "hot_at_once_wcu": self.hot_at_once_wcu,
+            "hot_sustained_wcu": round(HOT_SUSTAINED_WCU * self.factor, 3),
+            "target_shard_wcu": round(TARGET_SHARD_WCU * self.factor, 3),
+            "sampling_distance_wcu": self.sampling_distance_wcu,
+            "request_budget_ms": REQUEST_BUDGET_MS,
+        }
+
+    def describe(self) -> str:
+        """Say the scale in one line."""
+        settings = self.settings()
+        return (
+            f"factor {self.factor:.4g} of DynamoDB's own numbers: a partition takes "
+            f"{self.partition_write_limit_wcu:g} WCU/s and {self.partition_read_limit_rcu:g} RCU/s; hot at once above "
+            f"{settings['hot_at_once_wcu']:g}, hot if sustained above {settings['hot_sustained_wcu']:g}, shards sized "
+            f"for {settings['target_shard_wcu']:g} WCU/s; one report in {settings['sampling_distance_wcu']:g} WCU; "
+            f"a request tries for {REQUEST_BUDGET_MS} ms"
+        )
+
+
+def choose_scale(*, cores: int, largest_conversation: int | None = None) -> Scale:
+    """Choose the scale for a machine, and for a file whose largest conversation holds so many messages.
+
+    Raises:
+        ScaleError: when the largest conversation is too small to become hot at any scale.
+    """
+    carried = WRITES_PER_SECOND_AND_CORE * max(1, min(cores, MOST_CORES))
+    hot = HOT_SHARE * carried
+    if largest_conversation is not None:
+        hot = min(hot, math.floor(largest_conversation / SHORTEST_HOT_SECONDS))
+        if hot < SMALLEST_HOT_WRITES_PER_SECOND:
+            needed = math.ceil(SMALLEST_HOT_WRITES_PER_SECOND * SHORTEST_HOT_SECONDS)
+            raise ScaleError(
+                f"the largest conversation holds {largest_conversation} messages; "
+                f"at least {needed} are needed to make it hot"
+            )
+    limit = hot / HOT_TIMES_LIMIT
+    return Scale(
+        factor=limit / PARTITION_WRITE_LIMIT_WCU,
+        hot_writes_per_second=hot,
+        quiet_writes_per_second=QUIET_SHARE * carried,
+    )

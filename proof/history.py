@@ -1,0 +1,320 @@
+"""The history check: judges everything that was written and read by the promise of the product.
+
+The promise: no acknowledged message is ever missing from a strongly consistent read that begins later, none appears
+twice in any read, every read is in order, and what is read is what was written. The check is a pure function of the
+recorded history; it knows nothing of shards, routes or Redis, so it cannot share a mistake with what it judges.
+
+A history holds three kinds of records:
+
+- `Acknowledged`: a write that was answered with success, with the moment at which the answer was in the client's hands;
+- `Unresolved`: a write whose outcome the client does not know (a timeout, a lost connection) or that it gave up on:
+  its message may be read or not, both are right;
+- `Read`: the messages of one read in the order they came, joined from its pages by `join_pages`.
+
+All moments are readings of one clock, in seconds; only their order matters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+Order = Literal["newest", "oldest"]
+Consistency = Literal["strong", "eventual"]
+Fault = Literal["missing", "duplicated", "out_of_order", "altered", "phantom", "unverified"]
+
+FAULTS: tuple[Fault, ...] = ("missing", "duplicated", "out_of_order", "altered", "phantom", "unverified")
+EXAMPLES_PER_FAULT = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledged:
+    """A write that the API answered with success at `acknowledged_at`."""
+
+    conversation_id: str
+    message_id: str
+    digest: str
+    acknowledged_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unresolved:
+    """A write that was offered and may or may not have been stored.
+
+    `message_id` is None when the server was to mint it and no answer told which one it was.
+    """
+
+    conversation_id: str
+    message_id: str | None
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One message as a read returned it."""
+
+    message_id: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One page as the API returned it: `cursor` is what was asked with, `next_cursor` what came back."""
+
+    conversation_id: str
+    order: Order
+    consistency: Consistency
+    started_at: float
+    messages: tuple[Seen, ...]
+    cursor: str | None
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """One read of a conversation from its newest or its oldest end.
+
+    A complete read went to the other end. A bounded one stopped early: it answers for the messages between the end it
+    began at and its last message.
+    """
+
+    conversation_id: str
+    order: Order
+    consistency: Consistency
+    started_at: float
+    messages: tuple[Seen, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Everything that was written and read."""
+
+    acknowledged: tuple[Acknowledged, ...]
+    unresolved: tuple[Unresolved, ...]
+    reads: tuple[Read, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """One breach of the promise, with what is needed to look into it."""
+
+    fault: Fault
+    conversation_id: str
+    message_id: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the history shows. Counts are of messages: one that is missing from ten reads counts once.
+
+    `unverified` counts acknowledged messages that no strong read answers for: with them, nothing is proved.
+    """
+
+    acknowledged: int
+    conversations: int
+    reads: int
+    missing: int
+    duplicated: int
+    out_of_order: int
+    altered: int
+    phantom: int
+    unverified: int
+    examples: tuple[Finding, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Say whether the promise was kept and every acknowledged message looked for."""
+        return all(getattr(self, fault) == 0 for fault in FAULTS)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the verdict in a form that `json` takes."""
+        return {"holds": self.holds, **asdict(self)}
+
+
+def content_digest(conversation_id: str, sender: str, body: str, attributes: Mapping[str, Any] | None = None) -> str:
+    """Build the digest by which a message read is compared with the message written."""
+    canonical = json.dumps([conversation_id, sender, body, attributes or {}], sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(canonical.encode(), digest_size=12).hexdigest()
+
+
+def join_pages(pages: Iterable[Page]) -> Read:
+    """Join the pages of one read; it began when its first page was asked for.
+
+    Raises:
+        ValueError: when the pages are none, of different reads, or do not continue one another.
+    """
+    given = tuple(pages)
+    if not given:
+        raise ValueError("a read has at least one page")
+    first, last = given[0], given[-1]
+    if first.cursor is not None:
+        raise ValueError("the first page of a read is asked for without a cursor")
+    for page, following in pairwise(given):
+        if page.next_cursor is None or page.next_cursor != following.cursor:
+            raise ValueError("each page of a read is asked for with the cursor of the one before it")
+    if any(_read_of(page) != _read_of(first) for page in given):
+        raise ValueError("the pages belong to different reads")
+    return Read(
+        conversation_id=first.conversation_id,
+        order=first.order,
+        consistency=first.consistency,
+        started_at=first.started_at,
+        messages=tuple(seen for page in given for seen in page.messages),
+        complete=last.next_cursor is None,
+    )
+
+
+def check_history(history: History) -> Verdict:
+    """Judge a history by the promise."""
+    index = _Index.build(history)
+    findings: set[Finding] = set()
+    verified: set[tuple[str, str]] = set()
+    for read in history.reads:
+        findings.update(_duplicates(read))
+        findings.update(_disorder(read))
+        findings.update(_alterations(read, index))
+        if read.consistency == "strong":
+            expected = _expected(read, index)
+            verified.update((read.conversation_id, message_id) for message_id in expected)
+            findings.update(_missing(read, expected))
+    findings.update(_phantoms(history.reads, index))
+    findings.update(_unverified(index, verified))
+    return _verdict(history, index, findings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """The writes of a history, by conversation and message id."""
+
+    acknowledged_at: dict[str, dict[str, float]]
+    digests: dict[str, dict[str, set[str]]]
+    without_id: dict[str, Counter[str]]
+
+    @classmethod
+    def build(cls, history: History) -> _Index:
+        acknowledged_at: dict[str, dict[str, float]] = defaultdict(dict)
+        digests: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        without_id: dict[str, Counter[str]] = defaultdict(Counter)
+        for write in history.acknowledged:
+            moments = acknowledged_at[write.conversation_id]
+            earliest = moments.get(write.message_id, write.acknowledged_at)
+            moments[write.message_id] = min(earliest, write.acknowledged_at)
+            digests[write.conversation_id][write.message_id].add(write.digest)
+        for offer in history.unresolved:
+            if offer.message_id is None:
+                without_id[offer.conversation_id][offer.digest] += 1
+            else:
+                digests[offer.conversation_id][offer.message_id].add(offer.digest)
+        return cls(acknowledged_at, digests, without_id)
+
+    def digests_of(self, conversation_id: str, message_id: str) -> set[str]:
+        return self.digests.get(conversation_id, {}).get(message_id, set())
+
+
+def _read_of(page: Page) -> tuple[str, Order, Consistency]:
+    return page.conversation_id, page.order, page.consistency
+
+
+def _say(read: Read) -> str:
+    extent = "complete" if read.complete else "bounded"
+    return f"{extent} {read.consistency} read, {read.order} first, of {len(read.messages)} messages"
+
+
+def _expected(read: Read, index: _Index) -> set[str]:
+    """List what a strong read must hold: acknowledged before it began, within what it answers for."""
+    before = {
+        message_id
+        for message_id, moment in index.acknowledged_at.get(read.conversation_id, {}).items()
+        if moment < read.started_at
+    }
+    if read.complete:
+        return before
+    if not read.messages:
+        return set()
+    ids = [seen.message_id for seen in read.messages]
+    # The extreme, not the last: a read that is out of order still answers for all it walked over.
+    if read.order == "newest":
+        return {message_id for message_id in before if message_id >= min(ids)}
+    return {message_id for message_id in before if message_id <= max(ids)}
+
+
+def _missing(read: Read, expected: set[str]) -> Iterator[Finding]:
+    for message_id in sorted(expected - {seen.message_id for seen in read.messages}):
+        yield Finding("missing", read.conversation_id, message_id, f"absent from a {_say(read)}")
+
+
+def _duplicates(read: Read) -> Iterator[Finding]:
+    for message_id, times in Counter(seen.message_id for seen in read.messages).items():
+        if times > 1:
+            yield Finding("duplicated", read.conversation_id, message_id, f"{times} times in a {_say(read)}")
+
+
+def _disorder(read: Read) -> Iterator[Finding]:
+    for one, two in pairwise(seen.message_id for seen in read.messages):
+        if two > one if read.order == "newest" else two < one:
+            yield Finding("out_of_order", read.conversation_id, two, f"comes after {one} in a {_say(read)}")
+
+
+def _alterations(read: Read, index: _Index) -> Iterator[Finding]:
+    for seen in read.messages:
+        written = index.digests_of(read.conversation_id, seen.message_id)
+        if written and seen.digest not in written:
+            yield Finding(
+                "altered", read.conversation_id, seen.message_id, f"digest {seen.digest}, written {min(written)}"
+            )
+
+
+def _phantoms(reads: Iterable[Read], index: _Index) -> Iterator[Finding]:
+    """Find messages that nobody offered.
+
+    An unknown id is excused by an offer with the same content whose id the client never learned, one offer for one id.
+    """
+    unknown = sorted(
+        {
+            (read.conversation_id, seen.digest, seen.message_id)
+            for read in reads
+            for seen in read.messages
+            if not index.digests_of(read.conversation_id, seen.message_id)
+        }
+    )
+    excused: Counter[tuple[str, str]] = Counter()
+    for conversation_id, digest, message_id in unknown:
+        excused[conversation_id, digest] += 1
+        offers = index.without_id.get(conversation_id, Counter())
+        if excused[conversation_id, digest] > offers[digest]:
+            yield Finding("phantom", conversation_id, message_id, f"was never offered (digest {digest})")
+
+
+def _unverified(index: _Index, verified: set[tuple[str, str]]) -> Iterator[Finding]:
+    for conversation_id, moments in index.acknowledged_at.items():
+        for message_id in moments:
+            if (conversation_id, message_id) not in verified:
+                detail = "no strong read that began after its acknowledgement answers for it"
+                yield Finding("unverified", conversation_id, message_id, detail)
+
+
+def _verdict(history: History, index: _Index, findings: set[Finding]) -> Verdict:
+    messages: dict[Fault, dict[tuple[str, str], Finding]] = {fault: {} for fault in FAULTS}
+    for finding in sorted(findings):
+        messages[finding.fault].setdefault((finding.conversation_id, finding.message_id), finding)
+    return Verdict(
+        acknowledged=sum(len(moments) for moments in index.acknowledged_at.values()),
+        conversations=len(index.acknowledged_at),
+        reads=len(history.reads),
+        missing=len(messages["missing"]),
+        duplicated=len(messages["duplicated"]),
+        out_of_order=len(messages["out_of_order"]),
+        altered=len(messages["altered"]),
+        phantom=len(messages["phantom"]),
+        unverified=len(messages["unverified"]),
+        examples=tuple(finding for fault in FAULTS for finding in list(messages[fault].values())[:EXAMPLES_PER_FAULT]),
+    )

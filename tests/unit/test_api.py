@@ -1,0 +1,161 @@
+"""What both HTTP functions share: events in, problem documents out, times, and the OpenAPI document."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openapi_spec_validator import validate
+
+from builders import World
+from events import COLLECTION, ELEMENT, FakeContext, http_event, message_event, page_event, post_event
+from handlers import load_handler
+from hotpartition.api import normalize_event, parse_json, parse_time_ms, remaining_ms
+from hotpartition.items import format_time
+
+
+class TestNormalizeEvent:
+    @pytest.mark.parametrize(
+        ("conversation_id", "encoded"),
+        [("a.b:c@d-e_f", "a.b:c@d-e_f"), ("a#1", "a%231"), ("a/b", "a%2Fb"), ("", "%"), ("é", "%C3%A9"), ("%", "%25")],
+    )
+    def test_the_path_is_rebuilt_from_decoded_parameters(self, conversation_id, encoded):
+        """Whatever the id holds, it stays one segment, and nothing of it is lost."""
+        event = normalize_event(page_event(conversation_id))
+        assert event["rawPath"] == event["requestContext"]["http"]["path"] == f"/conversations/{encoded}/messages"
+
+    def test_a_stage_stays_in_front(self):
+        """A stage with a name of its own is part of the path, as the gateway has it."""
+        event = normalize_event(http_event("GET", COLLECTION, {"conversation_id": "c"}, stage="v1"))
+        assert event["rawPath"] == "/v1/conversations/c/messages"
+
+    def test_a_body_is_json_whatever_its_type_says(self):
+        """Curl's default Content-Type, none, or a wrong one: the body decides."""
+        for content_type in (
+            None,
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "application/json; charset=utf-8",
+        ):
+            event = post_event("c", {"body": "é"}, content_type=content_type)
+            assert normalize_event(event)["headers"]["content-type"] == "application/json"
+
+    @pytest.mark.parametrize(
+        ("body", "text"),
+        [(base64.b64encode('{"é": 1}'.encode()).decode(), '{"é": 1}'), ("***", "not UTF-8"), ("/////w==", "not UTF-8")],
+    )
+    def test_a_body_in_base64_becomes_text(self, body, text):
+        """The gateway encodes bodies of types that it takes for binary."""
+        event = normalize_event(post_event("c", body, is_base64=True))
+        assert (event["body"], event["isBase64Encoded"]) == (text, False)
+
+    def test_the_event_itself_is_left_alone(self):
+        """Lambda's event is not ours to change."""
+        event = message_event("c", "x")
+        before = json.dumps(event)
+        normalize_event(event)
+        assert json.dumps(event) == before
+
+
+class TestParse:
+    @pytest.mark.parametrize("text", ["{", "", "[" * 100_000, "9" * 5000, "nul"])
+    def test_no_json_is_one_kind_of_error(self, text):
+        """Too deep and too long are refused like everything that is no JSON."""
+        with pytest.raises(json.JSONDecodeError):
+            parse_json(text)
+
+    @pytest.mark.parametrize(
+        ("text", "time_ms"),
+        [
+            ("1970-01-01T00:00:00Z", 0),
+            ("1970-01-01T01:00:00.5+01:00", 500),
+            ("1969-12-31T23:59:59.999Z", -1),
+            ("2023-11-14T22:13:20.000Z", 1_700_000_000_000),
+            ("2023-11-14t22:13:20z", 1_700_000_000_000),
+        ],
+    )
+    def test_times_are_rfc_3339(self, text, time_ms):
+        """A time names its offset; the result is Unix time in ms."""
+        assert parse_time_ms(text) == time_ms
+
+    @pytest.mark.parametrize(
+        "text",
+        ["", "now", "1700000000000", "2026-01-01", "2026-01-01T00:00:00", "2026-02-30T00:00:00Z", "2026-01-01 00:00Z"],
+    )
+    def test_other_times_are_refused(self, text):
+        """What is left out is not guessed."""
+        with pytest.raises(ValueError, match="RFC 3339"):
+            parse_time_ms(text)
+
+    @given(st.integers(0, 253_402_300_799_999))
+    def test_a_time_of_ours_is_read_back(self, time_ms):
+        """A client that hands `sent_at` or `settled_until` back means the same instant."""
+        assert parse_time_ms(format_time(time_ms)) == time_ms
+
+    @given(st.text())
+    def test_nothing_else_escapes(self, text):
+        """Whatever a client writes is a time or a ValueError."""
+        for parse in (parse_time_ms, parse_json):
+            try:
+                parse(text)
+            except ValueError:
+                continue
+
+
+def test_an_answer_is_out_before_the_timeout():
+    """The last half second belongs to the answer; there is never less than no time."""
+    assert remaining_ms(FakeContext(remaining_ms=3000)) == 2500
+    assert remaining_ms(FakeContext(remaining_ms=100)) == 0
+
+
+@pytest.fixture(scope="module")
+def documents():
+    """The OpenAPI documents of the write and the read function."""
+    world = World()
+    apps = (
+        load_handler("write_message").build_app(world.writer()),
+        load_handler("read_messages").build_app(world.reader()),
+    )
+    return [json.loads(app.get_openapi_json_schema()) for app in apps]
+
+
+class TestOpenApi:
+    def test_the_documents_are_valid(self, documents):
+        """Tools for OpenAPI 3.1 can read them."""
+        for document in documents:
+            validate(document)
+
+    def test_they_list_every_route_and_answer(self, documents):
+        """Each operation with the statuses that it can have; every error is a problem document."""
+        write, read = documents
+        assert set(write["paths"]) == {COLLECTION}
+        assert set(read["paths"]) == {COLLECTION, ELEMENT}
+        problems = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
+        for operation, statuses in [
+            (write["paths"][COLLECTION]["post"], {"200", "201", "400", "409", "413", "503"}),
+            (read["paths"][COLLECTION]["get"], {"200", "400", "503"}),
+            (read["paths"][ELEMENT]["get"], {"200", "400", "404", "503"}),
+        ]:
+            # Powertools adds 422, which these functions answer with 400.
+            assert set(operation["responses"]) - {"422"} == statuses
+            for status in statuses - {"200", "201"}:
+                assert operation["responses"][status]["content"] == problems
+
+    def test_they_say_what_is_allowed(self, documents):
+        """Parameters with their ranges, the body with what it needs, the problem document with its members."""
+        write, read = documents
+        parameters = {p["name"]: p for p in read["paths"][COLLECTION]["get"]["parameters"]}
+        assert set(parameters) == {"conversation_id", "limit", "after", "before", "order", "cursor", "consistency"}
+        assert parameters["conversation_id"]["required"]
+        assert parameters["conversation_id"]["schema"]["pattern"] == "^[A-Za-z0-9_.:@-]{1,256}$"
+        limit = parameters["limit"]["schema"]
+        assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, 200, 50)
+        assert parameters["order"]["schema"]["enum"] == ["newest", "oldest"]
+        body = write["components"]["schemas"]["NewMessageBody"]
+        assert (body["required"], body["additionalProperties"]) == (["sender", "body"], False)
+        for document in documents:
+            problem = document["components"]["schemas"]["ProblemDocument"]
+            assert set(problem["properties"]) == {"type", "title", "status", "detail", "errors", "message_id"}
