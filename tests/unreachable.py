@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def scripted_port(answer: Callable[[bytes, int], bytes]) -> Iterator[int]:
     """A port where a function answers each piece of data that arrives; it is given the port as well."""
 
     def serve(connection: socket.socket) -> None:
-        with connection:
+        with connection, suppress(OSError):  # the client may break off
             while data := connection.recv(65536):
                 connection.sendall(answer(data, port))
 

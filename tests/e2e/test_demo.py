@@ -1,0 +1,34 @@
+"""The demonstration itself, shortened, with Redis killed in the middle of it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FIELDS = {
+    *("acknowledged", "missing", "duplicated", "out_of_order", "rejected", "conversations", "hot_conversation"),
+    *("hot_threshold_wcu", "partition_limit_wcu", "sampling_distance_wcu", "onset_to_raise_seconds", "raises", "max_n"),
+    *("throttled_before_raise", "throttled_after_raise", "environments", "reads", "duration_seconds", "verdict"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_redis_killed_during_the_demonstration_loses_nothing(tmp_path):
+    """Verdict `pass`, exit status 0, and a summary and a report that say so."""
+    command = [
+        *(sys.executable, "-m", "demo", "--duration", "30", "--out", str(tmp_path)),
+        *("--kill-redis-at", "12", "--restart-redis-at", "20"),
+    ]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=220)
+    assert finished.returncode == 0, finished.stdout[-4_000:] + finished.stderr[-2_000:]
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary.keys() == FIELDS
+    assert summary["verdict"] == "pass"
+    assert (summary["missing"], summary["duplicated"], summary["out_of_order"]) == (0, 0, 0)
+    assert summary["max_n"] >= 4
+    assert summary["sampling_distance_wcu"] > 1
+    assert "<svg" in (tmp_path / "report.html").read_text()

@@ -1,0 +1,96 @@
+"""API Gateway events (HTTP API, payload 2.0) as the gateway builds them, and the context that comes with them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+COLLECTION = "/conversations/{conversation_id}/messages"
+ELEMENT = COLLECTION + "/{message_id}"
+
+
+@dataclass(frozen=True)
+class FakeContext:
+    """What the functions use of Lambda's context, and what Powertools looks at."""
+
+    remaining_ms: int = 10_000
+    function_name: str = "function"
+    function_version: str = "$LATEST"
+    memory_limit_in_mb: int = 512
+    invoked_function_arn: str = "arn:aws:lambda:eu-central-1:123456789012:function:function"
+    aws_request_id: str = "00000000-0000-0000-0000-000000000000"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self.remaining_ms
+
+
+def http_event(
+    method: str,
+    route: str,
+    path_parameters: dict[str, str],
+    *,
+    query: dict[str, str] | None = None,
+    body: str | None = None,
+    is_base64: bool = False,
+    content_type: str | None = "application/json",
+    stage: str = "$default",
+) -> dict[str, Any]:
+    """Build an event; path and query parameters are given as the gateway hands them over, decoded."""
+    path = "" if stage == "$default" else f"/{stage}"
+    path += route.format(**{name: quote(value, safe="", errors="replace") for name, value in path_parameters.items()})
+    headers = {"accept": "*/*", "host": "example.execute-api.eu-central-1.amazonaws.com", "user-agent": "curl/8"}
+    if content_type is not None:
+        headers["content-type"] = content_type
+    event: dict[str, Any] = {
+        "version": "2.0",
+        "routeKey": f"{method} {route}",
+        "rawPath": path,
+        "rawQueryString": urlencode(query or {}, errors="replace"),
+        "headers": headers,
+        "requestContext": {
+            "accountId": "123456789012",
+            "apiId": "example",
+            "domainName": headers["host"],
+            "domainPrefix": "example",
+            "http": {
+                "method": method,
+                "path": path,
+                "protocol": "HTTP/1.1",
+                "sourceIp": "192.0.2.1",
+                "userAgent": "curl/8",
+            },
+            "requestId": "JKJaXmPLvHcESHA=",
+            "routeKey": f"{method} {route}",
+            "stage": stage,
+            "time": "10/Mar/2026:05:16:23 +0000",
+            "timeEpoch": 1583817383220,
+        },
+        "isBase64Encoded": is_base64,
+    }
+    if query:
+        event["queryStringParameters"] = query
+    if path_parameters:
+        event["pathParameters"] = path_parameters
+    if body is not None:
+        event["body"] = body
+    return event
+
+
+def post_event(conversation_id: str, body: object, **options: Any) -> dict[str, Any]:
+    """Build a write; `body` is text as sent, or what is to be sent as JSON."""
+    text = body if isinstance(body, str) or body is None else json.dumps(body)
+    return http_event("POST", COLLECTION, {"conversation_id": conversation_id}, body=text, **options)
+
+
+def page_event(conversation_id: str, **query: Any) -> dict[str, Any]:
+    """Build the request for a page."""
+    texts = {name: str(value) for name, value in query.items()}
+    return http_event("GET", COLLECTION, {"conversation_id": conversation_id}, query=texts, content_type=None)
+
+
+def message_event(conversation_id: str, message_id: str, **query: str) -> dict[str, Any]:
+    """Build the request for one message."""
+    parameters = {"conversation_id": conversation_id, "message_id": message_id}
+    return http_event("GET", ELEMENT, parameters, query=query, content_type=None)

@@ -1,0 +1,9 @@
+"""The adapters are tested on the table that is deployed."""
+
+from tables import TABLE_SCHEMA
+
+
+def test_the_table_of_the_tests_is_the_table_of_the_stack(template):
+    """Keys, index and billing of the table that the adapter tests create are those of the template."""
+    table = template.only("AWS::DynamoDB::Table")
+    assert {name: table[name] for name in TABLE_SCHEMA} == TABLE_SCHEMA

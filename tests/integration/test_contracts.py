@@ -1,0 +1,237 @@
+"""One contract for each port, held by the stand-in of the unit tests and by the adapter of the functions."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from builders import build_message, message_id, route_of
+from fakes import FakeJournal, FakeRegistry, FakeReports, FakeTable, InlineBackground
+from hotpartition.errors import RegistryUnavailableError
+from hotpartition.merge import KeyQuery
+from hotpartition.ports import JournalEntry, QueryAnswer
+from hotpartition.redis_registry import RedisRegistry
+from hotpartition.redis_reports import RedisReportSink, RedisReportSource
+from hotpartition.reports import Report, stream_partition_of
+from hotpartition.route import EMPTY_ROUTE, Generation
+from unreachable import closed_port
+
+FOUR = Generation(since_ms=5, shard_count=4)
+EIGHT = Generation(since_ms=9, shard_count=8)
+NOW_MS = 1_700_000_000_000
+
+
+def query(partition_key="c", limit=2, first=None, last=None, *, newest_first=True):
+    first_id, last_id = (None if tail is None else message_id(tail) for tail in (first, last))
+    return KeyQuery(partition_key, newest_first, limit, first_id, last_id)
+
+
+class TestMessageStoreAndJournal:
+    """Both sides of the one table."""
+
+    @pytest.fixture(params=["fake", "dynamodb"])
+    def table(self, request):
+        """A message store and a journal on one table."""
+        if request.param == "fake":
+            table = FakeTable()
+            return table, FakeJournal(table)
+        real = request.getfixturevalue("dynamodb")
+        return real.store, real.journal
+
+    def test_put_stores_once(self, table):
+        """None for what is stored; the stored message for every later attempt, whatever that one holds."""
+        store, _ = table
+        first = build_message(1, body="a")
+        assert store.put(first.to_item("c")) is None
+        assert store.put(first.to_item("c")) == first
+        assert store.put(build_message(1, body="b").to_item("c")) == first
+        assert store.put(first.to_item("c#0")) is None
+
+    def test_queries_are_bounded_ordered_and_limited(self, table):
+        """Inclusive bounds, both orders, at most the limit; exhausted only when nothing more is within the bounds."""
+        store, _ = table
+        messages = [build_message(t) for t in range(1, 6)]
+        for message in messages:
+            store.put(message.to_item("c"))
+        store.put(build_message(3).to_item("c#1"))
+        fetched = store.fetch(
+            [
+                query(limit=9),
+                query(limit=9, first=2, last=4, newest_first=False),
+                query(limit=2, newest_first=False),
+                query(limit=9, first=6),
+                query("c#1"),
+                query("c#2"),
+            ],
+            is_strong=True,
+        )
+        assert fetched.journal is None
+        assert [a.messages for a in fetched.answers] == [
+            tuple(messages[::-1]),
+            tuple(messages[1:4]),
+            tuple(messages[:2]),
+            (),
+            (messages[2],),
+            (),
+        ]
+        assert [a.is_exhausted for a in fetched.answers] == [True, True, False, True, True, True]
+
+    @pytest.mark.parametrize("carrier", [query(), query(last=9), query(newest_first=False), query("c#0")])
+    @pytest.mark.parametrize("count", [0, 1, 3])
+    def test_the_journal_comes_with_a_round(self, table, carrier, count):
+        """The routing item is read beside any queries, and never counts as a message."""
+        store, journal = table
+        for t in range(1, count + 1):
+            store.put(build_message(t).to_item(carrier.partition_key))
+        before = store.fetch([carrier], is_strong=True, journal_of="c")
+        entry = journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
+        after = store.fetch([carrier], is_strong=True, journal_of="c")
+        assert (before.journal, after.journal) == (JournalEntry(), entry)
+        assert before.answers[0].messages == after.answers[0].messages
+        assert len(after.answers[0].messages) == min(count, 2)
+        assert {before.answers[0].is_exhausted, after.answers[0].is_exhausted} == {count < 2}
+
+    def test_a_message_is_found_under_every_key(self, table):
+        """All copies, and the route as it is; absent ones are simply not there."""
+        store, journal = table
+        message = build_message(7)
+        for key in ("c", "c#3"):
+            store.put(message.to_item(key))
+        store.put(build_message(8).to_item("c#1"))
+        keys = ["c", "c#1", "c#3"]
+        assert store.get_with_journal("c", keys, message.message_id, is_strong=True) == (
+            (message, message),
+            JournalEntry(),
+        )
+        entry = journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
+        assert store.get_with_journal("c", ["c#0"], message.message_id, is_strong=True) == ((), entry)
+
+    def test_a_route_only_grows(self, table):
+        """Adding is a union and answers with all of it; what is read is what was added."""
+        _, journal = table
+        assert journal.get("c", is_strong=True) == JournalEntry()
+        assert journal.add("c", [EIGHT], reason="raised", now_ms=NOW_MS) == JournalEntry(route_of((8, 9)), NOW_MS)
+        whole = JournalEntry(route_of((4, 5), (8, 9)), NOW_MS + 1)
+        assert journal.add("c", [FOUR, EIGHT], reason="raised", now_ms=NOW_MS + 1) == whole
+        assert journal.get("c", is_strong=True) == whole
+        journal.add("d", [FOUR], reason="raised", now_ms=NOW_MS)
+        assert dict(journal.scan()) == {"c": whole.route, "d": route_of((4, 5))}
+
+
+class TestRegistry:
+    @pytest.fixture(params=["fake", "redis"])
+    def registry(self, request):
+        if request.param == "fake":
+            return FakeRegistry()
+        server, connect = request.getfixturevalue("redis_server"), request.getfixturevalue("connect")
+        return RedisRegistry(connect(server.port), request.getfixturevalue("table_name"))
+
+    @pytest.fixture(params=["fake", "redis"])
+    def dead_registry(self, request):
+        if request.param == "fake":
+            registry = FakeRegistry()
+            registry.is_down = True
+            yield registry
+            return
+        with closed_port() as port:
+            yield RedisRegistry(request.getfixturevalue("connect")(port), "t")
+
+    def test_a_route_only_grows(self, registry):
+        """Unknown is empty; adding is a union; adding nothing changes nothing."""
+        assert registry.get("c") == EMPTY_ROUTE
+        registry.add("c", [])
+        assert registry.get("c") == EMPTY_ROUTE
+        for generations in ([EIGHT], [FOUR], [EIGHT]):
+            registry.add("c", generations)
+        assert registry.get("c") == route_of((4, 5), (8, 9))
+        assert registry.get("d") == EMPTY_ROUTE
+
+    def test_whole_is_what_is_marked_whole(self, registry):
+        """Not by itself, and not by holding routes."""
+        registry.add("c", [FOUR])
+        assert not registry.is_whole()
+        registry.mark_whole()
+        assert registry.is_whole()
+
+    def test_away_is_one_error(self, dead_registry):
+        """Every method raises the error that its users handle."""
+        for call in (
+            lambda: dead_registry.get("c"),
+            lambda: dead_registry.add("c", [FOUR]),
+            dead_registry.is_whole,
+            dead_registry.mark_whole,
+        ):
+            with pytest.raises(RegistryUnavailableError):
+                call()
+
+
+class TestReports:
+    """Sink and source, which share the streams."""
+
+    PARTITIONS = 2
+
+    @pytest.fixture(params=["fake", "redis"])
+    def streams(self, request):
+        """Where reports go, and where they come from."""
+        if request.param == "fake":
+            fake = FakeReports(self.PARTITIONS)
+            return fake, fake
+        server, connect = request.getfixturevalue("redis_server"), request.getfixturevalue("connect")
+        return self.redis_streams(connect(server.port), request.getfixturevalue("table_name"))
+
+    @pytest.fixture(params=["fake", "redis"])
+    def dead_streams(self, request):
+        if request.param == "fake":
+            fake = FakeReports(self.PARTITIONS)
+            fake.is_down = True
+            yield fake, fake
+            return
+        with closed_port() as port:
+            yield self.redis_streams(request.getfixturevalue("connect")(port), "t")
+
+    def redis_streams(self, connection, table_name):
+        sink = RedisReportSink(
+            connection,
+            table_name,
+            partitions=self.PARTITIONS,
+            background=InlineBackground(),
+            now_ms=lambda: time.time_ns() // 1_000_000,
+        )
+        return sink, RedisReportSource(connection, table_name)
+
+    def test_reports_are_read_in_order_from_their_stream(self, streams):
+        """After an id and up to a limit; each conversation in the one stream that its name gives."""
+        sink, source = streams
+        sent = [Report("c", 100, "e", float(value), 25_000, 0) for value in range(1, 6)]
+        for report in sent:
+            sink.send(report)
+        partition = stream_partition_of("c", self.PARTITIONS)
+        entries = source.read(partition, "0-0", 100)
+        assert [Report.decode(entry.fields) for entry in entries] == sent
+        assert list(source.read(partition, "0-0", 2)) == list(entries[:2])
+        assert list(source.read(partition, entries[1].entry_id, 2)) == list(entries[2:4])
+        assert list(source.read(partition, entries[-1].entry_id, 2)) == []
+        assert list(source.read(1 - partition, "0-0", 2)) == []
+        assert sink.take_dropped() == 0
+
+    def test_the_latest_start_wins(self, streams):
+        """None before the first; then the maximum, in whatever order they come."""
+        _, source = streams
+        assert source.latest_start_ms() is None
+        for started_ms in (NOW_MS, NOW_MS + 7, NOW_MS + 3):
+            source.announce(started_ms)
+        assert source.latest_start_ms() == NOW_MS + 7
+
+    def test_away_is_an_error_for_the_consumer_and_none_for_a_writer(self, dead_streams):
+        """Reading fails with the error that its users handle; sending never fails."""
+        sink, source = dead_streams
+        sink.send(Report("c", 100, "e", 1.0, 25_000, 0))
+        for call in (lambda: source.read(0, "0-0", 1), lambda: source.announce(1), source.latest_start_ms):
+            with pytest.raises(RegistryUnavailableError):
+                call()
+
+
+def test_an_answer_of_the_fake_is_an_answer_of_the_port():
+    """Fakes answer with the port's own values."""
+    assert isinstance(FakeTable().fetch([query()], is_strong=True).answers[0], QueryAnswer)

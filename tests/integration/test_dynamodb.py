@@ -1,0 +1,572 @@
+"""The DynamoDB adapters on moto, and on what moto never does: throttle, fail, hang and leave keys unprocessed."""
+
+from __future__ import annotations
+
+import time
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
+from botocore.stub import Stubber
+
+from builders import build_message, message_id, new_message, route_of
+from fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
+from hotpartition import dynamodb as adapters
+from hotpartition.counter import WriteCounter
+from hotpartition.dynamodb import (
+    MAX_BATCH_ROUNDS,
+    ROUTING_PARTITIONS,
+    DynamoDBJournal,
+    DynamoDBMessageStore,
+    create_client,
+    routing_partition_of,
+)
+from hotpartition.errors import (
+    MalformedGenerationError,
+    MessageConflictError,
+    StoreUnavailableError,
+    ThrottledError,
+)
+from hotpartition.items import Message
+from hotpartition.merge import KeyQuery
+from hotpartition.ports import JournalEntry, QueryAnswer
+from hotpartition.reader import PageRequest, Reader
+from hotpartition.route import Generation
+from hotpartition.routes import RouteCache, RouteSource
+from hotpartition.writer import Writer
+from tables import TABLE_NAME
+from unreachable import closed_port, full_port, silent_port
+
+NOW_MS = 1_700_000_000_000
+FOUR = Generation(since_ms=5, shard_count=4)
+EIGHT = Generation(since_ms=9, shard_count=8)
+
+
+def newest(partition_key="c", limit=2, first_id=None, last_id=None):
+    return KeyQuery(partition_key, newest_first=True, limit=limit, first_id=first_id, last_id=last_id)
+
+
+def oldest(partition_key="c", limit=2, first_id=None, last_id=None):
+    return KeyQuery(partition_key, newest_first=False, limit=limit, first_id=first_id, last_id=last_id)
+
+
+def put_all(dynamodb, times, partition_key="c"):
+    messages = [build_message(t) for t in times]
+    for message in messages:
+        dynamodb.store.put(message.to_item(partition_key))
+    dynamodb.calls.clear()
+    return messages
+
+
+def put_routing_item(dynamodb, **attributes):
+    dynamodb.client.put_item(TableName=TABLE_NAME, Item={"pk": {"S": "c"}, "sk": {"S": "r#"}, **attributes})
+
+
+class TestPut:
+    def test_a_new_message_is_stored_as_it_was_built(self, dynamodb):
+        """The item in the table is the message's item, and nothing else is said about it."""
+        item = build_message(1).to_item("c#3")
+        assert dynamodb.store.put(item) is None
+        key = {"pk": item["pk"], "sk": item["sk"]}
+        assert dynamodb.client.get_item(TableName=TABLE_NAME, Key=key)["Item"] == item
+
+    @pytest.mark.parametrize("body", ["hello", "another"])
+    def test_what_is_there_is_returned_and_kept(self, dynamodb, body):
+        """Neither the same message nor a rival overwrites; the caller gets what is stored and judges for itself."""
+        first = build_message(1, body="hello")
+        dynamodb.store.put(first.to_item("c"))
+        assert dynamodb.store.put(build_message(1, body=body).to_item("c")) == first
+        assert dynamodb.store.put(first.to_item("c")) == first
+        assert dynamodb.calls.operations["PutItem"] == 3
+
+    def test_one_message_fits_under_two_keys(self, dynamodb):
+        """A retry across a raise leaves two copies: the condition is about one key, not about the message."""
+        message = build_message(1)
+        assert [dynamodb.store.put(message.to_item(key)) for key in ("c", "c#0")] == [None, None]
+
+
+class TestFetch:
+    def test_bounds_are_inclusive(self, dynamodb):
+        """Both ends of the range belong to it."""
+        messages = put_all(dynamodb, range(1, 6))
+        query = oldest(limit=9, first_id=messages[1].message_id, last_id=messages[3].message_id)
+        assert dynamodb.store.fetch([query], is_strong=True).answers == (QueryAnswer(tuple(messages[1:4]), True),)
+
+    def test_both_orders(self, dynamodb):
+        """The limit cuts at the end that the order puts last."""
+        messages = put_all(dynamodb, range(1, 6))
+        first, last = dynamodb.store.fetch([oldest(), newest()], is_strong=False).answers
+        assert first == QueryAnswer(tuple(messages[:2]), is_exhausted=False)
+        assert last == QueryAnswer((messages[4], messages[3]), is_exhausted=False)
+
+    def test_an_empty_key_is_exhausted(self, dynamodb):
+        """A shard that nothing was written to answers with nothing, and with certainty."""
+        assert dynamodb.store.fetch([newest("c#7")], is_strong=True).answers == (QueryAnswer((), is_exhausted=True),)
+
+    def test_the_routing_item_is_no_message(self, dynamodb):
+        """A query without an upper bound that does not ask for the journal never meets it."""
+        messages = put_all(dynamodb, [1, 2])
+        dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
+        fetched = dynamodb.store.fetch([newest(limit=5), oldest(limit=5)], is_strong=True)
+        assert [len(answer.messages) for answer in fetched.answers] == [2, 2]
+        assert fetched.journal is None
+        assert fetched.answers[1] == QueryAnswer(tuple(messages), is_exhausted=True)
+
+    @pytest.mark.parametrize("count", [0, 1, 2, 3])
+    @pytest.mark.parametrize("is_raised", [False, True])
+    def test_the_journal_rides_along_and_is_not_counted(self, dynamodb, count, is_raised):
+        """The newest page and the route are one request; the page is as long, and as sure of its end, as without."""
+        messages = put_all(dynamodb, range(1, count + 1))
+        entry = JournalEntry()
+        if is_raised:
+            entry = dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
+            dynamodb.calls.clear()
+        fetched = dynamodb.store.fetch([newest(limit=2)], is_strong=True, journal_of="c")
+        assert fetched.journal == entry
+        (answer,) = fetched.answers
+        assert answer.messages == tuple(reversed(messages))[:2]
+        assert answer.is_exhausted or count >= 2
+        assert not (answer.is_exhausted and count > 2)
+        assert dynamodb.calls.operations == {"Query": 1}
+
+    @pytest.mark.parametrize(
+        "query", [oldest(), newest(last_id=message_id(9)), newest("c#0")], ids=["oldest", "history", "shard"]
+    )
+    def test_elsewhere_the_journal_is_one_request_more(self, dynamodb, query):
+        """What does not pass the routing item's place reads it beside the query."""
+        entry = dynamodb.journal.add("c", [FOUR, EIGHT], reason="raised", now_ms=NOW_MS)
+        dynamodb.calls.clear()
+        assert dynamodb.store.fetch([query], is_strong=True, journal_of="c").journal == entry
+        assert dynamodb.calls.operations == {"Query": 1, "GetItem": 1}
+
+    def test_the_journal_alone_can_be_asked_for_again(self, dynamodb):
+        """When only the journal's read failed, its repetition needs no query."""
+        assert dynamodb.store.fetch([], is_strong=True, journal_of="c").journal == JournalEntry()
+        assert dynamodb.calls.operations == {"GetItem": 1}
+
+    def test_more_queries_than_threads_keep_their_order(self, dynamodb):
+        """Answers belong to their queries, however they were scheduled."""
+        for index in range(12):
+            dynamodb.store.put(build_message(index).to_item(f"c#{index}"))
+        fetched = dynamodb.store.fetch([newest(f"c#{index}") for index in range(12)], is_strong=True, journal_of="c")
+        assert [answer.messages for answer in fetched.answers] == [(build_message(i),) for i in range(12)]
+
+    @pytest.mark.parametrize("is_strong", [False, True])
+    def test_messages_and_journal_are_read_with_one_consistency(self, dynamodb, is_strong):
+        """A strong page needs a strong route; an eventual one pays for neither."""
+        asked = []
+        for operation in ("Query", "GetItem"):
+            dynamodb.client.meta.events.register(
+                f"before-parameter-build.dynamodb.{operation}",
+                lambda params, **_: asked.append(params["ConsistentRead"]),
+            )
+        dynamodb.store.fetch([oldest(), newest()], is_strong=is_strong, journal_of="other")
+        dynamodb.store.fetch([newest()], is_strong=is_strong, journal_of="c")
+        assert asked == [is_strong] * 4
+
+    @pytest.mark.parametrize(
+        "attributes",
+        [
+            {},
+            {"generations": {"S": "4@5"}},
+            {"generations": {"SS": ["4@5", "many@6"]}, "updated_at": {"S": "2026-01-01T00:00:00Z"}},
+        ],
+        ids=["missing", "no set", "unreadable"],
+    )
+    def test_a_route_that_cannot_be_read_fails_closed(self, dynamodb, attributes):
+        """A page that might lack shards is no page; every way to read the route says so."""
+        put_routing_item(dynamodb, **attributes)
+        reads = [
+            lambda: dynamodb.store.fetch([newest()], is_strong=True, journal_of="c"),
+            lambda: dynamodb.store.fetch([oldest()], is_strong=True, journal_of="c"),
+            lambda: dynamodb.store.get_with_journal("c", ["c"], message_id(1), is_strong=True),
+            lambda: dynamodb.journal.get("c", is_strong=True),
+        ]
+        for read in reads:
+            with pytest.raises(MalformedGenerationError):
+                read()
+
+    @pytest.mark.parametrize("attributes", [{}, {"updated_at": {"S": "yesterday"}}, {"updated_at": {"N": "5"}}])
+    def test_when_a_route_last_grew_is_not_worth_failing_for(self, dynamodb, attributes):
+        """An operator's item without a readable `updated_at` still routes."""
+        put_routing_item(dynamodb, generations={"SS": ["4@5"]}, **attributes)
+        assert dynamodb.journal.get("c", is_strong=True) == JournalEntry(route_of((4, 5)), None)
+
+
+class TestGetWithJournal:
+    def test_all_copies_and_the_route_come_in_one_request(self, dynamodb):
+        """Base key, shards and routing item are one BatchGetItem."""
+        message = build_message(7)
+        for key in ("c", "c#2"):
+            dynamodb.store.put(message.to_item(key))
+        entry = dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
+        dynamodb.calls.clear()
+        found = dynamodb.store.get_with_journal("c", ["c", "c#1", "c#2"], message.message_id, is_strong=True)
+        assert found == ((message, message), entry)
+        assert dynamodb.calls.operations == {"BatchGetItem": 1}
+
+    def test_nothing_there(self, dynamodb):
+        """An absent message is an empty answer; an absent routing item is the empty route."""
+        assert dynamodb.store.get_with_journal("c", ["c"], message_id(1), is_strong=False) == ((), JournalEntry())
+
+    def test_unprocessed_keys_are_asked_for_again(self, dynamodb):
+        """What DynamoDB leaves out is asked for, and only that, until it is there."""
+        message = build_message(7)
+        routing_key = {"pk": {"S": "c"}, "sk": {"S": "r#"}}
+        left_out = {TABLE_NAME: {"Keys": [routing_key], "ConsistentRead": True}}
+        routing = {**routing_key, "generations": {"SS": ["4@5"]}, "updated_at": {"S": "1970-01-01T00:00:01.500Z"}}
+        with Stubber(dynamodb.client) as stub:
+            stub.add_response(
+                "batch_get_item", {"Responses": {TABLE_NAME: [message.to_item("c")]}, "UnprocessedKeys": left_out}
+            )
+            stub.add_response(
+                "batch_get_item", {"Responses": {}, "UnprocessedKeys": left_out}, {"RequestItems": left_out}
+            )
+            stub.add_response("batch_get_item", {"Responses": {TABLE_NAME: [routing]}}, {"RequestItems": left_out})
+            found = dynamodb.store.get_with_journal("c", ["c"], message.message_id, is_strong=True)
+        assert found == ((message,), JournalEntry(route_of((4, 5)), 1500))
+
+    def test_keys_that_stay_unprocessed_are_never_taken_for_absent(self, dynamodb):
+        """After some rounds the whole call counts as throttled."""
+        left_out = {TABLE_NAME: {"Keys": [{"pk": {"S": "c"}, "sk": {"S": "r#"}}]}}
+        with Stubber(dynamodb.client) as stub:
+            for _ in range(MAX_BATCH_ROUNDS):
+                stub.add_response("batch_get_item", {"Responses": {}, "UnprocessedKeys": left_out})
+            with pytest.raises(ThrottledError):
+                dynamodb.store.get_with_journal("c", ["c"], message_id(1), is_strong=True)
+            stub.assert_no_pending_responses()
+
+
+class TestJournal:
+    def test_a_route_only_grows_and_the_answer_is_all_of_it(self, dynamodb):
+        """Adding is a union: idempotent, in any order, and the answer is the route as it is then."""
+        assert dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=1500) == JournalEntry(route_of((4, 5)), 1500)
+        assert dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=1600).route == route_of((4, 5))
+        whole = JournalEntry(route_of((4, 5), (8, 9)), 1700)
+        assert dynamodb.journal.add("c", [EIGHT], reason="raised", now_ms=1700) == whole
+        assert dynamodb.journal.get("c", is_strong=True) == whole
+        assert dynamodb.journal.get("d", is_strong=False) == JournalEntry()
+
+    def test_the_item_is_as_documented(self, dynamodb):
+        """The stored form is a contract with operators and with other versions."""
+        dynamodb.journal.add("c", [EIGHT, FOUR], reason="raised", now_ms=NOW_MS)
+        key = {"pk": {"S": "c"}, "sk": {"S": "r#"}}
+        item = dynamodb.client.get_item(TableName=TABLE_NAME, Key=key)["Item"]
+        assert sorted(item.pop("generations")["SS"]) == ["4@5", "8@9"]
+        assert item == {
+            **key,
+            "updated_at": {"S": "2023-11-14T22:13:20.000Z"},
+            "reason": {"S": "raised"},
+            "routing_partition": {"S": routing_partition_of("c")},
+        }
+
+    def test_scan_lists_every_route_and_no_message(self, dynamodb):
+        """The sparse index holds the routing items of all its partitions, over as many pages as it takes."""
+        wanted = {f"c{i}": route_of((4, i)) for i in range(3 * ROUTING_PARTITIONS)}
+        for index, conversation_id in enumerate(wanted):
+            dynamodb.journal.add(conversation_id, [Generation(index, 4)], reason="raised", now_ms=NOW_MS)
+        put_all(dynamodb, [1, 2])
+        dynamodb.client.meta.events.register(
+            "before-parameter-build.dynamodb.Query", lambda params, **_: params.update(Limit=1)
+        )
+        assert dict(dynamodb.journal.scan()) == wanted
+        assert dynamodb.calls.operations["Query"] >= len(wanted)
+
+    def test_the_index_partition_is_spread_and_fixed(self):
+        """All 16 partitions are used, and one conversation keeps its own."""
+        assert {routing_partition_of(f"c{i}") for i in range(500)} == {f"{i:02d}" for i in range(ROUTING_PARTITIONS)}
+        assert routing_partition_of("room:1") == "14"
+
+
+REASON = "TableWriteKeyRangeThroughputExceeded"
+REASONS = [{"reason": REASON, "resource": "arn:aws:dynamodb:eu-central-1:1:table/t"}]
+
+THROTTLES = [
+    ("ProvisionedThroughputExceededException", "ThrottlingReasons"),
+    ("RequestLimitExceeded", "ThrottlingReasons"),
+    ("ThrottlingException", "throttlingReasons"),
+]
+
+
+def operations(dynamodb):
+    """Every operation of the adapters: its name in the SDK, and a call that makes one request of it."""
+    store, journal = dynamodb.store, dynamodb.journal
+    return {
+        "put_item": lambda: store.put(build_message(1).to_item("c")),
+        "batch_get_item": lambda: store.get_with_journal("c", ["c"], message_id(1), is_strong=True),
+        "get_item": lambda: journal.get("c", is_strong=True),
+        "update_item": lambda: journal.add("c", [FOUR], reason="raised", now_ms=1),
+        "query": lambda: list(journal.scan()),
+    }
+
+
+class TestErrors:
+    @pytest.mark.parametrize(("code", "spelling"), THROTTLES)
+    def test_a_throttle_names_its_reasons(self, dynamodb, code, spelling):
+        """All three exceptions are throttles, under either spelling of their reasons, in every operation."""
+        for operation, call in operations(dynamodb).items():
+            with Stubber(dynamodb.client) as stub:
+                stub.add_client_error(operation, code, http_status_code=400, modeled_fields={spelling: REASONS})
+                with pytest.raises(ThrottledError) as raised:
+                    call()
+            assert raised.value.reasons == (REASON,)
+            assert raised.value.is_key_range
+            assert isinstance(raised.value.__cause__, ClientError)
+
+    @pytest.mark.parametrize(("code", "spelling"), THROTTLES)
+    def test_a_throttle_without_reasons_is_a_throttle(self, dynamodb, code, spelling):
+        """Some operations and older endpoints give none."""
+        with Stubber(dynamodb.client) as stub:
+            stub.add_client_error("get_item", code, http_status_code=400)
+            stub.add_client_error("get_item", code, http_status_code=400, modeled_fields={spelling: [{}]})
+            for _ in range(2):
+                with pytest.raises(ThrottledError) as raised:
+                    dynamodb.journal.get("c", is_strong=True)
+                assert (raised.value.reasons, raised.value.is_key_range) == ((), False)
+
+    @pytest.mark.parametrize(("code", "status"), [("InternalServerError", 500), ("ServiceUnavailable", 503)])
+    def test_a_server_error_is_worth_a_retry(self, dynamodb, code, status):
+        """Every operation tells it from a bug."""
+        for operation, call in operations(dynamodb).items():
+            with Stubber(dynamodb.client) as stub:
+                stub.add_client_error(operation, code, http_status_code=status)
+                with pytest.raises(StoreUnavailableError, match=code):
+                    call()
+
+    @pytest.mark.parametrize("code", ["ValidationException", "AccessDeniedException", "ResourceNotFoundException"])
+    def test_a_bug_or_a_wrong_deployment_stays_what_it_is(self, dynamodb, code):
+        """Nobody should retry what can only be fixed."""
+        for operation, call in operations(dynamodb).items():
+            with Stubber(dynamodb.client) as stub:
+                stub.add_client_error(operation, code, http_status_code=400)
+                with pytest.raises(ClientError, match=code):
+                    call()
+
+    def test_a_wrong_call_stays_what_it_is(self, dynamodb):
+        """The SDK's own complaints are bugs of ours."""
+        with pytest.raises(ParamValidationError):
+            dynamodb.store.put({"pk": {"S": 5}})
+
+    def test_failures_of_a_round_are_returned_beside_its_answers(self, dynamodb):
+        """What was read is not thrown away because a neighbour failed."""
+        (message,) = put_all(dynamodb, [1])
+        fail_partition(dynamodb, "c#0")
+        fetched = dynamodb.store.fetch([newest("c#0"), newest("c")], is_strong=True, journal_of="c")
+        failure, answer = fetched.answers
+        assert isinstance(failure, ThrottledError)
+        assert answer == QueryAnswer((message,), is_exhausted=True)
+        assert fetched.journal == JournalEntry()
+
+    def test_a_failed_carrier_fails_the_journal_too(self, dynamodb):
+        """Whether query or GetItem was to bring the journal: it is there as an error, never as an empty route."""
+        put_all(dynamodb, [1])
+        fail_partition(dynamodb, "c")
+        for query in (newest("c"), oldest("c"), newest("c#0")):
+            assert isinstance(dynamodb.store.fetch([query], is_strong=True, journal_of="c").journal, ThrottledError)
+
+
+def fail_partition(dynamodb, partition_key):
+    """Make DynamoDB throttle all reads of one partition key."""
+
+    def refuse(params, **_):
+        key = params.get("Key", {}).get("pk") or params.get("ExpressionAttributeValues", {}).get(":pk")
+        if key == {"S": partition_key}:
+            error = {"Error": {"Code": "ProvisionedThroughputExceededException"}, "ThrottlingReasons": REASONS}
+            raise ClientError(error, "Query")
+
+    for operation in ("Query", "GetItem"):
+        dynamodb.client.meta.events.register(f"provide-client-params.dynamodb.{operation}", refuse)
+
+
+class TestUnreachable:
+    """DynamoDB behind real sockets that refuse, hang or break off."""
+
+    @pytest.fixture
+    def client_of(self, aws_environment, monkeypatch):
+        clients = []
+
+        def build(port):
+            monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", f"http://127.0.0.1:{port}")
+            clients.append(create_client(connections=2))
+            return clients[-1]
+
+        # The real limits are for production; the kinds of failure are the same with shorter ones.
+        monkeypatch.setattr(adapters, "CONNECT_TIMEOUT_SECONDS", 0.2)
+        monkeypatch.setattr(adapters, "READ_TIMEOUT_SECONDS", 0.2)
+        yield build
+        for client in clients:
+            client.close()
+
+    @pytest.mark.parametrize("address", [closed_port, silent_port, full_port])
+    def test_no_answer_is_unavailable_after_one_attempt(self, client_of, query_threads, address):
+        """Refused, silent or blackholed: one attempt, one error of ours, in the time of one timeout."""
+        with address() as port:
+            client = client_of(port)
+            attempts = []
+            client.meta.events.register_first("before-send.dynamodb", lambda request, **_: attempts.append(request.url))
+            store = DynamoDBMessageStore(client, TABLE_NAME, query_threads)
+            started = time.monotonic()
+            with pytest.raises(StoreUnavailableError):
+                store.put(build_message(1).to_item("c"))
+            assert time.monotonic() - started < 1.5
+            assert len(attempts) == 1
+
+    def test_a_round_survives_it(self, client_of, query_threads):
+        """Queries and journal come back as errors, all of them."""
+        with closed_port() as port:
+            store = DynamoDBMessageStore(client_of(port), TABLE_NAME, query_threads)
+            fetched = store.fetch([newest("c"), newest("c#0")], is_strong=True, journal_of="c")
+        assert [type(o) for o in (*fetched.answers, fetched.journal)] == [StoreUnavailableError] * 3
+
+    def test_the_journal_says_so_too(self, client_of):
+        """The journal's users retry it as well."""
+        with closed_port() as port:
+            journal = DynamoDBJournal(client_of(port), TABLE_NAME, "routing-index")
+            with pytest.raises(StoreUnavailableError):
+                journal.get("c", is_strong=True)
+            with pytest.raises(StoreUnavailableError):
+                list(journal.scan())
+
+
+def test_missing_credentials_are_a_wrong_deployment(aws_environment, monkeypatch):
+    """Waiting for better credentials is no retry."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, "/nonexistent")
+    # boto3 keeps a session, and in it the credentials that other tests had.
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    with closed_port() as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", f"http://127.0.0.1:{port}")
+        client = create_client(connections=1)
+        with pytest.raises(NoCredentialsError):
+            DynamoDBJournal(client, TABLE_NAME, "i").get("c", is_strong=True)
+        client.close()
+
+
+def test_the_client_is_made_for_the_request_path(aws_environment):
+    """One attempt, timeouts well under a function's own, as many connections as threads."""
+    client = create_client(connections=7)
+    config: Config = client.meta.config
+    assert config.retries == {"total_max_attempts": 1, "mode": "standard"}
+    assert (config.connect_timeout, config.read_timeout, config.max_pool_connections) == (0.5, 2.0, 7)
+    client.close()
+
+
+class TestCost:
+    """The bar: a conversation that was never hot costs what it costs without us."""
+
+    @pytest.fixture
+    def jobs(self, dynamodb):
+        clock, registry, telemetry = FakeClock(NOW_MS), FakeRegistry(), FakeTelemetry()
+
+        def routes(journal=None):
+            cache = RouteCache(life_seconds=2, max_entries=10, random=lambda: 0.0)
+            return RouteSource(
+            cache=cache, registry=registry, telemetry=telemetry, timer=lambda: 0.0, journal=journal
+        )
+
+        writer = Writer(
+            store=dynamodb.store,
+            routes=routes(dynamodb.journal),
+            counter=WriteCounter(environment_id="e", sampling_distance_wcu=1.0, random=lambda: 0.5),
+            reports=FakeReports(),
+            telemetry=telemetry,
+            clock=clock.as_clock(),
+            random_bits=lambda _: clock.now_ms,
+            budget_ms=300,
+        )
+        reader = Reader(
+            store=dynamodb.store,
+            journal=dynamodb.journal,
+            registry=registry,
+            routes=routes(),
+            background=InlineBackground(),
+            telemetry=telemetry,
+            clock=clock.as_clock(),
+            budget_ms=300,
+            settle_ms=5000,
+        )
+        return writer, reader, clock
+
+    def test_a_cold_conversation_costs_one_request_each_way(self, dynamodb, jobs):
+        """Ten writes are ten PutItem, the newest page one Query, a message one BatchGetItem; no shard is named."""
+        writer, reader, clock = jobs
+        written = []
+        for i in range(10):
+            clock.now_ms += 1
+            written.append(writer.write(new_message(str(i))).message)
+        assert dynamodb.calls.operations == {"PutItem": 10}
+
+        for limit, is_strong in [(50, True), (10, False), (3, False)]:
+            dynamodb.calls.operations.clear()
+            page = reader.read_page(PageRequest("c", limit=limit, is_strong=is_strong))
+            assert list(page.messages) == written[::-1][:limit]
+            assert dynamodb.calls.operations == {"Query": 1}
+
+        dynamodb.calls.operations.clear()
+        assert reader.read_message("c", written[4].message_id) == written[4]
+        assert dynamodb.calls.operations == {"BatchGetItem": 1}
+        assert dynamodb.calls.keys == {"c"}
+
+    def test_an_empty_conversation_costs_one_request(self, dynamodb, jobs):
+        """Nothing there is one Query too."""
+        page = jobs[1].read_page(PageRequest("nobody"))
+        assert (page.messages, page.next_cursor) == ((), None)
+        assert (dynamodb.calls.operations, dynamodb.calls.keys) == ({"Query": 1}, {"nobody"})
+
+    @pytest.mark.parametrize("newest_first", [True, False])
+    def test_history_costs_one_request_more_for_the_route(self, dynamodb, jobs, newest_first):
+        """A page that is not the newest: one Query, and one GetItem beside it."""
+        messages = put_all(dynamodb, range(NOW_MS - 9, NOW_MS))
+        request = PageRequest("c", newest_first=newest_first, limit=3, before_ms=NOW_MS - 1)
+        page = jobs[1].read_page(request)
+        wanted = messages[:-1][::-1] if newest_first else messages[:-1]
+        assert list(page.messages) == wanted[:3]
+        assert dynamodb.calls.operations == {"Query": 1, "GetItem": 1}
+        assert dynamodb.calls.keys == {"c"}
+
+    def test_history_before_the_first_raise_stays_on_the_base_key(self, dynamodb, jobs):
+        """Sharding costs only the time since: what is older is one Query and one GetItem, as ever."""
+        messages = put_all(dynamodb, range(NOW_MS - 9, NOW_MS))
+        dynamodb.journal.add("c", [Generation(NOW_MS, 64)], reason="raised", now_ms=NOW_MS)
+        dynamodb.calls.clear()
+        page = jobs[1].read_page(PageRequest("c", before_ms=NOW_MS, limit=5))
+        assert list(page.messages) == messages[::-1][:5]
+        assert dynamodb.calls.operations == {"Query": 1, "GetItem": 1}
+        assert dynamodb.calls.keys == {"c"}
+
+    def test_a_raised_conversation_is_read_from_all_its_keys(self, dynamodb, jobs):
+        """Writes go to shards, the first page still learns the route on its way, and nothing is missing."""
+        writer, reader, clock = jobs
+        before = [writer.write(new_message("early")).message]
+        dynamodb.journal.add("c", [Generation(NOW_MS + 1, 4)], reason="raised", now_ms=NOW_MS)
+        writer._routes.learn("c", route_of((4, NOW_MS + 1)), clock.now_ms)
+        for i in range(20):
+            clock.now_ms += 1
+            before.append(writer.write(new_message(str(i))).message)
+        dynamodb.calls.clear()
+        assert list(reader.read_page(PageRequest("c", is_strong=True)).messages) == before[::-1]
+        assert dynamodb.calls.operations == {"Query": 5}
+        assert dynamodb.calls.keys == {"c", "c#0", "c#1", "c#2", "c#3"}
+
+    def test_a_replay_and_a_conflict_cost_one_request(self, dynamodb, jobs):
+        """The blocking item comes with the refusal."""
+        writer, _, _ = jobs
+        first = writer.write(new_message("a", message_id=message_id(NOW_MS)))
+        dynamodb.calls.clear()
+        assert writer.write(new_message("a", message_id=first.message.message_id)).is_replay
+        with pytest.raises(MessageConflictError):
+            writer.write(new_message("b", message_id=first.message.message_id))
+        assert dynamodb.calls.operations == {"PutItem": 2}
+
+
+def test_attributes_survive_the_store(dynamodb):
+    """Whatever JSON a client attaches comes back equal."""
+    attributes = {"n": [0, -1, 1.5, 10**37, 1e-9], "t": True, "z": None, "m": {"é": "", "k": [], "e": {}}, "s": ""}
+    message = Message("c", message_id(1), "ann", "", attributes)
+    dynamodb.store.put(message.to_item("c"))
+    (answer,) = dynamodb.store.fetch([newest()], is_strong=True).answers
+    assert answer.messages == (message,)

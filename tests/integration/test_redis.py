@@ -1,0 +1,362 @@
+"""The Redis adapters on a real server in cluster mode: what they keep, and what a dead server costs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from fakes import InlineBackground
+from hotpartition.background import BackgroundThread
+from hotpartition.errors import RegistryUnavailableError
+from hotpartition.redis_cluster import (
+    SENTINEL_COUNT,
+    consumer_key,
+    reports_key,
+    route_key,
+    sentinel_keys,
+)
+from hotpartition.redis_registry import RedisRegistry
+from hotpartition.redis_reports import STREAM_AGE_MS, RedisReportSink, RedisReportSource
+from hotpartition.reports import Report, stream_partition_of
+from hotpartition.route import EMPTY_ROUTE, Generation
+from unreachable import closed_port, full_port, scripted_port, silent_port
+
+FOUR = Generation(since_ms=5, shard_count=4)
+EIGHT = Generation(since_ms=9, shard_count=8)
+
+CONNECT_MS = 50
+COMMAND_MS = 30
+SLACK_MS = 500
+"""What a busy machine may add to a measured time."""
+
+
+def report(conversation_id="c", value=10.0, slot=6_800_000_000):
+    return Report(conversation_id, slot, "e1", value, slot * 250, 4, is_throttled=True)
+
+
+def elapsed_ms(call):
+    """Run a call that must find Redis unavailable, and measure it."""
+    started = time.monotonic()
+    with pytest.raises(RegistryUnavailableError):
+        call()
+    return (time.monotonic() - started) * 1000
+
+
+@pytest.fixture
+def connection(redis_server, connect):
+    return connect(redis_server.port)
+
+
+@pytest.fixture
+def admin(redis_server):
+    with redis_server.admin as client:
+        yield client
+
+
+@pytest.fixture
+def registry(connection, table_name):
+    return RedisRegistry(connection, table_name)
+
+
+class TestRegistry:
+    def test_a_route_only_grows(self, registry):
+        """Adding is a union, in any order and any number of times."""
+        assert registry.get("c") == EMPTY_ROUTE
+        for generations in ([EIGHT], [FOUR], [FOUR, EIGHT], []):
+            registry.add("c", generations)
+        assert registry.get("c").generations == {FOUR, EIGHT}
+        assert registry.get("d") == EMPTY_ROUTE
+
+    def test_a_route_never_expires(self, registry, admin, table_name):
+        """No key has a TTL: what would vanish by itself would cost readers a second wave."""
+        registry.add("c", [FOUR])
+        registry.mark_whole()
+        for key in (route_key(table_name, "c"), *sentinel_keys(table_name)):
+            assert admin.ttl(key) == -1
+
+    def test_what_cannot_be_read_is_left_out(self, registry, admin, table_name):
+        """The registry is a hint: a member of another version does not hide the others."""
+        admin.sadd(route_key(table_name, "c"), "4@5", "4@5@6", "", "many@9", "8@9")
+        assert registry.get("c").generations == {FOUR, EIGHT}
+
+    @pytest.mark.parametrize("conversation_id", ["a.b:c@d-e_f", "x" * 256, "0"])
+    def test_every_allowed_id_has_a_route_of_its_own(self, registry, conversation_id):
+        """Ids are hash tags as they are; none of their characters means anything to Redis."""
+        registry.add(conversation_id, [FOUR])
+        assert registry.get(conversation_id).generations == {FOUR}
+
+    def test_tables_do_not_see_each_other(self, connection, table_name):
+        """A table restored under another name starts with a fresh registry."""
+        RedisRegistry(connection, table_name).add("c", [FOUR])
+        assert RedisRegistry(connection, table_name + "-restored").get("c") == EMPTY_ROUTE
+
+    def test_whole_until_one_sentinel_is_gone(self, registry, admin, table_name):
+        """Whole after it was said to be, and not once any part of the slots lost its keys."""
+        assert not registry.is_whole()
+        registry.mark_whole()
+        assert registry.is_whole()
+        for key in (sentinel_keys(table_name)[0], sentinel_keys(table_name)[-1]):
+            admin.delete(key)
+            assert not registry.is_whole()
+            registry.mark_whole()
+            assert registry.is_whole()
+
+    def test_emptied(self, redis_server, connect):
+        """After FLUSHALL nothing is whole, and nothing known."""
+        registry = RedisRegistry(connect(redis_server.port), "t")
+        registry.mark_whole()
+        registry.add("c", [FOUR])
+        with redis_server.admin as admin:
+            admin.flushall()
+        assert not registry.is_whole()
+        assert registry.get("c") == EMPTY_ROUTE
+
+    def test_each_sentinel_guards_a_part_of_the_slots(self, admin):
+        """A node that owns a 64th of the slots holds one."""
+        slots = sorted(admin.execute_command("CLUSTER KEYSLOT", key) for key in sentinel_keys("t"))
+        assert [slot * SENTINEL_COUNT // 16384 for slot in slots] == list(range(SENTINEL_COUNT))
+
+
+class TestReports:
+    @pytest.fixture
+    def sink(self, connection, table_name):
+        return RedisReportSink(
+            connection,
+            table_name,
+            partitions=3,
+            background=InlineBackground(),
+            now_ms=lambda: time.time_ns() // 1_000_000,
+        )
+
+    @pytest.fixture
+    def source(self, connection, table_name):
+        return RedisReportSource(connection, table_name)
+
+    def test_what_is_sent_is_read(self, sink, source):
+        """A report survives the way through the stream, field by field, in the order of sending."""
+        sent = [report(value=float(value)) for value in range(1, 5)]
+        for one in sent:
+            sink.send(one)
+        partition = stream_partition_of("c", 3)
+        entries = source.read(partition, "0-0", 10)
+        assert [Report.decode(entry.fields) for entry in entries] == sent
+        assert source.read(partition, entries[1].entry_id, 1) == [entries[2]]
+        assert list(source.read(partition, entries[-1].entry_id, 10)) == []
+        assert sink.take_dropped() == 0
+
+    def test_reading_starts_after_a_time(self, sink, source):
+        """A consumer names a moment, not an id that it has seen."""
+        sink.send(report())
+        partition = stream_partition_of("c", 3)
+        now_ms = time.time_ns() // 1_000_000
+        assert len(source.read(partition, f"{now_ms - 15_000}-0", 10)) == 1
+        assert list(source.read(partition, f"{now_ms + 15_000}-0", 10)) == []
+
+    def test_all_reports_of_a_conversation_are_in_one_stream(self, sink, source):
+        """Streams part the conversations, and every stream gets some."""
+        ids = [f"c{i}" for i in range(60)]
+        for conversation_id in ids:
+            sink.send(report(conversation_id))
+        by_partition = [{e.fields["c"] for e in source.read(partition, "0-0", 100)} for partition in range(3)]
+        assert all(by_partition)
+        assert Counter(c for found in by_partition for c in found) == Counter(ids)
+
+    def test_old_entries_are_trimmed(self, sink, admin, table_name):
+        """A stream that nobody reads does not grow for ever."""
+        key = reports_key(table_name, stream_partition_of("c", 3))
+        old_ms = time.time_ns() // 1_000_000 - STREAM_AGE_MS - 10_000
+        for index in range(1000):
+            admin.xadd(key, {"f": "1"}, id=f"{old_ms}-{index + 1}")
+        sink.send(report())
+        # Whole nodes of the stream are dropped, of 100 entries each.
+        assert admin.xlen(key) <= 101
+
+    def test_an_entry_without_fields_of_ours_is_handed_on(self, source, admin, table_name):
+        """Judging entries is the consumer's job; the adapter only reads."""
+        admin.xadd(reports_key(table_name, 0), {"other": "x"})
+        (entry,) = source.read(0, "0-0", 10)
+        assert entry.fields == {"other": "x"}
+
+    def test_the_latest_start_wins(self, source, admin, table_name):
+        """A late announcement of an older consumer does not hide the younger one."""
+        assert source.latest_start_ms() is None
+        for started_ms in (1_700_000_000_123, 1_700_000_000_999, 1_700_000_000_500):
+            source.announce(started_ms)
+        assert source.latest_start_ms() == 1_700_000_000_999
+        assert admin.ttl(consumer_key(table_name)) == -1
+
+    def test_a_report_that_cannot_be_sent_is_dropped_and_counted(self, connect, table_name):
+        """Redis away, or too much on its way already: the request goes on."""
+        with closed_port() as port:
+            inline = RedisReportSink(
+                connect(port), table_name, partitions=1, background=InlineBackground(), now_ms=lambda: 0
+            )
+            inline.send(report())
+            inline.send(report())
+        assert (inline.take_dropped(), inline.take_dropped()) == (2, 0)
+
+        release, background = threading.Event(), BackgroundThread(max_pending=1)
+        busy = RedisReportSink(connect(1), table_name, partitions=1, background=background, now_ms=lambda: 0)
+        background.submit(release.wait)
+        busy.send(report())
+        release.set()
+        background.close()
+        assert busy.take_dropped() == 1
+
+
+class TestConnection:
+    def test_nothing_is_opened_before_the_first_call(self, connect):
+        """A function starts while Redis is away."""
+        with closed_port() as port:
+            connection = connect(port)
+            assert elapsed_ms(lambda: RedisRegistry(connection, "t").get("c")) < SLACK_MS
+
+    def test_opening_asks_only_for_the_slots(self, redis_server, connect):
+        """Two connections, one CLUSTER SLOTS, no handshakes, no table of commands; later calls are one command each."""
+        registry = RedisRegistry(connect(redis_server.port), "t")
+        source = RedisReportSource(connect(redis_server.port), "t")
+        with redis_server.admin as admin:
+            admin.execute_command("CONFIG RESETSTAT")
+            for _ in range(10):
+                registry.get("c")
+            source.read(0, "0-0", 10)
+            source.read(0, "0-0", 10)
+            stats = admin.info("commandstats")
+            connections = admin.info("stats")["total_connections_received"]
+        commands = {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()}
+        assert commands == {"cluster|slots": 2, "smembers": 10, "xread": 2, "config|resetstat": 1}
+        assert connections == 4
+
+    def test_a_connection_that_the_server_closed_is_replaced(self, redis_server, connect):
+        """What was closed while the environment was frozen costs nobody an error."""
+        registry = RedisRegistry(connect(redis_server.port), "t")
+        registry.add("c", [FOUR])
+        with redis_server.admin as admin:
+            for _ in range(3):
+                admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+                assert registry.get("c").generations == {FOUR}
+
+    @pytest.mark.parametrize(
+        ("address", "limit_ms"),
+        [(closed_port, 0), (silent_port, COMMAND_MS), (full_port, CONNECT_MS)],
+        ids=["refused", "silent", "blackholed"],
+    )
+    def test_a_server_that_is_away_costs_one_timeout_and_then_rests(self, connect, address, limit_ms):
+        """The first call pays one timeout; until the rest is over, calls fail at once and nothing is sent."""
+        now_ms = [0.0]
+        with address() as port:
+            connection = connect(port, command_timeout_ms=COMMAND_MS, rest_ms=1000, now_ms=lambda: now_ms[0])
+            registry = RedisRegistry(connection, "t")
+            assert limit_ms * 0.9 <= elapsed_ms(lambda: registry.get("c")) < limit_ms + SLACK_MS
+            now_ms[0] = 999.0
+            assert elapsed_ms(lambda: [registry.get("c") for _ in range(100)]) < COMMAND_MS
+            with pytest.raises(RegistryUnavailableError, match="left alone"):
+                registry.get("c")
+            now_ms[0] = 1000.0
+            with pytest.raises(RegistryUnavailableError, match="Redis failed: "):
+                registry.get("c")
+
+    def test_a_stopped_server_costs_two_command_timeouts(self, redis_server, connect):
+        """One for the command, one for asking where the slots are now; once it goes on, so do we."""
+        registry = RedisRegistry(connect(redis_server.port, command_timeout_ms=COMMAND_MS), "t")
+        patient = RedisRegistry(connect(redis_server.port), "t")
+        patient.add("c", [FOUR])
+        registry.get("c")
+        redis_server.pause()
+        try:
+            for _ in range(3):
+                assert COMMAND_MS * 0.9 <= elapsed_ms(lambda: registry.get("c")) < 2 * COMMAND_MS + SLACK_MS
+        finally:
+            redis_server.resume()
+        assert patient.get("c").generations == {FOUR}
+        # The answers that came too late are not taken for answers to later questions.
+        assert patient.get("d") == EMPTY_ROUTE
+        assert eventually(lambda: registry.get("c").generations) == {FOUR}
+        assert eventually(lambda: registry.get("d")) == EMPTY_ROUTE
+
+    def test_a_killed_server_comes_back_with_its_data(self, own_redis_server, connect):
+        """The same client works again after a crash and a restart from the AOF, which held what was acknowledged."""
+        with own_redis_server.admin as admin:
+            # `everysec` may hold back what was acknowledged a moment ago.
+            admin.config_set("appendfsync", "always")
+        connection = connect(own_redis_server.port)
+        registry = RedisRegistry(connection, "t")
+        registry.mark_whole()
+        registry.add("c", [FOUR])
+        sink = RedisReportSink(
+            connection, "t", partitions=1, background=InlineBackground(), now_ms=lambda: time.time_ns() // 1_000_000
+        )
+        sink.send(report())
+        own_redis_server.kill()
+        for _ in range(3):
+            assert elapsed_ms(lambda: registry.get("c")) < SLACK_MS
+        sink.send(report())
+        assert sink.take_dropped() == 1
+        own_redis_server.start()
+        assert registry.get("c").generations == {FOUR}
+        assert registry.is_whole()
+        sink.send(report(value=20.0))
+        entries = RedisReportSource(connection, "t").read(0, "0-0", 10)
+        assert [Report.decode(entry.fields).value_wcu for entry in entries] == [10.0, 20.0]
+
+    def test_a_cluster_that_says_it_is_down_costs_one_pause(self, connect):
+        """redis-py sleeps for 250 ms on CLUSTERDOWN; it does so once, and not for a second attempt."""
+        questions = []
+
+        def answer(data, port):
+            questions.append(data.split(b"\r\n")[2])
+            if data.startswith(b"*2\r\n$7\r\nCLUSTER"):
+                return (
+                    b"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$40\r\n" % port + b"a" * 40 + b"\r\n"
+                )
+            return b"-CLUSTERDOWN The cluster is down\r\n"
+
+        with scripted_port(answer) as port:
+            registry = RedisRegistry(connect(port), "t")
+            assert elapsed_ms(lambda: registry.get("c")) >= 250
+        assert questions == [b"CLUSTER", b"SMEMBERS", b"CLUSTER"]
+
+    def test_a_refused_command_is_no_reason_to_rest(self, redis_server, connect, admin, table_name):
+        """A key of another type is one conversation's trouble; the others keep their registry."""
+        registry = RedisRegistry(connect(redis_server.port, rest_ms=60_000), table_name)
+        admin.set(route_key(table_name, "odd"), "x")
+        registry.add("c", [FOUR])
+        with pytest.raises(RegistryUnavailableError, match="WRONGTYPE"):
+            registry.get("odd")
+        assert registry.get("c").generations == {FOUR}
+
+    def test_a_server_without_cluster_mode_is_unavailable(self, connect):
+        """A wrong server is not a crash: routes then come from the journal."""
+        with scripted_port(lambda data, port: b"-ERR This instance has cluster support disabled\r\n") as port:
+            assert elapsed_ms(lambda: RedisRegistry(connect(port), "t").get("c")) < SLACK_MS
+
+    def test_a_server_without_tls_is_unavailable(self, connect):
+        """TLS is asked for where it is set, and a server that does not speak it is no registry."""
+        greetings = []
+
+        def answer(data, port):
+            greetings.append(data[:1])
+            return b"-ERR unknown command\r\n"
+
+        with scripted_port(answer) as port, pytest.raises(RegistryUnavailableError):
+            RedisRegistry(connect(port, is_tls=True), "t").get("c")
+        assert greetings == [b"\x16"]  # a TLS handshake
+
+    def test_an_unknown_name_is_unavailable(self, connect):
+        """So is a host that cannot be resolved."""
+        with pytest.raises(RegistryUnavailableError):
+            RedisRegistry(connect(6379, host="registry.invalid"), "t").get("c")
+
+
+def eventually(call):
+    """Repeat a call with tight limits until the busy machine lets it through."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return call()
+        except RegistryUnavailableError:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
