@@ -1,0 +1,510 @@
+"""The routing protocol as a small model: all that writers, raises and a reader can do, one store operation at a time.
+
+The decisions are the project's own: `choose_placement`, `Route`, `PageMerge` (and through it `needed_keys`),
+`candidate_keys`, `build_range` and the cursors are called, not copied. What is modelled is the order in which their
+store operations happen, since that is what the promise (design.md, section 5) has to hold for:
+
+- A writer asks Redis, then puts. Each writes any message, so a second one with the same id is a retry; it is stale when
+  anything happens in between, or when Redis told it an old route.
+- A raise adds to the journal, then to Redis. It may stop (crash) before either, come late, or be done twice.
+- The reader, for each page: asks Redis; then each query and the journal read on its own, in any order; then the next
+  round's. Or it looks one message up: the same with gets.
+
+Redis is a hint, so whoever asks it gets *any subset* of what was ever added to the journal or to Redis: that stands for
+a cache of any age, for a Redis that was emptied, set back or failed over, and for one that is down. All reads of the
+table are strongly consistent.
+
+What keeps the number of states small, and why nothing is lost by it:
+
+- Writers have no names: the future depends only on which puts are under way and how many are still to begin.
+  Puts of one message at one place are idempotent (conditional), so those under way are a set. And a put is acknowledged
+  in the same step, the earliest moment there is: a later acknowledgement only demands less of readers.
+- A finished page leaves nothing but its cursor. Every page is judged by itself, which is stricter than judging the
+  whole: it must hold everything that was acknowledged before *its own* first step and lies between its cursor and its
+  last message, or the range's end if it claims to be the last. So what was acknowledged before the *first* page's first
+  step is on one of the pages; and since every page lies strictly past its cursor, it is on no more than one.
+- Once the reader is done, nobody looks any more: such states have no next ones.
+- `is_reduced` leaves out orders that cannot matter. (a) A writer asks Redis and puts in one step: what Redis can say
+  only grows, so what it said long before the put it can still say just before it. (b) A read whose answer no remaining
+  step can change is done at once (no put that may still come is within its bounds; every raise is in the journal): it
+  commutes with all that others may do until then. `test_model.py` shows that the pages which come out are the same
+  without either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+from hotpartition.cursor import build_cursor
+from hotpartition.items import Message
+from hotpartition.merge import KeyQuery, PageMerge
+from hotpartition.message_ids import message_time_ms
+from hotpartition.reader import PageRequest, build_range
+from hotpartition.route import Generation, Route, candidate_keys, choose_placement
+
+CONVERSATION = "c"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The protocol as it is, or with something broken on purpose. `PageMerge` and `Route` can be replaced."""
+
+    is_redis_first: bool = False
+    is_verifying: bool = True
+    merge_type: type[PageMerge] = PageMerge
+    route_type: type[Route] = Route
+
+
+@dataclass(frozen=True)
+class World:
+    """How much there is of everything. `start_ms` is only subtracted from times that people read."""
+
+    raises: tuple[Generation, ...]
+    message_ids: tuple[str, ...]
+    writers: int
+    requests: tuple[PageRequest, ...]
+    start_ms: int
+    lookups: bool = True
+    cuts: bool = True
+    """Whether an answer may end before its query's limit though more follows, as DynamoDB's do at 1 MB."""
+
+
+class Place(NamedTuple):
+    """Where a message is or may be stored."""
+
+    partition_key: str
+    message_id: str
+
+
+class State(NamedTuple):
+    """All that the future depends on. Sets are bit masks over the world's raises and places."""
+
+    journal: int = 0
+    ahead: int = 0
+    """Generations that are in Redis only, which happens to none unless the protocol is broken."""
+    stored: int = 0
+    under_way: int = 0
+    """Puts whose writers have asked Redis and go on whenever they like."""
+    unstarted_writers: int = 0
+    reader: int = 0
+
+
+class Step(NamedTuple):
+    """One store operation. `what` is its object: a raise, place or goal, or a query's answer."""
+
+    kind: str
+    what: object = None
+    hint: int = 0
+    """What Redis answers, in the steps that ask it."""
+
+
+class Answer(NamedTuple):
+    """What one key answered."""
+
+    query: KeyQuery
+    message_ids: tuple[str, ...]
+    is_exhausted: bool
+
+
+class Lookup(NamedTuple):
+    """The wish to read one message."""
+
+    message_id: str
+
+
+Goal: TypeAlias = PageRequest | Lookup
+
+
+class Idle(NamedTuple):
+    """The reader has not begun."""
+
+
+class Done(NamedTuple):
+    """The reader has read its last page."""
+
+
+class Between(NamedTuple):
+    """The reader has the cursor of its next page."""
+
+    request: PageRequest
+    position: str
+
+
+class Broken(NamedTuple):
+    """The promise was broken by what was returned."""
+
+    fault: str
+    returned: tuple[str, ...]
+
+
+class Reading(NamedTuple):
+    """The reader is at one page, or at one lookup."""
+
+    goal: Goal
+    position: str | None
+    """The message that the last page ended with."""
+    owed: frozenset[str]
+    """What was acknowledged before this page's first step and lies in the rest of the range."""
+    hint: int
+    route: int
+    is_verified: bool
+    past: tuple[Answer, ...] = ()
+    """Answers of earlier rounds."""
+    answers: tuple[Answer, ...] = ()
+    """Answers of this round, by key: within a round their order is of no account to `PageMerge`."""
+    pending: tuple[KeyQuery, ...] = ()
+    wants_journal: bool = False
+    journal: int | None = None
+    mend: int = 0
+    """What the journal is to be told, since only Redis knew it."""
+
+
+Reader: TypeAlias = Idle | Done | Between | Broken | Reading
+
+
+class Outcome(NamedTuple):
+    """A page, or what a lookup found, that came out of some order of steps."""
+
+    goal: Goal
+    message_ids: tuple[str, ...]
+    has_more: bool = False
+
+
+class ProtocolModel:
+    """Everything that can happen in one world, under one variant of the protocol."""
+
+    def __init__(self, world: World, variant: Variant | None = None, *, is_reduced: bool = True) -> None:
+        self.world = world
+        self.variant = variant or Variant()
+        self.is_reduced = is_reduced
+        self.outcomes: set[Outcome] = set()
+        """Every page and every lookup that came out so far."""
+        self.has_mended = False
+        """Whether a reader ever found Redis ahead of the journal."""
+        self._all_raises = (1 << len(world.raises)) - 1
+        self._messages = {i: Message(CONVERSATION, i, "ann", "hello") for i in world.message_ids}
+        # Readers are numbered, so that states are small tuples of integers.
+        self._readers: list[Reader] = []
+        self._numbers: dict[tuple[type, Reader], int] = {}
+        self._reads: list[tuple[tuple[KeyQuery, int], ...]] = []
+        self._begun: dict[tuple[int, int, int], tuple[tuple[Step, int], ...]] = {}
+        self._answered: dict[tuple[int, int, int], tuple[tuple[Step, int], ...]] = {}
+        self._journal_read: dict[tuple[int, int], int] = {}
+        self.number_of(Idle())
+
+    # What explore() needs.
+
+    def initial(self) -> State:
+        return State(unstarted_writers=self.world.writers)
+
+    def fault(self, state: State) -> str | None:
+        reader = self._readers[state.reader]
+        return reader.fault if isinstance(reader, Broken) else None
+
+    def steps(self, state: State) -> Iterator[tuple[Step, State]]:
+        reader = self._readers[state.reader]
+        if isinstance(reader, (Done, Broken)):
+            return  # whatever else happens, nobody looks any more
+        if self.is_reduced and isinstance(reader, Reading):
+            settled = self._settled_read(state, reader)
+            if settled:
+                yield from settled
+                return
+        yield from self._raise_steps(state)
+        yield from self._writer_steps(state)
+        yield from self._reader_steps(state, reader)
+
+    # Raises.
+
+    def _raise_steps(self, state: State) -> Iterator[tuple[Step, State]]:
+        for index, generation in enumerate(self.world.raises):
+            bit = 1 << index
+            in_journal, in_redis = bool(state.journal & bit), bool((state.journal | state.ahead) & bit)
+            if self.variant.is_redis_first:
+                if not in_redis:
+                    yield Step("redis", generation), state._replace(ahead=state.ahead | bit)
+                elif not in_journal:
+                    yield Step("journal", generation), self._journaled(state, bit)
+            elif not in_journal:
+                yield Step("journal", generation), self._journaled(state, bit)
+            else:
+                # Leads back to this very state: Redis is any subset of the journal before and after.
+                yield Step("redis", generation), state
+
+    def _journaled(self, state: State, bits: int) -> State:
+        return state._replace(journal=state.journal | bits, ahead=state.ahead & ~bits)
+
+    # Writers.
+
+    def _writer_steps(self, state: State) -> Iterator[tuple[Step, State]]:
+        if state.unstarted_writers:
+            begun = state._replace(unstarted_writers=state.unstarted_writers - 1)
+            for hint, place in self._placements(state.journal | state.ahead):
+                bit = self._bits[place]
+                if self.is_reduced:
+                    yield Step("write", place, hint), begun._replace(stored=state.stored | bit)
+                else:
+                    yield Step("ask", place, hint), begun._replace(under_way=state.under_way | bit)
+        for index, place in enumerate(self.places):
+            bit = 1 << index
+            if state.under_way & bit:
+                put = state._replace(stored=state.stored | bit, under_way=state.under_way & ~bit)
+                yield Step("put", place), put
+
+    @lru_cache  # noqa: B019 - a model lives as long as its test
+    def _placements(self, known: int) -> tuple[tuple[int, Place], ...]:
+        """List where writers can place messages when Redis says any subset of what is known; one hint for each."""
+        found: dict[Place, int] = {}
+        for hint in _subsets(known):
+            for message_id in self.world.message_ids:
+                key = choose_placement(self.route(hint), CONVERSATION, message_id).partition_key
+                found.setdefault(Place(key, message_id), hint)
+        return tuple((hint, place) for place, hint in found.items())
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """Every place that any message can ever come to; bit masks number them."""
+        return tuple(sorted(place for _, place in self._placements(self._all_raises)))
+
+    @cached_property
+    def _bits(self) -> dict[Place, int]:
+        return {place: 1 << index for index, place in enumerate(self.places)}
+
+    # The reader.
+
+    def _reader_steps(self, state: State, reader: Reader) -> Iterator[tuple[Step, State]]:
+        if not isinstance(reader, Reading):
+            for step, number in self._beginnings(state):
+                yield step, _with_reader(state, number)
+            return
+        if reader.mend:
+            mended = self._journaled(state, reader.mend)
+            yield Step("mend", reader.mend), mended._replace(reader=self.number_of(self.after_mend(reader)))
+            return
+        if reader.wants_journal:
+            yield Step("read-journal"), _with_reader(state, self._read_journal(state))
+        for index in range(len(reader.pending)):
+            yield from self._run_query(state, index)
+
+    def _settled_read(self, state: State, reader: Reading) -> list[tuple[Step, State]]:
+        """Return what a read finds that nothing which may still happen could change, if one is pending."""
+        if reader.wants_journal and state.journal == self._all_raises:
+            return [(Step("read-journal"), _with_reader(state, self._read_journal(state)))]
+        to_come = state.under_way | (self._all_places if state.unstarted_writers else 0)
+        for index, (_, mask) in enumerate(self._reads[state.reader]):
+            if not mask & to_come & ~state.stored:
+                return self._run_query(state, index)
+        return []
+
+    @cached_property
+    def _all_places(self) -> int:
+        return (1 << len(self.places)) - 1
+
+    def _beginnings(self, state: State) -> tuple[tuple[Step, int], ...]:
+        known = state.journal | state.ahead
+        key = (state.reader, known, state.stored)
+        if key not in self._begun:
+            reader = self._readers[state.reader]
+            acknowledged = frozenset(p.message_id for i, p in enumerate(self.places) if state.stored >> i & 1)
+            self._begun[key] = tuple(
+                (Step("begin", goal, hint), self.number_of(self.begin(goal, position, acknowledged, hint)))
+                for goal, position in self._goals(reader)
+                for hint in _subsets(known)
+            )
+        return self._begun[key]
+
+    def _goals(self, reader: Reader) -> Iterator[tuple[Goal, str | None]]:
+        if isinstance(reader, Between):
+            yield reader.request, reader.position
+            return
+        yield from ((request, None) for request in self.world.requests)
+        if self.world.lookups:
+            yield from ((Lookup(message_id), None) for message_id in self.world.message_ids)
+
+    def begin(self, goal: Goal, position: str | None, acknowledged: frozenset[str], hint: int) -> Reader:
+        """Begin a page or a lookup, with Redis's answer."""
+        owed = frozenset(i for i in acknowledged if lies_in_rest(goal, position, i))
+        if isinstance(goal, PageRequest) and build_range(goal) is None:
+            return Broken("an acknowledged message is missing", ()) if owed else Done()
+        is_verified = not self.variant.is_verifying
+        return self._open_round(Reading(goal, position, owed, hint=hint, route=hint, is_verified=is_verified))
+
+    def _open_round(self, reading: Reading) -> Reader:
+        """Plan the next round, or finish: the loops of `Reader.read_page` and `Reader.read_message`."""
+        queries = self._plan(reading)
+        is_lookup = isinstance(reading.goal, Lookup)
+        if not queries and (is_lookup or reading.is_verified):
+            return self.finish(reading)
+        wants_journal = self.variant.is_verifying and (is_lookup or not reading.is_verified)
+        return reading._replace(pending=queries, wants_journal=wants_journal, journal=None)
+
+    def _plan(self, reading: Reading) -> tuple[KeyQuery, ...]:
+        route = self.route(reading.route)
+        if isinstance(reading.goal, PageRequest):
+            return tuple(self._merge(reading).next_queries(route))
+        wanted = reading.goal.message_id
+        asked = {answer.query.partition_key for answer in reading.past}
+        missing = [key for key in candidate_keys(route, CONVERSATION, wanted) if key not in asked]
+        return tuple(KeyQuery(key, newest_first=True, limit=1, first_id=wanted, last_id=wanted) for key in missing)
+
+    def _merge(self, reading: Reading) -> PageMerge:
+        """Build the page's merge again from the answers so far: states hold values, and `PageMerge` is none."""
+        assert isinstance(reading.goal, PageRequest)
+        page_range = build_range(reading.goal)
+        assert page_range is not None
+        merge = self.variant.merge_type(page_range)
+        for answer in reading.past:
+            messages = [self._messages[message_id] for message_id in answer.message_ids]
+            merge.add(answer.query, messages, is_exhausted=answer.is_exhausted)
+        return merge
+
+    def _run_query(self, state: State, index: int) -> list[tuple[Step, State]]:
+        query, mask = self._reads[state.reader][index]
+        key = (state.reader, index, state.stored & mask)
+        if key not in self._answered:
+            reading = self._readers[state.reader]
+            assert isinstance(reading, Reading)
+            pending = tuple(q for q in reading.pending if q != query)
+            self._answered[key] = tuple(
+                (Step("query", answer), self.number_of(self._take(reading, pending, answer)))
+                for answer in self._answers(query, state.stored & mask)
+            )
+        return [(step, _with_reader(state, number)) for step, number in self._answered[key]]
+
+    def _take(self, reading: Reading, pending: tuple[KeyQuery, ...], answer: Answer) -> Reader:
+        answers = tuple(sorted((*reading.answers, answer), key=lambda a: a.query.partition_key))
+        return self._close_round(reading._replace(answers=answers, pending=pending))
+
+    def _answers(self, query: KeyQuery, stored: int) -> Iterator[Answer]:
+        """Answer as DynamoDB does: a query that stops at its limit, or before, cannot know whether anything follows."""
+        found = [p.message_id for i, p in enumerate(self.places) if stored >> i & 1]
+        taken = tuple(sorted(found, reverse=query.newest_first)[: query.limit])
+        yield Answer(query, taken, is_exhausted=len(taken) < query.limit)
+        if self.world.cuts:
+            yield from (Answer(query, taken[:size], is_exhausted=False) for size in range(1, len(taken) + 1))
+
+    def _read_journal(self, state: State) -> int:
+        key = (state.reader, state.journal)
+        if key not in self._journal_read:
+            reading = self._readers[state.reader]
+            assert isinstance(reading, Reading)
+            read = self._close_round(reading._replace(wants_journal=False, journal=state.journal))
+            self._journal_read[key] = self.number_of(read)
+        return self._journal_read[key]
+
+    def _close_round(self, reading: Reading) -> Reader:
+        """Once everything of the round is there, take it in: what the journal says counts from the next round on."""
+        if reading.pending or reading.wants_journal:
+            return reading
+        closed = reading._replace(past=reading.past + reading.answers, answers=())
+        if reading.journal is not None:
+            mend = reading.hint & ~reading.journal
+            self.has_mended |= bool(mend)
+            closed = closed._replace(route=reading.route | reading.journal, is_verified=True, mend=mend, journal=None)
+        return closed if closed.mend else self._open_round(closed)
+
+    def after_mend(self, reading: Reading) -> Reader:
+        """Go on once the journal knows what only Redis knew."""
+        return self._open_round(reading._replace(mend=0))
+
+    def finish(self, reading: Reading) -> Reader:
+        """Judge what was read, and return what the reader does next."""
+        if isinstance(reading.goal, Lookup):
+            found = tuple({i for answer in reading.past for i in answer.message_ids})
+            self.outcomes.add(Outcome(reading.goal, found))
+            is_missing = bool(reading.owed) and not found
+            return Broken("an acknowledged message was not found", ()) if is_missing else Done()
+        page = self._merge(reading).page()
+        ids = tuple(message.message_id for message in page.messages)
+        self.outcomes.add(Outcome(reading.goal, ids, page.has_more))
+        fault = judge_page(reading, ids, has_more=page.has_more)
+        if fault:
+            return Broken(fault, ids)
+        if not page.has_more:
+            return Done()
+        cursor = build_cursor(CONVERSATION, ids[-1], newest_first=reading.goal.newest_first)
+        return Between(replace(reading.goal, cursor=cursor), ids[-1])
+
+    # Values.
+
+    @lru_cache  # noqa: B019 - a model lives as long as its test
+    def route(self, generations: int) -> Route:
+        """Build the route of a set of raises."""
+        return self.variant.route_type(frozenset(self.generations(generations)))
+
+    def generations(self, mask: int) -> tuple[Generation, ...]:
+        """List the raises of a set."""
+        return tuple(g for i, g in enumerate(self.world.raises) if mask >> i & 1)
+
+    def number_of(self, reader: Reader) -> int:
+        """Number a reader; equal ones have equal numbers."""
+        key = (type(reader), reader)  # the type counts: as tuples, Idle() and Done() are equal
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._readers)
+            self._readers.append(reader)
+            pending = reader.pending if isinstance(reader, Reading) else ()
+            self._reads.append(tuple((query, self._mask_of(query)) for query in pending))
+        return number
+
+    def reader_of(self, state: State) -> Reader:
+        """Return the reader in a state."""
+        return self._readers[state.reader]
+
+    def _mask_of(self, query: KeyQuery) -> int:
+        """Collect the places that a query looks at."""
+        return sum(1 << index for index, place in enumerate(self.places) if looks_at(query, place))
+
+
+def _with_reader(state: State, number: int) -> State:
+    return State(*state[:5], number)  # the most frequent step by far; `_replace` takes twice as long
+
+
+def looks_at(query: KeyQuery, place: Place) -> bool:
+    """Say whether a place lies on a query's key and within its bounds."""
+    return (
+        place.partition_key == query.partition_key
+        and (query.first_id is None or place.message_id >= query.first_id)
+        and (query.last_id is None or place.message_id <= query.last_id)
+    )
+
+
+def lies_in_rest(goal: Goal, position: str | None, message_id: str) -> bool:
+    """Say whether a message is asked for: worked out from times, not from the core's ranges of ids."""
+    if isinstance(goal, Lookup):
+        return message_id == goal.message_id
+    time_ms = message_time_ms(message_id)
+    is_within = (goal.after_ms is None or time_ms >= goal.after_ms) and (
+        goal.before_ms is None or time_ms < goal.before_ms
+    )
+    return is_within and (position is None or _comes_after(goal, message_id, position))
+
+
+def judge_page(reading: Reading, ids: tuple[str, ...], *, has_more: bool) -> str | None:
+    """Hold a page against the promise."""
+    request = reading.goal
+    assert isinstance(request, PageRequest)
+    if any(not _comes_after(request, b, a) for a, b in pairwise(ids)):
+        return "the page is out of order, or holds a message twice"
+    if any(not lies_in_rest(request, reading.position, i) for i in ids):
+        return "the page holds a message from outside its bounds or an earlier page"
+    if len(ids) > request.limit or (has_more and not ids):
+        return "the page has a wrong size"
+    answered = {i for answer in reading.past for i in answer.message_ids}
+    if not answered.issuperset(ids):
+        return "the page holds a message that nobody stored"
+    missing = [i for i in reading.owed if i not in ids and not (has_more and _comes_after(request, i, ids[-1]))]
+    return "an acknowledged message is missing" if missing else None
+
+
+def _comes_after(request: PageRequest, message_id: str, other: str) -> bool:
+    return message_id < other if request.newest_first else message_id > other
+
+
+@lru_cache
+def _subsets(mask: int) -> tuple[int, ...]:
+    return tuple(subset for subset in range(mask + 1) if subset & ~mask == 0)

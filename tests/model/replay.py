@@ -1,0 +1,138 @@
+"""Runs of the model, repeated with the real reader and writer: the model's steps must be exactly theirs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from builders import World as Stores
+from fakes import FakeTable
+from hotpartition.errors import MessageNotFoundError
+from hotpartition.keys import build_message_sort_key
+from hotpartition.merge import KeyQuery
+from hotpartition.ports import Fetched, JournalEntry, QueryAnswer
+from hotpartition.reader import PageRequest
+from hotpartition.route import Generation
+from hotpartition.writer import NewMessage
+from model.model import CONVERSATION, Answer, Broken, Done, Lookup, Place, ProtocolModel, Step
+
+
+def walk(model: ProtocolModel, random: Random) -> list[Step]:
+    """Take steps at random until the reader is done; every kind of step is as likely as any other."""
+    state = model.initial()
+    steps: list[Step] = []
+    while not isinstance(model.reader_of(state), Done | Broken):
+        possible = [(step, following) for step, following in model.steps(state) if following != state]
+        kind = random.choice(sorted({step.kind for step, _ in possible}))
+        step, state = random.choice([(s, f) for s, f in possible if s.kind == kind])
+        steps.append(step)
+    return steps
+
+
+@dataclass
+class _ScriptedTable(FakeTable):
+    """Answers a round of queries by doing the script's next steps; so each query sees what is stored at its own."""
+
+    script: deque[Step] = field(default_factory=deque)
+    do: Callable[[Step], None] = lambda _: None
+
+    def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched:
+        answers: dict[KeyQuery, QueryAnswer] = {}
+        journal: JournalEntry | None = None
+        while len(answers) < len(queries) or (journal_of is not None and journal is None):
+            step = self.script.popleft()
+            match step:
+                case Step("read-journal"):
+                    assert journal_of is not None, "the real reader did not ask for the journal"
+                    journal = self.routes.get(journal_of, JournalEntry())
+                case Step("query", Answer() as told):
+                    assert told.query in queries, "the real reader did not ask this"
+                    answers[told.query] = self._cut(told, is_strong=is_strong)
+                case _:
+                    self.do(step)
+        return Fetched(tuple(answers[query] for query in queries), journal)
+
+    def _cut(self, told: Answer, *, is_strong: bool) -> QueryAnswer:
+        """Answer truly, but end where the model's answer ended."""
+        answer = super().fetch([told.query], is_strong=is_strong).answers[0]
+        assert isinstance(answer, QueryAnswer)
+        messages = answer.messages[: len(told.message_ids)]
+        assert tuple(message.message_id for message in messages) == told.message_ids
+        return QueryAnswer(messages, told.is_exhausted)
+
+    def get_with_journal(self, conversation_id, partition_keys, message_id, *, is_strong):
+        queries = [
+            KeyQuery(key, newest_first=True, limit=1, first_id=message_id, last_id=message_id) for key in partition_keys
+        ]
+        fetched = self.fetch(queries, is_strong=is_strong, journal_of=conversation_id)
+        return tuple(message for answer in fetched.answers for message in answer.messages), fetched.journal
+
+
+class Replay:
+    """Runs the real reader and writers over in-memory stores, in the order that a list of steps says."""
+
+    def __init__(self, model: ProtocolModel, steps: Sequence[Step]) -> None:
+        self._model = model
+        self._script = deque(steps)
+        self._hints: dict[Place, int] = {}
+        self._stores = Stores(table=_ScriptedTable(script=self._script, do=self._do))
+        self._stores.clock.now_ms = model.world.start_ms
+
+    def run(self) -> list[str]:
+        """Repeat all steps.
+
+        Returns:
+            The ids that the reader returned, those of all pages in one list.
+        """
+        returned: list[str] = []
+        following: PageRequest | None = None
+        while self._script:
+            step = self._script.popleft()
+            if step.kind != "begin":
+                self._do(step)
+                continue
+            assert following in {None, step.what}, "the real cursor is not the model's"
+            found, following = self._read(step)
+            returned.extend(found)
+        assert following is None, "the real reader has another page"
+        return returned
+
+    def _do(self, step: Step) -> None:
+        """Do a step of anybody but the reader."""
+        match step:
+            case Step("journal", Generation() as generation):
+                self._stores.raise_to(generation.shard_count, generation.since_ms, in_redis=False)
+            case Step("ask", Place() as place):
+                self._hints[place] = step.hint
+            case Step("put", Place() as place):
+                self._put(place)
+            case _:
+                raise AssertionError(f"the real reader is not where the model is: {step}")
+
+    def _put(self, place: Place) -> None:
+        self._say(self._hints[place])
+        self._stores.writer().write(NewMessage(CONVERSATION, "ann", "hello", {}, place.message_id))
+        assert (place.partition_key, build_message_sort_key(place.message_id)) in self._stores.table.items
+
+    def _read(self, step: Step) -> tuple[list[str], PageRequest | None]:
+        """Read one page or one message, by a reader that knows only what Redis says.
+
+        Returns:
+            The ids it returned, and the request for the next page if there is one.
+        """
+        self._say(step.hint)
+        reader = self._stores.reader(budget_ms=0)
+        if isinstance(step.what, Lookup):
+            try:
+                return [reader.read_message(CONVERSATION, step.what.message_id, is_strong=True).message_id], None
+            except MessageNotFoundError:
+                return [], None
+        assert isinstance(step.what, PageRequest)
+        page = reader.read_page(step.what)
+        following = replace(step.what, cursor=page.next_cursor) if page.next_cursor else None
+        return [message.message_id for message in page.messages], following
+
+    def _say(self, hint: int) -> None:
+        self._stores.registry.routes[CONVERSATION] = self._model.route(hint)
