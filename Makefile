@@ -7,11 +7,11 @@ PYTHON ?= python3
 ENVIRONMENT ?= dev
 BIN := .venv/bin
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
-TYPED := layers/routing/python/hotpartition lambdas infra app.py local demo proof
+TYPED := layers/routing/python/hotpartition lambdas infra app.py local demo proof trials
 # The CDK's Node.js side warns about Node 20's age on every start.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 
-.PHONY: help setup build check lint types unit test demo up synth deploy destroy lock format clean
+.PHONY: detect-trials kill-trials help setup build check lint types unit test demo up synth deploy destroy lock format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -54,6 +54,12 @@ demo: setup ## Run a chat workload against the stack on this machine, end to end
 
 up: setup ## Run the stack on this machine, and stay up
 	$(BIN)/python -m local up
+
+detect-trials: setup ## Twenty rushes spread over 50 environments: how soon each is detected (3 minutes)
+	$(BIN)/python -m trials.detect
+
+kill-trials: setup ## Fifty rushes in which the consumer is killed at a random moment (5 minutes)
+	$(BIN)/python -m trials.kill
 
 synth: setup ## Synthesize and lint the templates of dev and prod
 	@for name in dev prod; do \
