@@ -16,8 +16,8 @@ HOT_SUSTAINED_WCU = 800.0
 TARGET_SHARD_WCU = 500.0
 SAMPLING_DISTANCE_WCU = 10.0
 
-# Lambda adds environments while throttled requests hold theirs; here there are a few, and each that waits keeps load from
-# being offered. So a refused write goes back to its client sooner than by default (300 ms).
+# Lambda adds environments while throttled requests hold theirs; here there are a few, and each that waits keeps load
+# from being offered. So a refused write goes back to its client sooner than by default (300 ms).
 REQUEST_BUDGET_MS = 100
 # At 1 WCU or less every write would be reported, and the demonstration would show no sampling.
 SMALLEST_SAMPLING_DISTANCE_WCU = 1.25

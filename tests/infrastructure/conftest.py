@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from infrastructure.templates import ENVIRONMENTS, Template
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ import platform
 import sys
 
 import pytest
+
 from infrastructure.templates import FUNCTIONS
 
 LOGS_AND_NETWORK = {

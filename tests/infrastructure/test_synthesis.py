@@ -8,9 +8,9 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from infrastructure.templates import FUNCTIONS
 
 from infra.errors import ConfigurationError
+from infrastructure.templates import FUNCTIONS
 
 
 def run_app(root, *arguments, **environ):
