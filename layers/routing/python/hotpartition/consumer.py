@@ -22,7 +22,7 @@ from hotpartition.errors import (
     RetryLaterError,
 )
 from hotpartition.ports import Journal, JournalEntry, Registry, ReportSource, StreamEntry, Telemetry
-from hotpartition.reports import Report
+from hotpartition.reports import Report, stream_partition_of
 from hotpartition.route import Generation
 
 POLL_MS = 100
@@ -52,8 +52,11 @@ class RunSummary:
 
 @dataclass(slots=True)
 class _Cursor:
+    """How far one stream was read, and when: what a decision calls now, however long the calls before it took."""
+
     partition: int
     after_id: str
+    read_at_ms: int
 
 
 @dataclass(slots=True)
@@ -61,8 +64,6 @@ class _State:
     """What one run knows. All of it can be lost."""
 
     cursors: list[_Cursor]
-    # up to when the streams were read: what a decision calls now, however long the calls before it took
-    read_at_ms: int
     window: ReportWindow = field(default_factory=ReportWindow)
     routes: dict[str, JournalEntry] = field(default_factory=dict)
     # conversations whose route in the journal may not be in Redis yet
@@ -98,7 +99,7 @@ class Consumer:
         """Work until a successor has announced itself, or for `run_ms` at most."""
         started_ms = self._clock.now_ms()
         first_id = f"{max(started_ms - CATCH_UP_MS, 0)}-0"
-        state = _State([_Cursor(p, first_id) for p in range(self._partitions)], read_at_ms=started_ms)
+        state = _State([_Cursor(p, first_id, started_ms) for p in range(self._partitions)])
         next_housekeeping_ms = next_rebuild_check_ms = started_ms
         has_announced = False
         while True:
@@ -130,25 +131,28 @@ class Consumer:
         return state.summary
 
     def _take_reports(self, state: _State) -> bool:
-        """Read what is new in all streams.
+        """Read what is new in all streams; one that is away does not keep the others waiting.
 
         Returns:
             Whether the end of every stream was reached.
         """
+        ends_reached = [self._read_stream(state, cursor) for cursor in state.cursors]
+        return all(ends_reached)
+
+    def _read_stream(self, state: _State, cursor: _Cursor) -> bool:
         now_ms = self._clock.now_ms()
         try:
-            for cursor in state.cursors:
+            entries = self._source.read(cursor.partition, cursor.after_id, READ_LIMIT)
+            while entries:
+                cursor.after_id = entries[-1].entry_id
+                self._take(state, entries)
+                if len(entries) < READ_LIMIT:
+                    break
                 entries = self._source.read(cursor.partition, cursor.after_id, READ_LIMIT)
-                while entries:
-                    cursor.after_id = entries[-1].entry_id
-                    self._take(state, entries)
-                    if len(entries) < READ_LIMIT:
-                        break
-                    entries = self._source.read(cursor.partition, cursor.after_id, READ_LIMIT)
         except RegistryUnavailableError:
             self._telemetry.count("RegistryUnavailable")
             return False
-        state.read_at_ms = now_ms
+        cursor.read_at_ms = now_ms
         return True
 
     def _take(self, state: _State, entries: Iterable[StreamEntry]) -> None:
@@ -184,12 +188,13 @@ class Consumer:
 
     def _decide_one(self, state: _State, conversation_id: str) -> tuple[Decision, ...]:
         entry = state.routes.get(conversation_id, JournalEntry())
+        cursor = state.cursors[stream_partition_of(conversation_id, self._partitions)]
         return decide(
             conversation_id,
             state.window.as_mapping()[conversation_id],
             entry.route,
             self._thresholds,
-            now_ms=state.read_at_ms,
+            now_ms=cursor.read_at_ms,
             raised_at_ms=entry.updated_at_ms,
         )
 

@@ -1,0 +1,499 @@
+"""A stage for whole detections on a virtual clock: a fleet writes, consumers run, entries arrive when they arrive.
+
+The counter, the report codec and the consumer are the real ones. The fleet follows the registry as writers do: through
+caches of up to 2 s, and at once after a throttle. Consumers take turns: each is a thread that only runs
+while the stage waits for it, so that a run is a function of its seed, and a consumer can be paused or killed wherever
+it waits, also in the middle of a call to the journal or the registry.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import log
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+from builders import THRESHOLDS
+from fakes import FakeJournal, FakeRegistry, FakeReports, FakeTable, FakeTelemetry
+from fleet import START_MS, Arrival
+from hotpartition.backoff import Clock
+from hotpartition.consumer import Consumer, RunSummary
+from hotpartition.counter import SLOT_MS, WriteCounter, slot_of
+from hotpartition.detector import Thresholds
+from hotpartition.ports import JournalEntry, StreamEntry
+from hotpartition.reports import Report, stream_partition_of
+from hotpartition.route import EMPTY_ROUTE, Generation, Route
+
+STREAM_PARTITIONS = 4
+JOURNAL_CALL_MS = 6
+REGISTRY_CALL_MS = 2
+CACHE_MS = 2_000
+PARTITION_WCU_PER_SECOND = 1_000
+
+
+class Fleet(Protocol):
+    """Whatever writes: a source of reports, in time."""
+
+    def advance(self, to_ms: int) -> Iterable[Arrival]:
+        """Write until an instant (excluded); return the reports on their way."""
+        ...
+
+
+class Killed(BaseException):
+    """Ends a consumer's thread where it stands, as SIGKILL does: nothing of it may be handled."""
+
+
+class Actor:
+    """A consumer on the stage: runs when it is stepped, until it waits again."""
+
+    def __init__(self, stage: Stage, *, start_ms: int, run_ms: float, kill_ms: int | None, pause: Pause | None) -> None:
+        self.wake_ms = start_ms
+        self.kill_ms = kill_ms
+        self.pause = pause
+        self.is_over = False
+        self.summary = RunSummary()
+        self.telemetry = StageTelemetry(stage)
+        self._stage = stage
+        self._run_ms = run_ms
+        self._is_killed = False
+        self._error: BaseException | None = None
+        self._turn, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._main, daemon=True)
+        self._thread.start()
+
+    def sleep(self, seconds: float) -> None:
+        self.wake_ms = self._stage.now_ms + max(round(seconds * 1000), 1)
+        self._back.release()
+        self._turn.acquire()
+        if self._is_killed:
+            raise Killed
+
+    def step(self, *, kill: bool = False) -> None:
+        self._is_killed = kill
+        self._turn.release()
+        self._back.acquire()
+        if self.is_over:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _main(self) -> None:
+        self._turn.acquire()
+        try:
+            if not self._is_killed:
+                self.summary = self._stage.consumer(self).run(self._run_ms)
+        except Killed:
+            self.summary = RunSummary(ended="killed")
+        except BaseException as error:  # noqa: BLE001  # raised again in the stage's thread
+            self._error = error
+        self.is_over = True
+        self._back.release()
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A time in which a consumer does not get to run, although its calls may have been sent."""
+
+    from_ms: int
+    to_ms: int
+
+
+class Stage:
+    """The world between a fleet and its consumers. `now_ms` only moves when an actor waits."""
+
+    def __init__(self, *, thresholds: Thresholds = THRESHOLDS, now_ms: int = START_MS) -> None:
+        self.now_ms = now_ms
+        self.thresholds = thresholds
+        self.table = FakeTable()
+        self.journal = StageJournal(self)
+        self.registry = StageRegistry(self)
+        self.reports = StageReports(STREAM_PARTITIONS)
+        self.fleet: Fleet | None = None
+        self.actors: list[Actor] = []
+        self.current: Actor | None = None
+        self.arrivals: list[tuple[int, int, Report | Mapping[str, str]]] = []
+        self.recording: list[RecordedEntry] = []
+        self._sequence = 0
+
+    def start_consumer(
+        self, *, at_ms: int, run_ms: float = 170_000, kill_ms: int | None = None, pause: Pause | None = None
+    ) -> Actor:
+        actor = Actor(self, start_ms=at_ms, run_ms=run_ms, kill_ms=kill_ms, pause=pause)
+        self.actors.append(actor)
+        return actor
+
+    def consumer(self, actor: Actor) -> Consumer:
+        return Consumer(
+            source=self.reports,
+            journal=self.journal,
+            registry=self.registry,
+            telemetry=actor.telemetry,
+            clock=Clock(now_ms=lambda: self.now_ms, sleep=actor.sleep, random=lambda: 0.5),
+            thresholds=self.thresholds,
+            stream_partitions=STREAM_PARTITIONS,
+        )
+
+    def run(self, until_ms: int) -> None:
+        """Let everybody act, in the order of their waking times, until an instant; then end who is left."""
+        try:
+            while waiting := [a for a in self.actors if not a.is_over]:
+                actor = min(waiting, key=lambda a: a.wake_ms)
+                kill = actor.kill_ms is not None and actor.wake_ms >= actor.kill_ms
+                at_ms = max(self.now_ms, actor.kill_ms or 0) if kill else actor.wake_ms
+                if at_ms >= until_ms:
+                    break
+                if not kill and actor.pause and actor.pause.from_ms <= at_ms < actor.pause.to_ms:
+                    actor.wake_ms = actor.pause.to_ms
+                    continue
+                self._advance(at_ms)
+                self._step(actor, kill=kill)
+        finally:
+            for actor in self.actors:
+                if not actor.is_over:
+                    self._step(actor, kill=True)
+
+    def routes(self) -> dict[str, Route]:
+        """The routes as the journal holds them."""
+        return {c: entry.route for c, entry in sorted(self.table.routes.items())}
+
+    def spend(self, milliseconds: int) -> None:
+        """Let the consumer that is at work wait for an answer."""
+        if self.current:
+            self.current.sleep(milliseconds / 1000)
+
+    def expect(self, at_ms: int, report: Report | Mapping[str, str]) -> None:
+        """Have an entry arrive in its stream at an instant."""
+        self._sequence += 1
+        heapq.heappush(self.arrivals, (at_ms, self._sequence, report))
+
+    def _step(self, actor: Actor, *, kill: bool) -> None:
+        self.current = actor
+        actor.step(kill=kill)
+        self.current = None
+
+    def _advance(self, to_ms: int) -> None:
+        if self.fleet:
+            for arrival in self.fleet.advance(to_ms):
+                self.expect(arrival.at_ms, arrival.report)
+        while self.arrivals and self.arrivals[0][0] <= to_ms:
+            at_ms, _, report = heapq.heappop(self.arrivals)
+            fields = report.encode() if isinstance(report, Report) else dict(report)
+            partition = stream_partition_of(fields.get("c", ""), STREAM_PARTITIONS)
+            self.reports.append(partition, fields, at_ms)
+            self.recording.append(RecordedEntry(at_ms, partition, fields))
+        self.now_ms = max(self.now_ms, to_ms)
+
+
+@dataclass(frozen=True)
+class RecordedEntry:
+    """One stream entry as it arrived: the file form of a stream is one JSON line for each."""
+
+    at_ms: int
+    partition: int
+    fields: Mapping[str, str]
+
+
+def write_recording(path: Path, recording: Iterable[RecordedEntry]) -> None:
+    """Write a stream to a file, one line for each entry."""
+    lines = (json.dumps({"at_ms": e.at_ms, "partition": e.partition, "fields": e.fields}) for e in recording)
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def read_recording(path: Path) -> list[RecordedEntry]:
+    """Read a recorded stream back."""
+    return [RecordedEntry(**json.loads(line)) for line in path.read_text().splitlines()]
+
+
+class StageJournal(FakeJournal):
+    """The journal with the time its calls take: half before the effect, half after it."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.table)
+        self._stage = stage
+
+    def get(self, conversation_id: str, *, is_strong: bool) -> JournalEntry:
+        self._stage.spend(JOURNAL_CALL_MS // 2)
+        entry = super().get(conversation_id, is_strong=is_strong)
+        self._stage.spend(JOURNAL_CALL_MS // 2)
+        return entry
+
+    def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
+        self._stage.spend(JOURNAL_CALL_MS // 2)
+        entry = super().add(conversation_id, generations, reason=reason, now_ms=now_ms)
+        self._stage.spend(JOURNAL_CALL_MS // 2)
+        return entry
+
+
+class StageRegistry(FakeRegistry):
+    """Redis's sets, with the time a write of the consumer takes."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__()
+        self._stage = stage
+        self.whole = True
+        self.history: list[tuple[int, str, Route]] = []
+
+    def add(self, conversation_id: str, generations: Iterable[Generation]) -> None:
+        self._stage.spend(REGISTRY_CALL_MS // 2)
+        super().add(conversation_id, generations)
+        self.history.append((self._stage.now_ms, conversation_id, self.routes[conversation_id]))
+        self._stage.spend(REGISTRY_CALL_MS // 2)
+
+
+class StageReports(FakeReports):
+    """The streams, read by bisection: a stage sees hundreds of thousands of entries."""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__(partitions)
+        self._ids: list[list[tuple[int, int]]] = [[] for _ in range(partitions)]
+
+    def append(self, partition: int, fields: Mapping[str, str], at_ms: int) -> None:
+        super().append(partition, fields, at_ms)
+        self._ids[partition].append((at_ms, self._sequence))
+
+    def read(self, partition: int, after_id: str, limit: int) -> Sequence[StreamEntry]:
+        self._check()
+        milliseconds, sequence = after_id.split("-")
+        first = bisect_right(self._ids[partition], (int(milliseconds), int(sequence)))
+        return self.streams[partition][first : first + limit]
+
+
+class StageTelemetry(FakeTelemetry):
+    """Remembers the decisions with the time they were logged at."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__()
+        self._stage = stage
+        self.decisions: list[tuple[int, dict[str, object]]] = []
+
+    def event(self, message: str, **facts: object) -> None:
+        super().event(message, **facts)
+        if message == "decision":
+            self.decisions.append((self._stage.now_ms, facts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What is offered to one conversation, in writes of 1 WCU.
+
+    `rate` is in WCU/s, as a function of ms since the trace began; `age_ms` says how old a message is when it is
+    offered, given the same offset.
+    """
+
+    rate: Callable[[int], float]
+    about: str
+    age_ms: Callable[[Random, int], int] = lambda _random, _offset: 0
+
+
+def deliver_soon(random: Random, report: Report, now_ms: int) -> list[Arrival]:
+    """One XADD of 5 to 35 ms."""
+    return [Arrival(now_ms + 5 + random.randrange(30), report)]
+
+
+@dataclass
+class Writers:
+    """The numbers of a fleet whose every write goes through a real counter."""
+
+    loads: Mapping[str, Load]
+    seed: int = 1
+    environments: int = 100
+    sampling_distance_wcu: float = 10.0
+    chatty_share: float = 0.0
+    clock_offset_ms: Callable[[int, int], int] = lambda _environment, _offset: 0
+    deliver: Callable[[Random, Report, int], list[Arrival]] = deliver_soon
+    physical_key: Callable[[str, int | None], object] = lambda conversation_id, index: (conversation_id, index)
+
+
+@dataclass
+class Environment:
+    """One execution environment as far as detection goes."""
+
+    index: int
+    counter: WriteCounter
+    registry: FakeRegistry
+    random: Random
+    known: dict[str, Route] = field(default_factory=dict)
+    fresh_until_ms: dict[str, float] = field(default_factory=dict)
+
+    def route(self, conversation_id: str, now_ms: int) -> Route:
+        """The route at most 2 s old; environments do not all ask at the same time."""
+        if now_ms >= self.fresh_until_ms.get(conversation_id, 0):
+            self.refresh(conversation_id, now_ms)
+        return self.known[conversation_id]
+
+    def refresh(self, conversation_id: str, now_ms: int) -> None:
+        self.known[conversation_id] = self.registry.routes.get(conversation_id, EMPTY_ROUTE)
+        self.fresh_until_ms[conversation_id] = now_ms + CACHE_MS * (0.8 + 0.2 * self.random.random())
+
+
+@dataclass
+class WritingFleet:
+    """A fleet that shares all conversations' writes at random, and writes them one by one.
+
+    A message's shard is drawn at random, which is what hashing its id does. A throttled write is reported as the
+    writer reports it, and makes its environment ask Redis at once; it is offered once (clients do not repeat).
+    """
+
+    writers: Writers
+    registry: FakeRegistry
+    now_ms: int = START_MS
+    offered: int = 0
+    throttled: int = 0
+    last_throttle_ms: int | None = None
+    sent: int = 0
+    reports: list[Report] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        seed = self.writers.seed
+        # One source of chance for each concern: what is delivered how must not change who writes what.
+        self._random, self._delivery, self._places = Random(seed), Random(f"{seed}-delivery"), Random(f"{seed}-places")
+        self._due = dict.fromkeys(self.writers.loads, 0.0)
+        self._buckets: dict[object, list[float]] = {}
+        self._environments = [self._environment(i) for i in range(self.writers.environments)]
+
+    def _environment(self, index: int) -> Environment:
+        counter = WriteCounter(
+            environment_id=f"e{index}",
+            sampling_distance_wcu=self.writers.sampling_distance_wcu,
+            random=self._random.random,
+        )
+        return Environment(index, counter, self.registry, self._places)
+
+    def advance(self, to_ms: int) -> Iterable[Arrival]:
+        """See `Fleet.advance`."""
+        arrivals: list[Arrival] = []
+        for now_ms in range(self.now_ms, to_ms):
+            for conversation_id, load in self.writers.loads.items():
+                due = self._due[conversation_id] + load.rate(now_ms - START_MS) / 1000
+                while due >= 1:
+                    due -= 1
+                    arrivals += self._write(conversation_id, load, now_ms)
+                self._due[conversation_id] = due
+        self.now_ms = max(self.now_ms, to_ms)
+        return arrivals
+
+    def _write(self, conversation_id: str, load: Load, now_ms: int) -> list[Arrival]:
+        self.offered += 1
+        environment = self._choose_environment()
+        offset = now_ms - START_MS
+        local_ms = now_ms + self.writers.clock_offset_ms(environment.index, offset)
+        message_time_ms = local_ms - load.age_ms(self._random, offset)
+        shard_count = environment.route(conversation_id, now_ms).shard_count_at(message_time_ms)
+        crossing = environment.counter.record(conversation_id, 1, local_ms)
+        is_throttled = not self._take_capacity(conversation_id, shard_count, now_ms)
+        if is_throttled:
+            self.throttled += 1
+            self.last_throttle_ms = now_ms
+            environment.refresh(conversation_id, now_ms)
+        if crossing is None:
+            return []
+        report = Report(
+            conversation_id, crossing.slot, crossing.source, crossing.value_wcu, message_time_ms, shard_count
+        )
+        arrivals = self._send(report, now_ms)
+        return arrivals + self._send(replace(report, is_throttled=True), now_ms + 3) if is_throttled else arrivals
+
+    def _choose_environment(self) -> Environment:
+        if self.writers.chatty_share and self._random.random() < self.writers.chatty_share:
+            return self._environments[0]
+        return self._random.choice(self._environments)
+
+    def _take_capacity(self, conversation_id: str, shard_count: int, now_ms: int) -> bool:
+        """The partition model: a token bucket with no more than a second's worth saved."""
+        index = self._places.randrange(shard_count) if shard_count else None
+        bucket = self._buckets.setdefault(
+            self.writers.physical_key(conversation_id, index), [PARTITION_WCU_PER_SECOND, now_ms]
+        )
+        refilled = bucket[0] + (now_ms - bucket[1]) * PARTITION_WCU_PER_SECOND / 1000
+        bucket[0], bucket[1] = min(PARTITION_WCU_PER_SECOND, refilled), now_ms
+        if bucket[0] < 1:
+            return False
+        bucket[0] -= 1
+        return True
+
+    def _send(self, report: Report, now_ms: int) -> list[Arrival]:
+        arrivals = self.writers.deliver(self._delivery, report, now_ms)
+        self.sent += len(arrivals)
+        self.reports.append(report)
+        return arrivals
+
+
+@dataclass
+class ThinFleet:
+    """A fleet so wide that no environment sees two writes of one conversation in a slot; only its reports are drawn.
+
+    This is exact, not approximate: a lone write of 1 WCU crosses its sampling point u z, u uniform in [0, 1), with
+    odds of 1 / z and independently of every other, so the writes that report are z apart geometrically. What a slot
+    reports depends on the seed, the conversation and the slot alone, so time without a consumer can be skipped.
+    """
+
+    rates: Mapping[str, Callable[[int], float]]  # WCU/s, by ms since START_MS; constant within a slot
+    registry: StageRegistry
+    seed: int
+    sampling_distance_wcu: float = 10.0
+    next_slot: int = slot_of(START_MS)
+    held: list[Arrival] = field(default_factory=list)
+
+    def skip_to(self, at_ms: int) -> None:
+        """Leave out what nobody will ever read."""
+        self.next_slot = max(self.next_slot, slot_of(at_ms))
+
+    def advance(self, to_ms: int) -> Iterable[Arrival]:
+        """See `Fleet.advance`. A slot is drawn when it begins: its placements follow the routes known until then."""
+        while self.next_slot * SLOT_MS <= to_ms:
+            for conversation_id, rate in self.rates.items():
+                self.held += self._draw(conversation_id, rate(self.next_slot * SLOT_MS - START_MS), self.next_slot)
+            self.next_slot += 1
+        arrived = [a for a in self.held if a.at_ms <= to_ms]
+        self.held = [a for a in self.held if a.at_ms > to_ms]
+        return arrived
+
+    def _draw(self, conversation_id: str, rate: float, slot: int) -> Iterable[Arrival]:
+        random = Random(f"{self.seed}-{conversation_id}-{slot}")
+        writes = rate * SLOT_MS / 1000
+        position = random.random() + self._gap(random) - 1
+        while position < writes:
+            at_ms = slot * SLOT_MS + int(position / writes * SLOT_MS)
+            shard_count = self._route(conversation_id, at_ms - random.randrange(CACHE_MS)).shard_count_at(at_ms)
+            source = f"w{random.getrandbits(48):x}"
+            report = Report(conversation_id, slot, source, self.sampling_distance_wcu, at_ms, shard_count)
+            yield Arrival(at_ms + 5 + random.randrange(30), report)
+            position += self._gap(random)
+
+    def _gap(self, random: Random) -> int:
+        return 1 + int(log(1 - random.random()) / log(1 - 1 / self.sampling_distance_wcu))
+
+    def _route(self, conversation_id: str, at_ms: int) -> Route:
+        """The route as Redis held it at an instant."""
+        route = EMPTY_ROUTE
+        for learned_ms, learned_id, learned in self.registry.history:
+            if learned_id == conversation_id and learned_ms <= at_ms:
+                route = learned
+        return route
+
+
+def slot_estimates(reports: Iterable[Report], conversation_id: str) -> dict[int, float]:
+    """Sum what the fleet reported of a conversation, in WCU by slot."""
+    largest: dict[tuple[int, str], float] = {}
+    for report in reports:
+        if report.conversation_id == conversation_id:
+            key = (report.slot, report.source)
+            largest[key] = max(largest.get(key, 0.0), report.value_wcu)
+    totals: dict[int, float] = {}
+    for (slot, _), value in largest.items():
+        totals[slot] = totals.get(slot, 0.0) + value
+    return totals
+
+
+def highest_rate(totals: Mapping[int, float], seconds: int) -> float:
+    """Find the highest mean rate of any window of some seconds, in WCU/s."""
+    width = seconds * 1000 // SLOT_MS
+    return max(
+        (sum(totals.get(s, 0.0) for s in range(slot - width + 1, slot + 1)) / seconds for slot in totals), default=0.0
+    )

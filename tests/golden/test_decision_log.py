@@ -1,0 +1,91 @@
+"""The decision log: replayable from a recorded stream, and enough to recompute every raise."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import pytest
+
+from builders import THRESHOLDS
+from fakes import KEY_RANGE_THROTTLE
+from fleet import START_MS
+from golden.stage import Stage, Writers, WritingFleet, read_recording, write_recording
+from golden.traces import ONSET_MS, TRACES, run_trace, step
+from hotpartition.detector import SLOTS_PER_SECOND, SUSTAINED_SECONDS
+from hotpartition.route import Generation
+
+
+@pytest.mark.parametrize("name", ["two-hot-conversations", "duplicated-and-reordered", "unlucky-partition"])
+def test_a_recorded_stream_replays_to_the_same_log(name, tmp_path):
+    """A fresh consumer over the file's entries, as they arrived: every decision again, at the same time."""
+    run = run_trace(name)
+    write_recording(tmp_path / "stream.jsonl", run.recording)
+    stage = Stage()
+    for entry in read_recording(tmp_path / "stream.jsonl"):
+        stage.expect(entry.at_ms, entry.fields)
+    consumer = stage.start_consumer(at_ms=START_MS, run_ms=run.trace.duration_ms)
+    stage.run(START_MS + run.trace.duration_ms + 1_000)
+    assert consumer.telemetry.decisions == run.decisions
+    assert consumer.summary == run.summary
+    assert stage.routes() == run.routes
+
+
+def recompute(facts) -> tuple[float, int | None]:
+    """Work a decision out from its logged fields alone: the rate it judged, and the N it raised to."""
+    parts, keys = facts["per_slot_wcu"], max(facts["load_class"], 1)
+    if facts["trigger_slot"] is None:
+        rate = sum(parts[:SLOTS_PER_SECOND])
+        return rate, 2 * keys if facts["reason"] == "unlucky-partition" else None
+    *window, sizing = parts
+    seconds = 1 if len(window) == SLOTS_PER_SECOND else SUSTAINED_SECONDS
+    rate = sum(window) / seconds
+    if facts["reason"] != "raised":
+        return rate, None
+    rate = max(rate, sizing * SLOTS_PER_SECOND)
+    return rate, max(ceil(rate / THRESHOLDS.target_shard_wcu), facts["load_class"] + 1, 2)
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_every_decision_can_be_recomputed_from_its_line(name):
+    """Why was this raised, and why to this N: the line's own numbers say so."""
+    for _, facts in run_trace(name).decisions:
+        rate, shard_count = recompute(facts)
+        assert facts["rate_wcu_per_second"] == pytest.approx(rate)
+        generation = Generation.decode(facts["generation"]) if facts["generation"] else None
+        assert (generation.shard_count if generation else None) == shard_count
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_every_line_says_why_it_was_not_raised(name):
+    """The numbers agree with the reason: hot loads wait for their size, covered ones fit their keys."""
+    for _, facts in run_trace(name).decisions:
+        keys, rate = max(facts["load_class"], 1), facts["rate_wcu_per_second"]
+        window = facts["per_slot_wcu"][:-1]
+        if facts["reason"] == "covered":
+            assert facts["load_class"] > 0
+            assert THRESHOLDS.hot_sustained_wcu < rate <= THRESHOLDS.hot_at_once_wcu * keys
+        elif facts["reason"] in {"sizing", "raised"}:
+            is_at_once = len(window) == SLOTS_PER_SECOND
+            assert rate > keys * (THRESHOLDS.hot_at_once_wcu if is_at_once else THRESHOLDS.hot_sustained_wcu)
+        else:
+            assert facts["reason"] == "unlucky-partition"
+            assert facts["throttled_wcu"] > 0
+
+
+def test_a_raise_that_takes_long_does_not_blur_the_next():
+    """While one raise is refused for a second, the other's sizing slot passes unread: its N is still the whole one."""
+    stage = Stage()
+    refused_until_ms = START_MS + ONSET_MS + 2_000
+
+    def refuse(call: str) -> None:
+        if call == "update room" and stage.now_ms < refused_until_ms:
+            raise KEY_RANGE_THROTTLE
+
+    stage.table.on_call = refuse
+    loads = {"room": step(100, 4_000), "hall": step(100, 8_000, at_ms=ONSET_MS + 470)}
+    stage.fleet = WritingFleet(Writers(loads, seed=31), stage.registry)
+    consumer = stage.start_consumer(at_ms=START_MS, run_ms=8_000)
+    stage.run(START_MS + 9_000)
+    raised = [facts["conversation_id"] for _, facts in consumer.telemetry.decisions if facts["reason"] == "raised"]
+    assert raised == ["room", "hall"]
+    assert 14 <= stage.routes()["hall"].max_shard_count <= 20

@@ -1,0 +1,398 @@
+"""The input traces of the golden files, how they are run, and how a run reads as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from math import exp
+from random import Random
+
+from fleet import START_MS, Arrival
+from golden.stage import (
+    Actor,
+    Load,
+    Pause,
+    RecordedEntry,
+    Stage,
+    Writers,
+    WritingFleet,
+    deliver_soon,
+    highest_rate,
+    slot_estimates,
+)
+from hotpartition.consumer import RunSummary
+from hotpartition.counter import slot_of
+from hotpartition.reports import Report
+from hotpartition.route import Generation, Route
+
+ONSET_MS = 3_137
+"""When the heat begins, in ms since the trace began: not at a slot's edge."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """One input trace. `onset_ms` is what its times are told from."""
+
+    name: str
+    about: str
+    duration_ms: int
+    writers: Callable[[], Writers]
+    onset_ms: int = ONSET_MS
+
+
+@dataclass(kw_only=True)
+class Run:
+    """What came of a trace."""
+
+    trace: Trace
+    decisions: list[tuple[int, dict[str, object]]]
+    routes: dict[str, Route]
+    summary: RunSummary
+    fleet: WritingFleet
+    recording: list[RecordedEntry] = field(default_factory=list)
+
+    def raises(self, conversation_id: str = "room") -> list[Raise]:
+        """List a conversation's raises in the order of the log."""
+        found = []
+        for at_ms, facts in self.decisions:
+            if facts["generation"] and facts["conversation_id"] == conversation_id:
+                generation = Generation.decode(str(facts["generation"]))
+                found.append(
+                    Raise(
+                        after_onset_ms=self.since_onset(at_ms),
+                        shard_count=generation.shard_count,
+                        since_ms=self.since_onset(generation.since_ms),
+                        reason=str(facts["reason"]),
+                    )
+                )
+        return found
+
+    def since_onset(self, time_ms: int) -> int:
+        return time_ms - START_MS - self.trace.onset_ms
+
+
+@dataclass(frozen=True)
+class Raise:
+    """A raise as the assertions see it: times in ms after onset."""
+
+    after_onset_ms: int
+    shard_count: int
+    since_ms: int
+    reason: str
+
+
+def step(before: float, after: float, *, at_ms: int = ONSET_MS) -> Load:
+    """A load that changes at once."""
+    about = f"{before:,} WCU/s, from onset on {after:,}"
+    return Load(rate=lambda offset: after if offset >= at_ms else before, about=about)
+
+
+def steady(rate: float) -> Load:
+    """A load that does not change."""
+    return Load(rate=lambda _: rate, about=f"{rate:,} WCU/s")
+
+
+def _ramp(offset: int) -> float:
+    return min(200 + max(0, offset - ONSET_MS) * 0.4, 8_000)
+
+
+def _flash(offset: int) -> float:
+    after_s = (offset - ONSET_MS) / 1000
+    if after_s < 0:
+        return 50
+    return 50 + (12_000 * after_s if after_s < 1 else 12_000 * exp(-(after_s - 1) / 3))
+
+
+def _burn(offset: int) -> float:
+    return min(500 + max(0, offset - ONSET_MS) * 0.02, 700)
+
+
+BACKFILL_MS = 9_000
+"""When the late backfill begins, in ms after onset."""
+
+
+def _backfill_rate(offset: int) -> float:
+    if offset < ONSET_MS:
+        return 100
+    return 2_000 if offset < ONSET_MS + BACKFILL_MS else 5_000
+
+
+def _backfill_age(random: Random, offset: int) -> int:
+    """Three in five writes upload the hour that ended an hour ago, oldest first, 200 times as fast as it passed."""
+    if offset < ONSET_MS + BACKFILL_MS or random.random() >= 3 / 5:
+        return 0
+    return 7_200_000 - 199 * (offset - ONSET_MS - BACKFILL_MS)
+
+
+def _third_is_slow(random: Random, _offset: int) -> int:
+    return 20_000 if random.random() < 1 / 3 else 0
+
+
+def _ancient_once() -> Callable[[Random, Report, int], list[Arrival]]:
+    """The first sampled write 50 ms after onset carries an id of 1970."""
+    told: list[Report] = []
+
+    def deliver(random: Random, report: Report, now_ms: int) -> list[Arrival]:
+        if not told and now_ms >= START_MS + ONSET_MS + 50:
+            told.append(report)
+            report = replace(report, message_time_ms=0)
+        return deliver_soon(random, report, now_ms)
+
+    return deliver
+
+
+def _twice_and_in_disorder(random: Random, report: Report, now_ms: int) -> list[Arrival]:
+    """First within 5 to 125 ms, in any order; then up to twice more, up to 3 s later."""
+    repeated = [Arrival(now_ms + 125 + random.randrange(3_000), report) for _ in range(random.randrange(3))]
+    return [Arrival(now_ms + 5 + random.randrange(120), report), *repeated]
+
+
+def _jump(by_ms: int, *, back_after_ms: int) -> Callable[[int, int], int]:
+    """Environment 0's clock is wrong from a second before onset on, for a while."""
+
+    def offset(environment: int, at_ms: int) -> int:
+        since_jump_ms = at_ms - (ONSET_MS - 1_000)
+        return by_ms if environment == 0 and 0 <= since_jump_ms < back_after_ms else 0
+
+    return offset
+
+
+UNLUCKY_SHARDS = 3
+
+
+def _unlucky_partition(conversation_id: str, index: int | None) -> object:
+    """Shards 0 to 2 share one physical partition, whatever N is; every other key has its own."""
+    if index is not None and index < UNLUCKY_SHARDS:
+        return (conversation_id, "shared")
+    return (conversation_id, index)
+
+
+TRACES = {
+    trace.name: trace
+    for trace in (
+        Trace(
+            name="ramp",
+            about="A load that grows by 400 WCU/s each second: several raises, each with room to grow into.",
+            duration_ms=25_000,
+            writers=lambda: Writers({"room": Load(rate=_ramp, about="from 200 to 8,000 WCU/s within 19.5 s")}, seed=11),
+        ),
+        Trace(
+            name="step-x4",
+            about="A load that quadruples at once, to not much more than one partition takes.",
+            duration_ms=12_000,
+            writers=lambda: Writers({"room": step(400, 1_600)}, seed=12),
+        ),
+        Trace(
+            name="step-x40",
+            about="A load that grows fortyfold at once: one raise to the final N.",
+            duration_ms=9_000,
+            writers=lambda: Writers({"room": step(400, 16_000)}, seed=13, environments=400),
+        ),
+        Trace(
+            name="flash-crowd",
+            about="A crowd that arrives within one second and leaves with a half life of 2 s: N stays.",
+            duration_ms=16_000,
+            writers=lambda: Writers(
+                {"room": Load(rate=_flash, about="50 WCU/s, up by 12,000 in 1 s, then less by half each 2.1 s")},
+                seed=14,
+                environments=300,
+            ),
+        ),
+        Trace(
+            name="two-hot-conversations",
+            about="Two conversations become hot half a second apart, on the same environments, beside a warm one.",
+            duration_ms=9_000,
+            writers=lambda: Writers(
+                {
+                    "room": step(100, 4_000),
+                    "hall": replace(
+                        step(100, 1_600, at_ms=ONSET_MS + 500), about="100 WCU/s, from 0.5 s after onset on 1,600"
+                    ),
+                    "warm": steady(500),
+                },
+                seed=15,
+            ),
+        ),
+        Trace(
+            name="slow-burn",
+            about="A load that creeps up to just under the threshold and stays there: never raised.",
+            duration_ms=60_000,
+            writers=lambda: Writers(
+                {"room": Load(rate=_burn, about="from 500 to 700 WCU/s within 10 s, then steady")},
+                seed=16,
+                environments=20,
+            ),
+        ),
+        Trace(
+            name="chatty-environment",
+            about="One environment offers nine tenths of a hot conversation: its counts are sums, not samples.",
+            duration_ms=9_000,
+            writers=lambda: Writers({"room": step(100, 2_000)}, seed=17, chatty_share=0.9),
+        ),
+        Trace(
+            name="late-backfill",
+            about="A hot conversation is raised; 9 s later clients upload an old hour, and `since` goes back to it.",
+            duration_ms=20_000,
+            writers=lambda: Writers(
+                {
+                    "room": Load(
+                        rate=_backfill_rate,
+                        about="100 WCU/s, from onset on 2,000; 9 s later 3,000 more, 2 h old and older first",
+                        age_ms=_backfill_age,
+                    )
+                },
+                seed=18,
+            ),
+        ),
+        Trace(
+            name="slow-clients",
+            about="A third of the clients is 20 s behind: their messages are of the heat, and `since` reaches them.",
+            duration_ms=10_000,
+            writers=lambda: Writers(
+                {
+                    "room": replace(
+                        step(100, 4_000),
+                        about="100 WCU/s, from onset on 4,000; every third message 20 s old",
+                        age_ms=_third_is_slow,
+                    )
+                },
+                seed=19,
+            ),
+        ),
+        Trace(
+            name="lone-ancient-id",
+            about="One of the hot messages has an id of 1970: it does not drag `since` back.",
+            duration_ms=9_000,
+            writers=lambda: Writers({"room": step(100, 4_000)}, seed=20, deliver=_ancient_once()),
+        ),
+        Trace(
+            name="clock-jump-ahead",
+            about="One environment's clock is 10 s ahead for 6 s: its reports are left out, the heat is found without.",
+            duration_ms=16_000,
+            writers=lambda: Writers(
+                {"room": step(100, 4_000), "calm": steady(600)},
+                seed=21,
+                environments=20,
+                clock_offset_ms=_jump(10_000, back_after_ms=6_000),
+            ),
+        ),
+        Trace(
+            name="clock-jump-back",
+            about="One environment's clock is 10 s behind for 6 s: its counts fall into old slots, and raise nothing.",
+            duration_ms=16_000,
+            writers=lambda: Writers(
+                {"room": step(100, 4_000), "calm": steady(600)},
+                seed=21,
+                environments=20,
+                clock_offset_ms=_jump(-10_000, back_after_ms=6_000),
+            ),
+        ),
+        Trace(
+            name="clean",
+            about="What `duplicated-and-reordered` is compared with.",
+            duration_ms=10_000,
+            writers=lambda: Writers({"room": step(100, 4_000), "hall": steady(500)}, seed=22),
+        ),
+        Trace(
+            name="duplicated-and-reordered",
+            about="The reports of `clean`, each up to three times and in disorder: the same raise.",
+            duration_ms=10_000,
+            writers=lambda: Writers(
+                {"room": step(100, 4_000), "hall": steady(500)}, seed=22, deliver=_twice_and_in_disorder
+            ),
+        ),
+        Trace(
+            name="unlucky-partition",
+            about="Shards 0 to 2 share a physical partition: throttles persist although covered; N doubles.",
+            duration_ms=22_000,
+            writers=lambda: Writers({"room": step(100, 3_000)}, seed=23, physical_key=_unlucky_partition),
+        ),
+    )
+}
+
+
+@cache
+def run_trace(name: str) -> Run:
+    """Run a trace with one consumer that is there from its beginning."""
+    return perform(TRACES[name])
+
+
+def perform(trace: Trace, *, consumers: tuple[Pause | None, ...] = (None,)) -> Run:
+    """Run a trace with one consumer for each of `consumers`, which may pause for a while."""
+    stage = Stage()
+    fleet = stage.fleet = WritingFleet(trace.writers(), stage.registry)
+    actors: list[Actor] = [
+        stage.start_consumer(at_ms=START_MS, run_ms=trace.duration_ms, pause=pause) for pause in consumers
+    ]
+    stage.run(START_MS + trace.duration_ms + 1_000)
+    return Run(
+        trace=trace,
+        decisions=actors[0].telemetry.decisions,
+        routes=stage.routes(),
+        summary=actors[0].summary,
+        fleet=fleet,
+        recording=stage.recording,
+    )
+
+
+def render(run: Run) -> str:
+    """Write a run as text: what went in, the decision log, what came of it."""
+    trace, writers = run.trace, run.fleet.writers
+    lines = [f"{trace.name}: {trace.about}", ""]
+    lines.append(
+        f"seed {writers.seed}, {writers.environments} environments, z = {writers.sampling_distance_wcu:g} WCU,"
+        f" {trace.duration_ms / 1000:g} s on the virtual clock, onset {trace.onset_ms / 1000:g} s after its start"
+    )
+    lines += [f"load of {c}: {load.about}" for c, load in writers.loads.items()]
+    lines += ["", "Decision log (times in s from onset, loads in WCU/s, parts in WCU by slot from onset's slot on)"]
+    lines += [_HEAD, *(_decision_line(run, at_ms, facts) for at_ms, facts in run.decisions)]
+    lines += [] if run.decisions else ["  (nothing but below-threshold)"]
+    lines += ["", "In the end", *(_route_line(run, c, route) for c, route in run.routes.items())]
+    lines += [] if run.routes else ["  no routes"]
+    lines += [_estimate_line(run, c) for c in writers.loads]
+    summary, fleet = run.summary, run.fleet
+    lines.append(
+        f"  reports: {fleet.sent:,} sent, {summary.malformed} malformed, {summary.out_of_window:,} out of window"
+    )
+    last = f", the last {_seconds(run.since_onset(fleet.last_throttle_ms))}" if fleet.last_throttle_ms else ""
+    lines.append(f"  writes: {fleet.offered:,} offered, {fleet.throttled:,} of them throttled{last}")
+    return "\n".join(lines) + "\n"
+
+
+_HEAD = "  at       conversation reason             load of    rate throttled  generation            parts"
+
+
+def _decision_line(run: Run, at_ms: int, facts: Mapping[str, object]) -> str:
+    parts = facts["per_slot_wcu"]
+    assert isinstance(parts, list)
+    trigger = facts["trigger_slot"]
+    last = slot_of(at_ms) if trigger is None else int(str(trigger)) + 1
+    first = last - len(parts) + 1 - slot_of(START_MS + run.trace.onset_ms)
+    load_class = f"{facts['load_class']} shards" if facts["load_class"] else "base key"
+    generation = _generation_text(run, Generation.decode(str(facts["generation"]))) if facts["generation"] else "-"
+    return (
+        f"  {_seconds(run.since_onset(at_ms)):8} {facts['conversation_id']:12} {facts['reason']:18} {load_class:9}"
+        f"{facts['rate_wcu_per_second']:7.0f} {facts['throttled_wcu']:9.0f}  {generation:20}"
+        f"  {first:+d}: {' '.join(f'{wcu:g}' for wcu in parts)}"
+    )
+
+
+def _route_line(run: Run, conversation_id: str, route: Route) -> str:
+    return f"  route of {conversation_id}: " + ", ".join(_generation_text(run, g) for g in sorted(route.generations))
+
+
+def _estimate_line(run: Run, conversation_id: str) -> str:
+    totals = slot_estimates(run.fleet.reports, conversation_id)
+    return (
+        f"  highest load reported of {conversation_id}: {highest_rate(totals, 1):,.0f} WCU/s over 1 s,"
+        f" {highest_rate(totals, 5):,.0f} over 5 s"
+    )
+
+
+def _generation_text(run: Run, generation: Generation) -> str:
+    return f"{generation.shard_count} since {_seconds(run.since_onset(generation.since_ms))}"
+
+
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds / 1000:+.3f}"
