@@ -42,7 +42,8 @@ def recompute(facts) -> tuple[float, int | None]:
     if facts["reason"] != "raised":
         return rate, None
     rate = max(rate, sizing * SLOTS_PER_SECOND)
-    return rate, max(ceil(rate / THRESHOLDS.target_shard_wcu), facts["load_class"] + 1, 2)
+    served = rate + facts["later_wcu_per_second"]
+    return rate, max(ceil(served / THRESHOLDS.target_shard_wcu), facts["load_class"] + 1, 2)
 
 
 @pytest.mark.parametrize("name", TRACES)

@@ -87,6 +87,45 @@ def test_an_emptied_redis_is_rebuilt_from_the_journal():
     assert world.consumer().run(run_ms=100).rebuilt_routes == 0
 
 
+def test_an_unreadable_route_does_not_keep_the_others_from_being_rebuilt():
+    """It is counted and named; everybody else's route is in Redis again."""
+    world = World()
+    world.table.routes = {f"c{i}": JournalEntry(route_of((4, i)), 0) for i in range(3)}
+    consumer = world.consumer()
+    scan = consumer._journal.scan
+    consumer._journal.scan = lambda: iter([("broken", None), *scan()])
+    assert consumer.run(run_ms=200).rebuilt_routes == 3
+    assert world.registry.whole
+    assert world.telemetry.counts["JournalMalformed"] == 1
+
+
+def test_a_large_rebuild_does_not_delay_detection():
+    """Thousands of routes come back slice by slice, and the hot conversation is raised meanwhile."""
+    world = hot_world()
+    world.table.routes = {f"c{i}": JournalEntry(route_of((4, i)), 0) for i in range(5_000)}
+    raised_at = []
+    world.table.on_call = lambda name: raised_at.append(world.clock.now_ms) if name == "update c" else None
+    started = world.clock.now_ms
+    summary = world.consumer().run(run_ms=5_000)
+    assert summary.rebuilt_routes >= 5_000
+    assert raised_at[0] - started <= 200
+
+
+def test_a_route_that_redis_lost_is_put_there_again():
+    """Set back by a failover, its sentinels still there: what is known of hot routes is pushed every few seconds."""
+    world = hot_world(seconds=3)
+    world.registry.whole = True
+    emptied_at = world.clock.now_ms + 2_000
+
+    def lose_the_route():
+        if world.clock.now_ms == emptied_at:
+            world.registry.routes.clear()
+
+    world.clock.on_sleep = lose_the_route
+    world.consumer().run(run_ms=8_000)
+    assert world.registry.routes["c"] == world.table.routes["c"].route
+
+
 def test_a_rebuild_that_fails_half_way_is_not_called_whole():
     """The mark comes last, so the next check starts again."""
     world = World()

@@ -67,6 +67,22 @@ def test_a_backfill_of_old_times_is_cured_like_live_traffic():
     assert detection.raises[0][1].generation.since_ms < START_MS - 3_598_000
 
 
+def test_a_backfill_that_runs_backwards_takes_few_raises():
+    """Newest first, each message older than the last: a raise reaches twice as far back as its messages."""
+    ages = iter(range(60_000, 10**9, 600))
+    fleet = Fleet(message_age_ms=lambda _: next(ages))
+    detection = detect(fleet.offer(lambda _: 3_000, 30_000), 30_000, route=route_of((6, START_MS)))
+    assert 1 <= len(detection.raises) <= 6
+
+
+def test_a_backfill_beside_live_load_is_sized_for_both():
+    """Its shards serve the live messages too: one raise, large enough for the sum."""
+    fleet = Fleet(message_age_ms=lambda r: 3_600_000 if r.random() < 0.5 else 0)
+    detection = detect(fleet.offer(lambda _: 6_000, 5_000), 5_000, route=route_of((6, START_MS - 1_000)))
+    assert len(detection.raises) == 1
+    assert detection.shard_counts[0] == pytest.approx(12, abs=2)
+
+
 def test_slow_clients_are_covered_too():
     """A third of the messages 20 s old: `since` reaches them, so their retries find the new shards."""
     fleet = Fleet(message_age_ms=lambda r: 20_000 if r.random() < 1 / 3 else 0)
@@ -117,6 +133,20 @@ def test_a_neighbours_heat_changes_nothing():
     detection = detect(trace, 6_000)
     assert detection.raises == []
     assert "no-evidence" in detection.reasons
+
+
+def test_throttles_reported_ahead_of_the_decision_are_no_trap():
+    """Reports that are younger than the time the stream was read at, for a read that took long."""
+    fleet = Fleet(is_throttled=lambda _: True)
+    trace = fleet.offer(lambda _: 2_000, 3_000, placed_under=4)
+    reports = ConversationReports()
+    for arrival in trace:
+        throttled = arrival.report.slot > (START_MS + 2_000) // 250
+        reports.add(replace(arrival.report, is_throttled=throttled))
+    route = route_of((4, START_MS - 1))
+    (decision,) = decide("c", reports, route, THRESHOLDS, now_ms=START_MS + 2_000)
+    assert decision.reason is Reason.UNLUCKY_PARTITION
+    assert decision.generation.since_ms <= START_MS + 2_500
 
 
 def test_throttles_of_stale_writers_are_no_evidence():

@@ -1,11 +1,12 @@
 """Hedged requests: only the slow ones, only within the budget, and the first good answer wins."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import pytest
 
-from hotpartition.hedging import MAX_SAVED_HEDGES, MIN_LATENCIES, HedgePolicy, run_hedged
+from hotpartition.hedging import MAX_SAVED_HEDGES, MIN_LATENCIES, HedgePolicy, Hedger
 
 
 @pytest.fixture
@@ -22,15 +23,9 @@ def policy(quantile=0.95, latency=0.001, count=200):
     return subject
 
 
-class Clock:
-    """Time as the test wants it: it stands still, so waits end at their real timeout of a few ms."""
-
-    def __call__(self):
-        return 0.0
-
-
 def run(pool, calls, subject):
-    return run_hedged(pool, calls, subject, is_failure=lambda r: r == "failed", timer=Clock())
+    with ThreadPoolExecutor(2) as hedges:
+        return Hedger(subject, hedges, time.monotonic).run(pool, calls, is_failure=lambda r: r == "failed")
 
 
 def test_a_slow_call_is_asked_again_and_the_first_answer_taken(pool):
@@ -78,6 +73,21 @@ def test_what_a_call_raises_is_raised(pool):
 
     with pytest.raises(ZeroDivisionError):
         run(pool, [broken], policy())
+
+
+def test_what_waits_for_a_thread_is_not_slow():
+    """The delay counts from when a call begins: a round wider than its threads is no reason to ask twice."""
+    with ThreadPoolExecutor(1) as narrow:
+        results, hedges = run(narrow, [lambda: time.sleep(0.02)] * 8, policy(latency=0.05))
+    assert len(results) == 8
+    assert hedges == 0
+
+
+def test_refusals_do_not_count_as_latencies(pool):
+    """A throttle is answered fast; the delay is about answers."""
+    subject = HedgePolicy(quantile=0.95)
+    run(pool, [lambda: "failed"] * 100, subject)
+    assert subject.delay_seconds() is None
 
 
 def test_hedges_add_at_most_a_twentieth():

@@ -5,11 +5,14 @@ A frozen environment freezes this thread as well; what it was doing goes on when
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import BoundedSemaphore
 
 MAX_PENDING = 8
+
+_logger = logging.getLogger(__name__)
 
 
 class BackgroundThread:
@@ -24,8 +27,14 @@ class BackgroundThread:
         if not self._slots.acquire(blocking=False):
             return False
         future = self._executor.submit(work)
-        future.add_done_callback(lambda _: self._slots.release())
+        future.add_done_callback(self._end)
         return True
+
+    def _end(self, future: Future[None]) -> None:
+        self._slots.release()
+        if error := future.exception():
+            # What the work foresaw it handled itself; this is a bug, and nobody waits for the result.
+            _logger.error("background work failed", exc_info=error)
 
     def close(self) -> None:
         """Wait for what is pending, and end the thread."""

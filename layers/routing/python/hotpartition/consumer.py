@@ -9,8 +9,9 @@ A raise goes to the journal first and to Redis second: nobody can learn of a gen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from hotpartition.backoff import Clock
 from hotpartition.counter import SLOT_MS
@@ -23,7 +24,7 @@ from hotpartition.errors import (
 )
 from hotpartition.ports import Journal, JournalEntry, Registry, ReportSource, StreamEntry, Telemetry
 from hotpartition.reports import Report, stream_partition_of
-from hotpartition.route import Generation
+from hotpartition.route import Generation, Route
 
 POLL_MS = 100
 """How often the streams are read."""
@@ -31,11 +32,17 @@ READ_LIMIT = 5_000
 """Entries taken from one stream at a time; a full answer is followed by another read at once."""
 CATCH_UP_MS = HORIZON_SLOTS * SLOT_MS
 HOUSEKEEPING_MS = 1_000
-REBUILD_CHECK_MS = 5_000
+REFRESH_MS = 5_000
+"""How often the registry is checked for losses, and given again what is known of hot routes."""
+
+REPEAT_LOG_MS = 60_000
+REBUILD_SLICE = 200
+"""Routes put into Redis in one pass of a rebuild: at a ms each, no pass takes long enough to delay a raise much."""
 
 RAISE_RETRY_MS = 10
 RAISE_BUDGET_MS = 5_000
-"""The journal item shares the very partition that is hot: its update is repeated fast, for seconds."""
+"""The journal item shares the very partition that is hot: its update is repeated fast, for seconds. All raises of one
+pass share the budget, since nothing is read meanwhile; what is left over is decided again in the next pass."""
 
 
 @dataclass(slots=True)
@@ -68,8 +75,8 @@ class _State:
     routes: dict[str, JournalEntry] = field(default_factory=dict)
     # conversations whose route in the journal may not be in Redis yet
     to_push: set[str] = field(default_factory=set)
-    # the last decision logged of each conversation, so that a lasting state is one line and not ten a second
-    logged: dict[str, tuple[Reason, int]] = field(default_factory=dict)
+    # by conversation and load class, what was logged last and in which minute: a lasting state is no ten lines a second
+    logged: dict[tuple[str, int], tuple[Reason, int]] = field(default_factory=dict)
     summary: RunSummary = field(default_factory=RunSummary)
 
 
@@ -100,7 +107,8 @@ class Consumer:
         started_ms = self._clock.now_ms()
         first_id = f"{max(started_ms - CATCH_UP_MS, 0)}-0"
         state = _State([_Cursor(p, first_id, started_ms) for p in range(self._partitions)])
-        next_housekeeping_ms = next_rebuild_check_ms = started_ms
+        rebuild = RegistryRebuild(self._journal, self._registry, self._telemetry)
+        next_housekeeping_ms = next_refresh_ms = started_ms
         has_announced = False
         while True:
             now_ms = self._clock.now_ms()
@@ -110,24 +118,27 @@ class Consumer:
                 has_announced = self._try(lambda: self._source.announce(started_ms))
             self._decide(state)
             self._push(state)
-            if now_ms >= next_rebuild_check_ms:
-                next_rebuild_check_ms = now_ms + REBUILD_CHECK_MS
-                self._rebuild_if_emptied(state)
+            if now_ms >= next_refresh_ms:
+                next_refresh_ms = now_ms + REFRESH_MS
+                rebuild.check()
+                # Redis may have lost a route and kept its sentinels: what is known here is put there again.
+                state.to_push.update(c for c, entry in state.routes.items() if entry.route)
+            rebuild.work()
             if now_ms >= next_housekeeping_ms:
                 next_housekeeping_ms = now_ms + HOUSEKEEPING_MS
                 state.window.forget(now_ms)
                 self._forget_quiet(state)
                 self._telemetry.flush()
                 if self._has_successor(started_ms):
-                    return self._end(state, "successor")
+                    state.summary.ended = "successor"
+                    break
             if self._clock.now_ms() - started_ms >= run_ms:
-                return self._end(state, "time")
+                state.summary.ended = "time"
+                break
             elapsed_ms = self._clock.now_ms() - now_ms
             if elapsed_ms < POLL_MS:
                 self._clock.sleep((POLL_MS - elapsed_ms) / 1000)
-
-    def _end(self, state: _State, why: str) -> RunSummary:
-        state.summary.ended = why
+        state.summary.rebuilt_routes = rebuild.routes
         return state.summary
 
     def _take_reports(self, state: _State) -> bool:
@@ -171,7 +182,8 @@ class Consumer:
                 self._telemetry.count("ReportsOutOfWindow")
 
     def _decide(self, state: _State) -> None:
-        for conversation_id, reports in state.window.items():
+        deadline_ms = self._clock.now_ms() + RAISE_BUDGET_MS
+        for conversation_id in state.window.as_mapping():
             entry = state.routes.get(conversation_id)
             decisions = self._decide_one(state, conversation_id)
             if any(d.generation for d in decisions) or (entry is None and _needs_route(decisions)):
@@ -182,9 +194,7 @@ class Consumer:
             for decision in decisions:
                 self._log(state, decision)
                 if decision.generation:
-                    self._raise(state, decision, decision.generation)
-            if not reports:
-                state.logged.pop(conversation_id, None)
+                    self._raise(state, decision, decision.generation, deadline_ms)
 
     def _decide_one(self, state: _State, conversation_id: str) -> tuple[Decision, ...]:
         entry = state.routes.get(conversation_id, JournalEntry())
@@ -216,9 +226,8 @@ class Consumer:
         self._telemetry.count("JournalMalformed")
         self._telemetry.event("routing item cannot be read", conversation_id=conversation_id, reason=str(error))
 
-    def _raise(self, state: _State, decision: Decision, generation: Generation) -> None:
+    def _raise(self, state: _State, decision: Decision, generation: Generation, deadline_ms: int) -> None:
         """Add a generation to the journal; Redis follows in `_push`."""
-        deadline_ms = self._clock.now_ms() + RAISE_BUDGET_MS
         while True:
             try:
                 entry = self._journal.add(
@@ -248,25 +257,6 @@ class Consumer:
                 return
             state.to_push.discard(conversation_id)
 
-    def _rebuild_if_emptied(self, state: _State) -> None:
-        """Fill an emptied (or new) Redis from the journal's index."""
-        try:
-            if self._registry.is_whole():
-                return
-            count = 0
-            for conversation_id, route in self._journal.scan():
-                self._registry.add(conversation_id, route.generations)
-                count += 1
-            self._registry.mark_whole()
-        except RegistryUnavailableError:
-            self._telemetry.count("RegistryUnavailable")
-        except (RetryLaterError, MalformedGenerationError) as error:
-            self._telemetry.event("registry could not be rebuilt, will be tried again", reason=str(error))
-        else:
-            state.summary.rebuilt_routes += count
-            self._telemetry.count("RegistryRebuilt")
-            self._telemetry.event("registry rebuilt from the journal", routes=count)
-
     def _has_successor(self, started_ms: int) -> bool:
         try:
             latest_ms = self._source.latest_start_ms()
@@ -278,17 +268,18 @@ class Consumer:
         """Drop what is known about conversations that send no reports any more."""
         alive = state.window.as_mapping().keys() | state.to_push
         state.routes = {c: entry for c, entry in state.routes.items() if c in alive}
-        state.logged = {c: last for c, last in state.logged.items() if c in alive}
+        state.logged = {place: said for place, said in state.logged.items() if place[0] in alive}
 
     def _log(self, state: _State, decision: Decision) -> None:
-        """Count every decision that is not `below-threshold`, and log it when it changes."""
+        """Log and count each decision but `below-threshold`: when it changes, and once a minute while it lasts."""
+        place = (decision.conversation_id, decision.shard_count)
         if decision.reason is Reason.BELOW_THRESHOLD:
-            state.logged.pop(decision.conversation_id, None)
+            state.logged.pop(place, None)
             return
-        signature = (decision.reason, decision.shard_count)
-        if state.logged.get(decision.conversation_id) == signature and not decision.generation:
+        said = (decision.reason, self._clock.now_ms() // REPEAT_LOG_MS)
+        if state.logged.get(place) == said and not decision.generation:
             return
-        state.logged[decision.conversation_id] = signature
+        state.logged[place] = said
         self._telemetry.count(f"Decision-{decision.reason}")
         self._telemetry.event("decision", **describe(decision))
 
@@ -301,6 +292,59 @@ class Consumer:
         return True
 
 
+class RegistryRebuild:
+    """Fills an emptied (or new) Redis from the journal, a slice at a time, so that reports are read meanwhile."""
+
+    def __init__(self, journal: Journal, registry: Registry, telemetry: Telemetry) -> None:
+        self._journal = journal
+        self._registry = registry
+        self._telemetry = telemetry
+        self._rest: Iterator[tuple[str, Route | None]] | None = None
+        self.routes = 0
+
+    def check(self) -> None:
+        """Begin a rebuild if Redis lost something and none is under way."""
+        if self._rest is not None:
+            return
+        try:
+            if not self._registry.is_whole():
+                self._rest = self._journal.scan()
+        except RegistryUnavailableError:
+            self._telemetry.count("RegistryUnavailable")
+
+    def work(self) -> None:
+        """Put the next routes into Redis; an error ends this rebuild, and the next check begins another."""
+        if self._rest is None:
+            return
+        try:
+            routes = list(islice(self._rest, REBUILD_SLICE))
+            for conversation_id, route in routes:
+                self._put(conversation_id, route)
+            if len(routes) < REBUILD_SLICE:
+                self._end()
+        except RegistryUnavailableError:
+            self._telemetry.count("RegistryUnavailable")
+            self._rest = None
+        except RetryLaterError as error:
+            self._telemetry.event("registry could not be rebuilt, will be tried again", reason=str(error))
+            self._rest = None
+
+    def _put(self, conversation_id: str, route: Route | None) -> None:
+        if route is None:
+            self._telemetry.count("JournalMalformed")
+            self._telemetry.event("routing item cannot be read", conversation_id=conversation_id)
+            return
+        self._registry.add(conversation_id, route.generations)
+        self.routes += 1
+
+    def _end(self) -> None:
+        """State that Redis is whole: only now, so that a rebuild that ended half-way is begun again."""
+        self._registry.mark_whole()
+        self._rest = None
+        self._telemetry.count("RegistryRebuilt")
+        self._telemetry.event("registry rebuilt from the journal", routes=self.routes)
+
+
 def describe(decision: Decision) -> dict[str, object]:
     """Spell a decision out as log fields."""
     return {
@@ -308,6 +352,7 @@ def describe(decision: Decision) -> dict[str, object]:
         "reason": str(decision.reason),
         "load_class": decision.shard_count,
         "rate_wcu_per_second": round(decision.rate_wcu_per_second, 1),
+        "later_wcu_per_second": round(decision.later_wcu_per_second, 1),
         "throttled_wcu": round(decision.throttled_wcu, 1),
         "trigger_slot": decision.trigger_slot,
         "per_slot_wcu": [round(wcu, 1) for wcu in decision.per_slot_wcu],

@@ -11,7 +11,7 @@ trigger, so that a step in load of any size takes one raise (design.md, section 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil
@@ -37,6 +37,9 @@ REPORT_DELAY_MS = 150
 
 SINCE_QUANTILE = 0.01
 MIN_SAMPLES_FOR_QUANTILE = 3
+
+BACKFILL_REACH = 2
+"""How many times the age of a backfill's messages a raise for them reaches back."""
 
 EVIDENCE_SLOTS = 2 * SLOTS_PER_SECOND
 EVIDENCE_MIN_SLOTS = 2
@@ -74,13 +77,15 @@ class Decision:
     """What was decided about one load class of one conversation, and why.
 
     `generation` is set when the route is to be raised; `rate_wcu_per_second` is the load that decided, `per_slot_wcu`
-    the slots it came from (oldest first), `shard_count` the m of the load class.
+    the slots it came from (oldest first), `shard_count` the m of the load class, `later_wcu_per_second` the load of
+    later messages that the same shards serve and that counts for the size.
     """
 
     conversation_id: str
     reason: Reason
     shard_count: int = 0
     rate_wcu_per_second: float = 0.0
+    later_wcu_per_second: float = 0.0
     throttled_wcu: float = 0.0
     trigger_slot: int | None = None
     per_slot_wcu: tuple[float, ...] = ()
@@ -199,10 +204,11 @@ def decide(
     for slot, share in reports.shares(current - HORIZON_SLOTS):
         for shard_count, part in _split_by_class(share, route):
             classes.setdefault(shard_count, {})[slot] = part
-    decisions = [
-        _judge(conversation_id, _LoadClass(m, shares), thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
-        for m, shares in sorted(classes.items())
-    ]
+    loads = [_LoadClass(m, shares) for m, shares in sorted(classes.items())]
+    for load in loads:
+        load.later = [other for other in loads if other.shard_count > load.shard_count]
+        load.is_backfill = route.max_shard_count > load.shard_count
+    decisions = [_judge(conversation_id, load, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms) for load in loads]
     urgent = [d for d in decisions if d.generation or d.reason in {Reason.SIZING, Reason.AT_CAP}]
     if urgent:
         return tuple(urgent)
@@ -224,11 +230,17 @@ def _split_by_class(share: _Share, route: Route) -> Iterator[tuple[int, _Share]]
 
 
 class _LoadClass:
-    """The load of the messages whose N(t) is m."""
+    """The load of the messages whose N(t) is m.
+
+    `later` are the classes of later messages, which have more shards: those include all that this class can get.
+    `is_backfill` says that a generation for later messages exists, so these are older ones.
+    """
 
     def __init__(self, shard_count: int, shares: Mapping[int, _Share]) -> None:
         self.shard_count = shard_count
         self.key_count = max(shard_count, 1)
+        self.later: Sequence[_LoadClass] = ()
+        self.is_backfill = False
         self._shares = shares
 
     def samples(self, first_slot: int, last_slot: int) -> list[_Sample]:
@@ -317,10 +329,17 @@ def _judge(
     if now_ms < (sizing_slot + 1) * SLOT_MS + REPORT_DELAY_MS:
         return hot
     rate = max(load.wcu(sizing_slot) * SLOTS_PER_SECOND, trigger.rate_wcu_per_second)
-    count = min(ceil(rate / thresholds.target_shard_wcu), thresholds.max_shard_count)
-    since_ms = _choose_since(load, trigger.heat_slot, sizing_slot)
-    generation = _generation(count, load, since_ms)
-    return replace(hot, reason=Reason.RAISED, rate_wcu_per_second=rate, generation=generation)
+    # The new shards serve later messages as well, where those have as many.
+    later = sum(other.wcu(sizing_slot) for other in load.later) * SLOTS_PER_SECOND
+    count = min(ceil((rate + later) / thresholds.target_shard_wcu), thresholds.max_shard_count)
+    since_ms = _choose_since(load, trigger.heat_slot, sizing_slot, now_ms)
+    return replace(
+        hot,
+        reason=Reason.RAISED,
+        rate_wcu_per_second=rate,
+        later_wcu_per_second=later,
+        generation=_generation(count, load, since_ms),
+    )
 
 
 def _judge_throttles(
@@ -353,7 +372,7 @@ def _judge_throttles(
     if raised_at_ms is not None and now_ms - raised_at_ms < EVIDENCE_PAUSE_MS:
         return replace(cool, reason=Reason.COOLING_DOWN)
     count = min(2 * load.key_count, thresholds.max_shard_count)
-    since_ms = _choose_since(load, min(slots), current)
+    since_ms = _choose_since(load, min(slots), max(slots), now_ms)
     generation = _generation(count, load, since_ms)
     return replace(cool, reason=Reason.UNLUCKY_PARTITION, generation=generation)
 
@@ -362,17 +381,23 @@ def _generation(count: int, load: _LoadClass, since_ms: int) -> Generation:
     return Generation(since_ms=since_ms, shard_count=max(count, load.shard_count + 1, 2))
 
 
-def _choose_since(load: _LoadClass, first_slot: int, last_slot: int) -> int:
+def _choose_since(load: _LoadClass, first_slot: int, last_slot: int, now_ms: int) -> int:
     """Choose where the new generation begins, Unix ms.
 
     A low quantile of the hot messages' times, so that messages refused before the raise, slow clients and backfills
     find the new shards; robust, so that one lone ancient id does not drag it back; and never later than the start of
     the first slot of the heat. An early `since` is always safe: it costs readers of that time some empty queries.
+
+    A backfill may run backwards in time, always just ahead of the last `since`. So each raise of older messages reaches
+    back twice as far as they do: the number of raises grows with the logarithm of their age only.
     """
     hot = load.samples(first_slot, last_slot)
     times = sorted(s.message_time_ms for s in hot)
     skipped = max(1, int(len(times) * SINCE_QUANTILE)) if len(times) >= MIN_SAMPLES_FOR_QUANTILE else 0
-    return max(0, min(times[skipped], min(s.slot for s in hot) * SLOT_MS))
+    since_ms = min(times[skipped], min(s.slot for s in hot) * SLOT_MS)
+    if load.is_backfill:
+        since_ms = now_ms - BACKFILL_REACH * (now_ms - since_ms)
+    return max(0, since_ms)
 
 
 class ReportWindow:

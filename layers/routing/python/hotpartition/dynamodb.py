@@ -16,7 +16,6 @@ consumer. If it vanished, messages on shards could not be found: the table is re
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import datetime
@@ -28,9 +27,15 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
 from botocore.exceptions import ConnectionError as NoConnectionError
 
-from hotpartition.capacity import AttributeValue, Item
-from hotpartition.errors import MalformedGenerationError, RetryLaterError, StoreUnavailableError, ThrottledError
-from hotpartition.hedging import HedgePolicy, run_hedged
+from hotpartition.capacity import ITEM_LIMIT_BYTES, AttributeValue, Item, item_size_bytes
+from hotpartition.errors import (
+    MalformedGenerationError,
+    MessageTooLargeError,
+    RetryLaterError,
+    StoreUnavailableError,
+    ThrottledError,
+)
+from hotpartition.hedging import Hedger
 from hotpartition.items import Message, format_time
 from hotpartition.keys import MESSAGE_PREFIX, ROUTING_SORT_KEY, build_message_sort_key
 from hotpartition.merge import KeyQuery
@@ -75,28 +80,20 @@ class DynamoDBMessageStore:
     """`MessageStore` on one table."""
 
     def __init__(
-        self,
-        client: DynamoDBClient,
-        table_name: str,
-        executor: Executor,
-        *,
-        hedging: HedgePolicy | None = None,
-        timer: Callable[[], float] = time.monotonic,
+        self, client: DynamoDBClient, table_name: str, executor: Executor, *, hedger: Hedger | None = None
     ) -> None:
         """Use a client.
 
         Args:
-            client: with as many connections as `executor` has threads.
+            client: with as many connections as there are threads.
             table_name: the table.
             executor: runs the queries of a round.
-            hedging: when to ask a slow shard again; None for never.
-            timer: a monotonic clock in seconds, for the latencies that hedging goes by.
+            hedger: asks slow shards again; None for never.
         """
         self._client = client
         self._table_name = table_name
         self._executor = executor
-        self._hedging = hedging
-        self._timer = timer
+        self._hedger = hedger
         self._hedged = 0
 
     def take_hedged(self) -> int:
@@ -117,6 +114,9 @@ class DynamoDBMessageStore:
         except ClientError as error:
             if error.response["Error"]["Code"] == "ConditionalCheckFailedException":
                 return Message.from_item(_blocking_item(error))
+            if _is_size_refusal(error):
+                # Our own count, which estimates the size of numbers, was a little below DynamoDB's.
+                raise MessageTooLargeError(item_size_bytes(item), ITEM_LIMIT_BYTES) from error
             _translate(error)
         except BotoCoreError as error:
             _translate(error)
@@ -158,22 +158,16 @@ class DynamoDBMessageStore:
 
     def _run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         """Run calls at the same time; a call that DynamoDB refused gives its error."""
-        if self._hedging is None or len(calls) < MIN_HEDGED_CALLS:
-            if not calls:
-                return []
-            futures = [self._executor.submit(_outcome, call) for call in calls[:-1]]
-            last = _outcome(calls[-1])  # the calling thread is one of those that work
-            return [*(future.result() for future in futures), last]
-        timed = [partial(self._timed_outcome, self._hedging, call) for call in calls]
-        outcomes, hedged = run_hedged(self._executor, timed, self._hedging, is_failure=_is_failure, timer=self._timer)
-        self._hedged += hedged
-        return outcomes
-
-    def _timed_outcome(self, hedging: HedgePolicy, call: Callable[[], Any]) -> Any:
-        started = self._timer()
-        outcome = _outcome(call)
-        hedging.record(self._timer() - started)
-        return outcome
+        if self._hedger is not None and len(calls) >= MIN_HEDGED_CALLS:
+            attempts = [partial(_outcome, call) for call in calls]
+            outcomes, hedged = self._hedger.run(self._executor, attempts, is_failure=_is_failure)
+            self._hedged += hedged
+            return outcomes
+        if not calls:
+            return []
+        futures = [self._executor.submit(_outcome, call) for call in calls[:-1]]
+        last = _outcome(calls[-1])  # the calling thread is one of those that work
+        return [*(future.result() for future in futures), last]
 
     def _query(
         self, query: KeyQuery, *, is_strong: bool, with_journal: bool
@@ -181,19 +175,18 @@ class DynamoDBMessageStore:
         """Run one query; the routing item, where it is asked for, comes first (its sort key is above all messages')."""
         low = MESSAGE_PREFIX + (query.first_id or MIN_MESSAGE_ID)
         high = ROUTING_SORT_KEY if with_journal else MESSAGE_PREFIX + (query.last_id or MAX_MESSAGE_ID)
+        request: dict[str, Any] = {
+            "TableName": self._table_name,
+            "KeyConditionExpression": "pk = :pk AND sk BETWEEN :low AND :high",
+            "ExpressionAttributeValues": {":pk": {"S": query.partition_key}, ":low": {"S": low}, ":high": {"S": high}},
+            "ScanIndexForward": not query.newest_first,
+            "Limit": query.limit + with_journal,
+            "ConsistentRead": is_strong,
+        }
         try:
-            response = self._client.query(
-                TableName=self._table_name,
-                KeyConditionExpression="pk = :pk AND sk BETWEEN :low AND :high",
-                ExpressionAttributeValues={
-                    ":pk": {"S": query.partition_key},
-                    ":low": {"S": low},
-                    ":high": {"S": high},
-                },
-                ScanIndexForward=not query.newest_first,
-                Limit=query.limit + with_journal,
-                ConsistentRead=is_strong,
-            )
+            response = self._client.query(**request)
+            while not response["Items"] and "LastEvaluatedKey" in response:  # allowed, if never seen without a filter
+                response = self._client.query(**request, ExclusiveStartKey=response["LastEvaluatedKey"])
         except (ClientError, BotoCoreError) as error:
             _translate(error)
         items = response["Items"]
@@ -251,7 +244,7 @@ class DynamoDBJournal:
             _translate(error)
         return _read_entry(response["Attributes"])
 
-    def scan(self) -> Iterator[tuple[str, Route]]:
+    def scan(self) -> Iterator[tuple[str, Route | None]]:
         """See `Journal.scan`."""
         for partition in range(ROUTING_PARTITIONS):
             pages = self._client.get_paginator("query").paginate(
@@ -263,9 +256,16 @@ class DynamoDBJournal:
             try:
                 for page in pages:
                     for item in page["Items"]:
-                        yield item["pk"]["S"], _read_entry(item).route
+                        yield item["pk"]["S"], _readable_route(item)
             except (ClientError, BotoCoreError) as error:
                 _translate(error)
+
+
+def _readable_route(item: Item) -> Route | None:
+    try:
+        return _read_entry(item).route
+    except MalformedGenerationError:
+        return None
 
 
 def routing_partition_of(conversation_id: str) -> str:
@@ -315,6 +315,11 @@ def _key(partition_key: str, sort_key: str) -> dict[str, AttributeValue]:
 
 def _count_messages(items: Sequence[Item]) -> int:
     return sum(1 for item in items if item["sk"]["S"] != ROUTING_SORT_KEY)
+
+
+def _is_size_refusal(error: ClientError) -> bool:
+    facts = error.response["Error"]
+    return facts["Code"] == "ValidationException" and "maximum allowed size" in facts.get("Message", "")
 
 
 def _blocking_item(error: ClientError) -> Item:

@@ -8,7 +8,7 @@ HotPartitionError
 ├── MessageTooLargeError             reject the request: the item would pass DynamoDB's limit
 ├── MessageConflictError             reject the request: the id is taken by other content
 ├── MessageNotFoundError             the message does not exist
-├── RetryLaterError                  nothing was half done; repeat the same request later
+├── RetryLaterError                  repeat the same request later: safe, whatever became of this one
 │   ├── ThrottledError               DynamoDB refused for its limits (`reasons` says which)
 │   └── StoreUnavailableError        DynamoDB did not answer, or with a server error
 ├── RegistryUnavailableError         Redis did not answer; never reaches a client

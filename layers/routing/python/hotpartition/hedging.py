@@ -64,71 +64,108 @@ class HedgePolicy:
             return True
 
 
-class _Round(Generic[ResultT]):
-    """One round's calls while they run: for each the attempts under way, and its result once there is one."""
+class Hedger:
+    """Runs rounds of idempotent calls, and asks those that are slower than most again, once, within the budget."""
 
-    def __init__(self, executor: Executor, calls: Sequence[Callable[[], ResultT]]) -> None:
+    def __init__(self, policy: HedgePolicy, executor: Executor, timer: Callable[[], float]) -> None:
+        """Put it together.
+
+        Args:
+            policy: when to hedge.
+            executor: runs the hedges; its own threads, so that none queues behind what it hedges.
+            timer: a monotonic clock in seconds.
+        """
+        self._policy = policy
         self._executor = executor
-        self._calls = calls
-        self._owner: dict[Future[ResultT], int] = {}
-        self.results: dict[int, ResultT] = {}
-        for index in range(len(calls)):
-            self.start(index)
+        self._timer = timer
 
-    def start(self, index: int) -> None:
-        self._owner[self._executor.submit(self._calls[index])] = index
+    def run(
+        self, executor: Executor, calls: Sequence[Callable[[], ResultT]], *, is_failure: Callable[[ResultT], bool]
+    ) -> tuple[list[ResultT], int]:
+        """Run calls at the same time.
+
+        Args:
+            executor: runs the first attempts.
+            calls: what to run; what they raise is raised.
+            is_failure: says of a result that another attempt's answer would be better.
+
+        Returns:
+            The results in the order of the calls, and how many hedges were sent.
+        """
+        current = _Round(executor, calls, self._policy, self._timer, is_failure)
+        delay = self._policy.delay_seconds()
+        hedged: set[int] = set()
+        while current.open:
+            due = current.next_due(delay, hedged)
+            if due is None:
+                current.wait(None)
+            elif (remaining := due[0] - self._timer()) > 0:
+                current.wait(remaining)
+            else:
+                hedged.add(due[1])
+                if self._policy.try_spend():
+                    current.start(due[1], self._executor)
+                else:
+                    delay = None  # nothing is left to spend in this round
+        return current.results(), current.attempts - len(calls)
+
+
+class _Round(Generic[ResultT]):
+    """One round's calls while they run: when each began, its attempts under way, and its result once there is one."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        calls: Sequence[Callable[[], ResultT]],
+        policy: HedgePolicy,
+        timer: Callable[[], float],
+        is_failure: Callable[[ResultT], bool],
+    ) -> None:
+        self._calls = calls
+        self._policy = policy
+        self._timer = timer
+        self._is_failure = is_failure
+        self._began: dict[int, float] = {}
+        self._owner: dict[Future[ResultT], int] = {}
+        self._results: dict[int, ResultT] = {}
+        self.attempts = 0
+        for index in range(len(calls)):
+            self.start(index, executor)
+
+    def start(self, index: int, executor: Executor) -> None:
+        self.attempts += 1
+        self._owner[executor.submit(self._attempt, index)] = index
+
+    def _attempt(self, index: int) -> ResultT:
+        began = self._timer()
+        self._began.setdefault(index, began)
+        result = self._calls[index]()
+        if not self._is_failure(result):  # a refusal comes fast, and says nothing about how long an answer takes
+            self._policy.record(self._timer() - began)
+        return result
 
     @property
     def open(self) -> list[int]:
-        return [index for index in range(len(self._calls)) if index not in self.results]
+        return [index for index in range(len(self._calls)) if index not in self._results]
 
-    def wait(self, timeout_seconds: float | None, is_failure: Callable[[ResultT], bool]) -> bool:
-        """Wait for the next attempt to end; a failed one counts only when no other attempt is left.
+    def results(self) -> list[ResultT]:
+        return [self._results[index] for index in range(len(self._calls))]
 
-        Returns:
-            False when none ended in time.
-        """
+    def next_due(self, delay: float | None, hedged: set[int]) -> tuple[float, int] | None:
+        """Return when the next hedge is due and for which call: of those that have begun and have none yet."""
+        if delay is None:
+            return None
+        begun = [(began + delay, index) for index, began in list(self._began.items())]
+        return min((due for due in begun if due[1] not in self._results and due[1] not in hedged), default=None)
+
+    def wait(self, timeout_seconds: float | None) -> None:
+        """Wait for the next attempt to end; a failed one counts only when no other attempt is left."""
         done, _ = wait(self._owner, timeout=timeout_seconds, return_when=FIRST_COMPLETED)
         for future in done:
             index = self._owner.pop(future)
             result = future.result()
-            if not is_failure(result) or index not in self._owner.values():
-                self.results.setdefault(index, result)
-        for future in [f for f, index in self._owner.items() if index in self.results]:
-            future.cancel()  # a hedge that has not begun; one that runs is left to end by itself
+            if not self._is_failure(result) or index not in self._owner.values():
+                self._results.setdefault(index, result)
+        for future in [f for f, index in self._owner.items() if index in self._results]:
+            future.cancel()  # one that has not begun; one that runs is left to end by itself
             del self._owner[future]
-        return bool(done)
-
-
-def run_hedged(
-    executor: Executor,
-    calls: Sequence[Callable[[], ResultT]],
-    policy: HedgePolicy,
-    *,
-    is_failure: Callable[[ResultT], bool],
-    timer: Callable[[], float],
-) -> tuple[list[ResultT], int]:
-    """Run idempotent calls at the same time; those slower than most are asked again, once, within the budget.
-
-    Args:
-        executor: runs the calls; it should be wider than one round, or hedges wait behind what they hedge.
-        calls: what to run; what they raise is raised.
-        policy: when to hedge.
-        is_failure: says of a result that another attempt's answer would be better.
-        timer: a monotonic clock in seconds.
-
-    Returns:
-        The results in the order of the calls, and how many hedges were sent.
-    """
-    started = timer()
-    delay = policy.delay_seconds()
-    running, hedges, hedge_at = _Round(executor, calls), 0, None if delay is None else started + delay
-    while running.open:
-        timeout = None if hedge_at is None else max(0.0, hedge_at - timer())
-        if not running.wait(timeout, is_failure):
-            hedge_at = None
-            for index in running.open:
-                if policy.try_spend():
-                    hedges += 1
-                    running.start(index)
-    return [running.results[index] for index in range(len(calls))], hedges

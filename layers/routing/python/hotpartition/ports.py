@@ -103,8 +103,8 @@ class Journal(Protocol):
         """
         ...
 
-    def scan(self) -> Iterator[tuple[str, Route]]:
-        """List all routes, from the sparse index; it lags behind by DynamoDB's usual delay."""
+    def scan(self) -> Iterator[tuple[str, Route | None]]:
+        """List all routes, from the sparse index, which lags by DynamoDB's usual delay; None for an unreadable one."""
         ...
 
 

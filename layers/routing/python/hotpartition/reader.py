@@ -7,6 +7,7 @@ empty or unreachable Redis costs time, never a message (design.md, section 5).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from hotpartition.backoff import Budget, Clock
@@ -196,10 +197,9 @@ class Reader:
         self._telemetry.count("RegistryBehindJournal")
 
         def add() -> None:
-            try:
+            # Not counted: this runs beside the request, whose thread alone may touch the metrics.
+            with suppress(RegistryUnavailableError):
                 self._registry.add(conversation_id, route.generations)
-            except RegistryUnavailableError:
-                self._telemetry.count("RegistryUnavailable")
 
         self._background.submit(add)
 

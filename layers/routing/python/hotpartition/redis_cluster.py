@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from redis.backoff import NoBackoff
-from redis.cluster import RedisCluster
+from redis.cluster import ClusterNode, RedisCluster
 from redis.crc import key_slot
 from redis.exceptions import (
     ClusterDownError,
@@ -87,10 +87,11 @@ class _Cluster(RedisCluster):
 
 
 class RedisConnection:
-    """A lazily opened cluster client that is left alone for a while after it failed.
+    """A lazily opened cluster client; a node of it that failed is left alone for a while.
 
-    So a dead Redis costs one short timeout in each rest period, not one in each request. Not opened before the first
-    call, so that a function starts while Redis is away. Each thread's calls should go through one of their own.
+    So a dead node costs one short timeout in each rest period, not one in each request, and the others serve on. Not
+    opened before the first call, so that a function starts while Redis is away. Each thread's calls should go through
+    one of their own.
     """
 
     def __init__(
@@ -133,31 +134,47 @@ class RedisConnection:
         self._rest_ms = rest_ms
         self._now_ms = now_ms
         self._client: RedisCluster | None = None
-        self._resting_until_ms = float("-inf")
+        # node name -> until when it is left alone; the whole cluster, while it cannot be opened, has the name ""
+        self._resting: dict[str, float] = {}
 
-    def call(self, command: Callable[[RedisCluster], ResultT]) -> ResultT:
-        """Run a command.
+    def call(self, key: str, command: Callable[[RedisCluster], ResultT]) -> ResultT:
+        """Run a command on a key.
 
         Raises:
-            RegistryUnavailableError: Redis failed, or failed so recently that it is left alone.
+            RegistryUnavailableError: the key's node failed, or failed so recently that it is left alone.
         """
-        if self._now_ms() < self._resting_until_ms:
-            raise RegistryUnavailableError("Redis failed a moment ago and is left alone")
+        node = ""
         try:
-            if self._client is None:
-                self._client = _Cluster(**self._options)
-            return command(self._client)
+            client = self._open()
+            node = _node_of(client, key)
+            self._check_rest(node)
+            return command(client)
         # RedisClusterException, which says that no node could be reached, is no RedisError.
         except (RedisError, RedisClusterException, OSError) as error:
             if not _is_refusal(error):
-                self._resting_until_ms = self._now_ms() + self._rest_ms
+                self._resting[node] = self._now_ms() + self._rest_ms
             raise RegistryUnavailableError(f"Redis failed: {error}") from error
+
+    def _open(self) -> RedisCluster:
+        if self._client is None:
+            self._check_rest("")
+            self._client = _Cluster(**self._options)
+        return self._client
+
+    def _check_rest(self, node: str) -> None:
+        if self._now_ms() < self._resting.get(node, float("-inf")):
+            raise RegistryUnavailableError("Redis failed a moment ago and is left alone")
 
     def close(self) -> None:
         """Close the client, if one is open; a later call opens another."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+def _node_of(client: RedisCluster, key: str) -> str:
+    node: ClusterNode | None = client.get_node_from_key(key)  # type: ignore[no-untyped-call]
+    return node.name if node else ""
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -20,7 +20,7 @@ class RedisRegistry:
     def get(self, conversation_id: str) -> Route:
         """See `Registry.get`."""
         key = route_key(self._table_name, conversation_id)
-        members: Any = self._connection.call(lambda client: client.smembers(key))
+        members: Any = self._connection.call(key, lambda client: client.smembers(key))
         return Route(frozenset(_readable(members)))
 
     def add(self, conversation_id: str, generations: Iterable[Generation]) -> None:
@@ -28,17 +28,17 @@ class RedisRegistry:
         members = sorted(generation.encode() for generation in generations)
         if members:
             key = route_key(self._table_name, conversation_id)
-            self._connection.call(lambda client: client.sadd(key, *members))
+            self._connection.call(key, lambda client: client.sadd(key, *members))
 
     def is_whole(self) -> bool:
         """See `Registry.is_whole`."""
         keys = sentinel_keys(self._table_name)
-        return all(self._connection.call(lambda client: client.exists(key)) for key in keys)  # noqa: B023 - called here
+        return all(self._connection.call(key, lambda client: client.exists(key)) for key in keys)  # noqa: B023 - called here
 
     def mark_whole(self) -> None:
         """See `Registry.mark_whole`."""
         for key in sentinel_keys(self._table_name):
-            self._connection.call(lambda client: client.set(key, "1"))  # noqa: B023 - called here
+            self._connection.call(key, lambda client: client.set(key, "1"))  # noqa: B023 - called here
 
 
 def _readable(members: Iterable[str]) -> Iterable[Generation]:

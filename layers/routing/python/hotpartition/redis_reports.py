@@ -52,7 +52,7 @@ class RedisReportSink:
         fields: dict[Any, Any] = dict(report.encode())
         try:
             self._connection.call(
-                lambda client: client.xadd(key, fields, minid=self._now_ms() - STREAM_AGE_MS, approximate=True)
+                key, lambda client: client.xadd(key, fields, minid=self._now_ms() - STREAM_AGE_MS, approximate=True)
             )
         except RegistryUnavailableError:
             self._dropped += 1
@@ -68,7 +68,7 @@ class RedisReportSource:
     def read(self, partition: int, after_id: str, limit: int) -> Sequence[StreamEntry]:
         """See `ReportSource.read`."""
         key = reports_key(self._table_name, partition)
-        answer: Any = self._connection.call(lambda client: client.xread({key: after_id}, count=limit))
+        answer: Any = self._connection.call(key, lambda client: client.xread({key: after_id}, count=limit))
         if not answer:
             return ()
         ((_, entries),) = answer
@@ -78,10 +78,10 @@ class RedisReportSource:
         """See `ReportSource.announce`."""
         key = consumer_key(self._table_name)
         # GT: an atomic maximum, so that a late older consumer does not hide a younger one.
-        self._connection.call(lambda client: client.zadd(key, {_LATEST: started_ms}, gt=True))
+        self._connection.call(key, lambda client: client.zadd(key, {_LATEST: started_ms}, gt=True))
 
     def latest_start_ms(self) -> int | None:
         """See `ReportSource.latest_start_ms`."""
         key = consumer_key(self._table_name)
-        score: Any = self._connection.call(lambda client: client.zscore(key, _LATEST))
+        score: Any = self._connection.call(key, lambda client: client.zscore(key, _LATEST))
         return None if score is None else int(score)

@@ -17,6 +17,9 @@ from hotpartition.errors import MalformedGenerationError
 from hotpartition.keys import build_shard_key
 from hotpartition.message_ids import message_time_ms
 
+MAX_SHARD_COUNT = 1024
+"""Largest N that can be stored: a garbled member must not make every reader ask a million keys."""
+
 _GENERATION = re.compile(r"([1-9][0-9]{0,5})@(0|[1-9][0-9]{0,14})")
 
 
@@ -39,8 +42,9 @@ class Generation:
             MalformedGenerationError: it is not of that form.
         """
         match = _GENERATION.fullmatch(text)
-        if match is None:
-            raise MalformedGenerationError(f"{text!r} is no generation; expected <shard count>@<since, ms>")
+        if match is None or int(match[1]) > MAX_SHARD_COUNT:
+            expected = f"<shard count, at most {MAX_SHARD_COUNT}>@<since, ms>"
+            raise MalformedGenerationError(f"{text!r} is no generation; expected {expected}")
         return cls(shard_count=int(match[1]), since_ms=int(match[2]))
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import log
 from threading import Lock
 
-from hotpartition.errors import RegistryUnavailableError, RetryLaterError
+from hotpartition.errors import MalformedGenerationError, RegistryUnavailableError, RetryLaterError
 from hotpartition.ports import Journal, Registry, Telemetry
 from hotpartition.route import EMPTY_ROUTE, Route
 
@@ -137,6 +137,9 @@ class RouteSource:
         try:
             entry = self._journal.get(conversation_id, is_strong=False)
         except RetryLaterError:
+            return self._known(conversation_id)
+        except MalformedGenerationError:
+            self._telemetry.count("JournalMalformed")
             return self._known(conversation_id)
         return self.learn(conversation_id, entry.route, now_ms)
 

@@ -88,7 +88,7 @@ class WriterSettings(_RequestSettings):
 
     stream_partitions: int = setting("Number of report streams.", default=4, at_least=1, at_most=1024)
     sampling_distance_wcu: float = setting(
-        "Write units of one conversation between two reports (z).", default=10.0, at_least=0.001, at_most=1000.0
+        "Write units of one conversation between two reports (z).", default=5.0, at_least=0.001, at_most=1000.0
     )
 
 

@@ -13,7 +13,7 @@ from hotpartition.consumer import Consumer
 from hotpartition.counter import WriteCounter
 from hotpartition.detector import Thresholds
 from hotpartition.dynamodb import DynamoDBJournal, DynamoDBMessageStore, create_client
-from hotpartition.hedging import HedgePolicy
+from hotpartition.hedging import HedgePolicy, Hedger
 from hotpartition.ports import Telemetry
 from hotpartition.reader import Reader
 from hotpartition.redis_cluster import RedisConnection
@@ -26,7 +26,7 @@ from hotpartition.writer import Writer
 CONSUMER_COMMAND_TIMEOUT_MS = 1_000
 """The consumer is on nobody's request path and reads thousands of entries at a time: it may wait."""
 
-MAX_HEDGE_THREADS = 4
+HEDGE_THREADS = 4
 """Threads beside those of a round, so that a hedge does not queue behind what it hedges."""
 
 
@@ -81,17 +81,18 @@ def build_writer(settings: WriterSettings, telemetry: Telemetry) -> Writer:
 def build_reader(settings: ReaderSettings, telemetry: Telemetry) -> Reader:
     """Build the read function's job."""
     clock = system_clock()
-    # Threads for a whole round and the hedges of its slowest; as many connections, so that none waits for another.
-    threads = settings.fan_out_threads + MAX_HEDGE_THREADS
-    client = create_client(connections=threads)
-    executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="query")
-    hedging = HedgePolicy(quantile=settings.hedge_quantile) if settings.hedge_quantile else None
+    client = create_client(connections=settings.fan_out_threads + HEDGE_THREADS)
+    executor = ThreadPoolExecutor(max_workers=settings.fan_out_threads, thread_name_prefix="query")
+    hedger = None
+    if settings.hedge_quantile:
+        policy = HedgePolicy(quantile=settings.hedge_quantile)
+        hedger = Hedger(policy, ThreadPoolExecutor(HEDGE_THREADS, thread_name_prefix="hedge"), time.monotonic)
     registry = RedisRegistry(connect_redis(settings), settings.table_name)
     cache = RouteCache(
         life_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=clock.random
     )
     return Reader(
-        store=DynamoDBMessageStore(client, settings.table_name, executor, hedging=hedging),
+        store=DynamoDBMessageStore(client, settings.table_name, executor, hedger=hedger),
         journal=DynamoDBJournal(client, settings.table_name, index_name=""),
         registry=RedisRegistry(connect_redis(settings), settings.table_name),
         routes=RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=time.monotonic),
