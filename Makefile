@@ -5,6 +5,7 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 ENVIRONMENT ?= dev
+PORT ?= 8000
 BIN := .venv/bin
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 TYPED := layers/routing/python/hotpartition lambdas infra app.py local demo proof trials
@@ -53,7 +54,7 @@ demo: setup ## Run a chat workload against the stack on this machine, end to end
 	$(BIN)/python -m demo
 
 up: setup ## Run the stack on this machine, and stay up
-	$(BIN)/python -m local up
+	$(BIN)/python -m local up --port $(PORT)
 
 detect-trials: setup ## Twenty rushes spread over 50 environments: how soon each is detected (3 minutes)
 	$(BIN)/python -m trials.detect

@@ -15,8 +15,8 @@ from hotpartition.settings import ConsumerSettings
 from hotpartition.telemetry import PowertoolsTelemetry
 from hotpartition.wiring import build_consumer
 
-STOP_MARGIN_MS = 5_000
-"""How long before its timeout the function stops by itself."""
+STOP_MARGIN_MS = 10_000
+"""How long before its timeout the function stops by itself: a pass of refused raises may take 8 s."""
 
 logger = Logger()
 metrics = Metrics()

@@ -17,6 +17,7 @@ from hotpartition.api import (
     ConversationIdPath,
     MessageIdPath,
     StoredMessage,
+    count_fitting,
     create_resolver,
     json_response,
     normalize_event,
@@ -88,7 +89,7 @@ def build_app(reader: Reader) -> APIGatewayHttpResolver:
             cursor=cursor,
             is_strong=consistency == "strong",
         )
-        page = reader.read_page(request, remaining_ms=remaining_ms(app.lambda_context))
+        page = reader.read_page(request, remaining_ms=remaining_ms(app.lambda_context), fits=count_fitting)
         metrics.add_metric(name="PagesRead", unit=MetricUnit.Count, value=1)
         return json_response(
             HTTPStatus.OK,

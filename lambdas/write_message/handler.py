@@ -14,6 +14,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import BaseModel, ConfigDict, Field
 
 from hotpartition.api import (
+    Attributes,
     ConversationIdPath,
     MessageId,
     create_resolver,
@@ -41,7 +42,7 @@ class NewMessageBody(BaseModel):
     sender: Annotated[str, Field(min_length=1, max_length=MAX_SENDER_LENGTH)]
     body: str
     message_id: MessageId | None = None
-    attributes: Annotated[dict[str, Any], Field(description="Whatever else belongs to the message.")] = {}
+    attributes: Attributes = {}
 
 
 class Acknowledgement(BaseModel):

@@ -464,9 +464,7 @@ class TestCost:
 
         def routes(journal=None):
             cache = RouteCache(life_seconds=2, max_entries=10, random=lambda: 0.0)
-            return RouteSource(
-            cache=cache, registry=registry, telemetry=telemetry, timer=lambda: 0.0, journal=journal
-        )
+            return RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=lambda: 0.0, journal=journal)
 
         writer = Writer(
             store=dynamodb.store,

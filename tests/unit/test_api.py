@@ -13,8 +13,8 @@ from openapi_spec_validator import validate
 from builders import World
 from events import COLLECTION, ELEMENT, FakeContext, http_event, message_event, page_event, post_event
 from handlers import load_handler
-from hotpartition.api import normalize_event, parse_json, parse_time_ms, remaining_ms
-from hotpartition.items import format_time
+from hotpartition.api import count_fitting, normalize_event, parse_json, parse_time_ms, remaining_ms, render_message
+from hotpartition.items import Message, format_time
 
 
 class TestNormalizeEvent:
@@ -106,8 +106,8 @@ class TestParse:
 
 
 def test_an_answer_is_out_before_the_timeout():
-    """The last half second belongs to the answer; there is never less than no time."""
-    assert remaining_ms(FakeContext(remaining_ms=3000)) == 2500
+    """The last three seconds belong to an attempt that just began, and the answer; there is never less than no time."""
+    assert remaining_ms(FakeContext(remaining_ms=5000)) == 2000
     assert remaining_ms(FakeContext(remaining_ms=100)) == 0
 
 
@@ -159,3 +159,50 @@ class TestOpenApi:
         for document in documents:
             problem = document["components"]["schemas"]["ProblemDocument"]
             assert set(problem["properties"]) == {"type", "title", "status", "detail", "errors", "message_id"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        ("1970-01-01T00:00:01Z", 1_000),
+        ("1970-01-01T00:00:01.5+00:00", 1_500),
+        ("1970-01-01T01:00:00.0001+01:00", 1),
+        ("1970-01-01T00:00:00.0014z", 2),
+        ("1969-12-31T23:59:59.9995Z", 0),
+    ],
+)
+def test_a_bound_is_rounded_up_to_whole_milliseconds(text, expected_ms):
+    """Ids have whole ms: what is at or after 0.1 ms begins with 1, and what is before it ends with 0."""
+    assert parse_time_ms(text) == expected_ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("2026-W47-6T00:00Z", "2026-11-21", "20261121T000000Z", "2026-11-21T00:00:00", "2026-11-21 00:00:00Z"),
+        *("9999-99-99T00:00:00Z", "\u0662026-11-21T00:00:00Z", "tomorrow", ""),
+    ],
+)
+def test_other_times_are_refused(text):
+    """RFC 3339 with an offset, not all of ISO 8601."""
+    with pytest.raises(ValueError, match="RFC 3339"):
+        parse_time_ms(text)
+
+
+def filled(body, count=200):
+    return [Message("c", "0" * 26, "ann", body) for _ in range(count)]
+
+
+@pytest.mark.parametrize("character", ["a", "é", "✓", "😀", '"', "\\", "\n", "\x01"])
+def test_a_page_never_passes_the_functions_answer(character):
+    """Whatever the messages are made of: the answer, escaped as Lambda escapes it, stays below 6 MB."""
+    for length in (100, 1_799, 1_800, 20_000, 400_000 // len(character.encode())):
+        messages = filled(character * length)
+        fitting = messages[: max(1, count_fitting(messages))]
+        answer = {"body": json.dumps({"messages": [render_message(m) for m in fitting]}, ensure_ascii=False)}
+        assert len(json.dumps(answer)) < 6_000_000
+
+
+def test_usual_pages_are_not_cut():
+    """200 messages of 1,800 characters, of whatever alphabet."""
+    assert count_fitting(filled("😀" * 1_799)) == 200

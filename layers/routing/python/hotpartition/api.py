@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
-from datetime import datetime
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -20,23 +21,35 @@ from aws_lambda_powertools.event_handler.openapi.exceptions import RequestValida
 from aws_lambda_powertools.event_handler.openapi.params import Path
 from aws_lambda_powertools.event_handler.openapi.types import OpenAPIResponse
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from hotpartition.errors import (
     InvalidRequestError,
+    MalformedGenerationError,
     MessageConflictError,
     MessageNotFoundError,
     MessageTooLargeError,
     Problem,
     RetryLaterError,
 )
-from hotpartition.items import Message
+from hotpartition.items import Message, encode_attributes
 from hotpartition.keys import CONVERSATION_ID_PATTERN, CONVERSATION_ID_RULE, MAX_CONVERSATION_ID_LENGTH
 from hotpartition.message_ids import MESSAGE_ID_RULE, parse_message_id
 
 PROBLEM_JSON = "application/problem+json"
 RETRY_AFTER_SECONDS = 1
-RESPONSE_MARGIN_MS = 500
-"""Time that a function keeps for its answer: no budget runs up to its timeout."""
+RESPONSE_MARGIN_MS = 3_000
+"""Time that a function keeps for its answer: an attempt that begins at the end of the budget may take 2.5 s."""
+
+MAX_PAGE_BYTES = 4_500_000
+"""A page ends before its answer gets larger than Lambda's 6 MB, which holds it as an escaped string."""
+_MAX_BYTES_PER_CHARACTER = 12  # outside the Basic Multilingual Plane, as two escapes
+_SMALL_MESSAGE_CHARACTERS = 1_800
+"""200 of these fit whatever they are made of, so the usual page is not measured."""
+_ENVELOPE_BYTES = 800
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE | re.ASCII)
 
 
 def _not_dots(text: str) -> str:
@@ -52,6 +65,16 @@ def _canonical(text: str) -> str:
         raise ValueError(error.problems[0].message) from error
 
 
+def _storable(attributes: dict[str, Any]) -> dict[str, Any]:
+    try:
+        encode_attributes(attributes)
+    except InvalidRequestError as error:
+        (problem,) = error.problems
+        facts = {"field": problem.field, "message": problem.message}
+        raise PydanticCustomError("not_storable", "{message}", facts) from error
+    return attributes
+
+
 ConversationIdPath = Annotated[
     str,
     Path(
@@ -64,7 +87,12 @@ ConversationIdPath = Annotated[
     ),
     AfterValidator(_not_dots),
 ]
-MessageId = Annotated[str, Field(description=f"{MESSAGE_ID_RULE[0].upper()}{MESSAGE_ID_RULE[1:]}.")]
+MessageId = Annotated[
+    str, Field(description=f"{MESSAGE_ID_RULE[0].upper()}{MESSAGE_ID_RULE[1:]}."), AfterValidator(_canonical)
+]
+Attributes = Annotated[
+    dict[str, Any], Field(description="Whatever else belongs to the message."), AfterValidator(_storable)
+]
 MessageIdPath = Annotated[str, Path(description=f"The message's id: {MESSAGE_ID_RULE}."), AfterValidator(_canonical)]
 
 
@@ -158,6 +186,7 @@ def create_resolver(title: str, description: str) -> APIGatewayHttpResolver:
     app.exception_handler(MessageConflictError)(_on_conflict)
     app.exception_handler(MessageTooLargeError)(_on_too_large)
     app.exception_handler(RetryLaterError)(_on_retry_later)
+    app.exception_handler(MalformedGenerationError)(_on_unreadable_route)
     app.not_found(_on_no_such_resource)
     return app
 
@@ -203,21 +232,38 @@ def parse_json(text: str) -> Any:
 
 
 def parse_time_ms(text: str) -> int:
-    """Parse an RFC 3339 time with its offset to Unix ms.
+    """Parse an RFC 3339 time with its offset to Unix ms, rounded up: a bound is compared with whole ms.
 
     Raises:
         ValueError: saying what is expected.
     """
     try:
-        moment = datetime.fromisoformat(text.upper())  # it takes no lower-case `z`, which RFC 3339 allows
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None or "T" not in text.upper():
+        moment = datetime.fromisoformat(text.upper()) if _TIME.fullmatch(text) else None
+        since_epoch = moment - _EPOCH if moment else None
+    except (ValueError, OverflowError):
+        since_epoch = None
+    if since_epoch is None:
         raise ValueError("should be a time with its offset, like 2026-11-21T09:30:00.000Z (RFC 3339)")
-    try:
-        return round(moment.timestamp() * 1000)
-    except (ValueError, OverflowError) as error:
-        raise ValueError("should be a time within the years 1 to 9999") from error
+    return -(-since_epoch // timedelta(milliseconds=1))
+
+
+def count_fitting(messages: Sequence[Message]) -> int:
+    """Count how many of a page's messages fit into one answer, in their order."""
+    room = MAX_PAGE_BYTES
+    for count, message in enumerate(messages):
+        room -= _answer_bytes(message)
+        if room < 0:
+            return count
+    return len(messages)
+
+
+def _answer_bytes(message: Message) -> int:
+    """Bound the bytes of a message in the function's answer, where JSON is escaped once more as a string."""
+    if not message.attributes:
+        characters = len(message.body) + len(message.sender)
+        if characters < _SMALL_MESSAGE_CHARACTERS:
+            return characters * _MAX_BYTES_PER_CHARACTER + _ENVELOPE_BYTES
+    return len(json.dumps(_dump(render_message(message))))
 
 
 def remaining_ms(context: Any) -> float:
@@ -252,6 +298,11 @@ def _on_retry_later(error: RetryLaterError) -> Response[Any]:
     return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, detail, kind="retry-later", message_id=error.message_id)
 
 
+def _on_unreadable_route(_: MalformedGenerationError) -> Response[Any]:
+    detail = "the conversation's routing item cannot be read, so a page could be incomplete; an operator must repair it"
+    return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, detail, kind="unreadable-route")
+
+
 def _on_no_such_resource(_: Exception) -> Response[Any]:
     return problem_response(HTTPStatus.NOT_FOUND, "there is no such resource", kind="no-such-resource")
 
@@ -268,6 +319,8 @@ def _field_problem(error: Mapping[str, Any]) -> Problem:
     if error["type"] == "json_invalid" or (place == ["body"] and error["type"] != "string_unicode"):
         # `body` is a field of a message as well: say which one is meant.
         return Problem("body", "the request's body should be a JSON object")
+    if error["type"] == "not_storable":
+        return Problem(error["ctx"]["field"], error["ctx"]["message"])
     if field == "conversation_id":
         message = f"should be {CONVERSATION_ID_RULE}"
     return Problem(field or "body", message)

@@ -80,14 +80,19 @@ class DynamoDBMessageStore:
     """`MessageStore` on one table."""
 
     def __init__(
-        self, client: DynamoDBClient, table_name: str, executor: Executor, *, hedger: Hedger | None = None
+        self,
+        client: DynamoDBClient,
+        table_name: str,
+        executor: Executor | None = None,
+        *,
+        hedger: Hedger | None = None,
     ) -> None:
         """Use a client.
 
         Args:
             client: with as many connections as there are threads.
             table_name: the table.
-            executor: runs the queries of a round.
+            executor: runs the queries of a round; not needed for writing.
             hedger: asks slow shards again; None for never.
         """
         self._client = client
@@ -158,6 +163,8 @@ class DynamoDBMessageStore:
 
     def _run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         """Run calls at the same time; a call that DynamoDB refused gives its error."""
+        if self._executor is None:
+            return [_outcome(call) for call in calls]
         if self._hedger is not None and len(calls) >= MIN_HEDGED_CALLS:
             attempts = [partial(_outcome, call) for call in calls]
             outcomes, hedged = self._hedger.run(self._executor, attempts, is_failure=_is_failure)

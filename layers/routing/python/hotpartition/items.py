@@ -60,9 +60,7 @@ class Message:
         Raises:
             InvalidRequestError: naming the attribute that DynamoDB cannot hold.
         """
-        return {
-            "M": {_check_name(k, "attributes"): _encode(v, f"attributes.{k}", 2) for k, v in self.attributes.items()}
-        }
+        return encode_attributes(self.attributes)
 
     def has_same_content(self, other: Message) -> bool:
         """Say whether both carry the same content, as opposed to only the same id."""
@@ -102,6 +100,15 @@ class Message:
             body=item["body"]["S"],
             attributes=_decode(attributes) if attributes else {},
         )
+
+
+def encode_attributes(attributes: Mapping[str, Any]) -> AttributeValue:
+    """Build the stored form of a client's attributes.
+
+    Raises:
+        InvalidRequestError: naming the attribute that DynamoDB cannot hold.
+    """
+    return {"M": {_check_name(k, "attributes"): _encode(v, f"attributes.{k}", 2) for k, v in attributes.items()}}
 
 
 def format_time(time_ms: int) -> str:

@@ -53,8 +53,3 @@ def parse_partition_key(partition_key: str) -> tuple[str, int | None]:
 def build_message_sort_key(message_id: str) -> str:
     """Build a message's sort key from its canonical (ULID) id."""
     return MESSAGE_PREFIX + message_id
-
-
-def parse_message_sort_key(sort_key: str) -> str:
-    """Return the message id in a message's sort key. REQUIRES: a key made by `build_message_sort_key`."""
-    return sort_key[len(MESSAGE_PREFIX) :]

@@ -7,12 +7,19 @@ empty or unreachable Redis costs time, never a message (design.md, section 5).
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 
 from hotpartition.backoff import Budget, Clock
 from hotpartition.cursor import build_cursor, parse_cursor
-from hotpartition.errors import InvalidRequestError, MessageNotFoundError, RegistryUnavailableError, RetryLaterError
+from hotpartition.errors import (
+    InvalidRequestError,
+    MalformedGenerationError,
+    MessageNotFoundError,
+    RegistryUnavailableError,
+    RetryLaterError,
+)
 from hotpartition.items import Message, format_time
 from hotpartition.keys import parse_conversation_id
 from hotpartition.merge import KeyQuery, Page, PageMerge, PageRange, choose_copy
@@ -84,8 +91,19 @@ class Reader:
         self._budget_ms = budget_ms
         self._settle_ms = settle_ms
 
-    def read_page(self, request: PageRequest, *, remaining_ms: float = float("inf")) -> PageResult:
+    def read_page(
+        self,
+        request: PageRequest,
+        *,
+        remaining_ms: float = float("inf"),
+        fits: Callable[[Sequence[Message]], int] = len,
+    ) -> PageResult:
         """Read one page: complete, or an error.
+
+        Args:
+            request: which page.
+            remaining_ms: time the function has left; the budget never passes it.
+            fits: says how many of the messages the answer can carry; the page ends there, at one message at least.
 
         Raises:
             InvalidRequestError: the conversation id, limit or cursor is wrong.
@@ -96,7 +114,10 @@ class Reader:
         if page_range is None:
             return self._result(request, Page((), has_more=False, divergent=0), started_ms)
         budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
-        page = self._gather(page_range, budget, is_strong=request.is_strong)
+        with self._naming_unreadable_routes(request.conversation_id):
+            page = self._gather(page_range, budget, is_strong=request.is_strong)
+        if page.messages and (count := max(1, fits(page.messages))) < len(page.messages):
+            page = replace(page, messages=page.messages[:count], has_more=True)
         if page.divergent:
             self._telemetry.count("DivergentCopies", page.divergent)
         if hedged := self._store.take_hedged():
@@ -120,13 +141,24 @@ class Reader:
         asked: set[str] = set()
         copies: list[Message] = []
         while missing := [key for key in candidate_keys(route, conversation_id, message_id) if key not in asked]:
-            found, entry = self._get(conversation_id, missing, message_id, budget, is_strong=is_strong)
+            with self._naming_unreadable_routes(conversation_id):
+                found, entry = self._get(conversation_id, missing, message_id, budget, is_strong=is_strong)
             asked.update(missing)
             copies.extend(found)
             route = route.union(self._verify(conversation_id, hint, entry, is_strong=is_strong))
         if not copies:
             raise MessageNotFoundError(conversation_id, message_id)
         return choose_copy(copies)
+
+    @contextmanager
+    def _naming_unreadable_routes(self, conversation_id: str) -> Iterator[None]:
+        """Tell an operator whose routing item must be repaired; the read fails, since it could be incomplete."""
+        try:
+            yield
+        except MalformedGenerationError as error:
+            self._telemetry.count("JournalMalformed")
+            self._telemetry.event("routing item cannot be read", conversation_id=conversation_id, reason=str(error))
+            raise
 
     def _gather(self, page_range: PageRange, budget: Budget, *, is_strong: bool) -> Page:
         conversation_id = page_range.conversation_id

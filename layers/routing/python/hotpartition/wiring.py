@@ -56,8 +56,7 @@ def build_writer(settings: WriterSettings, telemetry: Telemetry) -> Writer:
         life_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=clock.random
     )
     return Writer(
-        # One put at a time: no round of queries, so no threads.
-        store=DynamoDBMessageStore(client, settings.table_name, ThreadPoolExecutor(max_workers=1)),
+        store=DynamoDBMessageStore(client, settings.table_name),
         routes=RouteSource(
             cache=cache,
             registry=RedisRegistry(connect_redis(settings), settings.table_name),
