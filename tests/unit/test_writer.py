@@ -2,9 +2,9 @@
 
 import pytest
 
-from builders import World, message_id, new_message, route_of
+from builders import World, build_message, message_id, new_message, route_of
 from fakes import KEY_RANGE_THROTTLE
-from hotpartition.capacity import ITEM_LIMIT_BYTES
+from hotpartition.capacity import ITEM_LIMIT_BYTES, item_size_bytes
 from hotpartition.errors import (
     InvalidRequestError,
     MessageConflictError,
@@ -206,6 +206,17 @@ def test_load_is_counted_in_write_units():
     world = World()
     world.writer(sampling_distance_wcu=1.0).write(new_message("x" * 4_500))
     assert world.reports.sent[-1].value_wcu == 5
+
+
+@pytest.mark.parametrize(("extra", "raised", "expected"), [(0, False, 1), (1, False, 2), (0, True, 2), (-2, True, 1)])
+def test_units_are_those_of_the_very_item(extra, raised, expected):
+    """At the edge of a KiB the shard's suffix decides; sampled at every 1/1000 unit, the value is the count."""
+    world = World()
+    if raised:
+        world.raise_to(4, 0)
+    empty = item_size_bytes(build_message(body="").to_item("c"))
+    world.writer(sampling_distance_wcu=0.001).write(new_message("x" * (1024 - empty + extra)))
+    assert world.reports.sent[-1].value_wcu == pytest.approx(expected, abs=0.001)
 
 
 def test_dropped_reports_are_counted():

@@ -24,14 +24,16 @@ from hotpartition.errors import (
     ThrottledError,
 )
 from hotpartition.items import Message
-from hotpartition.keys import parse_conversation_id
+from hotpartition.keys import SEPARATOR, parse_conversation_id
 from hotpartition.message_ids import check_not_ahead, message_time_ms, mint_message_id, parse_message_id
 from hotpartition.ports import MessageStore, ReportSink, Telemetry
 from hotpartition.reports import Report
-from hotpartition.route import Placement, choose_placement
+from hotpartition.route import MAX_SHARD_COUNT, Placement, choose_placement
 from hotpartition.routes import RouteSource
 
 ValueT = TypeVar("ValueT")
+
+LONGEST_SUFFIX_BYTES = len(SEPARATOR) + len(str(MAX_SHARD_COUNT - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +97,12 @@ class Writer:
         if dropped := self._reports.take_dropped():
             self._telemetry.count("ReportsDropped", dropped)
         message = self._build_message(new, now_ms)
-        # Placed on the longest key a shard can have, so that a retry across a raise cannot become too large.
-        size = item_size_bytes(message.to_item(message.conversation_id + "#0000"))
-        if size > ITEM_LIMIT_BYTES:
-            raise MessageTooLargeError(size, ITEM_LIMIT_BYTES)
+        base_bytes = item_size_bytes(message.to_item(message.conversation_id))
+        # With the longest suffix, so that a retry across a raise cannot become too large.
+        if base_bytes + LONGEST_SUFFIX_BYTES > ITEM_LIMIT_BYTES:
+            raise MessageTooLargeError(base_bytes + LONGEST_SUFFIX_BYTES, ITEM_LIMIT_BYTES)
         try:
-            return self._store_message(message, write_units(size), now_ms, min(self._budget_ms, remaining_ms))
+            return self._store_message(message, base_bytes, now_ms, min(self._budget_ms, remaining_ms))
         except RetryLaterError as error:
             error.message_id = message.message_id
             raise
@@ -122,11 +124,11 @@ class Writer:
         check_not_ahead(message_id, now_ms)
         return message_id
 
-    def _store_message(self, message: Message, wcu: int, now_ms: int, budget_ms: float) -> Written:
+    def _store_message(self, message: Message, base_bytes: int, now_ms: int, budget_ms: float) -> Written:
         budget = Budget(self._clock, budget_ms)
         route = self._routes.get_route(message.conversation_id, now_ms)
         placement = choose_placement(route, message.conversation_id, message.message_id)
-        report = self._count(message, wcu, placement, now_ms)
+        report = self._count(message, base_bytes, placement, now_ms)
         while True:
             try:
                 existing = self._store.put(message.to_item(placement.partition_key))
@@ -142,8 +144,10 @@ class Writer:
                 continue
             return self._acknowledge(message, existing)
 
-    def _count(self, message: Message, wcu: int, placement: Placement, now_ms: int) -> Report | None:
+    def _count(self, message: Message, base_bytes: int, placement: Placement, now_ms: int) -> Report | None:
         """Count the write as offered; report it, beside the put, if it crosses a sampling point."""
+        suffix_bytes = len(placement.partition_key) - len(message.conversation_id)
+        wcu = write_units(base_bytes + suffix_bytes)
         crossing = self._counter.record(message.conversation_id, wcu, now_ms)
         if crossing is None:
             return None
