@@ -88,13 +88,13 @@ class HttpApi:
         url = f"{self._url}/conversations/{conversation_id}/messages"
         try:
             async with self._session.request(method, url, **arguments) as response:
-                body = await response.json(content_type=None)
+                body = await _read_json(response)
                 return Answer(
                     status=response.status,
                     body=body if isinstance(body, dict) else {},
                     retry_after_seconds=_parse_retry_after(response.headers.get("Retry-After")),
                 )
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        except (aiohttp.ClientError, TimeoutError) as error:
             raise UnansweredError(f"{type(error).__name__}: {error}") from error
 
 
@@ -119,6 +119,7 @@ class Counts:
     unanswered: int = 0
     pages: int = 0
     failed_reads: int = 0
+    unexpected: int = 0
 
 
 @dataclass(slots=True)
@@ -139,7 +140,8 @@ class Recorder:
         )
 
     def note(self, text: str) -> None:
-        """Keep a remark about an unexpected answer; the first few say enough."""
+        """Count an unexpected answer and keep a remark about it; the first few say enough."""
+        self.counts.unexpected += 1
         if len(self.notes) < MOST_NOTES:
             self.notes.append(text)
 
@@ -354,6 +356,20 @@ def mint_message_id(*, now: float, rng: random.Random) -> str:
 def _seen(message: Mapping[str, Any]) -> Seen:
     digest = content_digest(message["conversation_id"], message["sender"], message["body"], message.get("attributes"))
     return Seen(message["message_id"], digest)
+
+
+async def _read_json(response: aiohttp.ClientResponse) -> Any:
+    """Read an answer's document; None when it is not JSON and the status alone says what happened.
+
+    Raises:
+        UnansweredError: when a good status comes without JSON: what it acknowledges is unknown.
+    """
+    try:
+        return await response.json(content_type=None)
+    except ValueError as error:
+        if response.status in OK:
+            raise UnansweredError(f"{response.status} without JSON: {error}") from error
+        return None
 
 
 def _parse_retry_after(text: str | None) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from demo.observer import BUCKET_MS
+from local.partitions import SLOT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -125,7 +125,7 @@ def count_throttles(
     ]
     last_third = hot.ends - (hot.ends - hot.begins) / 3
     # The bucket in which the onset lies belongs to the first second: all its refusals come after the onset.
-    first = hot.begins - BUCKET_MS / 1000
+    first = hot.begins - SLOT_MS / 1000
     return Throttles(
         before_raise=sum(count for at, count in own if raised_at is None or at < raised_at),
         after_raise=sum(count for at, count in own if raised_at is not None and at >= raised_at),
@@ -139,8 +139,16 @@ def first_raise_after(raises: Sequence[Raise], moment: float) -> Raise | None:
     return min((raised for raised in raises if raised.seen_at >= moment), default=None)
 
 
-def judge(*, summary: Summary, history: Verdict, throttles: Throttles, bars: Bars) -> Judgement:
-    """Judge a run: every condition with its figures, in the order in which a reader cares."""
+def judge(
+    *, summary: Summary, history: Verdict, throttles: Throttles, bars: Bars, unexpected: Sequence[str] = ()
+) -> Judgement:
+    """Judge a run: every condition with its figures, in the order in which a reader cares.
+
+    `unexpected` are remarks about answers that the API promises not to give. The clients send only what is allowed, so
+    an answer is good or says to come back later (429 and 503), also while Redis is dead or DynamoDB refuses: any other
+    4xx or 5xx is a fault of the product, even if a repetition repaired it and no message was lost. A request without an
+    answer is none: connections break, and its message counts as unresolved in the history.
+    """
     raised = summary.onset_to_raise_seconds
     return Judgement(
         (
@@ -150,6 +158,11 @@ def judge(*, summary: Summary, history: Verdict, throttles: Throttles, bars: Bar
             _none("no message altered", history.altered, history),
             _none("no message from nowhere", history.phantom, history),
             _none("every message looked for", history.unverified, history),
+            Condition(
+                "no unexpected answer",
+                not unexpected,
+                f"{len(unexpected)}{f' noted, the first: {unexpected[0]}' if unexpected else ''}",
+            ),
             Condition(
                 "messages acknowledged",
                 summary.acknowledged >= bars.acknowledged,

@@ -16,7 +16,6 @@ import aiohttp
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-BUCKET_MS = 250
 ROUTE_POLL_SECONDS = 0.2
 STATUS_POLL_SECONDS = 1.0
 ROUTE_SORT_KEY = "r#"
@@ -41,7 +40,7 @@ class Raise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyLoad:
-    """What one physical partition key was asked for in one bucket of `BUCKET_MS`."""
+    """What one physical partition key was asked for in one bucket of the local run's timeline."""
 
     at_ms: int
     key: str

@@ -260,7 +260,11 @@ def _conclude(plan: Plan, played: _Played, environments: Environments, *, began:
         duration_seconds=round(ended_at - began, 1),
     )
     judgement = judge(
-        summary=summary, history=history, throttles=throttles, bars=bars_for(workload, shortened=plan.shortened)
+        summary=summary,
+        history=history,
+        throttles=throttles,
+        bars=bars_for(workload, shortened=plan.shortened),
+        unexpected=tuple(recorder.notes),
     )
     run = Run(
         summary=summary,

@@ -7,14 +7,11 @@ carries a tenth of that. So partition limit, thresholds and sampling distance sh
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
-PARTITION_WRITE_LIMIT_WCU = 1000.0
-PARTITION_READ_LIMIT_RCU = 3000.0
-HOT_AT_ONCE_WCU = 1000.0
-HOT_SUSTAINED_WCU = 800.0
-TARGET_SHARD_WCU = 500.0
-SAMPLING_DISTANCE_WCU = 10.0
+from hotpartition.settings import CommonSettings, ConsumerSettings, WriterSettings
+from local.partitions import DEFAULT_READ_LIMIT_RCU, DEFAULT_WRITE_LIMIT_WCU
 
 # Lambda adds environments while throttled requests hold theirs; here there are a few, and each that waits keeps load
 # from being offered. So a refused write goes back to its client sooner than by default (300 ms).
@@ -47,29 +44,29 @@ class Scale:
     @property
     def partition_write_limit_wcu(self) -> float:
         """What one physical partition takes a second."""
-        return round(PARTITION_WRITE_LIMIT_WCU * self.factor, 3)
+        return round(DEFAULT_WRITE_LIMIT_WCU * self.factor, 3)
 
     @property
     def partition_read_limit_rcu(self) -> float:
         """What one physical partition serves a second."""
-        return round(PARTITION_READ_LIMIT_RCU * self.factor, 3)
+        return round(DEFAULT_READ_LIMIT_RCU * self.factor, 3)
 
     @property
     def sampling_distance_wcu(self) -> float:
         """The distance between two reports; it does not shrink below where sampling would end."""
-        return max(round(SAMPLING_DISTANCE_WCU * self.factor, 3), SMALLEST_SAMPLING_DISTANCE_WCU)
+        return max(self._scaled(WriterSettings, "sampling_distance_wcu"), SMALLEST_SAMPLING_DISTANCE_WCU)
 
     @property
     def hot_at_once_wcu(self) -> float:
         """The load of one second that is hot at once."""
-        return round(HOT_AT_ONCE_WCU * self.factor, 3)
+        return self._scaled(ConsumerSettings, "hot_at_once_wcu")
 
     def settings(self) -> dict[str, float]:
         """Build the functions' settings by field name."""
         return {
             "hot_at_once_wcu": self.hot_at_once_wcu,
-            "hot_sustained_wcu": round(HOT_SUSTAINED_WCU * self.factor, 3),
-            "target_shard_wcu": round(TARGET_SHARD_WCU * self.factor, 3),
+            "hot_sustained_wcu": self._scaled(ConsumerSettings, "hot_sustained_wcu"),
+            "target_shard_wcu": self._scaled(ConsumerSettings, "target_shard_wcu"),
             "sampling_distance_wcu": self.sampling_distance_wcu,
             "request_budget_ms": REQUEST_BUDGET_MS,
         }
@@ -84,6 +81,11 @@ class Scale:
             f"for {settings['target_shard_wcu']:g} WCU/s; one report in {settings['sampling_distance_wcu']:g} WCU; "
             f"a request tries for {REQUEST_BUDGET_MS} ms"
         )
+
+    def _scaled(self, settings: type[CommonSettings], name: str) -> float:
+        """Scale the default of one of the functions' settings."""
+        defaults: dict[str, Any] = {declared.name: declared.default for declared in fields(settings)}
+        return round(float(defaults[name]) * self.factor, 3)
 
 
 def choose_scale(*, cores: int, largest_conversation: int | None = None) -> Scale:
@@ -104,7 +106,7 @@ def choose_scale(*, cores: int, largest_conversation: int | None = None) -> Scal
             )
     limit = hot / HOT_TIMES_LIMIT
     return Scale(
-        factor=limit / PARTITION_WRITE_LIMIT_WCU,
+        factor=limit / DEFAULT_WRITE_LIMIT_WCU,
         hot_writes_per_second=hot,
         quiet_writes_per_second=QUIET_SHARE * carried,
     )

@@ -9,6 +9,9 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from local.errors import LocalRunError
+from local.processes import kill, send_signal, start_process
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -63,7 +66,10 @@ def up_command(
 
 
 class Stack:
-    """A local run that was started here; use as an asynchronous context, which always ends it."""
+    """A local run that was started here; use as an asynchronous context, which always ends it.
+
+    It dies with this process also when that is killed and has no time to end it (`local.processes`).
+    """
 
     def __init__(self, command: Sequence[str], *, ready_file: Path, log_file: Path) -> None:
         self._command = command
@@ -75,22 +81,21 @@ class Stack:
         self._ready_file.unlink(missing_ok=True)
         self._log_file.parent.mkdir(parents=True, exist_ok=True)
         with self._log_file.open("wb") as log:
-            # A session of its own: Ctrl-C in the terminal reaches only the demonstration, which then ends the child.
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+            try:
+                self._process = await start_process(self._command, log=log)
+            except LocalRunError as error:
+                raise StackError(f"the local run did not start: {error}") from error
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         process = self._process
         if process is None or process.returncode is not None:
             return
-        process.send_signal(signal.SIGTERM)
+        send_signal(process, signal.SIGTERM)
         try:
             await asyncio.wait_for(process.wait(), STOP_SECONDS)
         except TimeoutError:
-            process.kill()
-            await process.wait()
+            await kill(process)
 
     async def ready(self) -> Mapping[str, Any]:
         """Wait until the local run serves and give what it wrote about itself.

@@ -16,6 +16,9 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from hotpartition.errors import InvalidConversationIdError
+from hotpartition.keys import parse_conversation_id
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
@@ -37,6 +40,7 @@ TARGET_MESSAGES = 5400
 LONG_BODY_SHARE = 0.02
 COMMON_START_SECONDS = 1.0
 SECONDS_PER_MINUTE = 60.0
+# The API's own limit, which stands in the write function and not in the layer.
 LONGEST_SENDER = 256
 FIELDS = ("conversation_id", "time", "sender", "text")
 
@@ -245,9 +249,11 @@ def _parse_line(fields: Any) -> ReplayedMessage:
 
 
 def _check_conversation_id(conversation_id: str) -> None:
-    allowed = conversation_id.isascii() and all(char.isalnum() or char in "_.:@-" for char in conversation_id)
-    if not allowed or not 1 <= len(conversation_id) <= 256 or conversation_id in {".", ".."}:
-        raise ValueError(f"conversation_id {conversation_id[:40]!r} should be 1 to 256 of A-Z a-z 0-9 _ . : @ -")
+    try:
+        parse_conversation_id(conversation_id)
+    except InvalidConversationIdError as error:
+        rule = "; ".join(problem.message for problem in error.problems)
+        raise ValueError(f"conversation_id {conversation_id[:40]!r} {rule}") from error
 
 
 def _parse_time(fields: Mapping[str, str]) -> float:

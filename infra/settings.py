@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import Field, fields
 from typing import Any, get_type_hints
 
+from hotpartition.dynamodb import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS
 from hotpartition.settings import (
     CommonSettings,
     ConsumerSettings,
@@ -23,8 +24,14 @@ FUNCTION_SETTINGS: tuple[type[CommonSettings], ...] = (WriterSettings, ReaderSet
 WIRED_NAMES = frozenset({"table_name", "registry_host", "registry_port", "registry_tls", "routing_index_name"})
 """Settings that the stack derives from its own resources; overriding one would only break the wiring."""
 
-_CONSUMER_END_SECONDS = 5.0
-"""What a consumer needs after `run_seconds` to finish its last pass and its metrics."""
+_CONSUMER_END_SECONDS = 10.0
+"""What a consumer needs after `run_seconds` to finish its last pass and its metrics: the handler's `STOP_MARGIN_MS`,
+which bounds the run as well, and lies where the infrastructure cannot import it."""
+
+_ANSWER_SECONDS = 0.5
+_LAST_ATTEMPT_SECONDS = CONNECT_TIMEOUT_SECONDS + READ_TIMEOUT_SECONDS + _ANSWER_SECONDS
+"""What a request needs after its budget: an attempt that starts at its very end may wait as long as DynamoDB's client
+does, and then there is an answer to give."""
 
 
 def read_overrides(value: object) -> dict[str, str]:
@@ -55,17 +62,22 @@ def check_times(environment: Environment, overrides: Mapping[str, str]) -> None:
     Raises:
         ConfigurationError: naming the setting and its limit in this environment.
     """
+    attempt = f"an attempt that starts at its end may take {_LAST_ATTEMPT_SECONDS:g} s more"
+    last_pass = f"the last pass may take {_CONSUMER_END_SECONDS:g} s more"
+    writer_ms = (environment.writer.timeout_seconds - _LAST_ATTEMPT_SECONDS) * 1000.0
+    reader_ms = (environment.reader.timeout_seconds - _LAST_ATTEMPT_SECONDS) * 1000.0
+    run_seconds = environment.consumer.timeout_seconds - _CONSUMER_END_SECONDS
     budgets = (
-        ("request_budget_ms", WriterSettings, environment.writer.timeout_seconds * 1000.0),
-        ("request_budget_ms", ReaderSettings, environment.reader.timeout_seconds * 1000.0),
-        ("run_seconds", ConsumerSettings, environment.consumer.timeout_seconds - _CONSUMER_END_SECONDS),
+        ("request_budget_ms", WriterSettings, writer_ms, attempt),
+        ("request_budget_ms", ReaderSettings, reader_ms, attempt),
+        ("run_seconds", ConsumerSettings, run_seconds, last_pass),
     )
-    for name, settings, limit in budgets:
+    for name, settings, limit, why in budgets:
         used = float(overrides.get(name, str(_declared(settings)[name].default)))
         if used > limit:
             raise ConfigurationError(
                 f"setting {name} should be at most {limit:g} in environment {environment.name}, not {used:g},"
-                " because Lambda stops the function after its timeout"
+                f" because {why} and Lambda stops the function after its timeout"
             )
 
 

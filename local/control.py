@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from aiohttp import web
 
+from local.dynamodb_faults import FaultPolicy, FaultRuleError, parse_rules
+from local.dynamodb_meter import Meter
 from local.errors import LocalRunError
 from local.pool import FunctionPool, ThrottledInvocationError
+from local.redis_server import RedisServer
 
-if TYPE_CHECKING:
-    from local.run import LocalRun
+
+class Controlled(Protocol):
+    """What is looked at and broken: the run and its parts."""
+
+    stop_requested: asyncio.Event
+    pools: dict[str, FunctionPool]
+    redis: RedisServer
+    meter: Meter
+    faults: FaultPolicy
+
+    def status(self) -> dict[str, Any]:
+        """Describe the run."""
+        ...
 
 
 class Control:
     """JSON over HTTP, on a port of its own."""
 
-    def __init__(self, run: LocalRun) -> None:
+    def __init__(self, run: Controlled) -> None:
         self._run = run
 
     def app(self) -> web.Application:
@@ -25,6 +41,9 @@ class Control:
         app = web.Application()
         app.router.add_get("/status", self._status)
         app.router.add_get("/dynamodb/timeline", self._timeline)
+        app.router.add_get("/dynamodb/faults", self._faults)
+        app.router.add_put("/dynamodb/faults", self._set_faults)
+        app.router.add_post("/dynamodb/faults", self._set_faults)
         app.router.add_post("/redis/{action:kill|start|pause|continue}", self._redis)
         app.router.add_post("/functions/{name}/kill", self._kill)
         app.router.add_post("/functions/{name}/invoke", self._invoke)
@@ -42,12 +61,29 @@ class Control:
         rows = self._run.meter.timeline.rows_since(since_ms)
         return web.json_response({"buckets": [asdict(row) for row in rows]})
 
+    async def _faults(self, _: web.Request) -> web.Response:
+        return web.json_response(self._run.faults.describe())
+
+    async def _set_faults(self, request: web.Request) -> web.Response:
+        """Replace all rules; an empty list ends all faults."""
+        try:
+            self._run.faults.rules = parse_rules(json.loads(await request.read()))
+        except FaultRuleError as error:
+            return web.json_response({"message": str(error)}, status=400)
+        except ValueError:
+            return web.json_response({"message": "the body should be JSON"}, status=400)
+        return await self._faults(request)
+
     async def _redis(self, request: web.Request) -> web.Response:
         redis = self._run.redis
         match request.match_info["action"]:
             case "kill":
                 await redis.kill()
             case "start":
+                if request.query.get("fresh") == "1":
+                    if redis.is_running:
+                        return web.json_response({"message": "Redis runs; kill it first"}, status=409)
+                    redis.erase()
                 try:
                     await redis.start()
                 except LocalRunError as error:

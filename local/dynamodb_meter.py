@@ -34,8 +34,13 @@ class ServiceError(Exception):
 
 def throttling_error(throttles: Iterable[Throttle]) -> ServiceError:
     """Build the error of a request that was refused; without throttles it names no reason (BatchWriteItem)."""
+    return throttling_error_for((throttle.reason, throttle.key.resource) for throttle in throttles)
+
+
+def throttling_error_for(refusals: Iterable[tuple[str, str]]) -> ServiceError:
+    """Build the same error from pairs of a reason and the ARN of the table or index."""
     body: dict[str, Any] = {"__type": _THROTTLING_TYPE, "message": _THROTTLING_MESSAGE}
-    reasons = [{"reason": throttle.reason, "resource": throttle.key.resource} for throttle in throttles]
+    reasons = [{"reason": reason, "resource": resource} for reason, resource in refusals]
     unique = [reason for position, reason in enumerate(reasons) if reason not in reasons[:position]]
     if unique:
         body["throttlingReasons"] = unique

@@ -7,13 +7,16 @@ that the writer uses to count its load.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
 
 from local.dynamodb_backend import Backend
+from local.dynamodb_faults import FaultPolicy, FaultRule, build_refusal
 from local.dynamodb_meter import Meter, ServiceError
 from local.dynamodb_reads import Reads
 from local.dynamodb_writes import Writes
@@ -26,10 +29,11 @@ _UNPRICED = frozenset({"ExecuteStatement", "BatchExecuteStatement", "ExecuteTran
 
 
 class DynamoDBProxy:
-    """Answers DynamoDB's protocol. Limits are a policy of its meter; there are no other faults."""
+    """Answers DynamoDB's protocol. Limits are a policy of its meter; other faults only come from `faults`' rules."""
 
-    def __init__(self, backend: Backend, meter: Meter) -> None:
+    def __init__(self, backend: Backend, meter: Meter, faults: FaultPolicy | None = None) -> None:
         self.meter = meter
+        self._faults = faults or FaultPolicy(random.Random())
         self._backend = backend
         reads, writes = Reads(backend, meter), Writes(backend, meter)
         self._operations: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
@@ -62,7 +66,7 @@ class DynamoDBProxy:
         body = await request.read()
         try:
             if operation in self._operations:
-                return _respond(200, await self._priced(operation, body))
+                return await self._serve_item_operation(request, operation, body)
             status, answer = await self._backend.forward(operation, body, request.headers)
         except ServiceError as error:
             return _respond(error.status, error.body)
@@ -70,12 +74,34 @@ class DynamoDBProxy:
             self._backend.forget_tables()
         return web.Response(status=status, body=answer, content_type=_CONTENT_TYPE)
 
-    async def _priced(self, operation: str, body: bytes) -> dict[str, Any]:
+    async def _serve_item_operation(self, request: web.Request, operation: str, body: bytes) -> web.Response:
+        """Carry out one request, with the faults that it meets."""
         try:
-            request = json.loads(body)
+            asked = json.loads(body)
         except ValueError as error:
             raise _refusal("com.amazon.coral.service#SerializationException", "the body is not JSON") from error
-        return await self._operations[operation](request)
+        injection = self._faults.choose(operation)
+        if injection.delay_ms:
+            await asyncio.sleep(injection.delay_ms / 1000)
+        if injection.refusal is not None:
+            raise build_refusal(injection.refusal, await self._refusing_resource(injection.refusal, asked))
+        try:
+            response = _respond(200, await self._operations[operation](asked))
+        finally:
+            # An error's answer is lost like any other: whatever is sent after this goes nowhere.
+            if injection.is_answer_lost and request.transport is not None:
+                request.transport.abort()
+        return response
+
+    async def _refusing_resource(self, rule: FaultRule, asked: dict[str, Any]) -> str:
+        """Name the table, or for a reason of an index the one that is asked, or else the table's first."""
+        if not rule.reason:
+            return ""
+        table = await self._backend.table(asked["TableName"])
+        if not rule.reason.startswith("Index"):
+            return table.arn
+        index = table.index(asked.get("IndexName", "")) or next(iter(table.indexes), None)
+        return table.arn if index is None else index.arn
 
 
 def _refusal(type_: str, message: str) -> ServiceError:

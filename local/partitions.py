@@ -15,6 +15,9 @@ from typing import Final
 DEFAULT_WRITE_LIMIT_WCU: Final = 1000.0
 DEFAULT_READ_LIMIT_RCU: Final = 3000.0
 
+SLOT_MS: Final = 250
+"""Length of the timeline's slots."""
+
 _SWEEP_AT_LEAST: Final = 1024
 """Fewer buckets than this are never searched for idle ones."""
 
@@ -123,7 +126,7 @@ class PartitionModel:
 
 @dataclass(slots=True)
 class TimelineRow:
-    """What one physical partition key saw in one slot of 250 ms."""
+    """What one physical partition key saw in one slot of `SLOT_MS`."""
 
     at_ms: int
     key: str
@@ -140,20 +143,16 @@ class TimelineRow:
 class Timeline:
     """The last `max_rows` rows (one for each slot and key that was used); the oldest slots are dropped first."""
 
-    slot_ms: int = 250
+    slot_ms: int = SLOT_MS
     max_rows: int = 200_000
     _slots: dict[int, dict[str, TimelineRow]] = field(default_factory=dict)
     _rows: int = 0
 
     def write(self, key: str, units: float, now_ms: int) -> None:
-        """Record an admitted write; `units` may be added later with `add_write_units`."""
+        """Record an admitted write."""
         row = self._row(key, now_ms)
         row.writes += 1
         row.write_wcu += units
-
-    def add_write_units(self, key: str, units: float, now_ms: int) -> None:
-        """Correct the units of a write whose cost was known only afterwards."""
-        self._row(key, now_ms).write_wcu += units
 
     def throttled_write(self, key: str, units: float, now_ms: int) -> None:
         """Record a refused write and the units it asked for."""

@@ -1,4 +1,4 @@
-"""Child processes that cannot outlive the local run, however it ends."""
+"""Child processes that cannot outlive the local run, however it ends (on macOS: unless it is killed)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from local.errors import LocalRunError
 
@@ -17,21 +17,33 @@ _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def build_death_signal(libc: Any, parent: int) -> Callable[[], None] | None:
+    """Build what a child calls before its program starts, so that it is killed when its parent dies.
+
+    Returns:
+        None where the C library has no `prctl` (macOS): there a child outlives a parent that is killed.
+    """
+    if not hasattr(libc, "prctl"):
+        return None
+
+    def die_with_parent() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the line above
+            os._exit(1)
+
+    return die_with_parent
+
+
 async def start_process(
     command: Sequence[str], *, log: IO[bytes], cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> asyncio.subprocess.Process:
     """Start a child in its own session, so that a terminal's Ctrl-C reaches only us; it is killed when we die.
 
+    On macOS it is not: what a killed run leaves there has to be ended by hand. Any other end stops it everywhere.
+
     Raises:
         LocalRunError: when the program cannot be started.
     """
-    parent = os.getpid()
-
-    def die_with_parent() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # we died before the line above
-            os._exit(1)
-
     try:
         return await asyncio.create_subprocess_exec(
             *command,
@@ -41,7 +53,7 @@ async def start_process(
             cwd=cwd,
             env=env,
             start_new_session=True,
-            preexec_fn=die_with_parent,
+            preexec_fn=build_death_signal(_libc, os.getpid()),
         )
     except OSError as error:
         raise LocalRunError(f"{command[0]} cannot be started: {error.strerror}") from error

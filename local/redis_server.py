@@ -99,6 +99,14 @@ class RedisServer:
         """Kill the server as a crash would."""
         await kill(self._process)
 
+    def erase(self) -> None:
+        """Delete the append-only file, so that the next start is an empty one; the slots stay assigned.
+
+        REQUIRES: the server does not run.
+        """
+        shutil.rmtree(self._work_dir / "appendonlydir", ignore_errors=True)
+        (self._work_dir / "appendonly.aof").unlink(missing_ok=True)  # before Redis 7
+
     def pause(self) -> None:
         """Freeze the server: connections stay open and nothing answers."""
         if self._process is not None and self.is_running:

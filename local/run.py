@@ -19,6 +19,7 @@ from aiohttp import web
 from local.config import LocalConfig
 from local.control import Control
 from local.dynamodb_backend import Backend
+from local.dynamodb_faults import FaultPolicy
 from local.dynamodb_meter import Meter
 from local.dynamodb_proxy import DynamoDBProxy
 from local.environments import Launcher, check_runtime, install_runtime
@@ -52,6 +53,7 @@ class LocalRun:
             time.monotonic,
             lambda: time.time_ns() // 1_000_000,
         )
+        self.faults = FaultPolicy(random.Random(config.seed))
         self.api_url = ""
         self.control_url = ""
         self._say = say
@@ -147,7 +149,7 @@ class LocalRun:
             endpoint = await moto.start()
         backend = Backend(session, endpoint, self.config.region)
         await create_table(backend, self._stack.table_name, self._stack.table_properties)
-        self._dynamodb_url = await self._serve(DynamoDBProxy(backend, self.meter).app())
+        self._dynamodb_url = await self._serve(DynamoDBProxy(backend, self.meter, self.faults).app())
         name = self.config.dynamodb_endpoint or "moto"
         limits = f"{self.config.partition_write_limit_wcu:g} WCU and {self.config.partition_read_limit_rcu:g} RCU"
         self._say(f"DynamoDB ({name}) behind the partition model ({limits} a second) at {self._dynamodb_url}")

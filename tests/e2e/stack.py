@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -106,9 +107,42 @@ class Stack:
         assert answer.status == 200, answer
         return answer
 
-    def write_until_stored(self, conversation: str, text: str, load: Load) -> None:
+    def set_faults(self, *rules: dict[str, Any]) -> None:
+        """Replace the faults that DynamoDB shows; none ends them."""
+        self.control("/dynamodb/faults", list(rules))
+
+    def injected(self) -> Counter[str]:
+        """How often each fault was chosen since the start."""
+        return Counter(self.request("GET", f"{self.control_url}/dynamodb/faults").body["injected"])
+
+    def dynamodb(self, operation: str, **request: Any) -> dict[str, Any]:
+        """Ask the local DynamoDB itself, behind the functions' back."""
+        facts = self.status()["dynamodb"]
+        headers = {"X-Amz-Target": f"DynamoDB_20120810.{operation}", "Content-Type": "application/x-amz-json-1.0"}
+        body = {"TableName": facts["table"], **request}
+        answer = self._http.request("POST", facts["endpoint"], body=json.dumps(body).encode(), headers=headers)
+        assert answer.status == 200, answer.data
+        result: dict[str, Any] = json.loads(answer.data)
+        return result
+
+    def routing_item(self, conversation: str) -> dict[str, Any] | None:
+        """The journal's item of a conversation."""
+        key = {"pk": {"S": conversation}, "sk": {"S": "r#"}}
+        return self.dynamodb("GetItem", Key=key, ConsistentRead=True).get("Item")
+
+    def invoke_and_leave(self, function: str) -> None:
+        """Start a function that takes long, and do not wait for it."""
+        url = f"{self.control_url}/functions/{function}/invoke"
+        with suppress(urllib3.exceptions.ReadTimeoutError):
+            self._http.request("POST", url, body=b"{}", timeout=urllib3.Timeout(connect=2, read=0.1))
+
+    def write_until_stored(
+        self, conversation: str, text: str, load: Load, mint_id: Callable[[], str] | None = None
+    ) -> None:
         """Write as a careful client does: a refused message is repeated with its id."""
         body: dict[str, Any] = {"sender": "ann", "body": text}
+        if mint_id is not None:
+            body["message_id"] = mint_id()
         for attempt in range(60):
             answer = self.write(conversation, body)
             with self._lock:
@@ -131,13 +165,15 @@ class Stack:
         seconds: float,
         during: Callable[[], None] | None = None,
         first: int = 0,
+        load: Load | None = None,
+        mint_id: Callable[[], str] | None = None,
     ) -> Load:
-        """Offer a load for a while, open-loop; `during` runs beside it."""
-        load = Load()
+        """Offer a load for a while, open-loop; `during` runs beside it, and can look at the `load` that is given."""
+        load = Load() if load is None else load
         with ThreadPoolExecutor(max_workers=24) as pool:
             side = pool.submit(during) if during else None
             futures = [
-                pool.submit(self.write_until_stored, conversation, f"message {first + i}", load)
+                pool.submit(self.write_until_stored, conversation, f"message {first + i}", load, mint_id)
                 for i in _paced(rate, seconds)
             ]
             for future in futures:

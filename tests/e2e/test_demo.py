@@ -1,6 +1,8 @@
 """The demonstration itself, shortened, with Redis killed in the middle of it."""
 
+import gzip
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,3 +34,29 @@ def test_redis_killed_during_the_demonstration_loses_nothing(tmp_path):
     assert summary["max_n"] >= 4
     assert summary["sampling_distance_wcu"] > 1
     assert "<svg" in (tmp_path / "report.html").read_text()
+
+
+def _chat(conversation, messages, minutes):
+    """Lines of one conversation, spread evenly over whole minutes."""
+    for number in range(messages):
+        minute = number * minutes // messages
+        fields = {"conversation_id": conversation, "time": f"2026-01-01T{minute // 60:02}:{minute % 60:02}Z"}
+        yield json.dumps({**fields, "sender": f"s{number % 7}", "text": f"{conversation}, message {number}"})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+def test_a_file_of_messages_is_replayed(tmp_path):
+    """`MESSAGES=` names it; its largest conversation becomes the hot one, and the run is held to what it offers."""
+    lines = [*_chat("all-hands", 600, 300)]
+    for room in range(55):
+        lines += _chat(f"room-{room}", 12, 120)
+    file = tmp_path / "messages.jsonl.gz"
+    file.write_bytes(gzip.compress("\n".join(lines).encode()))
+    command = [sys.executable, "-m", "demo", "--duration", "20", "--out", str(tmp_path / "out")]
+    environ = {**os.environ, "MESSAGES": str(file)}
+    finished = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False, timeout=140)
+    assert finished.returncode == 0, finished.stdout[-4_000:] + finished.stderr[-2_000:]
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["verdict"], summary["hot_conversation"]) == ("pass", "all-hands")
+    assert (summary["acknowledged"], summary["conversations"]) == (600 + 55 * 12, 56)

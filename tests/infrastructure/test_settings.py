@@ -6,7 +6,7 @@ import pytest
 
 from infra.environments import DEV, PROD, Host, RegistrySize, build_local, choose_environment
 from infra.errors import ConfigurationError
-from infra.settings import check_times, read_overrides
+from infra.settings import _CONSUMER_END_SECONDS, check_times, read_overrides
 
 LAPTOP = Host(python_version="3.12", machine="arm64", system="Darwin")
 SERVER = Host(python_version="3.11", machine="x86_64", system="Linux")
@@ -32,7 +32,7 @@ def test_values_become_texts():
     [
         ("{", "settings should be a JSON object, not '{' (Expecting"),
         ("[1]", "settings should be a JSON object of setting names to values, not [1]"),
-        ({"nope": 1}, "setting nope is unknown; allowed are fan_out_threads, hot_at_once_wcu"),
+        ({"nope": 1}, "setting nope is unknown; allowed are fan_out_threads, hedge_quantile, hot_at_once_wcu"),
         ({"table_name": "mine"}, "setting table_name is set by the stack itself and cannot be overridden"),
         ({"registry_tls": False}, "setting registry_tls is set by the stack itself and cannot be overridden"),
         ({"max_shard_count": 1025}, "setting max_shard_count should be between 2 and 1024, not '1025'"),
@@ -55,19 +55,31 @@ def test_defaults_fit_the_timeouts(environment):
 
 
 def test_a_run_that_lambda_would_cut_is_refused():
-    """The consumer's hard stop leaves it five seconds before Lambda's timeout."""
-    check_times(DEV, {"run_seconds": "175"})
-    with pytest.raises(
-        ConfigurationError, match="setting run_seconds should be at most 175 in environment dev, not 176"
-    ):
-        check_times(DEV, {"run_seconds": "176"})
+    """The consumer's hard stop leaves it ten seconds before Lambda's timeout, which the default just does."""
+    check_times(DEV, {"run_seconds": "170"})
+    with pytest.raises(ConfigurationError) as caught:
+        check_times(DEV, {"run_seconds": "171"})
+    assert str(caught.value) == (
+        "setting run_seconds should be at most 170 in environment dev, not 171, because the last pass may take 10 s"
+        " more and Lambda stops the function after its timeout"
+    )
 
 
 def test_a_request_that_lambda_would_cut_is_refused():
-    """A request's time budget lies within the shorter timeout."""
-    check_times(DEV, {"request_budget_ms": "10000"})
-    with pytest.raises(ConfigurationError, match="setting request_budget_ms should be at most 10000"):
-        check_times(DEV, {"request_budget_ms": "10001"})
+    """A request's time budget leaves the shorter timeout room for an attempt that starts at its end."""
+    check_times(DEV, {"request_budget_ms": "7000"})
+    with pytest.raises(ConfigurationError) as caught:
+        check_times(DEV, {"request_budget_ms": "7001"})
+    assert str(caught.value) == (
+        "setting request_budget_ms should be at most 7000 in environment dev, not 7001, because an attempt that"
+        " starts at its end may take 3 s more and Lambda stops the function after its timeout"
+    )
+
+
+def test_the_consumer_is_left_the_margin_that_its_handler_keeps(root):
+    """The handler's own margin, which the limit of `run_seconds` repeats, is the same."""
+    source = (root / "lambdas" / "consume_reports" / "handler.py").read_text()
+    assert f"STOP_MARGIN_MS = {int(_CONSUMER_END_SECONDS * 1000):_}\n" in source
 
 
 def test_local_follows_the_host():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -9,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from infra.bundle import build_bundle
+from infra.environments import DEV
 from infra.errors import ConfigurationError
 from infrastructure.templates import FUNCTIONS
+
+OFF = "off synthesizes without pip and network, and cannot be deployed"
 
 
 def run_app(root, *arguments, **environ):
@@ -76,12 +81,54 @@ def test_needs_no_credentials(root, tmp_path):
     assert manifest.get("missing", []) == []
 
 
+@pytest.fixture(scope="module")
+def clone(root, tmp_path_factory):
+    """The sources that synthesis needs, as a fresh clone has them: nothing was ever built there."""
+    folder = tmp_path_factory.mktemp("clone")
+    for name in ("app.py", "cdk.json"):
+        shutil.copy(root / name, folder)
+    for name in ("infra", "lambdas", "layers"):
+        shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.mark.slow
+def test_without_bundling_a_fresh_clone_needs_no_network(clone, tmp_path, dev):
+    """`bundling=off` writes the whole assembly without pip; it differs in what the dependency layer holds."""
+    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9", "PIP_RETRIES": "0"}
+    done = run_app(clone, "-c", "bundling=off", "-o", str(tmp_path), **nowhere)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert json.loads((tmp_path / "hotpartition-dev.template.json").read_text()) == dev.body
+    assert not (clone / "build").exists()
+    bundled = run_app(clone, "-o", str(tmp_path / "bundled"), **nowhere)
+    assert bundled.returncode == 1
+    assert "the dependency layer for Python 3.13 on arm64 could not be built" in bundled.stderr.splitlines()[-1]
+
+
+def test_without_bundling_nothing_can_be_deployed(tmp_path):
+    """The assembly carries an error, at which the CDK's command line stops before it asks AWS for anything."""
+    from infra.app import build_app  # noqa: PLC0415 - starts Node.js
+
+    build_app(environment="dev", outdir=str(tmp_path), bundling=False).synth()
+    artifact = json.loads((tmp_path / "manifest.json").read_text())["artifacts"]["hotpartition-dev"]
+    metadata = json.loads((tmp_path / artifact["additionalMetadataFile"]).read_text())
+    errors = [entry["data"] for entries in metadata.values() for entry in entries if entry["type"] == "aws:cdk:error"]
+    assert errors == [
+        "was synthesized with bundling=off: its dependency layer holds no packages, so it cannot be deployed"
+    ]
+    layer_assets = [path.name for path in tmp_path.glob("asset.*") if (path / "requirements.txt").is_file()]
+    assert len(layer_assets) == 1
+    assert build_bundle(DEV.target).key not in layer_assets[0]
+
+
 @pytest.mark.parametrize(
     ("context", "sentence"),
     [
         ("environment=staging", "environment 'staging' is unknown; allowed are dev, prod and local"),
         ('settings={"run_seconds": "soon"}', "setting run_seconds should be a number, not 'soon'"),
-        ("color=red", "context key 'color' is unknown; allowed are environment and settings"),
+        ("color=red", "context key 'color' is unknown; allowed are environment, settings and bundling"),
+        ("bundling=false", f"bundling should be on or off, not 'false'; {OFF}"),
+        ("bundling=", f"bundling should be on or off, not ''; {OFF}"),
     ],
 )
 def test_mistakes_are_one_sentence(root, tmp_path, context, sentence):

@@ -1,7 +1,8 @@
 """A stand-in for the local run, started as a child: the API, the control API and DynamoDB's GetItem, all in memory.
 
 It takes the options of `python -m local up`, refuses what a partition would, and raises N a while after the first
-refusal. `FAKE_LOSE_EVERY` makes it acknowledge messages that it does not keep, `FAKE_STOP_AFTER` end by itself.
+refusal. `FAKE_LOSE_EVERY` makes it acknowledge messages that it does not keep, `FAKE_FAIL_EVERY` answer 500 to what a
+repetition then stores, `FAKE_STOP_AFTER` end by itself.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ DETECTION_SECONDS = 0.7
 class FakeLocal:
     """One running stand-in."""
 
-    def __init__(self, limit: float, lose_every: int) -> None:
+    def __init__(self, limit: float, lose_every: int, fail_every: int) -> None:
+        self.fail_every = fail_every
+        self.requests = 0
         self.api = FakeApi(now=time.time, lose_every=lose_every, delay_seconds=0.002)
         self.limit = limit
         self.tokens = defaultdict(lambda: limit)
@@ -66,6 +69,9 @@ class FakeLocal:
     async def write(self, request):
         name = request.match_info["name"]
         message = await request.json()
+        self.requests += 1
+        if self.fail_every and self.requests % self.fail_every == 0 and "message_id" in message:
+            return web.Response(text="Internal Server Error", status=500)
         key = f"{name}#{random.randrange(SHARDS)}" if self.is_raised(name) else name
         if not self.take(key):
             self.refused_at.setdefault(name, time.time())
@@ -105,7 +111,8 @@ class FakeLocal:
 
 
 async def serve(options: argparse.Namespace) -> None:
-    local = FakeLocal(options.partition_write_limit, int(os.environ.get("FAKE_LOSE_EVERY", "0")))
+    lose_every, fail_every = (int(os.environ.get(name, "0")) for name in ("FAKE_LOSE_EVERY", "FAKE_FAIL_EVERY"))
+    local = FakeLocal(options.partition_write_limit, lose_every, fail_every)
     runner = web.AppRunner(local.app())
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

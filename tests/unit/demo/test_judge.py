@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -22,9 +25,11 @@ from demo.scale import choose_scale
 from demo.workload import Offer, Workload, generate_workload
 from tests.unit.demo.builders import FALLING, FAULTLESS, GOOD, load
 
+ROOT = Path(__file__).resolve().parents[3]
 
-def judged(summary=GOOD, history=FAULTLESS, throttles=FALLING, bars=None):
-    return judge(summary=summary, history=history, throttles=throttles, bars=bars or Bars())
+
+def judged(summary=GOOD, history=FAULTLESS, throttles=FALLING, bars=None, unexpected=()):
+    return judge(summary=summary, history=history, throttles=throttles, bars=bars or Bars(), unexpected=unexpected)
 
 
 def test_a_run_that_just_reaches_every_bar_passes():
@@ -58,6 +63,19 @@ def test_one_figure_beyond_its_bar_fails_the_run(changes, reason):
 def test_faults_that_the_summary_has_no_field_for_fail_the_run_too(fault):
     """The promise is about contents as well, and a message that nobody looked for proves nothing."""
     assert judged(history=replace(FAULTLESS, **{fault: 1})).verdict == "fail"
+
+
+def test_an_answer_that_the_api_promises_not_to_give_fails_the_run():
+    """One is enough, even if every message came through; it is quoted."""
+    judgement = judged(unexpected=("write to c answered 500: {}", "read of c answered 502: {}"))
+    assert judgement.verdict == "fail"
+    assert judgement.reasons == ("no unexpected answer: 2 noted, the first: write to c answered 500: {}",)
+
+
+def test_judging_needs_no_http_client():
+    """A recorded run can be judged where aiohttp is not installed."""
+    program = "import sys, demo.judge; sys.exit('aiohttp' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
 
 
 @pytest.mark.parametrize(("first", "last", "verdict"), [(1, 0, "pass"), (0, 0, "fail"), (5, 5, "fail"), (5, 6, "fail")])

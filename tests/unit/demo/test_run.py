@@ -6,10 +6,12 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -17,10 +19,12 @@ from rich.console import Console
 from demo.__main__ import stoppable
 from demo.run import Plan, demonstrate
 from demo.scale import choose_scale
-from demo.stack import StackError, up_command
+from demo.stack import StackError, environments_for, up_command
 from demo.workload import generate_workload
 
 pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -49,9 +53,12 @@ def play(plan, **environ):
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
+        # An ended process whose parent has gone may still wait to be collected.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except ProcessLookupError:
         return False
-    return True
+    except FileNotFoundError:
+        return not Path("/proc/self").exists()  # where there is no /proc, the signal has said all
 
 
 def test_a_right_stack_passes(plan):
@@ -83,10 +90,57 @@ def test_a_stack_that_loses_messages_fails(plan):
     assert "Why it failed" in outcome.report_file.read_text()
 
 
+def test_a_stack_that_answers_500_fails(plan):
+    """Though nothing is lost: the API promises 503 for what is worth repeating."""
+    outcome, _ = play(plan, FAKE_FAIL_EVERY="40")
+    assert outcome.history.holds
+    assert json.loads(outcome.summary_file.read_text())["verdict"] == "fail"
+    (reason,) = (one for one in outcome.judgement.reasons if one.startswith("no unexpected answer: "))
+    assert " answered 500: {}" in reason
+
+
 def test_a_stack_that_ends_in_the_middle_is_an_error(plan):
     """The demonstration says so at once instead of waiting for what cannot come."""
     with pytest.raises(StackError, match="ended by itself: the fake was told to stop"):
         play(plan, FAKE_STOP_AFTER="2")
+
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from demo.stack import Stack
+
+async def own():
+    folder = Path(sys.argv[1])
+    async with Stack(sys.argv[2:], ready_file=folder / "ready.json", log_file=folder / "log") as stack:
+        await stack.watch()
+
+asyncio.run(own())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills a child whose parent was killed")
+def test_a_killed_demonstration_leaves_nothing_running(plan, tmp_path):
+    """SIGKILL leaves no time to end the child; the kernel does it."""
+    ready_file = tmp_path / "ready.json"
+    command = fake_command()(
+        scale=plan.scale, environments=environments_for(2), seed=1, ready_file=ready_file, work_dir=tmp_path
+    )
+    with subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path), *command], cwd=ROOT) as owner:
+        try:
+            assert until(ready_file.exists)
+            child = json.loads(ready_file.read_text())["pid"]
+            assert is_alive(child)
+        finally:
+            owner.kill()
+    assert until(lambda: not is_alive(child))
+
+
+def until(condition) -> bool:
+    deadline = time.monotonic() + 20
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return bool(condition())
 
 
 def test_a_polite_end_leaves_nothing_running(plan):
