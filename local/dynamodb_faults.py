@@ -47,6 +47,8 @@ class Fault(StrEnum):
 
     DELAY = "delay"
     """The request waits for `delay_ms` before anything else."""
+    LATE_ANSWER = "late_answer"
+    """The request is carried out at once, and its success is told `delay_ms` later."""
     ERROR = "error"
     """InternalServerError; the data never sees the request."""
     LOSE_ANSWER = "lose_answer"
@@ -71,6 +73,7 @@ class Injection:
     """What should happen to one request."""
 
     delay_ms: int = 0
+    answer_delay_ms: int = 0
     refusal: FaultRule | None = None
     is_answer_lost: bool = False
 
@@ -87,10 +90,15 @@ class FaultPolicy:
         """Draw once for each rule of the operation; delays add up, and the first refusal decides."""
         drawn = [r for r in self.rules if r.operation == operation and self.rng.random() < r.probability]
         refusal = next((r for r in drawn if r.fault in {Fault.ERROR, Fault.THROTTLE}), None)
-        happening = [r for r in drawn if r.fault is Fault.DELAY or r is refusal]
-        is_lost = refusal is None and any(r.fault is Fault.LOSE_ANSWER for r in drawn)
-        self.injected.update([*(r.fault.value for r in happening), *([Fault.LOSE_ANSWER.value] if is_lost else [])])
-        return Injection(sum(r.delay_ms for r in drawn), refusal, is_lost)
+        if refusal is not None:  # what is not carried out has no success to be told late, or not at all
+            drawn = [r for r in drawn if r.fault is Fault.DELAY or r is refusal]
+        self.injected.update(r.fault.value for r in drawn)
+        return Injection(
+            delay_ms=sum(r.delay_ms for r in drawn if r.fault is Fault.DELAY),
+            answer_delay_ms=sum(r.delay_ms for r in drawn if r.fault is Fault.LATE_ANSWER),
+            refusal=refusal,
+            is_answer_lost=any(r.fault is Fault.LOSE_ANSWER for r in drawn),
+        )
 
     def describe(self) -> dict[str, Any]:
         """Return the rules and how often each fault was chosen since the start."""
@@ -136,13 +144,14 @@ def _parse_rule(position: int, value: object) -> FaultRule:
         fault = Fault(str(value.get("fault")))
     except ValueError:
         raise FaultRuleError(f"{where}: fault should be one of {', '.join(Fault)}") from None
-    needed = {Fault.DELAY: {"delay_ms"}, Fault.THROTTLE: {"reason"}}.get(fault, set())
+    is_delay = fault in {Fault.DELAY, Fault.LATE_ANSWER}
+    needed = {"delay_ms"} if is_delay else {"reason"} if fault is Fault.THROTTLE else set()
     unknown = sorted(value.keys() - {"operation", "fault", "probability"} - needed)
     if unknown:
         raise FaultRuleError(f"{where}: a rule of {fault} has no {unknown[0]}")
     operation = _one_of(f"{where}: operation", value.get("operation"), OPERATIONS)
     probability = _number(f"{where}: probability", value.get("probability", 1.0), 1)
-    if fault is Fault.DELAY:
+    if is_delay:
         delay_ms = _number(f"{where}: delay_ms", value.get("delay_ms"), MAX_DELAY_MS)
         return FaultRule(operation, fault, probability, delay_ms=int(delay_ms))
     if fault is Fault.THROTTLE:

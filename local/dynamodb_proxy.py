@@ -87,6 +87,8 @@ class DynamoDBProxy:
             raise build_refusal(injection.refusal, await self._refusing_resource(injection.refusal, asked))
         try:
             response = _respond(200, await self._operations[operation](asked))
+            if injection.answer_delay_ms:
+                await asyncio.sleep(injection.answer_delay_ms / 1000)
         finally:
             # An error's answer is lost like any other: whatever is sent after this goes nowhere.
             if injection.is_answer_lost and request.transport is not None:
