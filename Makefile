@@ -12,7 +12,7 @@ TYPED := layers/routing/python/hotpartition lambdas infra app.py local demo proo
 # The CDK's Node.js side warns about Node 20's age on every start.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 
-.PHONY: detect-trials kill-trials help setup build check lint types unit test demo up synth deploy destroy lock format clean
+.PHONY: detect-trials kill-trials help setup build check lint types unit test test-long demo up synth deploy destroy lock format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -48,7 +48,10 @@ check: lint types unit ## The fast part: lint, types, unit tests
 
 test: lint types ## Everything: lint, types, all tests
 	$(BIN)/python -m infra.bundle --environment local
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not long"
+
+test-long: test ## And what takes longer: larger models, more seeds
+	$(BIN)/pytest -m long
 
 demo: setup ## Run a chat workload against the stack on this machine, end to end (MESSAGES=file.jsonl[.gz] replays a file)
 	$(BIN)/python -m demo

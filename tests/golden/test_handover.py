@@ -124,6 +124,7 @@ def test_after_a_crash_at_any_point_the_successor_covers_what_is_hot(seed):
     check_crash(seed)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4, 50))
 def test_after_a_crash_at_any_point_the_successor_covers_what_is_hot_many_times(seed):

@@ -238,6 +238,7 @@ def test_real_reader_and_writer_take_the_steps_of_the_model(raises):
     assert seen_kinds == {"journal", "ask", "put", "begin", "query", "read-journal"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "large",
