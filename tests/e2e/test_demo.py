@@ -44,6 +44,7 @@ def _chat(conversation, messages, minutes):
         yield json.dumps({**fields, "sender": f"s{number % 7}", "text": f"{conversation}, message {number}"})
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(150)
 def test_a_file_of_messages_is_replayed(tmp_path):
