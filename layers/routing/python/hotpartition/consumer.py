@@ -9,7 +9,7 @@ A raise goes to the journal first and to Redis second: nobody can learn of a gen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -115,7 +115,7 @@ class Consumer:
             has_caught_up = self._take_reports(state)
             # The successor announces itself only when it knows what its predecessor knows.
             if has_caught_up and not has_announced:
-                has_announced = self._try(lambda: self._source.announce(started_ms))
+                has_announced = self._announce(started_ms)
             self._decide(state)
             self._push(state)
             if now_ms >= next_refresh_ms:
@@ -252,8 +252,10 @@ class Consumer:
     def _push(self, state: _State) -> None:
         """Bring Redis up to the journal; what fails is tried again next time."""
         for conversation_id in sorted(state.to_push):
-            generations = state.routes[conversation_id].route.generations
-            if not self._try(lambda c=conversation_id, g=generations: self._registry.add(c, g)):  # type: ignore[misc]
+            try:
+                self._registry.add(conversation_id, state.routes[conversation_id].route.generations)
+            except RegistryUnavailableError:
+                self._telemetry.count("RegistryUnavailable")
                 return
             state.to_push.discard(conversation_id)
 
@@ -283,9 +285,9 @@ class Consumer:
         self._telemetry.count(f"Decision-{decision.reason}")
         self._telemetry.event("decision", **describe(decision))
 
-    def _try(self, call: Callable[[], None]) -> bool:
+    def _announce(self, started_ms: int) -> bool:
         try:
-            call()
+            self._source.announce(started_ms)
         except RegistryUnavailableError:
             self._telemetry.count("RegistryUnavailable")
             return False

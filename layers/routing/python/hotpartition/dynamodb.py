@@ -197,11 +197,13 @@ class DynamoDBMessageStore:
         except (ClientError, BotoCoreError) as error:
             _translate(error)
         items = response["Items"]
-        messages = tuple(Message.from_item(i) for i in items if i["sk"]["S"] != ROUTING_SORT_KEY)[: query.limit]
-        is_exhausted = "LastEvaluatedKey" not in response and len(messages) == _count_messages(items)
         entry = None
         if with_journal:
-            entry = _read_entry(next((i for i in items if i["sk"]["S"] == ROUTING_SORT_KEY), None))
+            has_route = bool(items) and items[0]["sk"]["S"] == ROUTING_SORT_KEY
+            entry = _read_entry(items[0] if has_route else None)
+            items = items[has_route:]
+        messages = tuple(Message.from_item(item) for item in items[: query.limit])
+        is_exhausted = "LastEvaluatedKey" not in response and len(messages) == len(items)
         return QueryAnswer(messages, is_exhausted), entry
 
     def _batch_get(self, keys: list[dict[str, AttributeValue]], *, is_strong: bool) -> list[Item]:
@@ -318,10 +320,6 @@ def _read_time_ms(text: str) -> int | None:
 
 def _key(partition_key: str, sort_key: str) -> dict[str, AttributeValue]:
     return {"pk": {"S": partition_key}, "sk": {"S": sort_key}}
-
-
-def _count_messages(items: Sequence[Item]) -> int:
-    return sum(1 for item in items if item["sk"]["S"] != ROUTING_SORT_KEY)
 
 
 def _is_size_refusal(error: ClientError) -> bool:
