@@ -9,7 +9,8 @@ from typing import Any
 
 from hotpartition.capacity import Item, item_size_bytes, read_units, write_units
 from local.dynamodb_tables import IndexShape, TableShape
-from local.partitions import Demand, Kind
+from local.partitions import Demand
+from simulation.dynamodb import Kind
 
 
 @dataclass(slots=True)

@@ -13,14 +13,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from local.dynamodb_meter import ServiceError, throttling_error_for
+from simulation.dynamodb import REASONS, Kind
 
 _SERVICE = "com.amazonaws.dynamodb.v20120810"
-_LIMITS = (
-    "ProvisionedThroughputExceeded",
-    "AccountLimitExceeded",
-    "KeyRangeThroughputExceeded",
-    "MaxOnDemandThroughputExceeded",
-)
 _WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem"})
 _READS = frozenset({"GetItem", "Query", "Scan"})
 _BATCHES = frozenset({"BatchGetItem", "BatchWriteItem", "TransactGetItems", "TransactWriteItems"})
@@ -30,12 +25,8 @@ OPERATIONS: Final = _WRITES | _READS | _BATCHES
 MAX_DELAY_MS: Final = 60_000
 
 
-def _reasons(kind: str) -> frozenset[str]:
-    return frozenset(f"{target}{kind}{limit}" for target in ("Table", "Index") for limit in _LIMITS)
-
-
-WRITE_REASONS: Final = _reasons("Write")
-READ_REASONS: Final = _reasons("Read")
+WRITE_REASONS: Final = frozenset(reason for reason in REASONS if Kind.WRITE in reason)
+READ_REASONS: Final = REASONS - WRITE_REASONS
 
 
 class FaultRuleError(ValueError):

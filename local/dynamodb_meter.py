@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from local.partitions import Demand, Kind, PartitionKey, PartitionModel, Throttle, Timeline
+from local.partitions import Demand, PartitionKey, PartitionModel, Throttle, Timeline
+from simulation.dynamodb import Kind
 
 _THROTTLING_TYPE = "com.amazon.coral.availability#ThrottlingException"
 _THROTTLING_MESSAGE = (

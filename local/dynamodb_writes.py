@@ -10,7 +10,8 @@ from local.dynamodb_backend import Backend
 from local.dynamodb_costs import Cost, cost_of, write_demands
 from local.dynamodb_meter import Meter, ServiceError, throttling_error, transaction_throttle
 from local.dynamodb_tables import TableShape
-from local.partitions import Demand, Kind
+from local.partitions import Demand
+from simulation.dynamodb import Kind
 
 _CONDITION_FAILED = "ConditionalCheckFailedException"
 _TRANSACTION_FACTOR = 2

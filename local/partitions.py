@@ -1,32 +1,28 @@
-"""DynamoDB's limit on one partition: a token bucket for each physical partition key, and a record of what it saw.
+"""What the local run limits and what it keeps of it: the partition model of `simulation.dynamodb`, and a timeline.
 
-Pure: the clock's reading comes in as an argument. Source of the limits: DynamoDB Developer Guide, "Best practices for
-designing and using partition keys": 1,000 write units and 3,000 read units a second for one partition. Burst capacity
-does not lift them, so a bucket saves up one second's worth and no more.
+The model is the simulator's. Here it is asked about keys of any table and index, by their ARNs, and it knows no limits
+but the partitions': no quota, no maximum, no split. Each partition key is a partition of its own unless a number of
+partitions is given.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
-DEFAULT_WRITE_LIMIT_WCU: Final = 1000.0
-DEFAULT_READ_LIMIT_RCU: Final = 3000.0
+from simulation import dynamodb
+from simulation.dynamodb import PARTITION_RCU, PARTITION_WCU, Kind, OnDemand, Partitions, Resource
+from simulation.dynamodb.throttles import Limit, build_throttle
+
+DEFAULT_WRITE_LIMIT_WCU: Final = PARTITION_WCU
+DEFAULT_READ_LIMIT_RCU: Final = PARTITION_RCU
 
 SLOT_MS: Final = 250
 """Length of the timeline's slots."""
 
-_SWEEP_AT_LEAST: Final = 1024
-"""Fewer buckets than this are never searched for idle ones."""
-
-
-class Kind(StrEnum):
-    """The two kinds of throughput, which are limited independently."""
-
-    READ = "Read"
-    WRITE = "Write"
+_UNLIMITED: Final = OnDemand(quota_wcu=None, quota_rcu=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +49,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """A refusal, in DynamoDB's words."""
+    """A refusal: of the partition that holds the key."""
 
     key: PartitionKey
     kind: Kind
@@ -61,67 +57,63 @@ class Throttle:
     @property
     def reason(self) -> str:
         """DynamoDB's name for what limited the request."""
-        return f"{'Index' if self.key.is_index else 'Table'}{self.kind.value}KeyRangeThroughputExceeded"
-
-
-@dataclass(slots=True)
-class _Bucket:
-    tokens: float
-    at: float
+        resource, is_index = self.key.resource, self.key.is_index
+        return build_throttle(resource, is_index=is_index, kind=self.kind, limit=Limit.KEY_RANGE).reason
 
 
 @dataclass(slots=True)
 class PartitionModel:
     """Admits and charges requests. Times are seconds of any clock that does not go back.
 
-    Memory: one bucket for each key that was used in the last second or is in debt; full ones are dropped.
+    `partitions` None: each key is a partition of its own. A number: so many hash ranges in each table and index, which
+    keys share; they stay as they are.
     """
 
     write_limit_wcu: float = DEFAULT_WRITE_LIMIT_WCU
     read_limit_rcu: float = DEFAULT_READ_LIMIT_RCU
-    _buckets: dict[tuple[PartitionKey, Kind], _Bucket] = field(default_factory=dict)
-    _sweep_at: int = _SWEEP_AT_LEAST
+    partitions: int | None = None
+    _resources: dict[str, Resource] = field(default_factory=dict)
 
     def admit(self, demands: Iterable[Demand], now: float) -> Throttle | None:
         """Take what is demanded if every bucket has it; otherwise take nothing and say which one refused.
 
         A demand of more than one second's worth is admitted by a full bucket, which then is in debt.
         """
-        wanted = list(demands)
-        for demand in wanted:
-            if self._tokens(demand.key, demand.kind, now) < min(demand.units, self._limit(demand.kind)):
-                return Throttle(demand.key, demand.kind)
-        for demand in wanted:
-            self.charge(demand, now)
-        return None
+        asked = [dynamodb.Demand(self._resource(each.key), each.kind, each.key.value, each.units) for each in demands]
+        refusal = dynamodb.admit(asked, now)
+        if refusal is None:
+            return None
+        refused = refusal.demand
+        return Throttle(PartitionKey(refused.resource.arn, refused.key), refused.kind)
 
     def refuses(self, key: PartitionKey, kind: Kind, now: float) -> Throttle | None:
         """Say whether a request of yet unknown cost is refused: it is when nothing is left.
 
         Its cost is charged afterwards and may leave a debt.
         """
-        return Throttle(key, kind) if self._tokens(key, kind, now) <= 0 else None
+        return Throttle(key, kind) if self._resource(key).refuses(kind, key.value, now) else None
 
     def charge(self, demand: Demand, now: float) -> None:
         """Take capacity without asking; negative units give it back."""
-        tokens = min(self._tokens(demand.key, demand.kind, now) - demand.units, self._limit(demand.kind))
-        self._buckets[demand.key, demand.kind] = _Bucket(tokens, now)
-        if len(self._buckets) > self._sweep_at:
-            self._sweep(now)
+        self._resource(demand.key).charge(demand.kind, demand.key.value, demand.units, now)
 
-    def _limit(self, kind: Kind) -> float:
-        return self.write_limit_wcu if kind is Kind.WRITE else self.read_limit_rcu
+    def _resource(self, key: PartitionKey) -> Resource:
+        resource = self._resources.get(key.resource)
+        if resource is None:
+            resource = self._resources[key.resource] = self._new_resource(key)
+        return resource
 
-    def _tokens(self, key: PartitionKey, kind: Kind, now: float) -> float:
-        limit = self._limit(kind)
-        bucket = self._buckets.get((key, kind))
-        return limit if bucket is None else min(limit, bucket.tokens + (now - bucket.at) * limit)
-
-    def _sweep(self, now: float) -> None:
-        full = [name for name in self._buckets if self._tokens(*name, now) >= self._limit(name[1])]
-        for name in full:
-            del self._buckets[name]
-        self._sweep_at = max(_SWEEP_AT_LEAST, 2 * len(self._buckets))
+    def _new_resource(self, key: PartitionKey) -> Resource:
+        is_apart = self.partitions is None
+        partitions = Partitions(
+            write_limit_wcu=self.write_limit_wcu,
+            read_limit_rcu=self.read_limit_rcu,
+            count=self.partitions,
+            max_count=self.partitions or 1,
+            is_key_apart=is_apart,
+        )
+        # Nothing splits, so nothing is ever drawn from the random source.
+        return Resource(key.resource, _UNLIMITED, partitions, is_index=key.is_index, random=random.Random(0))
 
 
 @dataclass(slots=True)

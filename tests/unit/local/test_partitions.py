@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from local.partitions import Demand, Kind, PartitionKey, PartitionModel, Throttle, Timeline, TimelineRow
+from local.partitions import Demand, PartitionKey, PartitionModel, Throttle, Timeline, TimelineRow
+from simulation.dynamodb import Kind
 
 TABLE = "arn:aws:dynamodb:eu-central-1:123456789012:table/t"
 HOT = PartitionKey(TABLE, "hot")
@@ -88,7 +89,23 @@ def test_idle_partitions_are_forgotten() -> None:
     model = PartitionModel(write_limit_wcu=10)
     for number in range(20_000):
         model.admit(_write(PartitionKey(TABLE, str(number)), 1), number * 0.01)
-    assert len(model._buckets) <= 2048
+    assert model._resources[TABLE].partition_count <= 2048
+
+
+def test_several_demands_on_one_partition_are_one_demand() -> None:
+    """A transaction cannot take two times what is left of a partition."""
+    model = PartitionModel(write_limit_wcu=10)
+    assert model.admit(_write(HOT, 5), 0.0) is None
+    assert model.admit(_write(HOT, 3) + _write(HOT, 3), 0.0) == Throttle(HOT, Kind.WRITE)
+    assert model.admit(_write(HOT, 3) + _write(HOT, 2), 0.0) is None
+
+
+def test_keys_share_a_given_number_of_partitions() -> None:
+    """With one partition for all, a key's neighbour uses up what is left; an index has partitions of its own."""
+    model = PartitionModel(write_limit_wcu=3, partitions=1)
+    assert model.admit(_write(HOT, 3), 0.0) is None
+    assert model.admit(_write(COLD, 1), 0.0) == Throttle(COLD, Kind.WRITE)
+    assert model.admit(_write(INDEX, 3), 0.0) is None
 
 
 def test_the_timeline_counts_by_slot_and_key() -> None:

@@ -1,0 +1,1 @@
+"""The whole system on one virtual clock: its faults, its limits, and what they cost."""
