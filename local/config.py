@@ -12,8 +12,12 @@ from urllib.parse import urlsplit
 
 from local.errors import LocalRunError
 from local.partitions import DEFAULT_READ_LIMIT_RCU, DEFAULT_WRITE_LIMIT_WCU
+from local.redis_nodes import RedisForm
 
 ALL_FUNCTIONS = "*"
+OPERATIONS_FUNCTION = "operate"
+"""Waits for nobody in particular: it is started when somebody asks it for the first time."""
+
 _MAX_PORT = 65535
 
 
@@ -21,14 +25,17 @@ _MAX_PORT = 65535
 class LocalConfig:
     """One local run.
 
+    `partitions` None: each partition key has a partition to itself; a number: so many, which keys share by their hash.
     `min_environments` and `max_environments` map a function's name, or `*` for all that are not named, to a count.
     """
 
     port: int = 0
+    redis: RedisForm = "single"
     partition_write_limit_wcu: float = DEFAULT_WRITE_LIMIT_WCU
     partition_read_limit_rcu: float = DEFAULT_READ_LIMIT_RCU
+    partitions: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    min_environments: Mapping[str, int] = field(default_factory=lambda: {ALL_FUNCTIONS: 1})
+    min_environments: Mapping[str, int] = field(default_factory=lambda: {ALL_FUNCTIONS: 1, OPERATIONS_FUNCTION: 0})
     max_environments: Mapping[str, int] = field(default_factory=lambda: {ALL_FUNCTIONS: 8})
     idle_choice: Literal["latest", "random"] = "latest"
     seed: int = 0
@@ -70,6 +77,28 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> Loc
         metavar="RCU",
         help="read units a second that one partition takes (default 3000)",
     )
+    form = up.add_mutually_exclusive_group()
+    form.add_argument(
+        "--redis-auth",
+        dest="redis",
+        action="store_const",
+        const="guarded",
+        default=defaults.redis,
+        help="Redis asks for TLS, a user and a password",
+    )
+    form.add_argument(
+        "--redis-replica",
+        dest="redis",
+        action="store_const",
+        const="replicated",
+        help="Redis has a replica, which the control API can promote",
+    )
+    up.add_argument(
+        "--partitions",
+        type=_partitions,
+        metavar="COUNT",
+        help="physical partitions of each table and index, shared by keys (a fresh table has 4; default: one a key)",
+    )
     up.add_argument("--settings", type=_json_object, default={}, metavar="JSON", help="settings, by field name")
     for bound in ("min", "max"):
         up.add_argument(
@@ -96,8 +125,10 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> Loc
         raise LocalRunError(f"the DynamoDB endpoint should be a URL, not {options.dynamodb_endpoint!r}")
     return LocalConfig(
         port=options.port,
+        redis=options.redis,
         partition_write_limit_wcu=options.partition_write_limit,
         partition_read_limit_rcu=options.partition_read_limit,
+        partitions=options.partitions,
         settings=options.settings,
         min_environments={**defaults.min_environments, **dict(options.min_environments)},
         max_environments={**defaults.max_environments, **dict(options.max_environments)},
@@ -122,6 +153,12 @@ def _positive(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"should be greater than 0, not {text}")
     return number
+
+
+def _partitions(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"should be a whole number greater than 0, not {text!r}")
+    return int(text)
 
 
 def _json_object(text: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ from local.dynamodb_faults import FaultPolicy, FaultRuleError, parse_rules
 from local.dynamodb_meter import Meter
 from local.errors import LocalRunError
 from local.pool import FunctionPool, ThrottledInvocationError
-from local.redis_server import RedisServer
+from local.redis_nodes import RedisNodes
 
 
 class Controlled(Protocol):
@@ -21,7 +22,7 @@ class Controlled(Protocol):
 
     stop_requested: asyncio.Event
     pools: dict[str, FunctionPool]
-    redis: RedisServer
+    redis: RedisNodes
     meter: Meter
     faults: FaultPolicy
 
@@ -44,7 +45,7 @@ class Control:
         app.router.add_get("/dynamodb/faults", self._faults)
         app.router.add_put("/dynamodb/faults", self._set_faults)
         app.router.add_post("/dynamodb/faults", self._set_faults)
-        app.router.add_post("/redis/{action:kill|start|pause|continue}", self._redis)
+        app.router.add_post("/redis/{action:kill|start|pause|continue|cut-replica|fail-over}", self._redis)
         app.router.add_post("/functions/{name}/kill", self._kill)
         app.router.add_post("/functions/{name}/invoke", self._invoke)
         app.router.add_post("/stop", self._stop)
@@ -84,14 +85,23 @@ class Control:
                     if redis.is_running:
                         return web.json_response({"message": "Redis runs; kill it first"}, status=409)
                     redis.erase()
-                try:
-                    await redis.start()
-                except LocalRunError as error:
-                    return web.json_response({"message": str(error)}, status=500)
+                return await self._try(redis.start(), status=500)
+            case "cut-replica":
+                return await self._try(redis.cut_replica(), status=409)
+            case "fail-over":
+                return await self._try(redis.fail_over(), status=409)
             case "pause":
                 redis.pause()
             case _:
                 redis.resume()
+        return web.json_response(self._run.status()["redis"])
+
+    async def _try(self, order: Awaitable[None], *, status: int) -> web.Response:
+        """Carry out an order to Redis; one that cannot be carried out has this status and says why."""
+        try:
+            await order
+        except LocalRunError as error:
+            return web.json_response({"message": str(error)}, status=status)
         return web.json_response(self._run.status()["redis"])
 
     async def _kill(self, request: web.Request) -> web.Response:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import inspect
 import json
 import os
 from pathlib import Path
@@ -26,6 +27,7 @@ from moto.dynamodb.responses import DynamoHandler
 _PLAIN_OPERATIONS = frozenset({"PutItem", "GetItem", "UpdateItem", "DeleteItem", "Query", "Scan", "BatchGetItem"})
 """Operations whose results hold no dates, so that plain JSON is what the protocol's serializer would make of them."""
 
+_QUERY = inspect.signature(Table.query)
 _MAX_BODY_BYTES = 32 * 1024 * 1024
 
 
@@ -38,7 +40,8 @@ class PartitionedTable(Table):
 
     def query(self, hash_key: Any, *args: Any, **kwargs: Any) -> Any:
         """Query as moto does, with `all_items` narrowed to the queried partition unless an index is queried."""
-        self._queried_hash_key = None if kwargs.get("index_name") else hash_key
+        index_name = _QUERY.bind(self, hash_key, *args, **kwargs).arguments.get("index_name")
+        self._queried_hash_key = None if index_name else hash_key
         try:
             return super().query(hash_key, *args, **kwargs)
         finally:

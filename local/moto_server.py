@@ -28,6 +28,9 @@ _CREATE_MEMBERS = (
 )
 """What CreateTable takes over from the template; the rest (recovery, insights, encryption) has no local effect."""
 
+_INDEX_MEMBERS = ("IndexName", "KeySchema", "Projection", "ProvisionedThroughput")
+"""The same of an index."""
+
 
 class MotoServer:
     """moto's DynamoDB on a free loopback port."""
@@ -68,6 +71,11 @@ async def create_table(backend: Backend, name: str, properties: Mapping[str, Any
         LocalRunError: when the DynamoDB does not answer, refuses, or has a table of this name.
     """
     request = {member: properties[member] for member in _CREATE_MEMBERS if member in properties}
+    if "GlobalSecondaryIndexes" in request:
+        request["GlobalSecondaryIndexes"] = [
+            {member: index[member] for member in _INDEX_MEMBERS if member in index}
+            for index in request["GlobalSecondaryIndexes"]
+        ]
     try:
         await backend.call("CreateTable", {"TableName": name, **request})
         while (await backend.call("DescribeTable", {"TableName": name}))["Table"]["TableStatus"] != "ACTIVE":  # noqa: ASYNC110 - another process's state

@@ -10,12 +10,14 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 from aiohttp import web
 
+from hotpartition.settings import variable_name
 from local.config import LocalConfig
 from local.control import Control
 from local.dynamodb_backend import Backend
@@ -28,7 +30,8 @@ from local.gateway import Gateway
 from local.moto_server import MotoServer, create_table
 from local.partitions import PartitionModel, Timeline
 from local.pool import FunctionPool
-from local.redis_server import RedisServer, find_binary, free_port
+from local.redis_nodes import RedisNodes
+from local.redis_server import find_binary, free_port
 from local.schedule import Scheduler
 from local.synthesis import synthesize
 from local.template import Endpoints, FunctionSpec, Stack, read_assembly, read_stack
@@ -46,9 +49,9 @@ class LocalRun:
         self.config = config
         self.stop_requested = asyncio.Event()
         self.pools: dict[str, FunctionPool] = {}
-        self.redis: RedisServer
+        self.redis: RedisNodes
         self.meter = Meter(
-            PartitionModel(config.partition_write_limit_wcu, config.partition_read_limit_rcu),
+            PartitionModel(config.partition_write_limit_wcu, config.partition_read_limit_rcu, config.partitions),
             Timeline(),
             time.monotonic,
             lambda: time.time_ns() // 1_000_000,
@@ -87,12 +90,13 @@ class LocalRun:
             "control_url": self.control_url,
             "stack": self._stack.name,
             "functions": {name: pool.status() for name, pool in self.pools.items()},
-            "redis": {"port": self.redis.port, "pid": self.redis.pid, "running": self.redis.is_running},
+            "redis": self.redis.describe(),
             "dynamodb": {
                 "endpoint": self._dynamodb_url,
                 "table": self._stack.table_name,
                 "partition_write_limit_wcu": self.config.partition_write_limit_wcu,
                 "partition_read_limit_rcu": self.config.partition_read_limit_rcu,
+                "partitions": self.config.partitions,
                 "requests": dict(self.meter.requests),
             },
         }
@@ -130,10 +134,12 @@ class LocalRun:
         (work_dir / "logs").mkdir(parents=True)
 
     async def _start_redis(self, binary: Any, port: int) -> None:
-        self.redis = RedisServer(binary, self.config.work_dir / "redis", port)
-        self._cleanup.push_async_callback(self.redis.kill)
+        form = self.config.redis
+        self.redis = RedisNodes(binary, self.config.work_dir / "redis", port, form=form)
+        self._cleanup.push_async_callback(self.redis.stop)
         await self.redis.start()
-        self._say(f"Redis ({binary.name}, cluster mode, append-only file) on port {port}")
+        extra = {"single": "", "guarded": ", TLS and password", "replicated": ", one replica"}[form]
+        self._say(f"Redis ({binary.name}, cluster mode, append-only file{extra}) on port {port}")
 
     async def _start_dynamodb(self) -> None:
         session = aiohttp.ClientSession(
@@ -152,7 +158,12 @@ class LocalRun:
         self._dynamodb_url = await self._serve(DynamoDBProxy(backend, self.meter, self.faults).app())
         name = self.config.dynamodb_endpoint or "moto"
         limits = f"{self.config.partition_write_limit_wcu:g} WCU and {self.config.partition_read_limit_rcu:g} RCU"
-        self._say(f"DynamoDB ({name}) behind the partition model ({limits} a second) at {self._dynamodb_url}")
+        count = self.config.partitions
+        partitions = "one for each key" if count is None else f"{count} in each table and index"
+        self._say(
+            f"DynamoDB ({name}) behind the partition model ({limits} a second, partitions: {partitions}) "
+            f"at {self._dynamodb_url}"
+        )
 
     async def _start_functions(self) -> None:
         rng = random.Random(self.config.seed)
@@ -168,8 +179,10 @@ class LocalRun:
 
     def _pool(self, function: FunctionSpec, rng: random.Random) -> FunctionPool:
         low, high = self.config.environments_of(function.name)
+        # The template speaks of the registry on AWS.
+        access = {variable_name(name): value for name, value in self.redis.settings().items()}
         launcher = Launcher(
-            function,
+            replace(function, environment={**function.environment, **access}),
             runtime_dir=(self.config.work_dir / "runtime").resolve(),
             log_dir=self.config.work_dir / "logs",
             region=self.config.region,

@@ -1,18 +1,23 @@
-"""The whole stack, once for all end-to-end tests: the synthesized template, run by `python -m local up`."""
+"""The whole stack: the synthesized template, run by `python -m local up`.
+
+One run for most tests, and two small ones whose Redis is of another form; what is synthesized once serves all of them.
+"""
 
 from __future__ import annotations
 
-import json
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from local.synthesis import synthesize
 from stack import SETTINGS, WRITE_LIMIT_WCU, Stack
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,15 +25,30 @@ START_SECONDS = 90
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory) -> Iterator[Stack]:
-    """Start the local run at a scale that a test can reach, and stop it."""
-    work = tmp_path_factory.mktemp("local")
+def assembly(tmp_path_factory) -> Path:
+    """The template, at a scale that a test can reach."""
+    return asyncio.run(synthesize(tmp_path_factory.mktemp("assembly") / "out", SETTINGS))
+
+
+@pytest.fixture(scope="session")
+def stack(assembly, tmp_path_factory) -> Iterator[Stack]:
+    """Start the local run, and stop it."""
+    options = (
+        *("--min-environments", "write_message=4", "--max-environments", "write_message=6"),
+        *("--min-environments", "read_messages=2"),
+    )
+    with running_stack(assembly, tmp_path_factory.mktemp("local"), *options) as running:
+        yield running
+
+
+@contextmanager
+def running_stack(assembly: Path, work: Path, *options: str) -> Iterator[Stack]:
+    """Run the stack with further options of `python -m local up`."""
     ready, log = work / "ready.json", work / "up.log"
     command = [
         *(sys.executable, "-m", "local", "up", "--ready-file", str(ready), "--work-dir", str(work / "run")),
-        *("--partition-write-limit", str(WRITE_LIMIT_WCU), "--settings", json.dumps(SETTINGS)),
-        *("--min-environments", "write_message=4", "--max-environments", "write_message=6"),
-        *("--min-environments", "read_messages=2", "--idle-choice", "random"),
+        *("--partition-write-limit", str(WRITE_LIMIT_WCU), "--assembly", str(assembly)),
+        *("--idle-choice", "random", *options),
     ]
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, env={**os.environ})
@@ -38,8 +58,28 @@ def stack(tmp_path_factory) -> Iterator[Stack]:
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)
-        yield Stack.from_ready_file(ready)
+        yield Stack.from_ready_file(ready, work / "run")
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=20)
     assert process.returncode == 0, log.read_text()
+
+
+@pytest.fixture(scope="session")
+def guarded_stack(assembly, tmp_path_factory) -> Iterator[Stack]:
+    """A small one whose Redis asks for TLS, user and password."""
+    with small_stack(assembly, tmp_path_factory.mktemp("guarded"), "--redis-auth") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def replicated_stack(assembly, tmp_path_factory) -> Iterator[Stack]:
+    """A small one whose Redis has a replica."""
+    with small_stack(assembly, tmp_path_factory.mktemp("replicated"), "--redis-replica") as running:
+        yield running
+
+
+def small_stack(assembly: Path, work: Path, option: str):
+    """Fewer environments than the others' start sooner."""
+    counts = ("--min-environments", "write_message=2", "--max-environments", "write_message=4")
+    return running_stack(assembly, work, option, *counts)

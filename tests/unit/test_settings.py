@@ -7,6 +7,7 @@ import pytest
 from hotpartition.errors import SettingsError
 from hotpartition.settings import (
     ConsumerSettings,
+    OperateSettings,
     ReaderSettings,
     WriterSettings,
     build_environment,
@@ -15,7 +16,7 @@ from hotpartition.settings import (
 )
 
 REQUIRED = {"HOTPARTITION_TABLE_NAME": "t", "HOTPARTITION_REGISTRY_HOST": "h"}
-ALL = [WriterSettings, ReaderSettings, ConsumerSettings]
+ALL = [WriterSettings, ReaderSettings, ConsumerSettings, OperateSettings]
 
 
 @pytest.mark.parametrize("cls", ALL)
@@ -58,3 +59,38 @@ def test_building_refuses_unknown_and_missing_names():
     with pytest.raises(SettingsError, match=r"table_name is missing.*sampling_distance is unknown"):
         build_environment(WriterSettings, {"registry_host": "h", "sampling_distance": "2"})
     assert "sampling_distance_wcu" in setting_names(WriterSettings)
+
+
+def authentication(**values):
+    return {**REQUIRED, **{f"HOTPARTITION_REGISTRY_{name.upper()}": value for name, value in values.items()}}
+
+
+@pytest.mark.parametrize("cls", ALL)
+@pytest.mark.parametrize(
+    ("values", "missing"),
+    [
+        ({"authentication": "iam"}, {"REGISTRY_CACHE_NAME", "REGISTRY_USER"}),
+        ({"authentication": "iam", "user": "f", "cache_name": "c", "tls": "false"}, {"REGISTRY_TLS"}),
+        ({"authentication": "password"}, {"REGISTRY_PASSWORD_FILE"}),
+        ({"authentication": "password", "password_file": "/p", "tls": "false"}, {"REGISTRY_TLS"}),
+        ({"authentication": "kerberos"}, {"REGISTRY_AUTHENTICATION"}),
+    ],
+)
+def test_authentication_that_cannot_work_fails_the_start(cls, values, missing):
+    """With one error that names each variable that is missing or wrong."""
+    with pytest.raises(SettingsError) as caught:
+        cls.from_env(authentication(**values))
+    assert {problem.split()[0].removeprefix("HOTPARTITION_") for problem in caught.value.problems} == missing
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"authentication": "none", "tls": "false"},
+        {"authentication": "iam", "user": "f", "cache_name": "c"},
+        {"authentication": "password", "password_file": "/p"},
+    ],
+)
+def test_authentication_that_can_work_is_taken(values):
+    """Each way with the least it needs."""
+    assert WriterSettings.from_env(authentication(**values)).registry_authentication == values["authentication"]

@@ -12,6 +12,7 @@ HotPartitionError
 │   ├── ThrottledError               DynamoDB refused for its limits (`reasons` says which)
 │   └── StoreUnavailableError        DynamoDB did not answer, or with a server error
 ├── RegistryUnavailableError         Redis did not answer; never reaches a client
+│   └── RegistryRefusedError         Redis does not let us in: an operator has to mend user, password or rights
 ├── MalformedGenerationError         a stored route cannot be read: fail closed, tell an operator
 ├── MalformedReportError             a stream entry cannot be read: count it and go on
 └── SettingsError                    fix the deployment; names every wrong variable
@@ -119,6 +120,10 @@ class StoreUnavailableError(RetryLaterError):
 
 class RegistryUnavailableError(HotPartitionError):
     """Redis did not answer in time. Routes then come from the journal, and reports are dropped."""
+
+
+class RegistryRefusedError(RegistryUnavailableError):
+    """Redis refused the user, the password, the token or a right, or its certificate is not one we trust."""
 
 
 class MalformedGenerationError(HotPartitionError):

@@ -1,4 +1,4 @@
-"""The connection to Redis, and every key in it. With `redis_registry` and `redis_reports`, all that knows redis-py.
+"""The connection to Redis, and every key in it. With the other `redis_` modules, all that knows redis-py.
 
 All keys begin with `hp:<table>:`: a table restored from a backup is a new table and starts with a fresh registry. No
 key ever has a TTL, and the server's eviction policy is `noeviction`. Braces hold the cluster's hash tag.
@@ -16,15 +16,23 @@ key ever has a TTL, and the server's eviction policy is `noeviction`. Braces hol
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, TypeVar
 
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
+from redis.connection import SSLConnection
 from redis.crc import key_slot
+from redis.credentials import CredentialProvider
 from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
     ClusterDownError,
     ConnectionError,  # noqa: A004
+    NoPermissionError,
     RedisClusterException,
     RedisError,
     ResponseError,
@@ -32,9 +40,19 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from hotpartition.errors import RegistryUnavailableError
+from hotpartition.errors import RegistryRefusedError, RegistryUnavailableError
+from hotpartition.redis_access import Role, build_rights
 
 ResultT = TypeVar("ResultT")
+
+_REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError, ssl.SSLCertVerificationError)
+"""What another try with the same user, password and rights would meet again."""
+
+_KEY_PLACES = dict.fromkeys(("smembers", "sadd", "exists", "set", "xadd", "zadd", "zscore"), 1) | {"xread": 4}
+"""The commands in use on keys, and where in each the key stands."""
+
+ACCESS = build_rights(Role, "*")
+"""What a user must be allowed who is all functions at once, as ACL SETUSER and ElastiCache's access strings say it."""
 
 SLOT_COUNT = 16384
 SENTINEL_COUNT = 64
@@ -67,6 +85,28 @@ def sentinel_keys(table_name: str) -> list[str]:
     return [f"hp:{table_name}:whole:{{{tags[part]}}}" for part in range(SENTINEL_COUNT)]
 
 
+@cache
+def _trust(ca_file: str | None) -> ssl.SSLContext:
+    """Build what TLS connections share: reading the system's certificates takes some 20 ms."""
+    return ssl.create_default_context(cafile=ca_file)
+
+
+class _TlsConnection(SSLConnection):
+    """redis-py's TLS connection, which would read the certificates anew each time.
+
+    Handshake and authentication count as connecting: each of their answers may take as long as a connection.
+    """
+
+    def _wrap_socket_with_ssl(self, sock: socket.socket) -> ssl.SSLSocket:
+        sock.settimeout(self.socket_connect_timeout)
+        return _trust(self.ca_certs).wrap_socket(sock, server_hostname=self.host)
+
+    def on_connect(self) -> None:
+        super().on_connect()  # type: ignore[no-untyped-call]
+        connected: Any = self._sock
+        connected.settimeout(self.socket_timeout)
+
+
 class _Cluster(RedisCluster):
     """redis-py's cluster client, quicker to open and quicker to give up."""
 
@@ -79,10 +119,9 @@ class _Cluster(RedisCluster):
         redis-py asks the server for its whole command table each time a client is opened, which takes ten times as
         long as the rest (some 40 ms of parsing), and asks it where the key stands at every XREAD.
         """
-        places = dict.fromkeys(("smembers", "sadd", "exists", "set", "xadd", "zadd", "zscore"), 1) | {"xread": 4}
         return {
             name: {"name": name, "flags": [], "first_key_pos": place, "last_key_pos": place, "step_count": 1}
-            for name, place in places.items()
+            for name, place in _KEY_PLACES.items()
         }
 
 
@@ -104,6 +143,9 @@ class RedisConnection:
         command_timeout_ms: int,
         rest_ms: int,
         now_ms: Callable[[], float],
+        ca_file: str = "",
+        credentials: CredentialProvider | None = None,
+        on_refusal: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Remember how to connect.
 
@@ -115,11 +157,14 @@ class RedisConnection:
             command_timeout_ms: limit for an answer.
             rest_ms: how long to leave Redis alone after a failure.
             now_ms: a monotonic clock, in ms.
+            ca_file: certificates (PEM) that the server's must descend from; empty: the system's.
+            credentials: asked at each new connection; None: nothing is said.
+            on_refusal: told, once a rest period, why Redis does not let us in.
         """
         self._options: dict[str, Any] = {
-            "host": host,
-            "port": port,
-            "ssl": is_tls,
+            # As an URL, because a class of connections is taken only then.
+            "url": f"redis://{host}:{port}",
+            "credential_provider": credentials,
             "socket_connect_timeout": connect_timeout_ms / 1000,
             "socket_timeout": command_timeout_ms / 1000,
             # One retry, so that a redirected or re-established connection is used at once.
@@ -131,7 +176,10 @@ class RedisConnection:
             "driver_info": None,
             "decode_responses": True,
         }
+        if is_tls:
+            self._options |= {"connection_class": _TlsConnection, "ssl_ca_certs": ca_file or None}
         self._rest_ms = rest_ms
+        self._on_refusal = on_refusal
         self._now_ms = now_ms
         self._client: RedisCluster | None = None
         # node name -> until when it is left alone; the whole cluster, while it cannot be opened, has the name ""
@@ -141,6 +189,7 @@ class RedisConnection:
         """Run a command on a key.
 
         Raises:
+            RegistryRefusedError: the key's node does not let us in.
             RegistryUnavailableError: the key's node failed, or failed so recently that it is left alone.
         """
         node = ""
@@ -151,14 +200,27 @@ class RedisConnection:
             return command(client)
         # RedisClusterException, which says that no node could be reached, is no RedisError.
         except (RedisError, RedisClusterException, OSError) as error:
-            if not _is_refusal(error):
+            refusal = _refusal_in(error)
+            if refusal is not None or not _is_about_this_command(error):
                 self._resting[node] = self._now_ms() + self._rest_ms
+            if refusal is not None:
+                reason = f"Redis refused: {refusal}"
+                self._on_refusal(reason)
+                raise RegistryRefusedError(reason) from error
             raise RegistryUnavailableError(f"Redis failed: {error}") from error
 
     def _open(self) -> RedisCluster:
         if self._client is None:
             self._check_rest("")
-            self._client = _Cluster(**self._options)
+            start: list[ClusterNode] = []
+            try:
+                self._client = _Cluster(startup_nodes=start, **self._options)
+            except BaseException:
+                # What could not be opened is nobody's to close, and may hold a connection.
+                for node in start:
+                    if node.redis_connection is not None:
+                        node.redis_connection.connection_pool.disconnect()
+                raise
         return self._client
 
     def _check_rest(self, node: str) -> None:
@@ -169,6 +231,7 @@ class RedisConnection:
         """Close the client, if one is open; a later call opens another."""
         client, self._client = self._client, None
         if client is not None:
+            client.disconnect_connection_pools()  # type: ignore[no-untyped-call]
             client.close()
 
 
@@ -177,6 +240,18 @@ def _node_of(client: RedisCluster, key: str) -> str:
     return node.name if node else ""
 
 
-def _is_refusal(error: Exception) -> bool:
+def _refusal_in(error: BaseException) -> BaseException | None:
+    """Find the refusal that redis-py may have wrapped up as a failure to reach any node."""
+    return next((cause for cause in _causes(error) if isinstance(cause, _REFUSALS)), None)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _is_about_this_command(error: Exception) -> bool:
     """Say whether Redis is well and refused this one command, for instance on a key of another type."""
     return isinstance(error, ResponseError) and not isinstance(error, ClusterDownError)

@@ -1,4 +1,4 @@
-"""The settings of the three functions: one frozen class each, read once from the environment.
+"""The settings of the functions: one frozen class each, read once from the environment.
 
 A field's name, in capitals and behind `HOTPARTITION_`, is its environment variable. The infrastructure builds each
 function's environment from the same classes (`build_environment`), so a name is written once.
@@ -6,7 +6,7 @@ function's environment from the same classes (`build_environment`), so a name is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Self, TypeVar, get_type_hints
 
@@ -16,10 +16,20 @@ PREFIX = "HOTPARTITION_"
 
 _TRUTH = {"true": True, "false": False}
 
+AUTHENTICATIONS = ("none", "iam", "password")
+"""How a function can tell Redis who it is."""
 
-def setting(doc: str, *, default: object = MISSING, at_least: float | None = None, at_most: float | None = None) -> Any:
-    """Declare one setting: what it means with its unit, its default, and the range it may have."""
-    metadata = {"doc": doc, "at_least": at_least, "at_most": at_most}
+
+def setting(
+    doc: str,
+    *,
+    default: object = MISSING,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    choices: Sequence[str] = (),
+) -> Any:
+    """Declare one setting: what it means with its unit, its default, and the range or the choice it may have."""
+    metadata = {"doc": doc, "at_least": at_least, "at_most": at_most, "choices": tuple(choices)}
     return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
 
 
@@ -31,6 +41,17 @@ class CommonSettings:
     registry_host: str = setting("Host name of the Redis cluster's configuration endpoint.")
     registry_port: int = setting("Port of the Redis cluster.", default=6379, at_least=1, at_most=65535)
     registry_tls: bool = setting("Whether the Redis cluster is reached through TLS.", default=True)
+    registry_authentication: str = setting(
+        "How a function authenticates to Redis: none, iam or password.", default="none", choices=AUTHENTICATIONS
+    )
+    registry_user: str = setting("Name of the Redis user that authenticates.", default="default")
+    registry_cache_name: str = setting(
+        "Name of the ElastiCache cache (replication group id) that IAM tokens are signed for.", default=""
+    )
+    registry_password_file: str = setting("Path of the file that holds the Redis user's password.", default="")
+    registry_ca_file: str = setting(
+        "Path of the certificates (PEM) that Redis's own must descend from; empty: the system's.", default=""
+    )
     registry_connect_timeout_ms: int = setting(
         "How long a request waits for a connection to Redis, in ms.", default=50, at_least=1, at_most=5000
     )
@@ -64,7 +85,30 @@ class CommonSettings:
                 problems.append(f"{name} {error}")
         if problems:
             raise SettingsError(problems)
-        return cls(**values)  # type: ignore[arg-type]  # each value was parsed to its field's type
+        settings = cls(**values)  # type: ignore[arg-type]  # each value was parsed to its field's type
+        if problems := settings.find_contradictions():
+            raise SettingsError(problems)
+        return settings
+
+    def find_contradictions(self) -> list[str]:
+        """List what the way of authentication needs and does not have, each with its variable's name."""
+        way = self.registry_authentication
+        needs = {
+            "none": {},
+            "iam": {
+                "registry_tls": self.registry_tls,
+                "registry_cache_name": self.registry_cache_name,
+                # ElastiCache's own user `default` cannot be one of IAM.
+                "registry_user": self.registry_user != "default",
+            },
+            "password": {"registry_tls": self.registry_tls, "registry_password_file": self.registry_password_file},
+        }
+        return [
+            f"{variable_name(name)} should be {'true' if name == 'registry_tls' else 'set'}"
+            f" with {variable_name('registry_authentication')}={way}"
+            for name, is_met in needs[way].items()
+            if not is_met
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +148,7 @@ class ReaderSettings(_RequestSettings):
     )
     hedge_quantile: float = setting(
         "A shard's query slower than this share of recent ones is asked again; 0 turns that off.",
-        default=0.95,
+        default=0.97,
         at_least=0.0,
         at_most=0.999,
     )
@@ -135,6 +179,24 @@ class ConsumerSettings(CommonSettings):
     max_shard_count: int = setting("Largest N that is ever decided.", default=128, at_least=2, at_most=1024)
     run_seconds: float = setting(
         "When a consumer stops even though no successor came, in seconds.", default=170.0, at_least=1.0, at_most=890.0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperateSettings(CommonSettings):
+    """Settings of the operations function: what it must know of the others."""
+
+    routing_index_name: str = setting("Name of the sparse index that lists the routing items.", default="routing-index")
+    stream_partitions: int = setting("Number of report streams.", default=4, at_least=1, at_most=1024)
+    hot_sustained_wcu: float = setting(
+        "Mean load of five seconds that is hot, in WCU/s for each key that serves it.",
+        default=800.0,
+        at_least=0.001,
+        at_most=1_000_000.0,
+    )
+    max_shard_count: int = setting("Largest N that is ever decided.", default=128, at_least=2, at_most=1024)
+    route_cache_seconds: float = setting(
+        "How long a route is used before Redis is asked again, in seconds.", default=2.0, at_least=0.0, at_most=60.0
     )
 
 
@@ -181,9 +243,7 @@ def parse_setting(declared: Field[Any], type_: type, text: str) -> object:
             raise ValueError(f"should be true or false, not {text!r}")
         return _TRUTH[text.lower()]
     if type_ is str:
-        if not text:
-            raise ValueError("should not be empty")
-        return text
+        return _parse_text(declared, text)
     try:
         number: int | float = type_(text)
     except ValueError as error:
@@ -193,3 +253,12 @@ def parse_setting(declared: Field[Any], type_: type, text: str) -> object:
     if not (low is None or number >= low) or not (high is None or number <= high):
         raise ValueError(f"should be between {low} and {high}, not {text!r}")
     return number
+
+
+def _parse_text(declared: Field[Any], text: str) -> str:
+    if not text and declared.default != "":
+        raise ValueError("should not be empty")
+    choices = declared.metadata["choices"]
+    if choices and text not in choices:
+        raise ValueError(f"should be one of {', '.join(choices)}, not {text!r}")
+    return text

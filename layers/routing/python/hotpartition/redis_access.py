@@ -1,0 +1,42 @@
+"""What each function may do in Redis, as rules of its access control list. One place for AWS and the local run. Pure.
+
+A function has a user of its own: the writer cannot touch routes, the reader cannot send reports, and none of them can
+delete a key, or read or write one outside this table's prefix. What the rules cannot say: `SCAN`, which only the
+operations function may use, lists the names of all keys, whatever their prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """Who asks Redis. The name is part of the user's name."""
+
+    WRITER = "writer"
+    READER = "reader"
+    CONSUMER = "consumer"
+    OPERATOR = "operator"
+
+
+COMMANDS: dict[Role, tuple[str, ...]] = {
+    # Asks for routes, sends reports.
+    Role.WRITER: ("smembers", "xadd"),
+    # Asks for routes, mends them.
+    Role.READER: ("sadd", "smembers"),
+    # Reads reports, raises routes, rebuilds the registry, announces itself.
+    Role.CONSUMER: ("exists", "sadd", "set", "xread", "zadd", "zscore"),
+    # Compares and rebuilds the registry, raises routes by hand, reads reports, looks for the consumer.
+    Role.OPERATOR: ("exists", "sadd", "scan", "set", "smembers", "xread", "zscore"),
+}
+"""The commands of each role's code, as `redis_cluster.py` and its siblings send them."""
+
+_CLUSTER_COMMANDS = ("asking", "cluster|slots")
+"""What a cluster's client asks when it opens, and when a slot is on its way to another node."""
+
+
+def build_rights(roles: Iterable[Role], table_name: str) -> str:
+    """Build the rules of a user who may do what these roles may, on the keys of one table (`*`: of every table)."""
+    commands = {command for role in roles for command in COMMANDS[role]} | {*_CLUSTER_COMMANDS}
+    return f"~hp:{table_name}:* resetchannels -@all {' '.join(f'+{command}' for command in sorted(commands))}"

@@ -1,0 +1,341 @@
+"""A registry with TLS, users and passwords: the local run's, a real server behind its TLS front."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from fakes import InlineBackground
+from hotpartition.errors import RegistryRefusedError, RegistryUnavailableError
+from hotpartition.redis_access import Role, build_rights
+from hotpartition.redis_cluster import _trust
+from hotpartition.redis_credentials import PasswordFile
+from hotpartition.redis_listing import RedisRegistryListing
+from hotpartition.redis_registry import RedisRegistry
+from hotpartition.redis_reports import RedisReportSink, RedisReportSource
+from hotpartition.reports import Report
+from hotpartition.route import Generation
+from local.redis_access import FUNCTIONS_USER, write_secret
+from local.redis_nodes import RedisNodes
+from local.redis_server import find_binary, free_port
+
+pytestmark = pytest.mark.slow
+
+FOUR = Generation(since_ms=5, shard_count=4)
+NO_RETRY = Retry(NoBackoff(), 0)
+
+
+class Guarded:
+    """A guarded registry in a thread of its own, and its administrator."""
+
+    def __init__(self, folder: Path) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._nodes = RedisNodes(find_binary(os.environ), folder, free_port(), form="guarded")
+        self._run(self._nodes.start())
+        self.facts = self._nodes.describe()
+        self.folder = folder
+
+    def _run(self, coroutine: Any) -> None:
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+
+    def close(self) -> None:
+        self._run(self._nodes.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def client(self, user: str, password: str, **options: Any) -> redis.Redis:
+        tls = {"ssl": True, "ssl_ca_certs": self.facts["ca_file"]}
+        where = {"host": "127.0.0.1", "port": self.facts["port"], "socket_timeout": 10, "retry": NO_RETRY}
+        return redis.Redis(**{**where, **tls, **options}, username=user, password=password, protocol=2)
+
+    @property
+    def admin(self) -> redis.Redis:
+        return self.client(self.facts["admin_user"], Path(self.facts["admin_password_file"]).read_text())
+
+    @property
+    def password(self) -> str:
+        return Path(self.facts["password_file"]).read_text()
+
+    def provider(self, path: Path | None = None) -> PasswordFile:
+        return PasswordFile(user=FUNCTIONS_USER, path=path or Path(self.facts["password_file"]))
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    started = Guarded(tmp_path_factory.mktemp("guarded"))
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def admin(guarded: Guarded) -> Iterator[redis.Redis]:
+    """The administrator; what a test did to the functions' user is undone."""
+    (before,) = [line for line in _list_users(guarded) if line.startswith(f"user {FUNCTIONS_USER} ")]
+    with guarded.admin as client:
+        yield client
+        client.execute_command("ACL", "SETUSER", FUNCTIONS_USER, "reset", *before.split()[2:])
+
+
+def _list_users(guarded: Guarded) -> list[str]:
+    with guarded.admin as client:
+        return [*client.acl_list()]
+
+
+@pytest.fixture
+def refusals() -> list[str]:
+    """What a connection was told about why it is not let in."""
+    return []
+
+
+@pytest.fixture
+def connect_guarded(guarded, connect, refusals):
+    def build(**options: Any):
+        ways = {"is_tls": True, "ca_file": guarded.facts["ca_file"], "credentials": guarded.provider()}
+        patient = {"connect_timeout_ms": 2000, "on_refusal": refusals.append}
+        return connect(guarded.facts["port"], **{**ways, **patient, **options})
+
+    return build
+
+
+def test_functions_do_all_they_do_with_the_rights_they_have(connect_guarded, table_name):
+    """Every command of every adapter is allowed, on the registry's own keys."""
+    connection = connect_guarded()
+    registry = RedisRegistry(connection, table_name)
+    registry.add("c", [FOUR])
+    registry.mark_whole()
+    assert registry.is_whole()
+    assert registry.get("c").generations == {FOUR}
+    sink = RedisReportSink(
+        connection,
+        table_name,
+        partitions=1,
+        background=InlineBackground(),
+        now_ms=lambda: time.time_ns() // 1_000_000,
+    )
+    sink.send(Report("c", 1, "e", 10.0, 250, 4))
+    assert sink.take_dropped() == 0
+    source = RedisReportSource(connection, table_name)
+    assert len(source.read(0, "0-0", 10)) == 1
+    source.announce(7)
+    assert source.latest_start_ms() == 7
+    assert RedisRegistryListing(connection, table_name).page(None)[0] == ["c"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "FLUSHALL",
+        "DEL hp:x",
+        "CONFIG GET *",
+        "KEYS *",
+        "ACL LIST",
+        "GET hp:x",
+        "SET other:x 1",
+        "PUBLISH a b",
+    ],
+)
+def test_functions_may_do_nothing_else(guarded, command):
+    """Neither other commands nor other keys."""
+    with guarded.client(FUNCTIONS_USER, guarded.password) as client, pytest.raises(redis.exceptions.NoPermissionError):
+        client.execute_command(*command.split())
+
+
+USES = {
+    Role.WRITER: {"get", "send"},
+    Role.READER: {"get", "add"},
+    Role.CONSUMER: {"add", "is_whole", "mark_whole", "read", "announce", "latest"},
+    Role.OPERATOR: {"get", "add", "is_whole", "mark_whole", "read", "latest", "list"},
+}
+"""What each function does."""
+
+
+@pytest.mark.parametrize("role", Role)
+def test_each_function_may_do_its_own_work_and_no_other(guarded, admin, connect_guarded, table_name, tmp_path, role):
+    """With the rights that ElastiCache's user of this function is given, on the keys of its own table."""
+    user, path = f"only-{role}", tmp_path / "password"
+    path.write_text("only")
+    rights = build_rights([role], table_name).split()
+    admin.execute_command("ACL", "SETUSER", user, "reset", "on", ">only", *rights)
+    connection = connect_guarded(credentials=PasswordFile(user=user, path=path))
+    assert _allowed(connection, table_name) == USES[role]
+    assert _allowed(connection, f"{table_name}-other") <= {"list"}  # which only sees names
+
+
+def _allowed(connection, table_name):
+    """Try all that adapters do; return what was not refused."""
+    registry = RedisRegistry(connection, table_name)
+    source = RedisReportSource(connection, table_name)
+
+    def send():
+        sink = RedisReportSink(
+            connection, table_name, partitions=1, background=InlineBackground(), now_ms=lambda: 100_000
+        )
+        sink.send(Report("c", 1, "e", 10.0, 250, 4))
+        if sink.take_dropped():
+            raise RegistryRefusedError
+
+    tries = {
+        "get": lambda: registry.get("c"),
+        "add": lambda: registry.add("c", [FOUR]),
+        "is_whole": registry.is_whole,
+        "mark_whole": registry.mark_whole,
+        "send": send,
+        "read": lambda: source.read(0, "0-0", 1),
+        "announce": lambda: source.announce(1),
+        "latest": source.latest_start_ms,
+        "list": lambda: RedisRegistryListing(connection, table_name).page(None),
+    }
+    allowed = set()
+    for name, attempt in tries.items():
+        with suppress(RegistryRefusedError):
+            attempt()
+            allowed.add(name)
+    return allowed
+
+
+def test_nobody_gets_in_without_a_name(guarded):
+    """The default user is off; without TLS not even a question is answered."""
+    with guarded.client("default", "x") as client, pytest.raises(redis.exceptions.AuthenticationError):
+        client.ping()
+    plain = redis.Redis(port=guarded.facts["port"], socket_timeout=10, protocol=2, retry=NO_RETRY)
+    with plain, pytest.raises(redis.exceptions.ConnectionError):
+        plain.ping()
+
+
+def test_secrets_are_the_owners_alone(guarded):
+    """Passwords and users; the passwords stand nowhere else."""
+    names = ("password_file", "admin_password_file")
+    files = [Path(guarded.facts[name]) for name in names] + [guarded.folder / "access" / "users.acl"]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in files] == [0o600] * 3
+    others = [path for path in guarded.folder.rglob("*") if path.is_file() and path not in files]
+    assert others
+    assert not [path for path in others if any(f.read_bytes() in path.read_bytes() for f in files[:2])]
+
+
+def test_a_certificate_of_somebody_else_is_refused(connect_guarded, refusals):
+    """The system's certificates do not vouch for this server: no password is sent to it."""
+    with pytest.raises(RegistryRefusedError, match="certificate verify failed"):
+        RedisRegistry(connect_guarded(ca_file=""), "t").get("c")
+    assert len(refusals) == 1
+
+
+def test_a_name_that_the_certificate_does_not_bear_is_refused(connect_guarded):
+    """Vouched for, but for another host."""
+    with pytest.raises(RegistryRefusedError, match="certificate"):
+        RedisRegistry(connect_guarded(host="127.1"), "t").get("c")
+
+
+def test_certificates_are_read_once(connect_guarded):
+    """Not for each connection: that would take 20 ms each time."""
+    _trust.cache_clear()
+    for _ in range(2):
+        RedisRegistry(connect_guarded(), "t").get("c")
+    assert _trust.cache_info().misses == 1
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["new", "open"])
+def test_a_wrong_password_is_one_refusal_in_each_rest(
+    guarded, admin, connect_guarded, refusals, tmp_path, table_name, is_open
+):
+    """One attempt in each rest period, whatever is asked meanwhile; a mended file is taken up by the next."""
+    path = tmp_path / "password"
+    path.write_text(guarded.password)
+    now_ms = [0.0]
+    connection = connect_guarded(
+        credentials=guarded.provider(path), rest_ms=1000, now_ms=lambda: now_ms[0], command_timeout_ms=2000
+    )
+    registry = RedisRegistry(connection, table_name)
+    if is_open:
+        registry.add("c", [FOUR])
+    admin.execute_command("ACL", "SETUSER", FUNCTIONS_USER, "resetpass", ">another")
+    admin.execute_command("CLIENT", "KILL", "USER", FUNCTIONS_USER)
+    admin.execute_command("CONFIG", "RESETSTAT")
+    for rest in range(3):
+        now_ms[0] = 1000.0 * rest
+        with pytest.raises(RegistryRefusedError, match="invalid username-password pair"):
+            registry.get("c")
+        now_ms[0] += 999.0
+        for _ in range(10):
+            with pytest.raises(RegistryUnavailableError, match="left alone"):
+                registry.get("c")
+        assert len(refusals) == rest + 1
+    # The administrator's own connection is open already.
+    assert admin.info("commandstats")["cmdstat_auth"]["failed_calls"] == 3
+    assert not any("another" in reason or guarded.password in reason for reason in refusals)
+    write_secret(path, "another")
+    now_ms[0] = 3000.0
+    registry.add("c", [FOUR])
+    assert registry.get("c").generations == {FOUR}
+
+
+@pytest.mark.parametrize("right", ["smembers", "cluster|slots"])
+def test_a_missing_right_is_a_refusal_that_rests(admin, connect_guarded, refusals, table_name, right):
+    """Refused commands are not sent with every request either, nor those that open the client."""
+    admin.execute_command("ACL", "SETUSER", FUNCTIONS_USER, f"-{right}")
+    registry = RedisRegistry(connect_guarded(rest_ms=60_000), table_name)
+    with pytest.raises(RegistryRefusedError, match="no permissions"):
+        registry.get("c")
+    with pytest.raises(RegistryUnavailableError, match="left alone"):
+        registry.get("c")
+    assert len(refusals) == 1
+
+
+def test_a_refused_opening_leaves_no_connection(admin, connect_guarded):
+    """Each rest period would leave one more."""
+    admin.execute_command("ACL", "SETUSER", FUNCTIONS_USER, "-cluster|slots")
+    connection = connect_guarded(rest_ms=0)
+    admin.execute_command("CLIENT", "KILL", "USER", FUNCTIONS_USER)
+    for _ in range(3):
+        with pytest.raises(RegistryRefusedError):
+            RedisRegistry(connection, "t").get("c")
+    deadline = time.monotonic() + 5
+    while any(client["user"] == FUNCTIONS_USER for client in admin.client_list()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_without_credentials_a_guarded_registry_refuses(connect_guarded, refusals):
+    """A function that was not told how to authenticate."""
+    with pytest.raises(RegistryRefusedError, match="Authentication required"):
+        RedisRegistry(connect_guarded(credentials=None), "t").get("c")
+    assert len(refusals) == 1
+
+
+def test_a_password_file_that_is_missing_is_a_refusal(connect_guarded, guarded, refusals, tmp_path):
+    """Not a crash."""
+    with pytest.raises(RegistryRefusedError, match="the password cannot be read"):
+        RedisRegistry(connect_guarded(credentials=guarded.provider(tmp_path / "none")), "t").get("c")
+    assert len(refusals) == 1
+
+
+def test_a_connection_that_the_server_ended_authenticates_anew(guarded, admin, connect_guarded, table_name):
+    """As ElastiCache ends those of IAM after 12 hours: nobody notices, and the next one brings new credentials."""
+    asked = []
+
+    class Watched(PasswordFile):
+        def get_credentials(self):
+            asked.append(1)
+            return super().get_credentials()
+
+    watched = Watched(user=FUNCTIONS_USER, path=Path(guarded.facts["password_file"]))
+    registry = RedisRegistry(connect_guarded(credentials=watched), table_name)
+    registry.add("c", [FOUR])
+    before = len(asked)
+    admin.execute_command("CLIENT", "KILL", "USER", FUNCTIONS_USER)
+    assert registry.get("c").generations == {FOUR}
+    assert len(asked) > before
