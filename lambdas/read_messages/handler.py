@@ -11,14 +11,20 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.openapi.params import Query
 from aws_lambda_powertools.metrics import MetricUnit
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from hotpartition.api import (
+    EXAMPLE_MESSAGE,
+    INVALID_REQUEST,
+    MESSAGE_NOT_FOUND,
+    READ_LATER,
+    UNREADABLE_ROUTE,
     ConversationIdPath,
     MessageIdPath,
     StoredMessage,
     count_fitting,
     create_resolver,
+    json_content,
     json_response,
     normalize_event,
     parse_time_ms,
@@ -26,6 +32,7 @@ from hotpartition.api import (
     remaining_ms,
     render_message,
 )
+from hotpartition.cursor import CURSOR_PATTERN
 from hotpartition.reader import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, Reader
 from hotpartition.settings import ReaderSettings
 from hotpartition.telemetry import PowertoolsTelemetry
@@ -40,23 +47,59 @@ def _time(text: str) -> str:
     return text
 
 
+_TIME_FORMAT: dict[str, Any] = {"format": "date-time"}
+_CURSOR_FORMAT: dict[str, Any] = {"pattern": CURSOR_PATTERN}
+
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Messages on a page, at most.")]
-After = Annotated[str, Query(description="Only messages at or after this time (RFC 3339)."), AfterValidator(_time)]
-Before = Annotated[str, Query(description="Only messages before this time (RFC 3339)."), AfterValidator(_time)]
+After = Annotated[
+    str,
+    Query(description="Only messages at or after this time (RFC 3339).", json_schema_extra=_TIME_FORMAT),
+    AfterValidator(_time),
+]
+Before = Annotated[
+    str,
+    Query(description="Only messages before this time (RFC 3339).", json_schema_extra=_TIME_FORMAT),
+    AfterValidator(_time),
+]
 Order = Annotated[Literal["newest", "oldest"], Query(description="Which end to begin with.")]
-Cursor = Annotated[str, Query(description="`next_cursor` of the last page, with the same order.")]
+Cursor = Annotated[
+    str,
+    Query(description="`next_cursor` of the last page, with the same order.", json_schema_extra=_CURSOR_FORMAT),
+]
 Consistency = Annotated[
     Literal["strong", "eventual"],
     Query(description="`strong`: with everything acknowledged before the request. `eventual`: half the price."),
 ]
 
 
-class MessagePage(BaseModel):
-    """One page of a conversation."""
+_EXAMPLE_PAGE: dict[str, Any] = {
+    "messages": [EXAMPLE_MESSAGE],
+    "next_cursor": None,
+    "settled_until": "2025-11-21T09:30:05.000Z",
+}
+_NEXT_PAGE = {
+    "operationId": "read_page",
+    "description": "With the same `order`, if it was given, until `next_cursor` is null.",
+    "parameters": {
+        "conversation_id": "$request.path.conversation_id",
+        "cursor": "$response.body#/next_cursor",
+    },
+}
 
-    messages: list[StoredMessage]
-    next_cursor: str | None = Field(description="Continues after this page; null on the last one.")
-    settled_until: str = Field(description="A client that polls oldest-first passes this as `after` the next time.")
+
+class MessagePage(BaseModel):
+    """One page of a conversation, complete."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False, "examples": [_EXAMPLE_PAGE]})
+
+    messages: list[StoredMessage] = Field(max_length=MAX_LIMIT)
+    next_cursor: Annotated[str, Field(json_schema_extra=_CURSOR_FORMAT)] | None = Field(
+        description="Continues after this page; null on the last one."
+    )
+    settled_until: str = Field(
+        description="A client that polls oldest-first passes this as `after` the next time.",
+        json_schema_extra=_TIME_FORMAT,
+    )
 
 
 def build_app(reader: Reader) -> APIGatewayHttpResolver:
@@ -66,9 +109,14 @@ def build_app(reader: Reader) -> APIGatewayHttpResolver:
     @app.get(
         "/conversations/<conversation_id>/messages",
         summary="Read a page of messages",
+        operation_id="read_page",
         responses={
-            200: {"description": "A complete page", "content": {"application/json": {"model": MessagePage}}},
-            **problem_responses(HTTPStatus.BAD_REQUEST, HTTPStatus.SERVICE_UNAVAILABLE),
+            200: {
+                "description": "A complete page",
+                "content": json_content(MessagePage),
+                "links": {"NextPage": _NEXT_PAGE},
+            },
+            **problem_responses(INVALID_REQUEST, UNREADABLE_ROUTE, READ_LATER),
         },
     )
     def read_page(
@@ -103,9 +151,10 @@ def build_app(reader: Reader) -> APIGatewayHttpResolver:
     @app.get(
         "/conversations/<conversation_id>/messages/<message_id>",
         summary="Read one message",
+        operation_id="read_message",
         responses={
-            200: {"description": "The message", "content": {"application/json": {"model": StoredMessage}}},
-            **problem_responses(HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE),
+            200: {"description": "The message", "content": json_content(StoredMessage)},
+            **problem_responses(INVALID_REQUEST, MESSAGE_NOT_FOUND, UNREADABLE_ROUTE, READ_LATER),
         },
     )
     def read_message(

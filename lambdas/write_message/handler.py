@@ -14,10 +14,19 @@ from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import BaseModel, ConfigDict, Field
 
 from hotpartition.api import (
+    EXAMPLE_MESSAGE,
+    INVALID_REQUEST,
+    MESSAGE_CONFLICT,
+    MESSAGE_TOO_LARGE,
+    WRITE_LATER,
     Attributes,
+    CanonicalMessageId,
+    ConversationId,
     ConversationIdPath,
     MessageId,
+    SentAt,
     create_resolver,
+    json_content,
     json_response,
     normalize_event,
     problem_responses,
@@ -30,6 +39,18 @@ from hotpartition.writer import NewMessage, Writer
 
 MAX_SENDER_LENGTH = 256
 
+_EXAMPLE = {name: EXAMPLE_MESSAGE[name] for name in ("sender", "body", "attributes")}
+_ACKNOWLEDGED = {name: EXAMPLE_MESSAGE[name] for name in ("conversation_id", "message_id", "sent_at")}
+_LINKS = {
+    "ReadIt": {
+        "operationId": "read_message",
+        "parameters": {
+            "conversation_id": "$response.body#/conversation_id",
+            "message_id": "$response.body#/message_id",
+        },
+    }
+}
+
 logger = Logger()
 metrics = Metrics()
 
@@ -37,10 +58,10 @@ metrics = Metrics()
 class NewMessageBody(BaseModel):
     """A message to store."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
 
     sender: Annotated[str, Field(min_length=1, max_length=MAX_SENDER_LENGTH)]
-    body: str
+    body: str = Field(description="The text; with everything else the message may take 400 KiB in DynamoDB.")
     message_id: MessageId | None = None
     attributes: Attributes = {}
 
@@ -48,9 +69,11 @@ class NewMessageBody(BaseModel):
 class Acknowledgement(BaseModel):
     """A message that is stored."""
 
-    conversation_id: str
-    message_id: str
-    sent_at: str = Field(description="The message id's time, RFC 3339.")
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False, "examples": [_ACKNOWLEDGED]})
+
+    conversation_id: ConversationId
+    message_id: CanonicalMessageId
+    sent_at: SentAt
 
 
 def build_app(writer: Writer) -> APIGatewayHttpResolver:
@@ -60,15 +83,15 @@ def build_app(writer: Writer) -> APIGatewayHttpResolver:
     @app.post(
         "/conversations/<conversation_id>/messages",
         summary="Store a message",
+        operation_id="write_message",
         responses={
-            201: {"description": "Stored", "content": {"application/json": {"model": Acknowledgement}}},
-            200: {"description": "Was stored already", "content": {"application/json": {"model": Acknowledgement}}},
-            **problem_responses(
-                HTTPStatus.BAD_REQUEST,
-                HTTPStatus.CONFLICT,
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                HTTPStatus.SERVICE_UNAVAILABLE,
-            ),
+            200: {
+                "description": "Was stored before, with the same content",
+                "content": json_content(Acknowledgement),
+                "links": _LINKS,
+            },
+            201: {"description": "Stored", "content": json_content(Acknowledgement), "links": _LINKS},
+            **problem_responses(INVALID_REQUEST, MESSAGE_CONFLICT, MESSAGE_TOO_LARGE, WRITE_LATER),
         },
     )
     def write_message(conversation_id: ConversationIdPath, message: Annotated[NewMessageBody, Body()]) -> Response[Any]:

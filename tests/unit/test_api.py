@@ -1,4 +1,4 @@
-"""What both HTTP functions share: events in, problem documents out, times, and the OpenAPI document."""
+"""What both HTTP functions share: events in, and times."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from openapi_spec_validator import validate
 
-from builders import World
-from events import COLLECTION, ELEMENT, FakeContext, http_event, message_event, page_event, post_event
-from handlers import load_handler
+from events import COLLECTION, FakeContext, http_event, message_event, page_event, post_event
 from hotpartition.api import count_fitting, normalize_event, parse_json, parse_time_ms, remaining_ms, render_message
 from hotpartition.items import Message, format_time
 
@@ -109,56 +106,6 @@ def test_an_answer_is_out_before_the_timeout():
     """The last three seconds belong to an attempt that just began, and the answer; there is never less than no time."""
     assert remaining_ms(FakeContext(remaining_ms=5000)) == 2000
     assert remaining_ms(FakeContext(remaining_ms=100)) == 0
-
-
-@pytest.fixture(scope="module")
-def documents():
-    """The OpenAPI documents of the write and the read function."""
-    world = World()
-    apps = (
-        load_handler("write_message").build_app(world.writer()),
-        load_handler("read_messages").build_app(world.reader()),
-    )
-    return [json.loads(app.get_openapi_json_schema()) for app in apps]
-
-
-class TestOpenApi:
-    def test_the_documents_are_valid(self, documents):
-        """Tools for OpenAPI 3.1 can read them."""
-        for document in documents:
-            validate(document)
-
-    def test_they_list_every_route_and_answer(self, documents):
-        """Each operation with the statuses that it can have; every error is a problem document."""
-        write, read = documents
-        assert set(write["paths"]) == {COLLECTION}
-        assert set(read["paths"]) == {COLLECTION, ELEMENT}
-        problems = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
-        for operation, statuses in [
-            (write["paths"][COLLECTION]["post"], {"200", "201", "400", "409", "413", "503"}),
-            (read["paths"][COLLECTION]["get"], {"200", "400", "503"}),
-            (read["paths"][ELEMENT]["get"], {"200", "400", "404", "503"}),
-        ]:
-            # Powertools adds 422, which these functions answer with 400.
-            assert set(operation["responses"]) - {"422"} == statuses
-            for status in statuses - {"200", "201"}:
-                assert operation["responses"][status]["content"] == problems
-
-    def test_they_say_what_is_allowed(self, documents):
-        """Parameters with their ranges, the body with what it needs, the problem document with its members."""
-        write, read = documents
-        parameters = {p["name"]: p for p in read["paths"][COLLECTION]["get"]["parameters"]}
-        assert set(parameters) == {"conversation_id", "limit", "after", "before", "order", "cursor", "consistency"}
-        assert parameters["conversation_id"]["required"]
-        assert parameters["conversation_id"]["schema"]["pattern"] == "^[A-Za-z0-9_.:@-]{1,256}$"
-        limit = parameters["limit"]["schema"]
-        assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, 200, 50)
-        assert parameters["order"]["schema"]["enum"] == ["newest", "oldest"]
-        body = write["components"]["schemas"]["NewMessageBody"]
-        assert (body["required"], body["additionalProperties"]) == (["sender", "body"], False)
-        for document in documents:
-            problem = document["components"]["schemas"]["ProblemDocument"]
-            assert set(problem["properties"]) == {"type", "title", "status", "detail", "errors", "message_id"}
 
 
 @pytest.mark.parametrize(

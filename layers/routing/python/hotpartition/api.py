@@ -7,10 +7,10 @@ wrong field, and `message_id` the id that a refused write should be repeated wit
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -32,9 +32,15 @@ from hotpartition.errors import (
     Problem,
     RetryLaterError,
 )
-from hotpartition.items import Message, encode_attributes
+from hotpartition.items import MAX_DEPTH, Message, encode_attributes
 from hotpartition.keys import CONVERSATION_ID_PATTERN, CONVERSATION_ID_RULE, MAX_CONVERSATION_ID_LENGTH
-from hotpartition.message_ids import MESSAGE_ID_RULE, parse_message_id
+from hotpartition.message_ids import (
+    CANONICAL_MESSAGE_ID_PATTERN,
+    MAX_FUTURE_MS,
+    MESSAGE_ID_PATTERN,
+    MESSAGE_ID_RULE,
+    parse_message_id,
+)
 
 PROBLEM_JSON = "application/problem+json"
 RETRY_AFTER_SECONDS = 1
@@ -75,64 +81,228 @@ def _storable(attributes: dict[str, Any]) -> dict[str, Any]:
     return attributes
 
 
+EXAMPLE_MESSAGE: dict[str, Any] = {
+    "conversation_id": "room-1",
+    "message_id": "01KAJVZHE0FZ5C1S9TQJ0V3YXM",
+    "sender": "ann",
+    "body": "hello",
+    "sent_at": "2025-11-21T09:30:00.000Z",
+    "attributes": {"likes": 3, "tags": ["greeting"]},
+}
+
 ConversationIdPath = Annotated[
     str,
     Path(
-        description="The conversation.",
+        description=f"The conversation: {CONVERSATION_ID_RULE}.",
         pattern=CONVERSATION_ID_PATTERN,
         min_length=1,
         max_length=MAX_CONVERSATION_ID_LENGTH,
+        examples=[EXAMPLE_MESSAGE["conversation_id"]],
         # Checked through `pattern`, which Powertools leaves out of the OpenAPI document.
-        json_schema_extra={"pattern": CONVERSATION_ID_PATTERN},
+        json_schema_extra={"pattern": CONVERSATION_ID_PATTERN, "not": {"enum": [".", ".."]}},
     ),
     AfterValidator(_not_dots),
 ]
 MessageId = Annotated[
-    str, Field(description=f"{MESSAGE_ID_RULE[0].upper()}{MESSAGE_ID_RULE[1:]}."), AfterValidator(_canonical)
+    str,
+    Field(
+        description=f"{MESSAGE_ID_RULE[0].upper()}{MESSAGE_ID_RULE[1:]}, at most {MAX_FUTURE_MS / 1000:g} s ahead: the "
+        "message's identity and time, so that a repetition is safe. Without it the server mints one.",
+        json_schema_extra={"pattern": MESSAGE_ID_PATTERN},
+    ),
+    AfterValidator(_canonical),
 ]
 Attributes = Annotated[
-    dict[str, Any], Field(description="Whatever else belongs to the message."), AfterValidator(_storable)
+    dict[str, Any],
+    Field(
+        description="Whatever else belongs to the message. Whole numbers keep 38 digits, others are doubles; names are "
+        f"not empty; at most {MAX_DEPTH} levels deep.",
+        json_schema_extra={"propertyNames": {"minLength": 1}},
+    ),
+    AfterValidator(_storable),
 ]
-MessageIdPath = Annotated[str, Path(description=f"The message's id: {MESSAGE_ID_RULE}."), AfterValidator(_canonical)]
+MessageIdPath = Annotated[
+    str,
+    Path(
+        description=f"The message's id: {MESSAGE_ID_RULE}.",
+        examples=[EXAMPLE_MESSAGE["message_id"]],
+        json_schema_extra={"pattern": MESSAGE_ID_PATTERN},
+    ),
+    AfterValidator(_canonical),
+]
+ConversationId = Annotated[str, Field(json_schema_extra={"pattern": CONVERSATION_ID_PATTERN})]
+CanonicalMessageId = Annotated[
+    str,
+    Field(
+        description="In its canonical form, an upper-case ULID.",
+        json_schema_extra={"pattern": CANONICAL_MESSAGE_ID_PATTERN},
+    ),
+]
+SentAt = Annotated[
+    str, Field(description="The message id's time, RFC 3339.", json_schema_extra={"format": "date-time"})
+]
 
 
 class FieldProblem(BaseModel):
     """One wrong field."""
 
-    field: str
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
+
+    field: str = Field(description="Its name; inside `attributes`, its path.")
     message: str
 
 
 class ProblemDocument(BaseModel):
     """An error (RFC 9457)."""
 
-    type: str = Field(description="A URN that names the kind of problem.")
-    title: str
-    status: int
-    detail: str
-    errors: list[FieldProblem] | None = Field(default=None, description="Every wrong field.")
-    message_id: str | None = Field(default=None, description="The id to repeat a refused write with.")
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
+
+    type: str = Field(description="A URN that names the kind of problem.", pattern="^urn:hotpartition:[a-z-]+$")
+    title: str = Field(description="The status in words.")
+    status: int = Field(description="The HTTP status.", ge=400, le=599)
+    detail: str = Field(description="What is wrong with this request.")
+
+
+class InvalidRequestDocument(ProblemDocument):
+    """A request that cannot be served, and why."""
+
+    errors: list[FieldProblem] = Field(description="Every wrong field.", min_length=1)
+
+
+class MessageProblemDocument(ProblemDocument):
+    """A message that was not stored."""
+
+    message_id: CanonicalMessageId
 
 
 class StoredMessage(BaseModel):
     """A message as it is read."""
 
-    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False, "examples": [EXAMPLE_MESSAGE]})
 
-    conversation_id: str
-    message_id: str
+    conversation_id: ConversationId
+    message_id: CanonicalMessageId
     sender: str
     body: str
-    sent_at: str = Field(description="The message id's time, RFC 3339.")
-    attributes: dict[str, Any]
+    sent_at: SentAt
+    attributes: dict[str, Any] = Field(description="As it was sent; numbers keep their value, not their spelling.")
 
 
-def problem_responses(*statuses: HTTPStatus) -> dict[int, OpenAPIResponse]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemKind:
+    """One kind of error: what is answered, and what the API's description says about it.
+
+    `example` holds the members that every document of this kind has beside `type`, `title` and `status`.
+    """
+
+    name: str
+    status: HTTPStatus
+    meaning: str
+    example: Mapping[str, Any]
+    document: type[ProblemDocument] = ProblemDocument
+    title: str = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of such an answer."""
+        is_worth_repeating = self.status is HTTPStatus.SERVICE_UNAVAILABLE
+        return {"Retry-After": str(RETRY_AFTER_SECONDS)} if is_worth_repeating else {}
+
+    def members(self) -> dict[str, Any]:
+        """Build the members that say which kind it is."""
+        title = self.title or self.status.phrase
+        return {"type": f"urn:hotpartition:{self.name}", "title": title, "status": int(self.status)}
+
+
+INVALID_REQUEST = ProblemKind(
+    name="invalid-request",
+    status=HTTPStatus.BAD_REQUEST,
+    meaning="The request is wrong; every wrong field is named",
+    document=InvalidRequestDocument,
+    example={
+        "detail": "limit: Input should be less than or equal to 200",
+        "errors": [{"field": "limit", "message": "Input should be less than or equal to 200"}],
+    },
+)
+MESSAGE_NOT_FOUND = ProblemKind(
+    name="message-not-found",
+    status=HTTPStatus.NOT_FOUND,
+    meaning="No such message is stored",
+    example={"detail": "no message with this id is stored in this conversation"},
+)
+NO_SUCH_RESOURCE = ProblemKind(
+    name="no-such-resource",
+    status=HTTPStatus.NOT_FOUND,
+    meaning="There is no such path",
+    example={"detail": "there is no such resource"},
+)
+MESSAGE_CONFLICT = ProblemKind(
+    name="message-conflict",
+    status=HTTPStatus.CONFLICT,
+    meaning="The id is taken by other content",
+    document=MessageProblemDocument,
+    example={
+        "detail": "a message with this id and other content is already stored",
+        "message_id": EXAMPLE_MESSAGE["message_id"],
+    },
+)
+MESSAGE_TOO_LARGE = ProblemKind(
+    name="message-too-large",
+    status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    title="Content Too Large",  # its phrase depends on the version of Python
+    meaning="The message would need more than DynamoDB's 400 KiB",
+    example={"detail": "the message needs 410215 bytes in storage; 409600 are allowed"},
+)
+WRITE_LATER = ProblemKind(
+    name="retry-later",
+    status=HTTPStatus.SERVICE_UNAVAILABLE,
+    meaning="DynamoDB refused for the whole budget; repeat the request with this `message_id`",
+    document=MessageProblemDocument,
+    example={
+        "detail": "DynamoDB throttled the request (TableWriteKeyRangeThroughputExceeded); repeat the request with this "
+        "message_id: that is safe, whatever became of this attempt",
+        "message_id": EXAMPLE_MESSAGE["message_id"],
+    },
+)
+READ_LATER = ProblemKind(
+    name="retry-later",
+    status=HTTPStatus.SERVICE_UNAVAILABLE,
+    meaning="A part of the answer could not be read within the budget; repeat the request",
+    example={
+        "detail": "DynamoDB throttled the request (TableReadKeyRangeThroughputExceeded); repeat the request",
+    },
+)
+UNREADABLE_ROUTE = ProblemKind(
+    name="unreadable-route",
+    status=HTTPStatus.INTERNAL_SERVER_ERROR,
+    meaning="The conversation's routing item was damaged from outside; an operator must repair it",
+    example={
+        "detail": "the conversation's routing item cannot be read, so a page could be incomplete; an operator must "
+        "repair it"
+    },
+)
+
+
+def json_content(model: type[BaseModel]) -> dict[str, Any]:
+    """Build the OpenAPI description of a good answer's content."""
+    return {"application/json": {"model": model}}
+
+
+def problem_responses(*kinds: ProblemKind) -> dict[int, OpenAPIResponse]:
     """Build the OpenAPI description of an operation's errors."""
-    return {
-        int(status): {"description": status.phrase, "content": {PROBLEM_JSON: {"model": ProblemDocument}}}
-        for status in statuses
+    return {int(kind.status): _describe(kind) for kind in kinds}
+
+
+def _describe(kind: ProblemKind) -> OpenAPIResponse:
+    example = {"value": kind.members() | dict(kind.example)}
+    response: OpenAPIResponse = {
+        "description": kind.meaning,
+        "content": {PROBLEM_JSON: {"model": kind.document, "examples": {kind.name: example}}},
     }
+    if kind.headers:
+        schema = {"type": "integer", "minimum": 1}
+        response["headers"] = {"Retry-After": {"description": "Seconds to wait.", "schema": schema}}
+    return response
 
 
 def json_response(status: HTTPStatus, content: Mapping[str, Any]) -> Response[Any]:
@@ -141,27 +311,21 @@ def json_response(status: HTTPStatus, content: Mapping[str, Any]) -> Response[An
 
 
 def problem_response(
-    status: HTTPStatus,
-    detail: str,
-    *,
-    kind: str,
-    errors: tuple[Problem, ...] = (),
-    message_id: str | None = None,
+    kind: ProblemKind, detail: str, *, errors: tuple[Problem, ...] = (), message_id: str | None = None
 ) -> Response[Any]:
     """Build a problem document's response; one that is worth repeating says when."""
-    document: dict[str, Any] = {
-        "type": f"urn:hotpartition:{kind}",
-        "title": status.phrase,
-        "status": int(status),
-        "detail": detail,
-    }
+    document = {**kind.members(), "detail": detail}
     if errors:
         document["errors"] = [{"field": problem.field, "message": problem.message} for problem in errors]
     if message_id:
         document["message_id"] = message_id
-    # Escaped to ASCII: a refused field's name may hold what no encoding takes.
-    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
-    return Response(status_code=int(status), content_type=PROBLEM_JSON, body=json.dumps(document), headers=headers)
+    return Response(
+        status_code=int(kind.status),
+        content_type=PROBLEM_JSON,
+        # Escaped to ASCII: a refused field's name may hold what no encoding takes.
+        body=json.dumps(document),
+        headers=dict(kind.headers),
+    )
 
 
 def render_message(message: Message) -> dict[str, Any]:
@@ -280,36 +444,36 @@ def _on_invalid_request(error: InvalidRequestError) -> Response[Any]:
 
 
 def _on_message_not_found(error: MessageNotFoundError) -> Response[Any]:
-    return problem_response(HTTPStatus.NOT_FOUND, str(error), kind="message-not-found")
+    return problem_response(MESSAGE_NOT_FOUND, str(error))
 
 
 def _on_conflict(error: MessageConflictError) -> Response[Any]:
-    return problem_response(HTTPStatus.CONFLICT, str(error), kind="message-conflict", message_id=error.message_id)
+    return problem_response(MESSAGE_CONFLICT, str(error), message_id=error.message_id)
 
 
 def _on_too_large(error: MessageTooLargeError) -> Response[Any]:
-    return problem_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), kind="message-too-large")
+    return problem_response(MESSAGE_TOO_LARGE, str(error))
 
 
 def _on_retry_later(error: RetryLaterError) -> Response[Any]:
     detail = f"{error}; repeat the request"
-    if error.message_id:
-        detail += " with this message_id: that is safe, whatever became of this attempt"
-    return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, detail, kind="retry-later", message_id=error.message_id)
+    if not error.message_id:
+        return problem_response(READ_LATER, detail)
+    detail += " with this message_id: that is safe, whatever became of this attempt"
+    return problem_response(WRITE_LATER, detail, message_id=error.message_id)
 
 
 def _on_unreadable_route(_: MalformedGenerationError) -> Response[Any]:
-    detail = "the conversation's routing item cannot be read, so a page could be incomplete; an operator must repair it"
-    return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, detail, kind="unreadable-route")
+    return problem_response(UNREADABLE_ROUTE, UNREADABLE_ROUTE.example["detail"])
 
 
 def _on_no_such_resource(_: Exception) -> Response[Any]:
-    return problem_response(HTTPStatus.NOT_FOUND, "there is no such resource", kind="no-such-resource")
+    return problem_response(NO_SUCH_RESOURCE, NO_SUCH_RESOURCE.example["detail"])
 
 
 def _bad_request(problems: tuple[Problem, ...]) -> Response[Any]:
     detail = "; ".join(f"{problem.field}: {problem.message}" for problem in problems)
-    return problem_response(HTTPStatus.BAD_REQUEST, detail, kind="invalid-request", errors=problems)
+    return problem_response(INVALID_REQUEST, detail, errors=problems)
 
 
 def _field_problem(error: Mapping[str, Any]) -> Problem:
@@ -332,7 +496,7 @@ def _body_text(event: Mapping[str, Any]) -> str | None:
         return body
     try:
         return base64.b64decode(body, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # no base64, or no UTF-8
         return "not UTF-8"  # no JSON either, so that the answer says so
 
 

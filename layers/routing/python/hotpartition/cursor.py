@@ -16,6 +16,7 @@ from hotpartition.message_ids import parse_message_id
 
 _CHECK_BYTES = 5
 _CURSOR_LENGTH = 42  # (26 + 5 bytes) in base64, without padding
+CURSOR_PATTERN = rf"^[A-Za-z0-9_-]{{{_CURSOR_LENGTH}}}$"
 
 
 def build_cursor(conversation_id: str, message_id: str, *, newest_first: bool) -> str:
