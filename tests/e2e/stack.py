@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
+import redis
 import urllib3
+
+from proof.history import Acknowledged, History, Page, Read, Seen, check_history, content_digest, join_pages
 
 WRITE_LIMIT_WCU = 20
 """One fiftieth of DynamoDB's own limit; the thresholds below shrink with it."""
@@ -25,6 +29,13 @@ SETTINGS = {
     "sampling_distance_wcu": 1.5,
     "registry_rest_ms": 500,
 }
+
+
+LOAD_TIMES = float(os.environ.get("LOAD_TIMES", "1"))
+"""How many times longer than usual every load lasts; `make fault-trials` sets it."""
+
+
+SENDER = "ann"
 
 
 @dataclass(frozen=True)
@@ -39,24 +50,56 @@ class Answer:
 
 @dataclass
 class Load:
-    """What a load offered and what became of it."""
+    """What a load offered, what became of it, and what was read of it."""
 
     acknowledged: dict[str, str] = field(default_factory=dict)
+    acknowledged_at: dict[str, float] = field(default_factory=dict)
     statuses: Counter[int] = field(default_factory=Counter)
+    reads: list[Read] = field(default_factory=list)
+    _lock: Lock = field(default_factory=Lock)
+
+    def answer(self, answer: Answer, text: str) -> bool:
+        """Take in what a write was answered; whether it is stored."""
+        is_stored = answer.status in {200, 201}
+        with self._lock:
+            self.statuses[answer.status] += 1
+            if is_stored:
+                self.acknowledged[answer.body["message_id"]] = text
+                self.acknowledged_at[answer.body["message_id"]] = time.monotonic()
+        return is_stored
+
+    def history(self, conversation: str) -> History:
+        """Everything in the words of the history check."""
+        acknowledged = tuple(
+            Acknowledged(
+                conversation_id=conversation,
+                message_id=message_id,
+                digest=content_digest(conversation, SENDER, text),
+                acknowledged_at=self.acknowledged_at[message_id],
+            )
+            for message_id, text in self.acknowledged.items()
+        )
+        return History(acknowledged=acknowledged, unresolved=(), reads=tuple(self.reads))
 
 
 class Stack:
     """The running stack."""
 
-    def __init__(self, api_url: str, control_url: str) -> None:
+    def __init__(self, api_url: str, control_url: str, work_dir: Path = Path("out/local")) -> None:
         self.api_url, self.control_url = api_url.rstrip("/"), control_url.rstrip("/")
+        self._work_dir = work_dir
         self._http = urllib3.PoolManager(maxsize=32, retries=False, timeout=urllib3.Timeout(connect=2, read=15))
-        self._lock = Lock()
 
     @classmethod
-    def from_ready_file(cls, path: Path) -> Stack:
+    def from_ready_file(cls, path: Path, work_dir: Path) -> Stack:
         facts = json.loads(path.read_text())
-        return cls(facts["api_url"], facts["control_url"])
+        return cls(facts["api_url"], facts["control_url"], work_dir)
+
+    def log_lines(self, function: str, message: str) -> list[dict[str, Any]]:
+        """The structured log lines of a function with this message."""
+        text = (self._work_dir / "logs" / f"{function}.log").read_text()
+        lines = (json.loads(line) for line in text.splitlines() if line.startswith("{"))
+        return [line for line in lines if line.get("message") == message]
 
     def request(self, method: str, url: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
@@ -83,7 +126,28 @@ class Stack:
 
     def read_all(self, conversation: str, **query: Any) -> list[dict[str, Any]]:
         """Read every page; what is throttled is asked for again."""
-        messages: list[dict[str, Any]] = []
+        return [message for page, _ in self._pages(conversation, query) for message in page["messages"]]
+
+    def read_into(self, load: Load, conversation: str, *, order: Literal["newest", "oldest"], limit: int = 200) -> None:
+        """Read every page, strongly consistent, and record what came."""
+        started_at = time.monotonic()
+        query = {"consistency": "strong", "order": order, "limit": limit}
+        pages = (
+            Page(
+                conversation_id=conversation,
+                order=order,
+                consistency="strong",
+                started_at=started_at,
+                messages=tuple(_seen(message) for message in page["messages"]),
+                cursor=cursor,
+                next_cursor=page["next_cursor"],
+            )
+            for page, cursor in self._pages(conversation, query)
+        )
+        load.reads.append(join_pages(pages))
+
+    def _pages(self, conversation: str, query: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str | None]]:
+        """Read page by page: each as it was answered, with the cursor that asked for it."""
         cursor: str | None = None
         while True:
             answer = self.read(conversation, **query, **({"cursor": cursor} if cursor else {}))
@@ -91,10 +155,10 @@ class Stack:
                 time.sleep(0.2)
                 continue
             assert answer.status == 200, answer
-            messages.extend(answer.body["messages"])
+            yield answer.body, cursor
             cursor = answer.body["next_cursor"]
             if cursor is None:
-                return messages
+                return
 
     def status(self) -> dict[str, Any]:
         return self.request("GET", f"{self.control_url}/status").body
@@ -140,16 +204,12 @@ class Stack:
         self, conversation: str, text: str, load: Load, mint_id: Callable[[], str] | None = None
     ) -> None:
         """Write as a careful client does: a refused message is repeated with its id."""
-        body: dict[str, Any] = {"sender": "ann", "body": text}
+        body: dict[str, Any] = {"sender": SENDER, "body": text}
         if mint_id is not None:
             body["message_id"] = mint_id()
         for attempt in range(60):
             answer = self.write(conversation, body)
-            with self._lock:
-                load.statuses[answer.status] += 1
-            if answer.status in {200, 201}:
-                with self._lock:
-                    load.acknowledged[answer.body["message_id"]] = text
+            if load.answer(answer, text):
                 return
             assert answer.status in {500, 502, 503, 504}, answer
             if isinstance(answer.body, dict) and answer.body.get("message_id"):
@@ -174,7 +234,7 @@ class Stack:
             side = pool.submit(during) if during else None
             futures = [
                 pool.submit(self.write_until_stored, conversation, f"message {first + i}", load, mint_id)
-                for i in _paced(rate, seconds)
+                for i in _paced(rate, seconds * LOAD_TIMES)
             ]
             for future in futures:
                 future.result()
@@ -198,3 +258,43 @@ def wait_for(condition: Callable[[], Any], *, seconds: float) -> Any:
     while not (value := condition()) and time.monotonic() < deadline:
         time.sleep(0.05)
     return value
+
+
+def assert_read_back(stack: Stack, conversation: str, load: Load, *, statuses: Iterable[int] = (200, 201, 503)) -> None:
+    """Every acknowledged message exactly once, in order, in both directions and in every read before.
+
+    No write was answered otherwise than it may be.
+    """
+    assert set(load.statuses) <= set(statuses)
+    stack.read_into(load, conversation, order="newest")
+    stack.read_into(load, conversation, order="oldest", limit=35)
+    verdict = check_history(load.history(conversation))
+    assert verdict.holds, verdict.examples
+    # Nothing else is there either: what was refused for good or killed was repeated with its id.
+    assert {len(read.messages) for read in load.reads[-2:]} == {len(load.acknowledged)}
+
+
+def read_meanwhile(stack: Stack, conversation: str, load: Load, *, seconds: float) -> None:
+    """Read in both orders, again and again; `assert_read_back` judges what came."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        stack.read_into(load, conversation, order="newest")
+        stack.read_into(load, conversation, order="oldest")
+        time.sleep(0.1)
+
+
+def _seen(message: dict[str, Any]) -> Seen:
+    content = (message["conversation_id"], message["sender"], message["body"], message["attributes"])
+    return Seen(message["message_id"], content_digest(*content))
+
+
+def route_in_redis(stack: Stack, registry: redis.Redis, conversation: str) -> set[str]:
+    """A conversation's generations as Redis has them."""
+    members: Any = registry.smembers(f"hp:{stack.status()['dynamodb']['table']}:route:{{{conversation}}}")
+    return set(members)
+
+
+def route_in_journal(stack: Stack, conversation: str) -> set[str]:
+    """A conversation's generations as DynamoDB has them."""
+    item = stack.routing_item(conversation)
+    return set(item["generations"]["SS"]) if item else set()

@@ -10,7 +10,15 @@ import pytest
 import redis
 from ulid import ULID
 
-from stack import WRITE_LIMIT_WCU, Load, wait_for
+from stack import (
+    WRITE_LIMIT_WCU,
+    Load,
+    assert_read_back,
+    read_meanwhile,
+    route_in_journal,
+    route_in_redis,
+    wait_for,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -43,32 +51,17 @@ def registry(stack):
     client.close()
 
 
-def route_in_redis(stack, registry, conversation):
-    return registry.smembers(f"hp:{stack.status()['dynamodb']['table']}:route:{{{conversation}}}")
-
-
-def route_in_journal(stack, conversation):
-    item = stack.routing_item(conversation)
-    return set(item["generations"]["SS"]) if item else set()
-
-
-def assert_read_back(stack, conversation, load, *, statuses=(200, 201, 503)):
-    """Every acknowledged message exactly once, in order, in both directions; no answer but those that may be."""
-    assert set(load.statuses) <= set(statuses)
-    expected = sorted(load.acknowledged.items())
-    newest = stack.read_all(conversation, consistency="strong", limit=200)
-    assert [(m["message_id"], m["body"]) for m in newest] == expected[::-1]
-    oldest = stack.read_all(conversation, consistency="strong", limit=35, order="oldest")
-    assert [(m["message_id"], m["body"]) for m in oldest] == expected
-
-
-def read_meanwhile(stack, conversation, seconds):
-    """Read a few pages in both orders; each is whole or refused."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        for order in ("newest", "oldest"):
-            assert stack.read(conversation, consistency="strong", order=order).status in {200, 503}
-        time.sleep(0.1)
+def offer_and_read(stack, conversation, *, rate, seconds):
+    """Offer a load, and read it while it comes."""
+    load = Load()
+    stack.offer(
+        conversation,
+        rate=rate,
+        seconds=seconds,
+        during=lambda: read_meanwhile(stack, conversation, load, seconds=seconds - 0.5),
+        load=load,
+    )
+    return load
 
 
 def test_puts_whose_answer_is_lost_are_not_doubled(stack, conversation):
@@ -78,7 +71,7 @@ def test_puts_whose_answer_is_lost_are_not_doubled(stack, conversation):
         {"operation": "PutItem", "fault": "lose_answer", "probability": 0.3},
         {"operation": "UpdateItem", "fault": "lose_answer", "probability": 0.3},
     )
-    load = stack.offer(conversation, rate=RATE, seconds=3)
+    load = offer_and_read(stack, conversation, rate=RATE, seconds=3)
     stack.set_faults()
     assert (stack.injected() - before)["lose_answer"] >= 20
     assert_read_back(stack, conversation, load)
@@ -91,7 +84,7 @@ def test_a_dynamodb_that_fails_and_is_slow_costs_no_message(stack, conversation)
         *({"operation": o, "fault": "error", "probability": 0.2} for o in REQUESTS),
         *({"operation": o, "fault": "delay", "probability": 0.2, "delay_ms": 150} for o in REQUESTS),
     )
-    load = stack.offer(conversation, rate=RATE, seconds=3, during=lambda: read_meanwhile(stack, conversation, 2.5))
+    load = offer_and_read(stack, conversation, rate=RATE, seconds=3)
     stack.set_faults()
     injected = stack.injected() - before
     assert injected["error"] >= 20
@@ -108,12 +101,7 @@ def test_throttles_that_salting_does_not_cure_raise_nothing(stack, conversation)
         *({"operation": "Query", "fault": "throttle", "probability": 0.06, "reason": r % "Read"} for r in limits),
     )
     # Half of what a partition takes: not hot by itself.
-    load = stack.offer(
-        conversation,
-        rate=WRITE_LIMIT_WCU / 2,
-        seconds=4,
-        during=lambda: read_meanwhile(stack, conversation, 3.5),
-    )
+    load = offer_and_read(stack, conversation, rate=WRITE_LIMIT_WCU / 2, seconds=4)
     stack.set_faults()
     assert (stack.injected() - before)["throttle"] >= 10
     assert_read_back(stack, conversation, load)
@@ -131,7 +119,7 @@ def test_a_raise_gets_through_a_throttled_journal(stack, conversation):
             "reason": "TableWriteKeyRangeThroughputExceeded",
         }
     )
-    load = stack.offer(conversation, rate=RATE, seconds=4)
+    load = offer_and_read(stack, conversation, rate=RATE, seconds=4)
     assert wait_for(lambda: route_in_journal(stack, conversation), seconds=5)
     stack.set_faults()
     assert [b for b in stack.timeline() if b["key"].startswith(f"{conversation}#")]

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from stack import WRITE_LIMIT_WCU, wait_for
+from stack import WRITE_LIMIT_WCU, assert_read_back, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -21,16 +21,6 @@ def shard_count(stack, conversation):
     return len(keys)
 
 
-def assert_read_back(stack, conversation, acknowledged):
-    """Every acknowledged message exactly once, in order, in both directions."""
-    expected = sorted(acknowledged.items())
-    newest = stack.read_all(conversation, consistency="strong", limit=200)
-    assert [(m["message_id"], m["body"]) for m in newest] == expected[::-1]
-    oldest = stack.read_all(conversation, consistency="strong", limit=70, order="oldest")
-    assert [(m["message_id"], m["body"]) for m in oldest] == expected
-    assert not any("#" in m["conversation_id"] for m in newest)
-
-
 def test_a_hot_conversation_is_spread_and_read_back_whole(stack, conversation):
     """Three times what a partition takes: shards within seconds, throttles end, nothing is lost or doubled."""
     started_ms = time.time() * 1000
@@ -39,13 +29,13 @@ def test_a_hot_conversation_is_spread_and_read_back_whole(stack, conversation):
     assert len({b["key"] for b in shard_buckets}) >= 4
     assert min(b["at_ms"] for b in shard_buckets) - started_ms <= 5_000
     assert not [b for b in shard_buckets if b["throttled_writes"] and b["at_ms"] > started_ms + 6_000]
-    assert_read_back(stack, conversation, load.acknowledged)
+    assert_read_back(stack, conversation, load)
     assert len(load.acknowledged) == 8 * 3 * WRITE_LIMIT_WCU
 
 
 def test_redis_killed_in_mid_load_loses_nothing(stack, conversation):
     """Writes go on and reads stay complete while it is dead; restarted from its AOF, the registry serves again."""
-    first = stack.offer(conversation, rate=3 * WRITE_LIMIT_WCU, seconds=5)
+    load = stack.offer(conversation, rate=3 * WRITE_LIMIT_WCU, seconds=5)
     assert shard_count(stack, conversation) >= 4
     time.sleep(1.2)  # AOF everysec: let the route reach the disk
 
@@ -53,19 +43,17 @@ def test_redis_killed_in_mid_load_loses_nothing(stack, conversation):
         time.sleep(1)
         stack.control("/redis/kill")
         assert stack.status()["redis"]["running"] is False
-        messages = stack.read_all(conversation, consistency="strong", limit=200)
-        before = [(m["message_id"], m["body"]) for m in messages if m["message_id"] in first.acknowledged]
-        assert before == sorted(first.acknowledged.items(), reverse=True)
+        stack.read_into(load, conversation, order="newest")
         time.sleep(3)
         stack.control("/redis/start")
 
-    second = stack.offer(conversation, rate=3 * WRITE_LIMIT_WCU, seconds=7, during=kill_and_restart, first=10_000)
-    assert_read_back(stack, conversation, {**first.acknowledged, **second.acknowledged})
+    stack.offer(conversation, rate=3 * WRITE_LIMIT_WCU, seconds=7, during=kill_and_restart, first=10_000, load=load)
+    assert_read_back(stack, conversation, load)
     assert wait_for(lambda: stack.status()["redis"]["running"], seconds=5)
 
     # The registry serves again: a cold environment needs no second round, so no query is repeated for want of a route.
     time.sleep(1.0)
-    third = stack.offer(conversation, rate=2 * WRITE_LIMIT_WCU, seconds=2, first=20_000)
+    stack.offer(conversation, rate=2 * WRITE_LIMIT_WCU, seconds=2, first=20_000, load=load)
     base = [b for b in stack.timeline() if b["key"] == conversation and b["at_ms"] > time.time() * 1000 - 1_500]
     assert sum(b["writes"] + b["throttled_writes"] for b in base) == 0
-    assert_read_back(stack, conversation, {**first.acknowledged, **second.acknowledged, **third.acknowledged})
+    assert_read_back(stack, conversation, load)

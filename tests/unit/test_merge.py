@@ -15,14 +15,16 @@ from hotpartition.route import EMPTY_ROUTE, choose_placement
 times = st.integers(0, 40)
 
 
-def run_page(table, page_range, route):
-    """Gather one page from a table; returns it and the rounds it took."""
+def run_page(table, page_range, route, *, shuffle=lambda _: None):
+    """Gather one page from a table, each round's replies in an order of its own; returns it and the rounds it took."""
     merge, rounds = PageMerge(page_range), 0
     while queries := merge.next_queries(route):
         rounds += 1
         assert rounds < 50
         fetched = table.fetch(queries, is_strong=True)
-        for query, answer in zip(queries, fetched.answers, strict=True):
+        replies = list(zip(queries, fetched.answers, strict=True))
+        shuffle(replies)
+        for query, answer in replies:
             merge.add(query, answer.messages, is_exhausted=answer.is_exhausted)
     return merge.page(), rounds
 
@@ -42,15 +44,18 @@ def fill(table, route, messages, known=None):
     newest_first=st.booleans(),
     limit=st.integers(1, 30),
     bounds=st.tuples(st.none() | times, st.none() | times),
+    random=st.randoms(use_true_random=False),
 )
-def test_a_page_is_what_one_sorted_list_would_give(times, generations, stale, doubled, newest_first, limit, bounds):
-    """Whatever the route, the spread, stale writers and doubled copies: the first `limit` of the sorted ids."""
+def test_a_page_is_what_one_sorted_list_would_give(
+    times, generations, stale, doubled, newest_first, limit, bounds, random
+):
+    """Whatever the route, the spread, stale writers, doubled copies and order of replies: the first sorted ids."""
     route, table = route_of(*generations), FakeTable()
     messages = [build_message(t, tail) for tail, t in enumerate(times)]
     fill(table, route, messages, dict.fromkeys(stale, EMPTY_ROUTE))
     fill(table, route, [m for i, m in enumerate(messages) if i in doubled])
     first, last = (None if t is None else first_message_id_at(t) for t in bounds)
-    page, _ = run_page(table, PageRange("c", newest_first, limit, first, last), route)
+    page, _ = run_page(table, PageRange("c", newest_first, limit, first, last), route, shuffle=random.shuffle)
     within = [
         m.message_id
         for m in messages

@@ -4,12 +4,15 @@ Writers with old routes, retries of the same id across raises, several raisers (
 between journal and registry), Redis emptied, set back or away, and pages of any size, order and bounds.
 """
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from builders import World, build_message, message_id, read_all
+from hotpartition.cursor import parse_cursor
 from hotpartition.errors import MessageConflictError
 from hotpartition.items import Message
 from hotpartition.message_ids import message_time_ms
@@ -34,6 +37,7 @@ class Protocol(RuleBasedStateMachine):
         self.readers = [self.world.reader(life_seconds=life) for life in (0.0, 3600.0)]
         self.snapshots: list[Route] = [EMPTY_ROUTE]
         self.zombie_raises: list[Generation] = []
+        self.paging: dict[bool, PageRequest] = {}
 
     @rule(step=st.integers(1, 40))
     def time_passes(self, step):
@@ -127,6 +131,38 @@ class Protocol(RuleBasedStateMachine):
             if (after is None or message_time_ms(i) >= after) and (before is None or message_time_ms(i) < before)
         ]
         assert found == expected
+
+    @rule(
+        reader=st.integers(0, 1),
+        newest_first=st.booleans(),
+        limit=st.integers(1, 6),
+        bounds=st.tuples(st.none() | offsets, st.none() | offsets),
+    )
+    def read_a_page_more(self, reader, newest_first, limit, bounds):
+        """One page of a read whose other pages lie before and after whatever else happens, at any environment."""
+        after, before = (None if b is None else START + 400 + b for b in bounds)
+        request = self.paging.get(newest_first) or PageRequest("c", newest_first, limit, after, before, None, True)
+        request = replace(request, limit=limit)
+        rest = self._rest_of(request)
+        page = self.readers[reader].read_page(request)
+        assert list(page.messages) == rest[:limit]
+        assert (page.next_cursor is not None) == (len(rest) > limit)
+        self.paging.pop(newest_first, None)
+        if page.next_cursor is not None:
+            self.paging[newest_first] = replace(request, cursor=page.next_cursor)
+
+    def _rest_of(self, request):
+        """What is acknowledged, within the bounds, and behind the cursor."""
+        last = None
+        if request.cursor is not None:
+            last = parse_cursor(request.cursor, "c", newest_first=request.newest_first)
+        return [
+            message
+            for identifier, message in sorted(self.acknowledged.items(), reverse=request.newest_first)
+            if (request.after_ms is None or message_time_ms(identifier) >= request.after_ms)
+            and (request.before_ms is None or message_time_ms(identifier) < request.before_ms)
+            and (last is None or (identifier < last if request.newest_first else identifier > last))
+        ]
 
     @precondition(lambda self: self.acknowledged)
     @rule(data=st.data(), reader=st.integers(0, 1))

@@ -1,0 +1,113 @@
+"""What reading a sharded conversation costs in DynamoDB: items read, and rounds of queries one after another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+
+from builders import build_message
+from fakes import FakeClock, FakeRegistry, FakeTelemetry, InlineBackground
+from hotpartition.reader import PageRequest, Reader
+from hotpartition.route import Generation, Route, choose_placement
+from hotpartition.routes import RouteCache, RouteSource
+
+pytestmark = pytest.mark.slow
+
+NOW_MS = 1_700_000_000_000
+SHARDS = 16
+MESSAGES = 800
+MOST_ITEMS = 125
+MOST_ROUNDS = 2
+
+
+@dataclass
+class Costs:
+    """Items that DynamoDB read for queries, and how often the reader had to wait for a round of them."""
+
+    items: int = 0
+    queries: int = 0
+    gets: int = 0
+    rounds: int = 0
+    store: Any = field(default=None, repr=False)
+
+    def note_query(self, parsed: dict[str, Any], **_: Any) -> None:
+        self.items += parsed["ScannedCount"]
+        self.queries += 1
+
+    def note_get(self, **_: Any) -> None:
+        self.gets += 1
+
+    def fetch(self, *arguments: Any, **options: Any) -> Any:
+        self.rounds += 1
+        return self.store.fetch(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+@pytest.fixture
+def sharded(dynamodb):
+    """A conversation whose newest 800 messages are spread over 16 shards, 30 older ones on its base key."""
+    generation = Generation(since_ms=NOW_MS, shard_count=SHARDS)
+    route, random = Route(frozenset({generation})), Random(3)
+    for offset in (*range(-30, 0), *range(MESSAGES)):
+        message = build_message(NOW_MS + offset, random.getrandbits(80))
+        dynamodb.store.put(message.to_item(choose_placement(route, "c", message.message_id).partition_key))
+    dynamodb.journal.add("c", [generation], reason="raised", now_ms=NOW_MS)
+    return generation
+
+
+def read(dynamodb, request, *, known=()):
+    """Read one page by a cold environment whose Redis knows these generations; returns it and its costs."""
+    costs = Costs(store=dynamodb.store)
+    dynamodb.client.meta.events.register("after-call.dynamodb.Query", costs.note_query, unique_id="costs-query")
+    dynamodb.client.meta.events.register("after-call.dynamodb.GetItem", costs.note_get, unique_id="costs-get")
+    registry, telemetry = FakeRegistry(), FakeTelemetry()
+    registry.add("c", known)
+    cache = RouteCache(life_seconds=2, max_entries=10, random=lambda: 0.0)
+    reader = Reader(
+        store=costs,
+        journal=dynamodb.journal,
+        registry=registry,
+        routes=RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=lambda: 0.0, journal=None),
+        background=InlineBackground(),
+        telemetry=telemetry,
+        clock=FakeClock(NOW_MS + MESSAGES).as_clock(),
+        budget_ms=300,
+        settle_ms=5000,
+    )
+    try:
+        return reader.read_page(request), costs
+    finally:
+        for event, identifier in (("Query", "costs-query"), ("GetItem", "costs-get")):
+            dynamodb.client.meta.events.unregister(f"after-call.dynamodb.{event}", unique_id=identifier)
+
+
+@pytest.mark.parametrize("is_strong", [True, False])
+def test_the_newest_fifty_of_sixteen_shards_cost_little(dynamodb, sharded, is_strong):
+    """At most 125 items and 2 rounds of queries, the journal's own item included."""
+    page, costs = read(dynamodb, PageRequest("c", limit=50, is_strong=is_strong), known={sharded})
+    assert len(page.messages) == 50
+    assert costs.items <= MOST_ITEMS
+    assert costs.rounds <= MOST_ROUNDS
+    assert costs.gets == 0
+
+
+def test_a_redis_that_knows_nothing_costs_a_round(dynamodb, sharded):
+    """The base key's page is read for nothing, and then the shards as ever."""
+    page, costs = read(dynamodb, PageRequest("c", limit=50))
+    assert len(page.messages) == 50
+    assert costs.items <= MOST_ITEMS + 51
+    assert costs.rounds <= MOST_ROUNDS + 1
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_history_from_before_the_first_raise_costs_one_query(dynamodb, sharded, newest_first):
+    """And the journal's read, in either order."""
+    request = PageRequest("c", newest_first=newest_first, limit=10, before_ms=NOW_MS if newest_first else None)
+    page, costs = read(dynamodb, request, known={sharded})
+    assert len(page.messages) == 10
+    assert (costs.queries, costs.gets, costs.rounds) == (1, 1, 1)
