@@ -91,22 +91,27 @@ def steady_clock() -> Callable[[], float]:
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run a demonstration and give the exit status."""
+    options = parse_arguments(arguments, environ)
+    return present(lambda: build_plan(options, cores=usable_cores()), name="demo")
+
+
+def present(build: Callable[[], Plan], *, name: str) -> int:
+    """Build a plan, carry it out, tell what came of it, and give the exit status."""
     now = steady_clock()
     started_at = now()
     console = Console()
-    options = parse_arguments(arguments, environ)
     try:
-        plan = build_plan(options, cores=usable_cores())
+        plan = build()
         outcome = asyncio.run(stoppable(demonstrate(plan, console=console, now=now, started_at=started_at)))
     except (WorkloadError, ScaleError, StackError, ControlError) as error:
-        return _say_error(error)
+        return _say_error(error, name)
     except ExceptionGroup as group:
         expected, unexpected = group.split((StackError, ControlError))
         if unexpected is not None or expected is None:
             raise
-        return _say_error(_first(expected))
+        return _say_error(_first(expected), name)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        print("demo: interrupted, everything was stopped", file=sys.stderr)
+        print(f"{name}: interrupted, everything was stopped", file=sys.stderr)
         return INTERRUPTED
     return _say_outcome(outcome, console)
 
@@ -124,8 +129,8 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _say_error(error: BaseException) -> int:
-    print(f"demo: {error}", file=sys.stderr)
+def _say_error(error: BaseException, name: str) -> int:
+    print(f"{name}: {error}", file=sys.stderr)
     return BROKEN
 
 

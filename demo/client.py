@@ -322,15 +322,20 @@ async def browse(client: Client, workload: Workload, *, pause_seconds: float, st
         await asyncio.sleep(rng.uniform(0.5, 1.5) * pause_seconds)
 
 
-async def read_everything(client: Client, workload: Workload, *, readers: int) -> tuple[str, ...]:
-    """Read every conversation completely and strongly, by turns from either end; the hot one from both.
+async def read_everything(
+    client: Client, workload: Workload, *, readers: int, from_both_ends: bool = False
+) -> tuple[str, ...]:
+    """Read every conversation completely and strongly, by turns from either end; the hot one, or all, from both.
 
     Returns:
         The conversations that could not be read to their end.
     """
     orders: tuple[Order, Order] = ("oldest", "newest")
-    waiting = [(name, orders[position % 2]) for position, name in enumerate(workload.conversations)]
     hot = [(workload.hot_conversation, order) for order in orders]
+    if from_both_ends:
+        waiting = [(name, order) for name in workload.conversations for order in orders]
+    else:
+        waiting = [(name, orders[position % 2]) for position, name in enumerate(workload.conversations)]
     # The longest reads begin first.
     waiting = [*(one for one in waiting if one not in hot), *hot]
     unread: set[str] = set()

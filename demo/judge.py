@@ -152,28 +152,10 @@ def judge(
     raised = summary.onset_to_raise_seconds
     return Judgement(
         (
-            _none("no message missing", summary.missing, history),
-            _none("no message duplicated", summary.duplicated, history),
-            _none("no message out of order", summary.out_of_order, history),
-            _none("no message altered", history.altered, history),
-            _none("no message from nowhere", history.phantom, history),
-            _none("every message looked for", history.unverified, history),
-            Condition(
-                "no unexpected answer",
-                not unexpected,
-                f"{len(unexpected)}{f' noted, the first: {unexpected[0]}' if unexpected else ''}",
-            ),
-            Condition(
-                "messages acknowledged",
-                summary.acknowledged >= bars.acknowledged,
-                f"{summary.acknowledged}, at least {bars.acknowledged} needed",
-            ),
-            Condition(
-                "conversations",
-                summary.conversations >= bars.conversations,
-                f"{summary.conversations}, at least {bars.conversations} needed",
-            ),
-            Condition("largest N", summary.max_n >= bars.max_n, f"{summary.max_n}, at least {bars.max_n} needed"),
+            *promise_conditions(summary, history, unexpected),
+            at_least("messages acknowledged", summary.acknowledged, bars.acknowledged),
+            at_least("conversations", summary.conversations, bars.conversations),
+            at_least("largest N", summary.max_n, bars.max_n),
             Condition(
                 "onset to raise",
                 raised is not None and raised <= bars.onset_to_raise_seconds,
@@ -189,6 +171,28 @@ def judge(
             ),
         )
     )
+
+
+def promise_conditions(summary: Summary, history: Verdict, unexpected: Sequence[str]) -> tuple[Condition, ...]:
+    """Build the conditions of the promise itself, which hold whatever is done to the parts."""
+    return (
+        _none("no message missing", summary.missing, history),
+        _none("no message duplicated", summary.duplicated, history),
+        _none("no message out of order", summary.out_of_order, history),
+        _none("no message altered", history.altered, history),
+        _none("no message from nowhere", history.phantom, history),
+        _none("every message looked for", history.unverified, history),
+        Condition(
+            "no unexpected answer",
+            not unexpected,
+            f"{len(unexpected)}{f' noted, the first: {unexpected[0]}' if unexpected else ''}",
+        ),
+    )
+
+
+def at_least(name: str, count: int, needed: int) -> Condition:
+    """Build the condition that there are so many of something."""
+    return Condition(name, count >= needed, f"{count}, at least {needed} needed")
 
 
 def summary_document(summary: Summary, judgement: Judgement) -> dict[str, Any]:

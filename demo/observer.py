@@ -95,17 +95,17 @@ class Control:
         """
         return await self._request("GET", path)
 
-    async def post(self, path: str) -> Any:
-        """Give an order.
+    async def post(self, path: str, body: Any = None) -> Any:
+        """Give an order, with a document if it needs one.
 
         Raises:
             ControlError: when it is refused.
         """
-        return await self._request("POST", path)
+        return await self._request("POST", path, body)
 
-    async def _request(self, method: str, path: str) -> Any:
+    async def _request(self, method: str, path: str, body: Any = None) -> Any:
         try:
-            async with self._session.request(method, self._url + path) as response:
+            async with self._session.request(method, self._url + path, json=body) as response:
                 text = await response.text()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ControlError(f"the local run does not answer {method} {path}: {error}") from error

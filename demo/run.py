@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import random
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from demo.judge import Throttles
     from demo.scale import Scale
     from demo.stack import Environments
     from demo.view import View
@@ -45,6 +46,43 @@ VISITOR_PAUSE_SECONDS = 0.4
 CLOSING_READERS = 3
 ENDING_SECONDS = 1.0
 DEFAULT_REGION = "eu-central-1"
+
+
+class Variant:
+    """What a run does beside writing and reading, and what it is judged by; this one is the demonstration's."""
+
+    def recorder(self) -> Recorder:
+        """Build what keeps the history."""
+        return Recorder()
+
+    async def disturb(self, control: Control, say: Callable[[str], None], stopped: asyncio.Event) -> None:
+        """Break parts while the workload is played, and mend them before the closing reads."""
+
+    def judge(self, figures: Figures) -> Judgement:
+        """Judge the run."""
+        return judge(
+            summary=figures.summary,
+            history=figures.history,
+            throttles=figures.throttles,
+            bars=bars_for(figures.plan.workload, shortened=figures.plan.shortened),
+            unexpected=figures.unexpected,
+        )
+
+    def facts(self) -> Mapping[str, Any]:
+        """Give what `summary.json` says beside the common figures."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a run is judged by."""
+
+    plan: Plan
+    summary: Summary
+    history: Verdict
+    throttles: Throttles
+    observations: Observations
+    unexpected: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +97,10 @@ class Plan:
     shortened: bool = False
     kill_redis_at: float | None = None
     restart_redis_at: float | None = None
+    visitor_pause_seconds: float = VISITOR_PAUSE_SECONDS
+    reads_from_both_ends: bool = False
+    up_options: tuple[str, ...] = ()
+    variant: Variant = field(default_factory=Variant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +155,7 @@ async def demonstrate(
     )
     console.print(f"workload: {plan.workload.description}", highlight=False, soft_wrap=True)
     console.print(f"scale: {plan.scale.describe()}", highlight=False, soft_wrap=True)
+    command = (*command, *plan.up_options)
     async with Stack(command, ready_file=ready_file, log_file=plan.out_dir / "local.log") as stack:
         ready = await stack.ready()
         console.print(f"the local run serves {ready['api_url']} (after {now() - began:.1f} s)", highlight=False)
@@ -142,7 +185,11 @@ async def _unless_it_ends(stack: Stack, performance: Any) -> _Played:
 async def _perform(
     plan: Plan, ready: Mapping[str, Any], environments: Environments, *, console: Console, now: Callable[[], float]
 ) -> _Played:
-    recorder, observations = Recorder(), Observations()
+    recorder, observations = plan.variant.recorder(), Observations()
+
+    def say(text: str) -> None:
+        observations.events.append(Event(now(), text))
+
     rng = random.Random(plan.seed)
     async with (
         open_session(connections=environments.most["write_message"]) as writing,
@@ -172,14 +219,20 @@ async def _perform(
             tasks.create_task(watch_route(journal, observations, now=now, stopped=stopped))
             tasks.create_task(_announce(hot, plan.workload.onset_seconds, observations, stopped=stopped))
             tasks.create_task(_disturb_redis(plan, control, observations, now=now))
+            disturbing = tasks.create_task(plan.variant.disturb(control, say, stopped))
             for _ in range(VISITORS):
-                tasks.create_task(browse(reader, plan.workload, pause_seconds=VISITOR_PAUSE_SECONDS, stopped=stopped))
+                tasks.create_task(
+                    browse(reader, plan.workload, pause_seconds=plan.visitor_pause_seconds, stopped=stopped)
+                )
             camera.phase = "playing"
             await play(writer, plan.workload.offers)
             stopped.set()
+            await disturbing
             camera.phase = "reading"
             observations.events.append(Event(now(), "all written; every conversation is read to its end"))
-            unread = await read_everything(reader, plan.workload, readers=CLOSING_READERS)
+            unread = await read_everything(
+                reader, plan.workload, readers=CLOSING_READERS, from_both_ends=plan.reads_from_both_ends
+            )
             await look_at_parts(control, observations, now=now)
             camera.phase = "done"
             closed.set()
@@ -259,12 +312,15 @@ def _conclude(plan: Plan, played: _Played, environments: Environments, *, began:
         reads=history.reads,
         duration_seconds=round(ended_at - began, 1),
     )
-    judgement = judge(
-        summary=summary,
-        history=history,
-        throttles=throttles,
-        bars=bars_for(workload, shortened=plan.shortened),
-        unexpected=tuple(recorder.notes),
+    judgement = plan.variant.judge(
+        Figures(
+            plan=plan,
+            summary=summary,
+            history=history,
+            throttles=throttles,
+            observations=observations,
+            unexpected=tuple(recorder.notes),
+        )
     )
     run = Run(
         summary=summary,
@@ -281,13 +337,14 @@ def _conclude(plan: Plan, played: _Played, environments: Environments, *, began:
         steps=_steps(plan, played, environments, history),
         notes=tuple(recorder.notes),
     )
-    return _write_down(plan.out_dir, run)
+    return _write_down(plan, run)
 
 
-def _write_down(out_dir: Path, run: Run) -> Outcome:
-    out_dir.mkdir(parents=True, exist_ok=True)
-    summary_file, report_file = out_dir / "summary.json", out_dir / "report.html"
-    summary_file.write_text(json.dumps(summary_document(run.summary, run.judgement), indent=2) + "\n")
+def _write_down(plan: Plan, run: Run) -> Outcome:
+    plan.out_dir.mkdir(parents=True, exist_ok=True)
+    summary_file, report_file = plan.out_dir / "summary.json", plan.out_dir / "report.html"
+    document = {**summary_document(run.summary, run.judgement), **plan.variant.facts()}
+    summary_file.write_text(json.dumps(document, indent=2) + "\n")
     report_file.write_text(build_report(run), encoding="utf-8")
     return Outcome(
         summary=run.summary,
@@ -314,9 +371,10 @@ def _steps(plan: Plan, played: _Played, environments: Environments, history: Ver
         f"clients; {counts['replays']} acknowledged messages were sent once more on purpose."
     )
     browsed = f"{VISITORS} visitors read at random meanwhile, newest or oldest first, strong and eventual."
+    ends = "from both ends" if plan.reads_from_both_ends else "by turns from either end, the hot one from both"
     closed = (
-        "Then every conversation was read completely and strongly consistent, by turns from either end, the hot one "
-        f"from both; in all {history.reads:,} reads of {counts['pages']:,} pages were checked.{unread}"
+        f"Then every conversation was read completely and strongly consistent, {ends}; in all {history.reads:,} reads "
+        f"of {counts['pages']:,} pages were checked.{unread}"
     )
     checked = (
         f"Each of the {history.acknowledged:,} acknowledged messages was looked for in every strong read that began "

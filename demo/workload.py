@@ -110,12 +110,12 @@ def generate_workload(
     for rank, weight in enumerate(weights):
         count = max(FEWEST_PER_CONVERSATION, round(total * weight / sum(weights)))
         times = [rng.uniform(0, duration_seconds) for _ in range(count)]
-        offers += [_generated(f"room-{rank + 1:03d}", at, rng) for at in times]
+        offers += [generate_offer(f"room-{rank + 1:03d}", at, rng) for at in times]
     quiet_rate = total / duration_seconds / quiet
     lead_in = [rng.uniform(0, onset) for _ in range(max(3, round(quiet_rate * onset)))]
     hot_count = round(scale.hot_writes_per_second * (hot_end - onset))
     hot = [onset, *(rng.uniform(onset, hot_end) for _ in range(hot_count - 1))]
-    offers += [_generated(HOT_CONVERSATION, at, rng) for at in (*lead_in, *hot)]
+    offers += [generate_offer(HOT_CONVERSATION, at, rng) for at in (*lead_in, *hot)]
     return Workload(
         offers=tuple(sorted(offers)),
         hot_conversation=HOT_CONVERSATION,
@@ -219,7 +219,8 @@ def find_onset(times: Sequence[float], *, limit_per_second: float) -> float:
     return ordered[0]
 
 
-def _generated(conversation_id: str, at_seconds: float, rng: random.Random) -> Offer:
+def generate_offer(conversation_id: str, at_seconds: float, rng: random.Random) -> Offer:
+    """Generate one message of small talk."""
     # A few long messages cost two write units, so that units and messages are not the same number.
     words = rng.randint(200, 320) if rng.random() < LONG_BODY_SHARE else rng.randint(3, 30)
     return Offer(at_seconds, conversation_id, rng.choice(_SENDERS), " ".join(rng.choices(_TALK.split(), k=words)))
