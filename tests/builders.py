@@ -6,14 +6,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from fakes import FakeClock, FakeJournal, FakeRegistry, FakeReports, FakeTable, FakeTelemetry, InlineBackground
+from fakes import (
+    FakeClock,
+    FakeJournal,
+    FakeRegistry,
+    FakeReports,
+    FakeRoutingItems,
+    FakeTable,
+    FakeTelemetry,
+    InlineBackground,
+)
 from hotpartition.consumer import Consumer
 from hotpartition.counter import WriteCounter
 from hotpartition.detector import Thresholds
 from hotpartition.items import Message
 from hotpartition.message_ids import mint_message_id
+from hotpartition.operations import Operations, OperationsLimits
 from hotpartition.ports import JournalEntry
 from hotpartition.reader import PageRequest, Reader
+from hotpartition.registry_check import RegistryCheck
 from hotpartition.route import Generation, Route
 from hotpartition.routes import RouteCache, RouteSource
 from hotpartition.writer import NewMessage, Writer, Written
@@ -47,6 +58,10 @@ class World:
     reports: FakeReports = field(default_factory=FakeReports)
     telemetry: FakeTelemetry = field(default_factory=FakeTelemetry)
     random: Random = field(default_factory=lambda: Random(7))
+    routing_items: FakeRoutingItems = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.routing_items = FakeRoutingItems(self.table)
 
     @property
     def journal(self) -> FakeJournal:
@@ -99,6 +114,32 @@ class World:
             clock=self.clock.as_clock(),
             thresholds=thresholds,
             stream_partitions=self.reports.partitions,
+        )
+
+    def operations(self) -> Operations:
+        return Operations(
+            source=self.reports,
+            journal=self.journal,
+            routing_items=self.routing_items,
+            registry=self.registry,
+            telemetry=self.telemetry,
+            clock=self.clock.as_clock(),
+            limits=OperationsLimits(
+                stream_partitions=self.reports.partitions,
+                hot_sustained_wcu=THRESHOLDS.hot_sustained_wcu,
+                max_shard_count=THRESHOLDS.max_shard_count,
+                route_cache_seconds=2.0,
+            ),
+        )
+
+    def registry_check(self) -> RegistryCheck:
+        return RegistryCheck(
+            journal=self.journal,
+            routing_items=self.routing_items,
+            registry=self.registry,
+            listing=self.registry,
+            telemetry=self.telemetry,
+            clock=self.clock.as_clock(),
         )
 
     def raise_to(self, shard_count: int, since_ms: int, *, conversation_id: str = "c", in_redis: bool = True) -> None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hotpartition.backoff import Clock
-from hotpartition.errors import RegistryUnavailableError, RetryLaterError, ThrottledError
+from hotpartition.errors import InvalidRequestError, RegistryUnavailableError, RetryLaterError, ThrottledError
 from hotpartition.items import Message
 from hotpartition.keys import ROUTING_SORT_KEY, build_message_sort_key
 from hotpartition.merge import KeyQuery
-from hotpartition.ports import Fetched, JournalEntry, QueryAnswer, StreamEntry
+from hotpartition.ports import Fetched, JournalEntry, QueryAnswer, RoutingItem, StreamEntry
+from hotpartition.raises import decode_raises, encode_raises
 from hotpartition.reports import Report, stream_partition_of
 from hotpartition.route import Generation, Route
 
@@ -44,6 +45,8 @@ class FakeTable:
 
     items: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     routes: dict[str, JournalEntry] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    raises: dict[str, set[str]] = field(default_factory=dict)
     failures: list[RetryLaterError | None] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     queries: list[KeyQuery] = field(default_factory=list)
@@ -135,6 +138,11 @@ class FakeJournal:
 
     def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
         self.table._call(f"update {conversation_id}")
+        generations = list(generations)
+        self.table.reasons[conversation_id] = reason
+        self.table.raises.setdefault(conversation_id, set()).update(
+            encode_raises(generations, reason=reason, now_ms=now_ms)
+        )
         known = self.table.routes.get(conversation_id, JournalEntry()).route
         entry = JournalEntry(known.union(Route(frozenset(generations))), now_ms)
         self.table.routes[conversation_id] = entry
@@ -142,6 +150,47 @@ class FakeJournal:
 
     def scan(self) -> Iterator[tuple[str, Route]]:
         yield from [(c, entry.route) for c, entry in self.table.routes.items()]
+
+
+class FakeRoutingItems:
+    """The routing items of a `FakeTable`, for operators; `unreadable` ones have members that are no generations."""
+
+    def __init__(self, table: FakeTable) -> None:
+        self.table = table
+        self.unreadable: dict[str, tuple[str, ...]] = {}
+
+    def read(self, conversation_id: str) -> RoutingItem | None:
+        self.table._call(f"get {conversation_id}")
+        return self._item(conversation_id)
+
+    def page(self, cursor: str | None, limit: int) -> tuple[Sequence[RoutingItem], str | None]:
+        self.table._call("page")
+        names = sorted({*self.table.routes, *self.unreadable})
+        if cursor is not None and cursor not in names:
+            raise InvalidRequestError.of("cursor", "should be the cursor of the last answer")
+        rest = [name for name in names if cursor is None or name > cursor]
+        items = [item for name in rest[:limit] if (item := self._item(name))]
+        return items, rest[limit - 1] if len(rest) > limit else None
+
+    def newest(self, limit: int) -> Sequence[RoutingItem]:
+        self.table._call("newest")
+        items = [item for name in {*self.table.routes, *self.unreadable} if (item := self._item(name))]
+        return sorted(items, key=lambda i: (i.updated_at_ms or 0, i.conversation_id), reverse=True)[:limit]
+
+    def _item(self, conversation_id: str) -> RoutingItem | None:
+        if conversation_id in self.unreadable:
+            return RoutingItem(conversation_id, None, self.unreadable[conversation_id])
+        entry = self.table.routes.get(conversation_id)
+        if entry is None:
+            return None
+        return RoutingItem(
+            conversation_id,
+            entry.route,
+            tuple(sorted(entry.route.encode())),
+            entry.updated_at_ms,
+            self.table.reasons.get(conversation_id),
+            decode_raises(self.table.raises.get(conversation_id, ())),
+        )
 
 
 class FakeRegistry:
@@ -165,6 +214,14 @@ class FakeRegistry:
     def add(self, conversation_id: str, generations: Iterable[Generation]) -> None:
         self._check()
         self.routes[conversation_id] = self.routes.get(conversation_id, Route()).union(Route(frozenset(generations)))
+
+    def page(self, cursor: str | None) -> tuple[Sequence[str], str | None]:
+        """List two at a time, as `RegistryListing`."""
+        self._check()
+        if cursor is not None and cursor not in self.routes:
+            raise InvalidRequestError.of("cursor", "should be the cursor of the last answer")
+        rest = [name for name in sorted(self.routes) if cursor is None or name > cursor]
+        return rest[:2], rest[1] if len(rest) > 2 else None
 
     def is_whole(self) -> bool:
         self._check()

@@ -7,14 +7,18 @@ import time
 import pytest
 
 from builders import build_message, message_id, route_of
-from fakes import FakeJournal, FakeRegistry, FakeReports, FakeTable, InlineBackground
-from hotpartition.errors import RegistryUnavailableError
+from fakes import FakeJournal, FakeRegistry, FakeReports, FakeRoutingItems, FakeTable, InlineBackground
+from hotpartition.dynamodb import DynamoDBRoutingItems
+from hotpartition.errors import InvalidRequestError, RegistryUnavailableError
 from hotpartition.merge import KeyQuery
-from hotpartition.ports import JournalEntry, QueryAnswer
+from hotpartition.ports import JournalEntry, QueryAnswer, RoutingItem
+from hotpartition.raises import Cause, Raise
+from hotpartition.redis_listing import RedisRegistryListing
 from hotpartition.redis_registry import RedisRegistry
 from hotpartition.redis_reports import RedisReportSink, RedisReportSource
 from hotpartition.reports import Report, stream_partition_of
 from hotpartition.route import EMPTY_ROUTE, Generation
+from tables import INDEX_NAME, TABLE_NAME
 from unreachable import closed_port
 
 FOUR = Generation(since_ms=5, shard_count=4)
@@ -117,6 +121,121 @@ class TestMessageStoreAndJournal:
         assert journal.get("c", is_strong=True) == whole
         journal.add("d", [FOUR], reason="raised", now_ms=NOW_MS)
         assert dict(journal.scan()) == {"c": whole.route, "d": route_of((4, 5))}
+
+
+class TestRoutingItems:
+    """The journal as operators look through it."""
+
+    @pytest.fixture(params=["fake", "dynamodb"])
+    def journal(self, request):
+        """A journal, and its routing items."""
+        if request.param == "fake":
+            table = FakeTable()
+            return FakeJournal(table), FakeRoutingItems(table)
+        real = request.getfixturevalue("dynamodb")
+        return real.journal, DynamoDBRoutingItems(real.client, TABLE_NAME, INDEX_NAME)
+
+    def test_an_item_tells_who_made_its_route(self, journal):
+        """Nothing for what was never raised; every decision of what was, in its order."""
+        journal, items = journal
+        assert items.read("c") is None
+        journal.add("c", [FOUR], reason="raised rate=900", now_ms=NOW_MS)
+        journal.add("c", [EIGHT], reason="by-hand by=ann", now_ms=NOW_MS + 2_000)
+        assert items.read("c") == RoutingItem(
+            "c",
+            route_of((4, 5), (8, 9)),
+            ("4@5", "8@9"),
+            NOW_MS + 2_000,
+            "by-hand by=ann",
+            (Raise(FOUR, NOW_MS, Cause("raised", 900)), Raise(EIGHT, NOW_MS + 2_000, Cause("by-hand", by="ann"))),
+        )
+
+    @pytest.mark.parametrize("limit", [1, 7, 40, 100])
+    def test_pages_hold_every_item_once(self, journal, limit):
+        """Whatever their size; none is larger than asked for."""
+        journal, items = journal
+        for i in range(40):
+            journal.add(f"c{i}", [FOUR], reason="raised", now_ms=NOW_MS + i)
+        found, cursor = [], None
+        while True:
+            page, cursor = items.page(cursor, limit)
+            assert len(page) <= limit
+            found += page
+            if cursor is None:
+                break
+        assert sorted(item.conversation_id for item in found) == sorted(f"c{i}" for i in range(40))
+        assert {item.route for item in found} == {route_of((4, 5))}
+
+    def test_the_newest_come_first(self, journal):
+        """Those that grew last, whichever part of the index they are in."""
+        journal, items = journal
+        for i in range(40):
+            journal.add(f"c{i}", [FOUR], reason="raised", now_ms=NOW_MS + i)
+        journal.add("c7", [EIGHT], reason="raised", now_ms=NOW_MS + 100)
+        assert [item.conversation_id for item in items.newest(3)] == ["c7", "c39", "c38"]
+        assert len(items.newest(100)) == 40
+
+    @pytest.mark.parametrize("cursor", ["", "nobody", "[]", "[16]", "[-1]", '["a"]', "[1, 2, 3]", '{"a": 1}'])
+    def test_a_foreign_cursor_is_refused(self, journal, cursor):
+        """Rather than read from somewhere."""
+        with pytest.raises(InvalidRequestError, match="cursor"):
+            journal[1].page(cursor, 5)
+
+
+class TestRegistryListing:
+    @pytest.fixture(params=["fake", "redis"])
+    def registry(self, request):
+        """A registry, and the listing of it."""
+        if request.param == "fake":
+            registry = FakeRegistry()
+            return registry, registry
+        server, connect = request.getfixturevalue("redis_server"), request.getfixturevalue("connect")
+        connection, name = connect(server.port), request.getfixturevalue("table_name")
+        # Whatever else there is, under this prefix or another one, is none of ours.
+        RedisReportSource(connection, name).announce(1)
+        RedisRegistry(connection, f"{name}-other").add("elsewhere", [FOUR])
+        return RedisRegistry(connection, name), RedisRegistryListing(connection, name)
+
+    def test_all_conversations_are_listed(self, registry):
+        """None before the first; then each at least once."""
+        registry, listing = registry
+        assert listing.page(None) == ([], None)
+        expected = {f"room:{i}.@x" for i in range(1_200)}
+        for conversation_id in expected:
+            registry.add(conversation_id, [FOUR])
+        registry.mark_whole()
+        found, cursor, pages = set(), None, 0
+        while True:
+            ids, cursor = listing.page(cursor)
+            found |= set(ids)
+            pages += 1
+            if cursor is None:
+                break
+        assert found == expected
+        assert pages > 1
+
+    @pytest.mark.parametrize("cursor", ["", "nobody", "[]", '["a"]', '["a", -1]', "[1, 2]"])
+    def test_a_foreign_cursor_is_refused(self, registry, cursor):
+        """Rather than list from somewhere."""
+        with pytest.raises(InvalidRequestError, match="cursor"):
+            registry[1].page(cursor)
+
+
+def test_a_listing_of_an_absent_redis_is_the_one_error(connect):
+    """The one that its users handle."""
+    with closed_port() as port, pytest.raises(RegistryUnavailableError):
+        RedisRegistryListing(connect(port), "t").page(None)
+
+
+def test_a_listing_survives_a_cluster_that_changed(redis_server, connect, table_name):
+    """A node that is gone: it begins again, and lists some twice rather than miss one."""
+    connection = connect(redis_server.port)
+    RedisRegistry(connection, table_name).add("c", [FOUR])
+    found, cursor = [], '["127.0.0.1:1", 7]'
+    while cursor is not None:
+        ids, cursor = RedisRegistryListing(connection, table_name).page(cursor)
+        found += ids
+    assert found == ["c"]
 
 
 class TestRegistry:

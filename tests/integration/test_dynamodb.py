@@ -19,6 +19,7 @@ from hotpartition.dynamodb import (
     ROUTING_PARTITIONS,
     DynamoDBJournal,
     DynamoDBMessageStore,
+    DynamoDBRoutingItems,
     create_client,
     routing_partition_of,
 )
@@ -28,14 +29,14 @@ from hotpartition.errors import (
     StoreUnavailableError,
     ThrottledError,
 )
-from hotpartition.items import Message
+from hotpartition.items import ROUTING_ATTRIBUTES, Message
 from hotpartition.merge import KeyQuery
-from hotpartition.ports import JournalEntry, QueryAnswer
+from hotpartition.ports import JournalEntry, QueryAnswer, RoutingItem
 from hotpartition.reader import PageRequest, Reader
 from hotpartition.route import Generation
 from hotpartition.routes import RouteCache, RouteSource
 from hotpartition.writer import Writer
-from tables import TABLE_NAME
+from tables import INDEX_NAME, TABLE_NAME
 from unreachable import closed_port, full_port, silent_port
 
 NOW_MS = 1_700_000_000_000
@@ -253,13 +254,45 @@ class TestJournal:
         dynamodb.journal.add("c", [EIGHT, FOUR], reason="raised", now_ms=NOW_MS)
         key = {"pk": {"S": "c"}, "sk": {"S": "r#"}}
         item = dynamodb.client.get_item(TableName=TABLE_NAME, Key=key)["Item"]
+        assert set(item) == set(ROUTING_ATTRIBUTES)
         assert sorted(item.pop("generations")["SS"]) == ["4@5", "8@9"]
+        assert sorted(item.pop("raises")["SS"]) == ["4@5 1700000000 raised", "8@9 1700000000 raised"]
         assert item == {
             **key,
             "updated_at": {"S": "2023-11-14T22:13:20.000Z"},
             "reason": {"S": "raised"},
             "routing_partition": {"S": routing_partition_of("c")},
         }
+
+    def test_the_same_decision_is_recorded_once(self, dynamodb):
+        """A repeated attempt within the second adds nothing; another decision for the same generation one member."""
+        for now_ms, reason in (
+            (NOW_MS, "raised rate=900"),
+            (NOW_MS + 500, "raised rate=900"),
+            (NOW_MS, "by-hand by=a"),
+        ):
+            dynamodb.journal.add("c", [FOUR], reason=reason, now_ms=now_ms)
+        item = dynamodb.client.get_item(TableName=TABLE_NAME, Key={"pk": {"S": "c"}, "sk": {"S": "r#"}})["Item"]
+        assert item["generations"]["SS"] == ["4@5"]
+        assert sorted(item["raises"]["SS"]) == ["4@5 1700000000 by-hand by=a", "4@5 1700000000 raised rate=900"]
+
+    @pytest.mark.parametrize("raises", [{"S": "by ann"}, {"L": [{"S": "by ann"}]}, {"NS": ["1"]}])
+    def test_what_explains_a_raise_never_keeps_it_from_being_made(self, dynamodb, raises):
+        """Somebody gave `raises` another type by hand: the route grows all the same, and what is there stays."""
+        key = {"pk": {"S": "c"}, "sk": {"S": "r#"}}
+        dynamodb.client.put_item(TableName=TABLE_NAME, Item={**key, "generations": {"SS": ["4@5"]}, "raises": raises})
+        assert dynamodb.journal.add("c", [EIGHT], reason="raised", now_ms=NOW_MS).route == route_of((4, 5), (8, 9))
+        item = dynamodb.client.get_item(TableName=TABLE_NAME, Key=key)["Item"]
+        assert (item["raises"], item["routing_partition"]["S"]) == (raises, routing_partition_of("c"))
+        assert DynamoDBRoutingItems(dynamodb.client, TABLE_NAME, INDEX_NAME).read("c").raises == ()
+
+    def test_an_item_without_history_is_read_as_before(self, dynamodb):
+        """Written by an older version, or by hand."""
+        item = {"pk": {"S": "c"}, "sk": {"S": "r#"}, "generations": {"SS": ["4@5"]}}
+        dynamodb.client.put_item(TableName=TABLE_NAME, Item=item)
+        assert dynamodb.journal.get("c", is_strong=True).route == route_of((4, 5))
+        read = DynamoDBRoutingItems(dynamodb.client, TABLE_NAME, INDEX_NAME).read("c")
+        assert read == RoutingItem("c", route_of((4, 5)), ("4@5",))
 
     def test_scan_lists_every_route_and_no_message(self, dynamodb):
         """The sparse index holds the routing items of all its partitions, over as many pages as it takes."""
@@ -301,7 +334,28 @@ def operations(dynamodb):
     }
 
 
+def looking_operations(dynamodb):
+    """Those of the adapter for operators."""
+    items = DynamoDBRoutingItems(dynamodb.client, TABLE_NAME, INDEX_NAME)
+    return [
+        ("get_item", lambda: items.read("c")),
+        ("query", lambda: items.page(None, 1)),
+        ("query", lambda: items.newest(1)),
+    ]
+
+
 class TestErrors:
+    def test_operators_are_told_the_same(self, dynamodb):
+        """A throttle is worth repeating, a wrong deployment is not."""
+        for operation, call in looking_operations(dynamodb):
+            with Stubber(dynamodb.client) as stub:
+                stub.add_client_error(operation, "ThrottlingException", http_status_code=400)
+                stub.add_client_error(operation, "AccessDeniedException", http_status_code=400)
+                with pytest.raises(ThrottledError):
+                    call()
+                with pytest.raises(ClientError, match="AccessDenied"):
+                    call()
+
     @pytest.mark.parametrize(("code", "spelling"), THROTTLES)
     def test_a_throttle_names_its_reasons(self, dynamodb, code, spelling):
         """All three exceptions are throttles, under either spelling of their reasons, in every operation."""

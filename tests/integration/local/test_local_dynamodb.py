@@ -85,7 +85,7 @@ TABLE = {
     "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk", "g", "u")],
     "GlobalSecondaryIndexes": [
         {
-            "IndexName": "i",
+            "IndexName": "idx",
             "KeySchema": [{"AttributeName": "g", "KeyType": "HASH"}, {"AttributeName": "u", "KeyType": "RANGE"}],
             "Projection": {"ProjectionType": "ALL"},
         }
@@ -175,7 +175,7 @@ def test_an_index_entry_costs_on_top(proxy: Proxy) -> None:
         "TableName": "t",
         "CapacityUnits": 2.0,
         "Table": {"CapacityUnits": 1.0},
-        "GlobalSecondaryIndexes": {"i": {"CapacityUnits": 1.0}},
+        "GlobalSecondaryIndexes": {"idx": {"CapacityUnits": 1.0}},
     }
     update = {
         "TableName": "t",
@@ -183,7 +183,7 @@ def test_an_index_entry_costs_on_top(proxy: Proxy) -> None:
         "UpdateExpression": "SET u = :u",
         "ExpressionAttributeValues": {":u": {"S": "2"}},
     }
-    assert proxy.consumed("update_item", **update)["GlobalSecondaryIndexes"] == {"i": {"CapacityUnits": 2.0}}
+    assert proxy.consumed("update_item", **update)["GlobalSecondaryIndexes"] == {"idx": {"CapacityUnits": 2.0}}
     assert "GlobalSecondaryIndexes" not in proxy.consumed("put_item", TableName="t", Item=_item("a", "1", 100))
     assert proxy.consumed("delete_item", TableName="t", Key=_key("a", "0"))["CapacityUnits"] == 2.0
 
@@ -288,3 +288,17 @@ def test_a_table_that_exists_or_a_dynamodb_that_is_away_is_one_clear_line(
         loop.run(attempt(endpoint))
     with pytest.raises(Exception, match=r"cannot be created at .*: InternalServerError"):
         loop.run(attempt("http://127.0.0.1:9"))
+
+
+def test_an_index_is_queried_over_the_partitions_of_its_table(proxy: Proxy) -> None:
+    """Items of many partition keys, in the index's own order, a page at a time; those without its key are not in it."""
+    for number in range(6):
+        proxy.client.put_item(TableName="t", Item=_item(f"k{number}", "0", 100, g="one", u=str(9 - number)))
+    proxy.client.put_item(TableName="t", Item=_item("other", "0", 100, g="two", u="1"))
+    proxy.client.put_item(TableName="t", Item=_item("k0", "1", 100))
+    condition = {"KeyConditionExpression": "g = :g", "ExpressionAttributeValues": {":g": {"S": "one"}}}
+    request = {"TableName": "t", "IndexName": "idx", **condition}
+    pages = proxy.client.get_paginator("query").paginate(**request, PaginationConfig={"PageSize": 4})
+    assert [[item["pk"]["S"] for item in page["Items"]] for page in pages] == [["k5", "k4", "k3", "k2"], ["k1", "k0"]]
+    newest = proxy.client.query(**request, ScanIndexForward=False, Limit=1)
+    assert [item["pk"]["S"] for item in newest["Items"]] == ["k0"]

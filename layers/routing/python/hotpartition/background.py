@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from threading import BoundedSemaphore
 
 MAX_PENDING = 8
@@ -18,8 +18,14 @@ _logger = logging.getLogger(__name__)
 class BackgroundThread:
     """`Background` on a thread of its own, with at most a few pieces of work waiting."""
 
-    def __init__(self, max_pending: int = MAX_PENDING) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="background")
+    def __init__(self, max_pending: int = MAX_PENDING, *, executor: Executor | None = None) -> None:
+        """Start with nothing to do.
+
+        Args:
+            max_pending: what may wait or run at the same time.
+            executor: runs the work; its own, with one thread, if none is given.
+        """
+        self._executor = executor or ThreadPoolExecutor(max_workers=1, thread_name_prefix="background")
         self._slots = BoundedSemaphore(max_pending)
 
     def submit(self, work: Callable[[], None]) -> bool:

@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
+
+from hotpartition.errors import RetryLaterError
+
+ResultT = TypeVar("ResultT")
 
 BASE_DELAY_MS = 20.0
 MAX_DELAY_MS = 160.0
@@ -43,3 +48,18 @@ class Budget:
         self._attempts += 1
         self._clock.sleep(delay_ms / 1000)
         return True
+
+
+def try_for(clock: Clock, budget_ms: float, call: Callable[[], ResultT]) -> ResultT:
+    """Call, and call again within a budget while DynamoDB refuses.
+
+    Raises:
+        RetryLaterError: that of the last attempt.
+    """
+    budget = Budget(clock, budget_ms)
+    while True:
+        try:
+            return call()
+        except RetryLaterError:
+            if not budget.wait():
+                raise

@@ -23,6 +23,7 @@ from hotpartition.errors import (
     RetryLaterError,
 )
 from hotpartition.ports import Journal, JournalEntry, Registry, ReportSource, StreamEntry, Telemetry
+from hotpartition.raises import Cause
 from hotpartition.reports import Report, stream_partition_of
 from hotpartition.route import Generation, Route
 
@@ -71,12 +72,14 @@ class _State:
     """What one run knows. All of it can be lost."""
 
     cursors: list[_Cursor]
-    window: ReportWindow = field(default_factory=ReportWindow)
+    window: ReportWindow
     routes: dict[str, JournalEntry] = field(default_factory=dict)
     # conversations whose route in the journal may not be in Redis yet
     to_push: set[str] = field(default_factory=set)
     # by conversation and load class, what was logged last and in which minute: a lasting state is no ten lines a second
     logged: dict[tuple[str, int], tuple[Reason, int]] = field(default_factory=dict)
+    # how old what was decided on has been at worst since this was last told
+    lag_ms: int = 0
     summary: RunSummary = field(default_factory=RunSummary)
 
 
@@ -106,7 +109,8 @@ class Consumer:
         """Work until a successor has announced itself, or for `run_ms` at most."""
         started_ms = self._clock.now_ms()
         first_id = f"{max(started_ms - CATCH_UP_MS, 0)}-0"
-        state = _State([_Cursor(p, first_id, started_ms) for p in range(self._partitions)])
+        cursors = [_Cursor(p, first_id, started_ms) for p in range(self._partitions)]
+        state = _State(cursors, ReportWindow(self._thresholds))
         rebuild = RegistryRebuild(self._journal, self._registry, self._telemetry)
         next_housekeeping_ms = next_refresh_ms = started_ms
         has_announced = False
@@ -118,8 +122,11 @@ class Consumer:
                 has_announced = self._announce(started_ms)
             self._decide(state)
             self._push(state)
+            oldest_ms = min(cursor.read_at_ms for cursor in state.cursors)
+            state.lag_ms = max(state.lag_ms, self._clock.now_ms() - oldest_ms)
             if now_ms >= next_refresh_ms:
                 next_refresh_ms = now_ms + REFRESH_MS
+                self._tell_lag(state)
                 rebuild.check()
                 # Redis may have lost a route and kept its sentinels: what is known here is put there again.
                 state.to_push.update(c for c, entry in state.routes.items() if entry.route)
@@ -183,7 +190,10 @@ class Consumer:
 
     def _decide(self, state: _State) -> None:
         deadline_ms = self._clock.now_ms() + RAISE_BUDGET_MS
-        for conversation_id in state.window.as_mapping():
+        judged = dict.fromkeys(state.window.to_judge())
+        # What was told about and is over is judged once more: should it come again, that is told again.
+        judged.update((place[0], None) for place in state.logged if place[0] in state.window.as_mapping())
+        for conversation_id in judged:
             entry = state.routes.get(conversation_id)
             decisions = self._decide_one(state, conversation_id)
             if any(d.generation for d in decisions) or (entry is None and _needs_route(decisions)):
@@ -228,10 +238,12 @@ class Consumer:
 
     def _raise(self, state: _State, decision: Decision, generation: Generation, deadline_ms: int) -> None:
         """Add a generation to the journal; Redis follows in `_push`."""
+        load = round(decision.rate_wcu_per_second + decision.later_wcu_per_second)
+        reason = Cause(decision.reason, rate_wcu_per_second=load).encode()
         while True:
             try:
                 entry = self._journal.add(
-                    decision.conversation_id, (generation,), reason=decision.reason, now_ms=self._clock.now_ms()
+                    decision.conversation_id, (generation,), reason=reason, now_ms=self._clock.now_ms()
                 )
             except RetryLaterError:
                 self._telemetry.count("JournalUpdateRetried")
@@ -258,6 +270,10 @@ class Consumer:
                 self._telemetry.count("RegistryUnavailable")
                 return
             state.to_push.discard(conversation_id)
+
+    def _tell_lag(self, state: _State) -> None:
+        self._telemetry.count("ConsumerLagMs", state.lag_ms)
+        state.lag_ms = 0
 
     def _has_successor(self, started_ms: int) -> bool:
         try:

@@ -5,8 +5,9 @@ Routing item (journal), at `pk` = base key, `sk` = `r#`:
 | attribute | type | content |
 |---|---|---|
 | generations | SS | one member per generation, `<shard count>@<since, Unix ms>`; only ever added to |
+| raises | SS | for operators: one member per raise, as in `raises.py`; nothing on the request path reads it |
 | updated_at | S | when it last grew, RFC 3339 |
-| reason | S | why it last grew |
+| reason | S | why it last grew, as in `raises.py` |
 | routing_partition | S | "00" to "15", the sparse index's partition key |
 
 Written by the consumer (raises), by readers (what only Redis knew) and by operators; read by readers, writers and the
@@ -16,8 +17,10 @@ consumer. If it vanished, messages on shards could not be found: the table is re
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -29,6 +32,7 @@ from botocore.exceptions import ConnectionError as NoConnectionError
 
 from hotpartition.capacity import ITEM_LIMIT_BYTES, AttributeValue, Item, item_size_bytes
 from hotpartition.errors import (
+    InvalidRequestError,
     MalformedGenerationError,
     MessageTooLargeError,
     RetryLaterError,
@@ -40,7 +44,8 @@ from hotpartition.items import Message, format_time
 from hotpartition.keys import MESSAGE_PREFIX, ROUTING_SORT_KEY, build_message_sort_key
 from hotpartition.merge import KeyQuery
 from hotpartition.message_ids import MAX_MESSAGE_ID, MIN_MESSAGE_ID
-from hotpartition.ports import Fetched, JournalEntry, QueryAnswer
+from hotpartition.ports import Fetched, JournalEntry, QueryAnswer, RoutingItem
+from hotpartition.raises import decode_raises, encode_raises
 from hotpartition.route import Generation, Route
 
 if TYPE_CHECKING:
@@ -235,23 +240,41 @@ class DynamoDBJournal:
 
     def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
         """See `Journal.add`."""
+        added = sorted(set(generations))
+        # ADD on a set is idempotent and commutative: no condition, no version, no order of raises.
+        adds = {"generations": [generation.encode() for generation in added]}
+        history = {"raises": encode_raises(added, reason=reason, now_ms=now_ms)}
+        sets = {
+            "updated_at": format_time(now_ms),
+            "reason": reason,
+            "routing_partition": routing_partition_of(conversation_id),
+        }
         try:
-            response = self._client.update_item(
-                TableName=self._table_name,
-                Key=_key(conversation_id, ROUTING_SORT_KEY),
-                # ADD on a set is idempotent and commutative: no condition, no version, no order of raises.
-                UpdateExpression="ADD generations :g SET updated_at = :t, reason = :r, routing_partition = :p",
-                ExpressionAttributeValues={
-                    ":g": {"SS": sorted(generation.encode() for generation in generations)},
-                    ":t": {"S": format_time(now_ms)},
-                    ":r": {"S": reason},
-                    ":p": {"S": routing_partition_of(conversation_id)},
-                },
-                ReturnValues="ALL_NEW",
-            )
+            try:
+                attributes = self._update(conversation_id, {**adds, **history}, sets)
+            except ClientError as error:
+                if not _is_type_mismatch(error):
+                    raise
+                # Somebody gave `raises` another type by hand: what explains a raise must not keep it from being made.
+                attributes = self._update(conversation_id, adds, sets)
         except (ClientError, BotoCoreError) as error:
             _translate(error)
-        return _read_entry(response["Attributes"])
+        return _read_entry(attributes)
+
+    def _update(self, conversation_id: str, adds: Mapping[str, list[str]], sets: Mapping[str, str]) -> Item:
+        """Add members to string sets and set texts, each by its attribute's name; return all attributes."""
+        response = self._client.update_item(
+            TableName=self._table_name,
+            Key=_key(conversation_id, ROUTING_SORT_KEY),
+            UpdateExpression=f"ADD {', '.join(f'{name} :{name}' for name in adds)}"
+            f" SET {', '.join(f'{name} = :{name}' for name in sets)}",
+            ExpressionAttributeValues={
+                **{f":{name}": {"SS": members} for name, members in adds.items()},
+                **{f":{name}": {"S": text} for name, text in sets.items()},
+            },
+            ReturnValues="ALL_NEW",
+        )
+        return response["Attributes"]
 
     def scan(self) -> Iterator[tuple[str, Route | None]]:
         """See `Journal.scan`."""
@@ -268,6 +291,89 @@ class DynamoDBJournal:
                         yield item["pk"]["S"], _readable_route(item)
             except (ClientError, BotoCoreError) as error:
                 _translate(error)
+
+
+class DynamoDBRoutingItems:
+    """`RoutingItems` on the same table and its sparse index."""
+
+    def __init__(self, client: DynamoDBClient, table_name: str, index_name: str) -> None:
+        self._client = client
+        self._table_name = table_name
+        self._index_name = index_name
+
+    def read(self, conversation_id: str) -> RoutingItem | None:
+        """See `RoutingItems.read`."""
+        key = _key(conversation_id, ROUTING_SORT_KEY)
+        try:
+            response = self._client.get_item(TableName=self._table_name, Key=key, ConsistentRead=True)
+        except (ClientError, BotoCoreError) as error:
+            _translate(error)
+        item = response.get("Item")
+        return None if item is None else _read_routing_item(item)
+
+    def page(self, cursor: str | None, limit: int) -> tuple[Sequence[RoutingItem], str | None]:
+        """See `RoutingItems.page`. A cursor is a partition of the index, and the keys of the last item there."""
+        partition, start = _parse_cursor(cursor)
+        items: list[RoutingItem] = []
+        while True:
+            found, last = self._query(partition, limit - len(items), start=start)
+            items.extend(_read_routing_item(item) for item in found)
+            start = last
+            if start is None:
+                partition += 1
+            if partition == ROUTING_PARTITIONS:
+                return items, None
+            if len(items) >= limit:
+                return items, _build_cursor(partition, start)
+
+    def newest(self, limit: int) -> Sequence[RoutingItem]:
+        """See `RoutingItems.newest`."""
+        found = [
+            item for p in range(ROUTING_PARTITIONS) for item in self._query(p, limit, start=None, newest_first=True)[0]
+        ]
+        found.sort(key=lambda item: (item["updated_at"]["S"], item["pk"]["S"]), reverse=True)
+        return [_read_routing_item(item) for item in found[:limit]]
+
+    def _query(
+        self, partition: int, limit: int, *, start: Item | None, newest_first: bool = False
+    ) -> tuple[Sequence[Item], Item | None]:
+        request: dict[str, Any] = {} if start is None else {"ExclusiveStartKey": start}
+        try:
+            response = self._client.query(
+                TableName=self._table_name,
+                IndexName=self._index_name,
+                KeyConditionExpression="routing_partition = :p",
+                ExpressionAttributeValues={":p": {"S": f"{partition:02d}"}},
+                Limit=limit,
+                ScanIndexForward=not newest_first,
+                **request,
+            )
+        except (ClientError, BotoCoreError) as error:
+            _translate(error)
+        return response["Items"], response.get("LastEvaluatedKey")
+
+
+def _build_cursor(partition: int, start: Item | None) -> str:
+    last = () if start is None else (start["pk"]["S"], start["updated_at"]["S"])
+    return json.dumps([partition, *last])
+
+
+def _parse_cursor(cursor: str | None) -> tuple[int, Item | None]:
+    """Read a place in the index.
+
+    Raises:
+        InvalidRequestError: it is none that `page` gave.
+    """
+    if cursor is None:
+        return 0, None
+    with suppress(ValueError):
+        match json.loads(cursor):
+            case [int(partition)] if 0 <= partition < ROUTING_PARTITIONS:
+                return partition, None
+            case [int(partition), str(key), str(updated_at)] if 0 <= partition < ROUTING_PARTITIONS:
+                start = {"routing_partition": {"S": f"{partition:02d}"}, "updated_at": {"S": updated_at}}
+                return partition, {**_key(key, ROUTING_SORT_KEY), **start}
+    raise InvalidRequestError.of("cursor", "should be the cursor of the last answer")
 
 
 def _readable_route(item: Item) -> Route | None:
@@ -311,6 +417,18 @@ def _read_entry(item: Item | None) -> JournalEntry:
     return JournalEntry(Route.decode(generations), _read_time_ms(item.get("updated_at", {}).get("S", "")))
 
 
+def _read_routing_item(item: Item) -> RoutingItem:
+    """Read all that a routing item says to operators; nothing about it is certain."""
+    return RoutingItem(
+        conversation_id=item["pk"]["S"],
+        route=_readable_route(item),
+        members=tuple(sorted(item.get("generations", {}).get("SS", ()))),
+        updated_at_ms=_read_time_ms(item.get("updated_at", {}).get("S", "")),
+        reason=item.get("reason", {}).get("S"),
+        raises=decode_raises(item.get("raises", {}).get("SS", ())),
+    )
+
+
 def _read_time_ms(text: str) -> int | None:
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
@@ -320,6 +438,11 @@ def _read_time_ms(text: str) -> int | None:
 
 def _key(partition_key: str, sort_key: str) -> dict[str, AttributeValue]:
     return {"pk": {"S": partition_key}, "sk": {"S": sort_key}}
+
+
+def _is_type_mismatch(error: ClientError) -> bool:
+    facts = error.response["Error"]
+    return facts["Code"] == "ValidationException" and "incorrect data type" in facts.get("Message", "")
 
 
 def _is_size_refusal(error: ClientError) -> bool:

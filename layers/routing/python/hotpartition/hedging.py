@@ -8,12 +8,15 @@ DynamoDB that is slow everywhere is not asked twice for everything.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 ResultT = TypeVar("ResultT")
+
+Wait = Callable[..., tuple[Collection[Future[Any]], Collection[Future[Any]]]]
+"""`concurrent.futures.wait`, or what stands for it where there are no threads."""
 
 BUDGET_SHARE = 0.05
 """Hedges, as a share of all requests, over any longer time."""
@@ -67,17 +70,21 @@ class HedgePolicy:
 class Hedger:
     """Runs rounds of idempotent calls, and asks those that are slower than most again, once, within the budget."""
 
-    def __init__(self, policy: HedgePolicy, executor: Executor, timer: Callable[[], float]) -> None:
+    def __init__(
+        self, policy: HedgePolicy, executor: Executor, timer: Callable[[], float], *, wait: Wait = wait
+    ) -> None:
         """Put it together.
 
         Args:
             policy: when to hedge.
             executor: runs the hedges; its own threads, so that none queues behind what it hedges.
             timer: a monotonic clock in seconds.
+            wait: waits for the first of several futures.
         """
         self._policy = policy
         self._executor = executor
         self._timer = timer
+        self._wait = wait
 
     def run(
         self, executor: Executor, calls: Sequence[Callable[[], ResultT]], *, is_failure: Callable[[ResultT], bool]
@@ -92,7 +99,7 @@ class Hedger:
         Returns:
             The results in the order of the calls, and how many hedges were sent.
         """
-        current = _Round(executor, calls, self._policy, self._timer, is_failure)
+        current = _Round(executor, calls, self._policy, self._timer, self._wait, is_failure)
         delay = self._policy.delay_seconds()
         hedged: set[int] = set()
         while current.open:
@@ -119,11 +126,13 @@ class _Round(Generic[ResultT]):
         calls: Sequence[Callable[[], ResultT]],
         policy: HedgePolicy,
         timer: Callable[[], float],
+        wait_for: Wait,
         is_failure: Callable[[ResultT], bool],
     ) -> None:
         self._calls = calls
         self._policy = policy
         self._timer = timer
+        self._wait_for = wait_for
         self._is_failure = is_failure
         self._began: dict[int, float] = {}
         self._owner: dict[Future[ResultT], int] = {}
@@ -160,7 +169,7 @@ class _Round(Generic[ResultT]):
 
     def wait(self, timeout_seconds: float | None) -> None:
         """Wait for the next attempt to end; a failed one counts only when no other attempt is left."""
-        done, _ = wait(self._owner, timeout=timeout_seconds, return_when=FIRST_COMPLETED)
+        done, _ = self._wait_for(self._owner, timeout=timeout_seconds, return_when=FIRST_COMPLETED)
         for future in done:
             index = self._owner.pop(future)
             result = future.result()

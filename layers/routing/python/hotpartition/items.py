@@ -28,6 +28,12 @@ from hotpartition.errors import InvalidRequestError
 from hotpartition.keys import build_message_sort_key
 from hotpartition.message_ids import message_time_ms
 
+MESSAGE_ATTRIBUTES = ("pk", "sk", "conversation_id", "message_id", "sender", "body", "sent_at", "attributes")
+"""Every attribute of a message item, as described above: what may be put, and no more."""
+
+ROUTING_ATTRIBUTES = ("pk", "sk", "generations", "raises", "reason", "routing_partition", "updated_at")
+"""Every attribute of a routing item (`dynamodb.py` describes them): what may be touched of it, and no more."""
+
 MAX_NUMBER_DIGITS = 38
 MAX_NUMBER_EXPONENT = 125
 MIN_NUMBER_EXPONENT = -130

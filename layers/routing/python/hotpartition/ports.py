@@ -14,6 +14,7 @@ from hotpartition.capacity import AttributeValue
 from hotpartition.errors import RetryLaterError
 from hotpartition.items import Message
 from hotpartition.merge import KeyQuery
+from hotpartition.raises import Raise
 from hotpartition.reports import Report
 from hotpartition.route import EMPTY_ROUTE, Generation, Route
 
@@ -98,6 +99,12 @@ class Journal(Protocol):
     def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
         """Add generations to a conversation's route: idempotent, commutative, never takes anything away.
 
+        Args:
+            conversation_id: whose route grows.
+            generations: what is added, at least one.
+            reason: why, for operators: a word, or an encoded `raises.Cause`.
+            now_ms: Unix time in ms.
+
         Returns:
             The route as it is afterwards.
         """
@@ -128,6 +135,59 @@ class Registry(Protocol):
 
     def mark_whole(self) -> None:
         """State that every route of the journal is in Redis."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingItem:
+    """A routing item as operators see it.
+
+    `route` is None when a generation cannot be read; `members` are the generations as stored. `raises` says who or
+    what added them, as far as that was recorded.
+    """
+
+    conversation_id: str
+    route: Route | None
+    members: tuple[str, ...] = ()
+    updated_at_ms: int | None = None
+    reason: str | None = None
+    raises: tuple[Raise, ...] = ()
+
+
+class RoutingItems(Protocol):
+    """The journal as operators look through it. Fails closed, as `Journal`; a malformed item is shown as one."""
+
+    def read(self, conversation_id: str) -> RoutingItem | None:
+        """Read one routing item, strongly consistent; None for a conversation that was never raised."""
+        ...
+
+    def page(self, cursor: str | None, limit: int) -> tuple[Sequence[RoutingItem], str | None]:
+        """List the next routing items from the sparse index, which lags by DynamoDB's usual delay.
+
+        Returns:
+            At most `limit` items, and the cursor of the next page; None after the last one.
+
+        Raises:
+            InvalidRequestError: the cursor is none of ours.
+        """
+        ...
+
+    def newest(self, limit: int) -> Sequence[RoutingItem]:
+        """List the routes that grew last, newest first, from the sparse index."""
+        ...
+
+
+class RegistryListing(Protocol):
+    """The conversations that have a route in Redis. Raises `RegistryUnavailableError`."""
+
+    def page(self, cursor: str | None) -> tuple[Sequence[str], str | None]:
+        """List some conversation ids, possibly one of them twice, and the cursor of the next page.
+
+        Whatever is in Redis during the whole listing is listed. None as cursor: the first page, and after the last.
+
+        Raises:
+            InvalidRequestError: the cursor is none of ours.
+        """
         ...
 
 

@@ -32,6 +32,7 @@ from hotpartition.message_ids import (
     shift_message_id,
 )
 from hotpartition.ports import Background, Journal, JournalEntry, MessageStore, QueryAnswer, Registry, Telemetry
+from hotpartition.raises import AHEAD_OF_JOURNAL
 from hotpartition.route import Route, candidate_keys
 from hotpartition.routes import RouteSource
 
@@ -242,7 +243,7 @@ class Reader:
             ahead = hint.minus(self._journal.get(conversation_id, is_strong=True).route)
             if not ahead:
                 return
-            self._journal.add(conversation_id, ahead, reason="registry-ahead-of-journal", now_ms=self._clock.now_ms())
+            self._journal.add(conversation_id, ahead, reason=AHEAD_OF_JOURNAL, now_ms=self._clock.now_ms())
         except RetryLaterError:
             self._telemetry.count("JournalMendFailed")
             return

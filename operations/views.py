@@ -1,0 +1,212 @@
+"""The answers as people read them: tables and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_AGREEMENT_STYLES = {"equal": "green", "missing-in-registry": "yellow", "registry-unavailable": "yellow"}
+MAX_DIFFERENCES_SHOWN = 20
+CONSUMER_SECONDS = 300
+"""One starts each minute, give or take one, and works for three."""
+
+
+def view_hot(document: Mapping[str, Any]) -> RenderableType:
+    """Show conversations by heat and age."""
+    at = document["at"]
+    table = _table(("conversation", "left"), "WCU/s", "of capacity", "throttled", "N", "newest generation")
+    for row in document["routes"]:
+        wcu, throttled = row["wcu_per_second"], row["throttled_share"]
+        load = wcu / row["capacity_wcu_per_second"] if wcu is not None else None
+        age = "unreadable" if row["is_malformed"] else _age(row["newest_since"], at)
+        table.add_row(
+            Text(row["conversation_id"]),
+            "?" if wcu is None else f"{wcu:,.0f}",
+            "?" if load is None else Text(f"{load:.0%}", "red" if load > 1 else ""),
+            "?" if throttled is None else Text(f"{throttled:.0%}" if wcu else "-", "red" if throttled else ""),
+            str(row["shard_count"] or "-"),
+            age,
+        )
+    parts: list[RenderableType] = [table]
+    if not document["routes"]:
+        parts = [Text("Nothing is being written, and no conversation was ever raised.")]
+    started_at = document["consumer_started_at"]
+    if not document["is_complete"]:
+        parts.append(Text("The report streams were not read to their end: there is more load than is shown.", "red"))
+    elif started_at is None or _seconds(started_at, at) > CONSUMER_SECONDS:
+        parts.append(Text("No stream consumer has started for minutes: nothing is being detected.", "red"))
+    return Group(*parts)
+
+
+def view_route(document: Mapping[str, Any]) -> RenderableType:
+    """Show one route: its generations, where they are known, and the decisions that made them."""
+    id_, agreement = document["conversation_id"], document["agreement"]
+    if not document["generations"] and agreement == "equal":
+        return Text(f"{id_} was never raised: all of it is on the base key.")
+    table = _table(
+        "N", ("since", "left"), ("journal", "left"), ("registry", "left"), ("decided", "left"), ("by", "left")
+    )
+    for generation in document["generations"]:
+        raises = generation["raises"] or [None]
+        for place, record in enumerate(raises):
+            first = (
+                [
+                    str(generation["shard_count"]),
+                    generation["since"],
+                    _presence(generation["in_journal"]),
+                    _presence(generation["in_registry"]),
+                ]
+                if place == 0
+                else [""] * 4
+            )
+            table.add_row(*first, *_decision(record))
+    parts: list[RenderableType] = [
+        Text.assemble(
+            f"{id_}: {_placing(document['shard_count'])}; registry against journal: ",
+            (agreement, _AGREEMENT_STYLES.get(agreement, "red")),
+        ),
+        table,
+    ]
+    if document["malformed_members"]:
+        parts.append(
+            Text(f"The journal cannot be read because of {', '.join(map(repr, document['malformed_members']))}", "red")
+        )
+    elif agreement == "malformed":
+        parts.append(Text("The journal's item cannot be read: it has no string set `generations`", "red"))
+    return Group(*parts)
+
+
+def view_raise(document: Mapping[str, Any]) -> RenderableType:
+    """Say what a raise by hand changed."""
+    id_, since, n = document["conversation_id"], document["since"], document["shard_count"]
+    before = document["shard_count_before"]
+    if document["changed"]:
+        was = f"N was {before}" if before else "it was on the base key alone"
+        head = f"{id_} is spread over {n} shards for messages from {since} on; {was}."
+    else:
+        head = f"{id_} has N = {before} for messages from {since} on already: nothing was changed."
+    return Group(Text(head, "green"), *(Text(f"- {warning}") for warning in document["warnings"]))
+
+
+def view_verification(document: Mapping[str, Any]) -> RenderableType:
+    """Show the counts, and the first routes that differ."""
+    table = _table(("registry against journal", "left"), "routes")
+    for agreement, count in document["counts"].items():
+        table.add_row(Text(agreement, _AGREEMENT_STYLES.get(agreement, "red") if count else ""), f"{count:,}")
+    parts: list[RenderableType] = [table]
+    differences: Sequence[Mapping[str, str]] = document["differences"]
+    parts += [Text(f"{d['conversation_id']}: {d['agreement']}") for d in differences[:MAX_DIFFERENCES_SHOWN]]
+    if len(differences) > MAX_DIFFERENCES_SHOWN:
+        parts.append(Text(f"and {len(differences) - MAX_DIFFERENCES_SHOWN:,} more (--json names all)"))
+    if document["mended"]:
+        parts.append(Text(f"{document['mended']:,} mended: each place learned what only the other knew.", "green"))
+    return Group(*parts)
+
+
+def view_rebuild(document: Mapping[str, Any]) -> RenderableType:
+    """Say what was put into the registry."""
+    parts: list[RenderableType] = [Text(f"{document['routes']:,} routes of the journal are in the registry.", "green")]
+    parts += [Text(f"{id_}: its routing item cannot be read", "red") for id_ in document["malformed"]]
+    return Group(*parts)
+
+
+def view_plan(document: Mapping[str, Any]) -> RenderableType:
+    """Show a plan beside what is without it."""
+    n, page = document["shard_count"], document["page"]
+    load = f"{document['messages_per_second']:,g} messages/s of {document['item_bytes']:,} bytes"
+    cost = f"{document['wcu_per_message']} WCU each: {document['wcu_per_second']:,g} WCU/s"
+    sentences = [f"{load} cost {cost}."]
+    if not n:
+        sentences.append("One partition key serves that: the conversation stays on its base key.")
+        return Text("\n".join(sentences))
+    sentences.append(
+        f"One key takes 1,000 WCU/s, so at least {document['least_shard_count']:,} are needed; "
+        f"with room for growth and uneven spread, N = {n}."
+    )
+    if document["is_at_cap"]:
+        sentences.append("That is the largest N that is allowed; the load asks for more.")
+    table = _table((f"newest page of {page} messages", "left"), "base key alone", f"with N = {n}")
+    rows: Iterable[tuple[str, str, str]] = (
+        ("keys that take the writes", "keys", ",.0f"),
+        ("WCU/s on each", "wcu_per_second_per_key", ",.0f"),
+        ("WCU/s refused", "wcu_per_second_refused", ",.0f"),
+        ("queries", "queries_per_page", ",.1f"),
+        ("items read", "items_read_per_page", ",.1f"),
+        ("RCU, strongly consistent", "rcu_per_page_strong", ",.1f"),
+        ("RCU, eventually consistent", "rcu_per_page_eventual", ",.1f"),
+        ("read amplification", "read_amplification", ",.2f"),
+    )
+    for label, name, form in rows:
+        table.add_row(label, *(f"{document[side][name]:{form}}" for side in ("before", "after")))
+    tail = (
+        f"Pre-split before a known event with: hotpartition raise ID --n {n}"
+        if document["is_covered"]
+        else "That does not take the whole load: split the conversation itself, or raise max_shard_count."
+    )
+    return Group(Text("\n".join(sentences)), table, Text(tail))
+
+
+VIEWS: Mapping[str, Callable[[Mapping[str, Any]], RenderableType]] = {
+    "hot": view_hot,
+    "watch": view_hot,
+    "route": view_route,
+    "raise": view_raise,
+    "verify": view_verification,
+    "rebuild-registry": view_rebuild,
+    "plan": view_plan,
+}
+
+
+def _table(*columns: str | tuple[str, str]) -> Table:
+    """Build a table; a column is right-aligned unless it says otherwise."""
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for column in columns:
+        name, side = column if isinstance(column, tuple) else (column, "right")
+        table.add_column(name, justify="left" if side == "left" else "right", overflow="fold")
+    return table
+
+
+def _presence(is_there: bool | None) -> Text:
+    if is_there is None:
+        return Text("?", "yellow")
+    return Text("yes") if is_there else Text("missing", "red")
+
+
+def _placing(shard_count: int) -> str:
+    return f"messages sent now go to {shard_count} shards" if shard_count else "messages sent now go to the base key"
+
+
+def _decision(record: Mapping[str, Any] | None) -> tuple[Text, Text]:
+    if record is None:
+        return Text("not recorded"), Text()
+    rate = record["rate_wcu_per_second"]
+    why = record["reason"] if rate is None else f"{record['reason']} at {rate:,} WCU/s"
+    return Text(f"{record['decided_at'][:19]}Z {why}"), Text(record["by"] or "")
+
+
+def _age(since: str | None, at: str) -> str:
+    """Say how long ago an instant was, in its largest unit."""
+    if since is None:
+        return "-"
+    seconds = _seconds(since, at)
+    if seconds < 0:
+        return f"in {_duration(-seconds)}"
+    return f"{_duration(seconds)} old"
+
+
+def _seconds(since: str, at: str) -> float:
+    return (datetime.fromisoformat(at) - datetime.fromisoformat(since)).total_seconds()
+
+
+def _duration(seconds: float) -> str:
+    for length, name in _UNITS:
+        if seconds >= length:
+            return f"{seconds / length:.0f} {name}"
+    return "0 s"

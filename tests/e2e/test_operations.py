@@ -1,0 +1,159 @@
+"""`hotpartition`, as it is installed, against the running stack; and what a raise before a rush is good for."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+import redis
+
+from stack import WRITE_LIMIT_WCU, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+TOOL = Path(sys.executable).with_name("hotpartition")
+
+
+@pytest.fixture
+def conversation():
+    return f"ops:{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def tool(stack):
+    """Runs the console script: exit status, and its answer as JSON (or its text)."""
+
+    def tool(*arguments, as_json=True):
+        assert TOOL.exists(), "make setup installs it"
+        command = [str(TOOL), *arguments, *(["--json"] if as_json else [])]
+        environ = {**os.environ, "HOTPARTITION_URL": stack.control_url}
+        # From elsewhere, so that it is what was installed that runs.
+        done = subprocess.run(command, cwd="/", env=environ, capture_output=True, text=True, check=False, timeout=60)
+        assert "Traceback" not in done.stderr
+        return done.returncode, json.loads(done.stdout) if as_json else done.stdout
+
+    return tool
+
+
+@pytest.fixture
+def registry(stack):
+    client = redis.Redis(port=stack.status()["redis"]["port"], decode_responses=True, socket_timeout=2)
+    yield client
+    client.close()
+
+
+def route_key(stack, conversation):
+    return f"hp:{stack.status()['dynamodb']['table']}:route:{{{conversation}}}"
+
+
+def test_a_conversation_raised_before_its_rush_is_not_throttled_in_it(stack, tool, conversation):
+    """Three times what a key takes, from the first message on: no write is refused, and everything reads back."""
+    stack.write(conversation, {"sender": "ann", "body": "before"})  # writers know it as one that was never raised
+    status, done = tool("raise", conversation, "--n", "10", "--by", "ann")
+    assert (status, done["changed"], done["shard_count"], done["in_registry"]) == (0, True, 10, True)
+    assert any("queries 10 shard keys" in warning for warning in done["warnings"])
+    time.sleep(2.1)  # what the tool says: so long a route is cached
+
+    load = stack.offer(conversation, rate=3 * WRITE_LIMIT_WCU, seconds=4)
+    keys = [b for b in stack.timeline() if b["key"].partition("#")[0] == conversation]
+    assert sum(b["throttled_writes"] for b in keys) == 0
+    assert load.statuses == {201: 4 * 3 * WRITE_LIMIT_WCU}
+    assert {b["key"] for b in keys if b["writes"]} >= {f"{conversation}#{i}" for i in range(10)}
+    expected = ["before", *(body for _, body in sorted(load.acknowledged.items()))]
+    assert [
+        m["body"] for m in stack.read_all(conversation, consistency="strong", order="oldest", limit=200)
+    ] == expected
+
+    # What the rush looked like to an operator, and why the route is what it is.
+    _, hot = tool("hot", "--limit", "1000")
+    (row,) = [row for row in hot["routes"] if row["conversation_id"] == conversation]
+    assert row["shard_count"] == 10
+    assert row["wcu_per_second"] > WRITE_LIMIT_WCU
+    assert row["throttled_share"] == 0
+    assert hot["consumer_started_at"] is not None
+    status, route = tool("route", conversation)
+    assert (status, route["agreement"], len(route["generations"])) == (0, "equal", 1)
+    (decision,) = route["generations"][0]["raises"]
+    assert (decision["reason"], decision["by"]) == ("by-hand", "ann")
+
+
+def test_a_second_raise_by_hand_changes_nothing(stack, tool, conversation):
+    """Neither the same N nor a smaller one; a larger one does."""
+    assert tool("raise", conversation, "--n", "4")[1]["changed"] is True
+    before = stack.routing_item(conversation)
+    for count in ("4", "2"):
+        assert tool("raise", conversation, "--n", count)[1]["changed"] is False
+    assert stack.routing_item(conversation) == before
+    assert tool("raise", conversation, "--n", "6")[1]["shard_count_before"] == 4
+
+
+def test_decisions_of_the_detection_are_shown(stack, tool, conversation):
+    """A conversation that the consumer raised says by what load."""
+    stack.offer(conversation, rate=3 * WRITE_LIMIT_WCU, seconds=2.5)
+    assert wait_for(lambda: stack.routing_item(conversation), seconds=5)
+    status, route = tool("route", conversation)
+    assert status == 0
+    decisions = [decision for generation in route["generations"] for decision in generation["raises"]]
+    assert len(decisions) == len(route["generations"]) >= 1
+    assert decisions[0]["reason"] == "raised"
+    assert decisions[0]["rate_wcu_per_second"] > WRITE_LIMIT_WCU
+    status, text = tool("route", conversation, as_json=False)
+    assert (status, "raised at" in text, "equal" in text) == (0, True, True)
+
+
+def test_differences_are_found_and_mended(stack, tool, registry, conversation):
+    """A route that Redis lost, one that only Redis has: named, mended, gone."""
+    tool("raise", conversation, "--n", "4")
+    lost = f"{conversation}:lost"
+    registry.delete(route_key(stack, conversation))
+    registry.sadd(route_key(stack, lost), "2@1700000000000")
+    status, found = tool("verify")
+    differences = {d["conversation_id"]: d["agreement"] for d in found["differences"]}
+    assert status == 1
+    assert differences[conversation] == "missing-in-registry"
+    assert differences[lost] == "ahead-of-journal"
+    assert tool("route", conversation)[0] == 1
+    status, _ = tool("verify", "--mend")
+    assert status == 0
+    assert registry.smembers(route_key(stack, conversation)) == set(
+        stack.routing_item(conversation)["generations"]["SS"]
+    )
+    assert stack.routing_item(lost)["generations"]["SS"] == ["2@1700000000000"]
+    assert tool("verify")[0] == 0
+
+
+def test_the_registry_is_rebuilt(stack, tool, registry, conversation):
+    """Every route of the journal is in Redis again."""
+    tool("raise", conversation, "--n", "4")
+    registry.delete(route_key(stack, conversation))
+    status, done = tool("rebuild-registry")
+    assert status == 0
+    assert done["routes"] >= 1
+    assert registry.scard(route_key(stack, conversation)) == 1
+
+
+def test_tables_are_for_people(tool, conversation):
+    """Every command prints something to read."""
+    tool("raise", conversation, "--n", "4")
+    for arguments, text in (
+        (("watch", "--once"), "newest generation"),
+        (("hot", "--all"), conversation),
+        (("verify",), "registry against journal"),
+        (("raise", conversation, "--n", "4"), "nothing was changed"),
+        (("plan", "--rate", "5000", "--item-bytes", "1024"), "N = 10"),
+    ):
+        status, out = tool(*arguments, as_json=False)
+        assert (status, text in " ".join(out.split())) == (0, True), out
+
+
+def test_mistakes_have_their_status(tool, conversation):
+    """2 for a wrong command, 3 for nobody there."""
+    assert tool("route", "a#1")[0] == 2
+    status, answer = tool("raise", conversation, "--n", "1")
+    assert (status, answer["error"]["kind"]) == (2, "invalid-request")
+    status, answer = tool("hot", "--url", "http://127.0.0.1:1")
+    assert (status, answer["error"]["kind"]) == (3, "unreachable")
