@@ -3,6 +3,7 @@
 from builders import THRESHOLDS, World, route_of
 from fakes import KEY_RANGE_THROTTLE
 from fleet import START_MS, Fleet
+from hotpartition import consumer, detector
 from hotpartition.errors import RegistryUnavailableError
 from hotpartition.ports import JournalEntry
 from hotpartition.reports import Report
@@ -38,6 +39,22 @@ def test_the_decision_is_logged_with_its_reason_and_rate():
     assert raised["generation"] in world.table.routes["c"].route.encode()
     assert 3_000 < raised["rate_wcu_per_second"] < 5_000
     assert world.telemetry.counts["Decision-raised"] == 1
+
+
+def test_only_conversations_that_can_be_hot_are_judged(monkeypatch):
+    """Ten times a second nobody can look at all: of a thousand that send a report, the one with load."""
+    world = hot_world()
+    for i in range(1_000):
+        world.reports.send(Report(f"quiet-{i}", START_MS // 250 + 10, "e", 5.0, START_MS, 0))
+    judged = set()
+
+    def decide(conversation_id, *arguments, **options):
+        judged.add(conversation_id)
+        return detector.decide(conversation_id, *arguments, **options)
+
+    monkeypatch.setattr(consumer, "decide", decide)
+    assert world.consumer().run(run_ms=500).raises == 1
+    assert judged == {"c"}
 
 
 def test_a_raise_that_is_throttled_is_repeated_fast():
@@ -250,3 +267,14 @@ def test_a_consumer_that_has_not_caught_up_does_not_announce_itself():
     world.reports.read = read_one_stream_only
     world.consumer().run(run_ms=1_000)
     assert world.reports.latest is None
+
+
+def test_how_old_the_reports_were_is_told():
+    """Every five seconds, at worst since the last time: next to nothing, unless Redis is away."""
+    well, badly = hot_world(), hot_world()
+    badly.reports.is_down = True
+    for world in (well, badly):
+        world.consumer().run(run_ms=11_000)
+    assert well.telemetry.counts["ConsumerLagMs"] < 1_000
+    # at 0, 5 and 10 s
+    assert 14_500 < badly.telemetry.counts["ConsumerLagMs"] < 16_500

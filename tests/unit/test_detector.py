@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from builders import THRESHOLDS, route_of
@@ -215,6 +215,39 @@ def test_every_raise_helps_and_stays_within_bounds(reports, generations, raised_
         if decision.generation:
             assert decision.shard_count < decision.generation.shard_count <= THRESHOLDS.max_shard_count
             assert decision.generation.since_ms >= 0
+
+
+@given(
+    st.lists(st.tuples(samples, st.integers(1, 250)), max_size=12),
+    some_routes,
+    st.integers(0, 4_000),
+    st.booleans(),
+)
+def test_what_is_not_judged_would_be_below_threshold(reports, generations, later_ms, is_forgotten):
+    """Leaving quiet conversations out saves time only: whatever the route, nothing would be said about them."""
+    window = ReportWindow(THRESHOLDS)
+    for report, wcu in reports:
+        window.add(replace(report, value_wcu=float(wcu), is_throttled=report.is_throttled and wcu > 200), START_MS)
+    now_ms = START_MS + later_ms
+    if is_forgotten:
+        window.forget(now_ms)
+    kept = window.as_mapping().get("c", ConversationReports())
+    decisions = decide("c", kept, route_of(*generations), THRESHOLDS, now_ms=now_ms)
+    event("judged" if window.to_judge() else "left out")
+    assert window.to_judge() or [d.reason for d in decisions] == ["below-threshold"]
+
+
+def test_what_is_judged_begins_above_the_lower_threshold_and_ends_with_it():
+    """801 WCU in the horizon, or a throttled write; until they have left it."""
+    window, now_ms, slot = ReportWindow(THRESHOLDS), START_MS, START_MS // 250
+    window.add(Report("load", slot - 59, "e", 799.0, START_MS, 0), now_ms)
+    window.add(Report("refused", slot - 59, "e", 1.0, START_MS, 0, is_throttled=True), now_ms)
+    assert window.to_judge() == ["refused"]
+    window.add(Report("load", slot, "e", 2.0, START_MS, 0), now_ms)
+    assert window.to_judge() == ["refused", "load"]
+    window.forget(now_ms + 500)
+    assert window.to_judge() == []
+    assert list(window.as_mapping()) == ["load"]
 
 
 @given(st.integers(1, 60), st.floats(1.0, 8.0))

@@ -23,6 +23,25 @@ def test_an_entry_is_fresh_for_its_life_and_known_after_it():
     assert subject.get("c", 3_000) == (route_of((4, 0)), False)
 
 
+def test_what_a_throttled_write_learned_is_asked_again_soon():
+    """It was told the route of just before the raise: fresh for a quarter of a second, not for a whole life."""
+    registry = FakeRegistry()
+    source = RouteSource(cache=cache(), registry=registry, telemetry=FakeTelemetry(), timer=lambda: 0.0)
+    assert source.get_route("c", 0) == source.refresh_after_throttle("c", 100) == route_of()
+    registry.routes["c"] = route_of((4, 0))
+    assert source.get_route("c", 349) == route_of()
+    assert source.get_route("c", 350) == route_of((4, 0))
+    registry.routes["c"] = route_of((8, 0))
+    assert source.get_route("c", 2_349) == route_of((4, 0))
+
+
+def test_a_life_shorter_than_after_a_throttle_stays():
+    """An operator who wants routes younger than that gets them."""
+    subject = cache(life_seconds=0.1)
+    subject.learn("c", route_of(), 0, is_throttled=True)
+    assert [subject.get("c", now_ms)[1] for now_ms in (99, 100)] == [True, False]
+
+
 def test_learning_never_takes_anything_away():
     """An emptied or set-back Redis does not shrink what is known."""
     subject = cache()

@@ -48,6 +48,9 @@ EVIDENCE_LOAD_SHARE = 0.25
 """Own load, as a share of `hot_sustained_wcu` for each key, below which a throttle is a neighbour's doing."""
 EVIDENCE_PAUSE_MS = 5_000
 
+_ROUNDING_MARGIN = 1 - 1e-9
+"""A sum of floats depends on their order; what is left out of judging must be below the thresholds in any."""
+
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
@@ -124,11 +127,15 @@ class _Slot:
         # source -> value -> report; the same value of the same source is the same crossing
         self._values: dict[str, dict[float, Report]] = {}
         self._share: _Share | None = None
+        self.wcu = 0.0
+        self.is_throttled = False
 
     def add(self, report: Report) -> None:
         values = self._values.setdefault(report.source, {})
         known = values.get(report.value_wcu)
         if known is None or report.is_throttled:
+            self.wcu += max(0.0, report.value_wcu - max(values, default=0.0))
+            self.is_throttled |= report.is_throttled
             values[report.value_wcu] = report
             self._share = None
 
@@ -154,18 +161,31 @@ class ConversationReports:
 
     def __init__(self) -> None:
         self._slots: dict[int, _Slot] = {}
+        self._wcu = 0.0
+        self._is_throttled = False
 
     def add(self, report: Report) -> None:
         """Take a report in; a repetition changes nothing, except that it may add that the write was throttled."""
         slot = self._slots.get(report.slot)
         if slot is None:
             slot = self._slots[report.slot] = _Slot()
+        before = slot.wcu
         slot.add(report)
+        self._wcu += slot.wcu - before
+        self._is_throttled |= slot.is_throttled
 
     def forget_before(self, slot: int) -> None:
         """Drop what is older than a slot."""
-        for old in [s for s in self._slots if s < slot]:
-            del self._slots[old]
+        old = [s for s in self._slots if s < slot]
+        for dropped in old:
+            del self._slots[dropped]
+        if old:
+            self._wcu = sum(rest.wcu for rest in self._slots.values())
+            self._is_throttled = any(rest.is_throttled for rest in self._slots.values())
+
+    def is_quiet(self, quiet_wcu: float) -> bool:
+        """Say whether all of it together is no more than so many WCU, and nothing of it was throttled."""
+        return not self._is_throttled and self._wcu <= quiet_wcu
 
     def __bool__(self) -> bool:
         return bool(self._slots)
@@ -403,8 +423,18 @@ def _choose_since(load: _LoadClass, first_slot: int, last_slot: int, now_ms: int
 class ReportWindow:
     """All reports within the horizon, by conversation."""
 
-    def __init__(self) -> None:
+    def __init__(self, thresholds: Thresholds | None = None) -> None:
+        """Start empty.
+
+        Args:
+            thresholds: what `to_judge` leaves out conversations by; without them it lists all.
+        """
+        self._quiet_wcu = -1.0
+        if thresholds is not None:
+            self._quiet_wcu = min(thresholds.hot_at_once_wcu, thresholds.hot_sustained_wcu) * _ROUNDING_MARGIN
         self._conversations: dict[str, ConversationReports] = {}
+        # A dictionary for its order: a set's differs from process to process.
+        self._loud: dict[str, None] = {}
 
     def add(self, report: Report, now_ms: int) -> bool:
         """Take a report in.
@@ -415,7 +445,10 @@ class ReportWindow:
         current = slot_of(now_ms)
         if not current - HORIZON_SLOTS <= report.slot <= current + MAX_SLOTS_AHEAD:
             return False
-        self._conversations.setdefault(report.conversation_id, ConversationReports()).add(report)
+        reports = self._conversations.setdefault(report.conversation_id, ConversationReports())
+        reports.add(report)
+        if not reports.is_quiet(self._quiet_wcu):
+            self._loud[report.conversation_id] = None
         return True
 
     def forget(self, now_ms: int) -> None:
@@ -424,6 +457,18 @@ class ReportWindow:
         for reports in self._conversations.values():
             reports.forget_before(oldest)
         self._conversations = {c: r for c, r in self._conversations.items() if r}
+        self._loud = {c: None for c in self._loud if c in self._conversations and self._is_loud(c)}
+
+    def to_judge(self) -> Sequence[str]:
+        """List the conversations about which `decide` may say anything but `below-threshold`.
+
+        The rest, nearly all, have had less in the whole horizon than makes hot in a second, and no throttled write. A
+        consumer decides ten times a second, so it cannot look at each conversation that was written to at all.
+        """
+        return list(self._loud)
+
+    def _is_loud(self, conversation_id: str) -> bool:
+        return not self._conversations[conversation_id].is_quiet(self._quiet_wcu)
 
     def items(self) -> Iterable[tuple[str, ConversationReports]]:
         """List the conversations that have reports."""

@@ -20,6 +20,9 @@ from hotpartition.route import EMPTY_ROUTE, Route
 
 LIFE_JITTER = 0.2
 """Share of its life by which an entry's life varies, so that environments do not all ask at once."""
+THROTTLED_LIFE_SECONDS = 0.25
+"""Life of what is learned after a throttle. A refused writer asks just before the raise and is told the old route; with
+a whole life that would be what all of them use until it ends, so that relief came a whole life later (decision 24)."""
 EARLY_REFRESH_BETA = 1.0
 """Eagerness of early refreshes; 1 is optimal for exponentially growing odds (XFetch, section 3.2)."""
 
@@ -66,15 +69,25 @@ class RouteCache:
         entry = self._entries.get(conversation_id)
         return entry.route if entry else EMPTY_ROUTE
 
-    def learn(self, conversation_id: str, route: Route, now_ms: int, *, cost_ms: float = 0.0) -> Route:
-        """Merge what was learned into the entry, and make it fresh; `cost_ms` is what asking for it took.
+    def learn(
+        self, conversation_id: str, route: Route, now_ms: int, *, cost_ms: float = 0.0, is_throttled: bool = False
+    ) -> Route:
+        """Merge what was learned into the entry, and make it fresh.
+
+        Args:
+            conversation_id: whose route it is.
+            route: what was learned.
+            now_ms: Unix time.
+            cost_ms: what asking for it took.
+            is_throttled: whether a throttled write asked: a raise may be about to come, so it is fresh for less long.
 
         Returns:
             The merged route.
         """
         known = self._entries.get(conversation_id)
         merged = known.route.union(route) if known else route
-        life_ms = self._life_ms * (1 - LIFE_JITTER * self._random())
+        longest_ms = min(self._life_ms, THROTTLED_LIFE_SECONDS * 1000) if is_throttled else self._life_ms
+        life_ms = longest_ms * (1 - LIFE_JITTER * self._random())
         self._entries[conversation_id] = _Entry(merged, now_ms + life_ms, cost_ms)
         self._entries.move_to_end(conversation_id)
         if len(self._entries) > self._max_entries:
@@ -129,7 +142,7 @@ class RouteSource:
 
     def refresh_after_throttle(self, conversation_id: str, now_ms: int) -> Route:
         """Ask Redis now; while it is away, the journal: a throttled write has the time, and a better place helps."""
-        route = self._ask_registry(conversation_id, now_ms)
+        route = self._ask_registry(conversation_id, now_ms, is_throttled=True)
         if route is not None:
             return route
         if self._journal is None:
@@ -141,7 +154,8 @@ class RouteSource:
         except MalformedGenerationError:
             self._telemetry.count("JournalMalformed")
             return self._known(conversation_id)
-        return self.learn(conversation_id, entry.route, now_ms)
+        with self._lock:
+            return self._cache.learn(conversation_id, entry.route, now_ms, is_throttled=True)
 
     def learn(self, conversation_id: str, route: Route, now_ms: int) -> Route:
         """Take in a route that was learned elsewhere (from the journal)."""
@@ -152,7 +166,7 @@ class RouteSource:
         with self._lock:
             return self._cache.peek(conversation_id)
 
-    def _ask_registry(self, conversation_id: str, now_ms: int) -> Route | None:
+    def _ask_registry(self, conversation_id: str, now_ms: int, *, is_throttled: bool = False) -> Route | None:
         """Ask Redis, or wait for the answer to a question that is already under way: it is a hint, so it may be."""
         with self._lock:
             pending = self._questions.get(conversation_id)
@@ -163,14 +177,14 @@ class RouteSource:
             return pending.result()
         answer: Route | None = None
         try:
-            answer = self._ask(conversation_id, now_ms)
+            answer = self._ask(conversation_id, now_ms, is_throttled=is_throttled)
         finally:
             with self._lock:
                 del self._questions[conversation_id]
             mine.set_result(answer)
         return answer
 
-    def _ask(self, conversation_id: str, now_ms: int) -> Route | None:
+    def _ask(self, conversation_id: str, now_ms: int, *, is_throttled: bool) -> Route | None:
         started = self._timer()
         try:
             route = self._registry.get(conversation_id)
@@ -179,4 +193,4 @@ class RouteSource:
             return None
         cost_ms = (self._timer() - started) * 1000
         with self._lock:
-            return self._cache.learn(conversation_id, route, now_ms, cost_ms=cost_ms)
+            return self._cache.learn(conversation_id, route, now_ms, cost_ms=cost_ms, is_throttled=is_throttled)
