@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
+import aws_cdk as cdk
 from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_apigatewayv2_authorizers as authorizers
 from aws_cdk import aws_apigatewayv2_integrations as integrations
@@ -11,7 +13,12 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from infra.environments import ApiOptions
+
 MESSAGES_PATH = "/conversations/{conversation_id}/messages"
+MESSAGE_PATH = MESSAGES_PATH + "/{message_id}"
+
+STAGE = "$default"
 
 _ACCESS_LOG_FORMAT = {
     "request_id": "$context.requestId",
@@ -21,14 +28,35 @@ _ACCESS_LOG_FORMAT = {
     "latency_ms": "$context.responseLatency",
     "integration_latency_ms": "$context.integrationLatency",
     "integration_error": "$context.integrationErrorMessage",
+    "authorizer_error": "$context.authorizer.error",
     "response_bytes": "$context.responseLength",
-    "caller": "$context.identity.userArn",
 }
 """The route and not the path: conversation ids may say who talks to whom."""
 
+_IAM_CALLER = "$context.identity.userArn"
+_JWT_CALLER = "$context.authorizer.claims.sub"
+
+_CORS_HEADERS = ["authorization", "content-type", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token"]
+"""What a page sends: a body's type, and a token or a signature."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One route, in the words of API Gateway's metrics."""
+
+    method: apigateway.HttpMethod
+    path: str
+    rate: int
+    burst: int
+
+    @property
+    def key(self) -> str:
+        """The route's key, such as `GET /path`."""
+        return f"{self.method.value} {self.path}"
+
 
 class MessageApi(Construct):
-    """Routes to the functions, signed requests only (IAM) and throttled before they cost an invocation."""
+    """Routes to the functions, for signed requests (IAM) or tokens (JWT), throttled before they cost an invocation."""
 
     def __init__(
         self,
@@ -37,42 +65,84 @@ class MessageApi(Construct):
         *,
         writer: lambda_.IFunction,
         reader: lambda_.IFunction,
-        rate_limit: int,
-        burst_limit: int,
+        options: ApiOptions,
         access_log: logs.ILogGroup,
     ) -> None:
         super().__init__(scope, id_)
+        self._options = options
         api = apigateway.HttpApi(
             self,
             "HttpApi",
             description="hotpartition: messages of conversations",
             create_default_stage=False,
-            default_authorizer=authorizers.HttpIamAuthorizer(),
+            default_authorizer=self._authorizer(),
+            cors_preflight=self._cors(),
         )
+        write = Route(
+            method=apigateway.HttpMethod.POST,
+            path=MESSAGES_PATH,
+            rate=options.write_rate,
+            burst=options.write_burst,
+        )
+        reads = [
+            Route(method=apigateway.HttpMethod.GET, path=path, rate=options.read_rate, burst=options.read_burst)
+            for path in (MESSAGES_PATH, MESSAGE_PATH)
+        ]
         writing = integrations.HttpLambdaIntegration("Writing", writer)
         reading = integrations.HttpLambdaIntegration("Reading", reader)
-        api.add_routes(path=MESSAGES_PATH, methods=[apigateway.HttpMethod.POST], integration=writing)
-        api.add_routes(path=MESSAGES_PATH, methods=[apigateway.HttpMethod.GET], integration=reading)
-        api.add_routes(path=MESSAGES_PATH + "/{message_id}", methods=[apigateway.HttpMethod.GET], integration=reading)
-        self._add_stage(api, rate_limit, burst_limit, access_log)
+        made = list(api.add_routes(path=write.path, methods=[write.method], integration=writing))
+        for route in reads:
+            made += api.add_routes(path=route.path, methods=[route.method], integration=reading)
+        self._add_stage(api, [write, *reads], access_log).node.add_dependency(*made)
         self.url = api.api_endpoint
+        self.api_id = api.api_id
+
+    def _authorizer(self) -> apigateway.IHttpRouteAuthorizer:
+        if self._options.jwt_issuer is None:
+            return authorizers.HttpIamAuthorizer()
+        return authorizers.HttpJwtAuthorizer(
+            "Tokens", self._options.jwt_issuer, jwt_audience=list(self._options.jwt_audience)
+        )
+
+    def _cors(self) -> apigateway.CorsPreflightOptions | None:
+        if not self._options.cors_origins:
+            return None
+        return apigateway.CorsPreflightOptions(
+            allow_origins=list(self._options.cors_origins),
+            allow_methods=[apigateway.CorsHttpMethod.GET, apigateway.CorsHttpMethod.POST],
+            allow_headers=_CORS_HEADERS,
+            # What a refused writer should wait for is in a header.
+            expose_headers=["retry-after"],
+            max_age=cdk.Duration.hours(1),
+        )
 
     def _add_stage(
-        self, api: apigateway.HttpApi, rate_limit: int, burst_limit: int, access_log: logs.ILogGroup
-    ) -> None:
-        stage = apigateway.HttpStage(
-            self,
-            "Stage",
-            http_api=api,
-            stage_name="$default",
-            auto_deploy=True,
-            detailed_metrics_enabled=True,
-            throttle=apigateway.ThrottleSettings(rate_limit=rate_limit, burst_limit=burst_limit),
-        )
+        self, api: apigateway.HttpApi, routes: list[Route], access_log: logs.ILogGroup
+    ) -> apigateway.HttpStage:
+        stage = apigateway.HttpStage(self, "Stage", http_api=api, stage_name=STAGE, auto_deploy=True)
         resource = stage.node.default_child
         if not isinstance(resource, apigateway.CfnStage):
             raise TypeError("the stage's resource is not its default child")
-        # The L2 property takes an interface that Python cannot fill with a plain value.
+        # The L2 properties take interfaces that Python cannot fill with plain values, or know no single routes.
         resource.access_log_settings = apigateway.CfnStage.AccessLogSettingsProperty(
-            destination_arn=access_log.log_group_arn, format=json.dumps(_ACCESS_LOG_FORMAT)
+            destination_arn=access_log.log_group_arn, format=json.dumps(self._log_format())
         )
+        # A route of tomorrow, which nobody gave a limit yet, has the strictest.
+        resource.default_route_settings = apigateway.CfnStage.RouteSettingsProperty(
+            detailed_metrics_enabled=True,
+            throttling_rate_limit=min(route.rate for route in routes),
+            throttling_burst_limit=min(route.burst for route in routes),
+        )
+        resource.route_settings = {
+            route.key: {
+                "DetailedMetricsEnabled": True,
+                "ThrottlingRateLimit": route.rate,
+                "ThrottlingBurstLimit": route.burst,
+            }
+            for route in routes
+        }
+        return stage
+
+    def _log_format(self) -> dict[str, str]:
+        caller = _IAM_CALLER if self._options.jwt_issuer is None else _JWT_CALLER
+        return {**_ACCESS_LOG_FORMAT, "caller": caller}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import aws_cdk as cdk
 
 from infra.bundle import ROOT
-from infra.environments import DEFAULT_ENVIRONMENT, Host, choose_environment
+from infra.config import Changes, read_file, read_object
+from infra.environments import DEFAULT_ENVIRONMENT, Environment, Host, choose_environment
 from infra.errors import ConfigurationError
+from infra.options import override
 from infra.settings import check_times, read_overrides
 from infra.stack import HotPartitionStack
 
@@ -21,7 +24,12 @@ _BUNDLING_STACKS = "aws:cdk:bundling-stacks"
 _ERRORS_FAIL_SYNTHESIS = "@aws-cdk/core:annotationsInValidationReport"
 """CDK's feature flag: an error in the assembly fails the synthesis already, and not only the deployment."""
 
-_CONTEXT_KEYS = ("environment", "settings", "bundling")
+_CONTEXT_KEYS = ("environment", "config", "options", "settings", "bundling")
+
+_OURS = re.compile(r"[a-z]+")
+"""What a context key of ours looks like. Those of the CDK and its command line hold other characters."""
+
+_FINDINGS = "ValidationFailed"
 
 _UNBUNDLED = "was synthesized with bundling=off: its dependency layer holds no packages, so it cannot be deployed"
 
@@ -29,23 +37,34 @@ _UNBUNDLED = "was synthesized with bundling=off: its dependency layer holds no p
 def build_app(
     *,
     environment: str | None = None,
+    options: Mapping[str, object] | str | None = None,
     settings: Mapping[str, object] | str | None = None,
+    config: str | None = None,
     outdir: str | None = None,
     bundling: bool | None = None,
+    is_checked: bool = True,
 ) -> cdk.App:
     """Build the app; `synth()` on it writes the cloud assembly.
 
     Args:
         environment: `dev`, `prod` or `local`; None takes the context's, and `dev` without one.
-        settings: Overrides by setting name, or a JSON object of them; None takes the context's.
+        options: Overrides of the environment's options, by name, or a JSON object of them; None takes the context's.
+        settings: Overrides of the functions' settings, likewise.
+        config: File of options and settings; None takes the context's, and `hotpartition.toml` where there is one.
         outdir: Where the assembly goes; None leaves it to the CDK.
         bundling: Whether the dependency layer has its content; None takes the context's, and true without one.
             Without it nothing is installed and nothing can run; the CDK's command line refuses to deploy it.
+        is_checked: Whether the rules of AWS Solutions (cdk-nag) judge what would be deployed.
 
     Raises:
         ConfigurationError: when the context is wrong, or the dependency layer cannot be built.
     """
-    context: dict[str, Any] = {"environment": environment, "settings": settings}
+    context: dict[str, Any] = {
+        "environment": environment,
+        "options": options,
+        "settings": settings,
+        "config": config,
+    }
     asked = {key: value for key, value in context.items() if value is not None}
     app = cdk.App(
         analytics_reporting=False,
@@ -55,20 +74,42 @@ def build_app(
         outdir=outdir,
         stack_traces=False,
     )
+    _check_context(app.node.get_all_context())
     is_bundled = _read_bundling(_context(app, "bundling", "on")) if bundling is None else bundling
     if not is_bundled:
         app.node.set_context(_BUNDLING_STACKS, [])
         app.node.set_context(_ERRORS_FAIL_SYNTHESIS, False)
-    chosen = choose_environment(_context(app, "environment", DEFAULT_ENVIRONMENT), Host.current())
-    overrides = read_overrides(_context(app, "settings", None))
-    check_times(chosen, overrides)
+    chosen, overrides = _configure(app)
     stack = HotPartitionStack(app, f"hotpartition-{chosen.name}", environment=chosen, overrides=overrides)
     cdk.Tags.of(stack).add("project", "hotpartition")
     cdk.Tags.of(stack).add("environment", chosen.name)
+    if is_checked and chosen.target.is_deployed:
+        _add_rules(app)
     if not is_bundled:
         # An error in the assembly, which is written all the same: `cdk deploy` stops at it, also with `--app FOLDER`.
         cdk.Annotations.of(stack).add_error(_UNBUNDLED)
     return app
+
+
+def _configure(app: cdk.App) -> tuple[Environment, Mapping[str, str]]:
+    """Choose the environment, and change it: first by the file, then by the context."""
+    environment = choose_environment(_context(app, "environment", DEFAULT_ENVIRONMENT), Host.current())
+    file = read_file(_context(app, "config", None), environment.name, ROOT)
+    context = Changes(
+        options=read_object(_context(app, "options", None), "options"),
+        settings=read_object(_context(app, "settings", None), "settings"),
+    )
+    environment = override(override(environment, file.options), context.options)
+    overrides = read_overrides({**file.settings, **context.settings})
+    check_times(environment, overrides)
+    return environment, overrides
+
+
+def _add_rules(app: cdk.App) -> None:
+    # Imported here: the local run has no use for it, and it takes half a second.
+    from cdk_nag import AwsSolutionsChecks  # noqa: PLC0415
+
+    cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
 
 
 def main(arguments: Sequence[str]) -> str | None:
@@ -81,22 +122,41 @@ def main(arguments: Sequence[str]) -> str | None:
         context = _parse_context(options.context)
         app = build_app(
             environment=context.get("environment"),
+            options=context.get("options"),
             settings=context.get("settings"),
+            config=context.get("config"),
             outdir=options.output,
             bundling=_read_bundling(context["bundling"]) if "bundling" in context else None,
         )
         app.synth()
     except ConfigurationError as error:
         return str(error)
+    except RuntimeError as error:
+        # What a jsii call raises, whatever it was; the findings are printed already.
+        if not str(error).startswith(_FINDINGS):
+            raise
+        return "the findings above are to be mended, or acknowledged beside the resource with a reason"
     return None
 
 
 def _parse_context(pairs: Sequence[str]) -> dict[str, str]:
     context = dict(pair.partition("=")[::2] for pair in pairs)
     for key in context:
-        if key not in _CONTEXT_KEYS:
-            raise ConfigurationError(f"context key {key!r} is unknown; allowed are environment, settings and bundling")
+        _check_key(key)
     return context
+
+
+def _check_context(context: Mapping[str, object]) -> None:
+    """Refuse a mistyped key, which the CDK's command line would pass on and nobody read."""
+    for key in context:
+        if _OURS.fullmatch(key):
+            _check_key(key)
+
+
+def _check_key(key: str) -> None:
+    if key not in _CONTEXT_KEYS:
+        allowed = f"{', '.join(_CONTEXT_KEYS[:-1])} and {_CONTEXT_KEYS[-1]}"
+        raise ConfigurationError(f"context key {key!r} is unknown; allowed are {allowed}")
 
 
 def _read_bundling(value: object) -> bool:

@@ -1,7 +1,9 @@
-"""Builds the dependency layer: the locked packages, for the functions' Python and architecture, without Docker.
+"""Builds what the layers hold, for the functions' Python and architecture, without Docker.
 
-What is built stays in `build/layers/`, in a folder named by everything that it depends on. A folder that is there is
-complete, so a second synthesis needs neither network nor pip. `python -m infra.bundle` fills it in advance.
+The dependency layer: the locked packages. The routing layer: our own code. Both with bytecode where an interpreter of
+the functions' version is at hand. What is built stays in `build/layers/`, in a folder named by everything that it
+depends on. A folder that is there is complete, so a second synthesis needs neither network nor pip.
+`python -m infra.bundle` fills it in advance.
 """
 
 from __future__ import annotations
@@ -18,12 +20,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from infra.environments import ENVIRONMENT_NAMES, Host, LayerTarget, choose_environment
+from infra.bytecode import Interpreter, find_interpreter
+from infra.config import load_environment
+from infra.environments import ENVIRONMENT_NAMES, LayerTarget
 from infra.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent.parent
 
-BUNDLER_VERSION = 1
+_CACHE = ROOT / "build" / "layers"
+
+BUNDLER_VERSION = 2
 """Raise this when the same lock file shall give other content."""
 
 _DROPPED_FOLDERS = frozenset({"__pycache__", "tests"})
@@ -47,17 +53,19 @@ class DependencyBundle:
         lock: The requirements file, with versions and hashes.
         target: What the packages are for.
         cache: Folder that holds finished builds.
+        interpreter: Compiles the packages; None leaves their bytecode out.
     """
 
     lock: Path
     target: LayerTarget
     cache: Path
+    interpreter: Interpreter | None = None
 
     @property
     def key(self) -> str:
         """Name the content: a hash over all it depends on, the same on every machine."""
-        facts = json.dumps({"bundler": BUNDLER_VERSION, **asdict(self.target)}, sort_keys=True)
-        return hashlib.sha256(facts.encode() + b"\0" + self.lock.read_bytes()).hexdigest()
+        facts = {"bundler": BUNDLER_VERSION, **asdict(self.target), "bytecode": _magic(self.interpreter)}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + b"\0" + self.lock.read_bytes()).hexdigest()
 
     @property
     def folder(self) -> Path:
@@ -80,6 +88,9 @@ class DependencyBundle:
         try:
             run_pip(self.pip_arguments(draft / "python"))
             _clean(draft)
+            if self.interpreter is not None:
+                self.interpreter.compile(draft)
+                _clean(draft, dropped=frozenset())
             _publish(draft, folder)
         except PipError as error:
             raise ConfigurationError(
@@ -103,11 +114,61 @@ class DependencyBundle:
         return [*arguments, "--target", str(folder), "--requirement", str(self.lock)]
 
 
-def build_bundle(target: LayerTarget) -> DependencyBundle:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceBundle:
+    """One build of the routing layer: the sources as they are, and their bytecode.
+
+    Attributes:
+        folder: The layer's sources, which contain `python/`.
+        cache: Folder that holds finished builds.
+        interpreter: Compiles them; None leaves the bytecode out.
+    """
+
+    folder: Path
+    cache: Path
+    interpreter: Interpreter | None
+
+    @property
+    def key(self) -> str:
+        """Name the content, the same on every machine."""
+        digest = hashlib.sha256(f"{BUNDLER_VERSION} {_magic(self.interpreter)}".encode())
+        for file in self._sources():
+            digest.update(f"\0{file.relative_to(self.folder)}\0".encode() + file.read_bytes())
+        return digest.hexdigest()
+
+    def build(self) -> Path:
+        """Build the layer unless it is there already, and return its folder."""
+        built = self.cache / f"routing-{self.key[:16]}"
+        if built.is_dir():
+            return built
+        self.cache.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.cache))
+        try:
+            for file in self._sources():
+                place = draft / file.relative_to(self.folder)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, place)
+            if self.interpreter is not None:
+                self.interpreter.compile(draft)
+            _clean(draft, dropped=frozenset())
+            _publish(draft, built)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return built
+
+    def _sources(self) -> list[Path]:
+        return sorted(path for path in self.folder.rglob("*") if path.suffix == ".py" or path.name == "py.typed")
+
+
+def build_bundle(target: LayerTarget, interpreter: Interpreter | None = None) -> DependencyBundle:
     """Describe the project's own dependency layer for a target."""
-    return DependencyBundle(
-        lock=ROOT / "layers" / "dependencies" / "requirements.txt", target=target, cache=ROOT / "build" / "layers"
-    )
+    lock = ROOT / "layers" / "dependencies" / "requirements.txt"
+    return DependencyBundle(lock=lock, target=target, cache=_CACHE, interpreter=interpreter)
+
+
+def build_sources(interpreter: Interpreter | None) -> SourceBundle:
+    """Describe the project's own routing layer."""
+    return SourceBundle(folder=ROOT / "layers" / "routing", cache=_CACHE, interpreter=interpreter)
 
 
 def run_pip(arguments: Sequence[str]) -> None:
@@ -133,19 +194,33 @@ def main(arguments: Sequence[str]) -> str | None:
     chosen: list[str] = parser.parse_args(arguments).environment or ["local"]
     try:
         for name in chosen:
-            folder = build_bundle(choose_environment(name, Host.current()).target).build(run_pip)
-            print(f"{name}: {folder.relative_to(ROOT)}")  # noqa: T201 - for the person who runs it
+            target = load_environment(name, ROOT).target
+            interpreter = find_interpreter(target.python_version, os.environ) if target.is_deployed else None
+            folder = build_bundle(target, interpreter).build(run_pip)
+            print(f"{name}: {folder.relative_to(ROOT)}{_say_bytecode(target, interpreter)}")  # noqa: T201 - for people
     except ConfigurationError as error:
         return str(error)
     return None
 
 
-def _clean(folder: Path) -> None:
+def _magic(interpreter: Interpreter | None) -> str | None:
+    return None if interpreter is None else interpreter.magic
+
+
+def _say_bytecode(target: LayerTarget, interpreter: Interpreter | None) -> str:
+    if not target.is_deployed:
+        return ""
+    if interpreter is None:
+        return f", without bytecode: no Python {target.python_version} was found here, so cold starts compile it"
+    return f", with bytecode of Python {target.python_version}"
+
+
+def _clean(folder: Path, dropped: frozenset[str] = _DROPPED_FOLDERS) -> None:
     """Drop what a layer never uses, and make the rest readable for the user that Lambda runs as."""
     shutil.rmtree(folder / "python" / "bin", ignore_errors=True)  # scripts that start with this machine's Python
     for parent, folders, files in os.walk(folder):
         place = Path(parent)
-        for name in _DROPPED_FOLDERS.intersection(folders):
+        for name in dropped.intersection(folders):
             shutil.rmtree(place / name)
             folders.remove(name)
         for name in files:

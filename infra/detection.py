@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_destinations as destinations
 from aws_cdk import aws_scheduler as scheduler
 from aws_cdk import aws_scheduler_targets as targets
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
+
+from infra.acknowledgements import acknowledge
 
 _USEFUL_FOR = cdk.Duration.seconds(60)
 """A start that is late by a minute is worth nothing: the next one reads the same streams."""
@@ -23,6 +26,26 @@ class Detection(Construct):
 
     def __init__(self, scope: Construct, id_: str, *, consumer: lambda_.Function) -> None:
         super().__init__(scope, id_)
+        self.failures = self._queue()
+        consumer.configure_async_invoke(
+            retry_attempts=0, max_event_age=_USEFUL_FOR, on_failure=destinations.SqsDestination(self.failures)
+        )
+        scheduler.Schedule(
+            self,
+            "EveryMinute",
+            description="Starts the stream consumer; runs overlap on purpose",
+            schedule=scheduler.ScheduleExpression.rate(cdk.Duration.minutes(1)),
+            target=targets.LambdaInvoke(
+                consumer,
+                # Ours, because the one that the target makes may invoke every version of the function as well.
+                role=self._role(consumer).without_policy_updates(),
+                retry_attempts=0,
+                max_event_age=_USEFUL_FOR,
+                dead_letter_queue=self.failures,
+            ),
+        )
+
+    def _queue(self) -> sqs.Queue:
         failures = sqs.Queue(
             self,
             "Failures",
@@ -31,15 +54,23 @@ class Detection(Construct):
             # As long as SQS keeps anything: it is for people, and there is nothing to repeat.
             retention_period=cdk.Duration.days(14),
         )
-        consumer.configure_async_invoke(
-            retry_attempts=0, max_event_age=_USEFUL_FOR, on_failure=destinations.SqsDestination(failures)
+        acknowledge(
+            failures,
+            "SQS3",
+            reason="This is the dead-letter queue, of the schedule and of the function's asynchronous invocations;"
+            " the rule only knows those of other queues",
         )
-        scheduler.Schedule(
+        return failures
+
+    def _role(self, consumer: lambda_.Function) -> iam.Role:
+        role = iam.Role(
             self,
-            "EveryMinute",
-            description="Starts the stream consumer; runs overlap on purpose",
-            schedule=scheduler.ScheduleExpression.rate(cdk.Duration.minutes(1)),
-            target=targets.LambdaInvoke(
-                consumer, retry_attempts=0, max_event_age=_USEFUL_FOR, dead_letter_queue=failures
+            "ScheduleRole",
+            description="Starts the stream consumer",
+            assumed_by=iam.ServicePrincipal(
+                "scheduler.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}}
             ),
         )
+        role.add_to_policy(iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[consumer.function_arn]))
+        self.failures.grant(role, "sqs:SendMessage")
+        return role

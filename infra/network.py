@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
 from constructs import Construct
+
+from infra.environments import NetworkOptions
+from infra.logs import LogKeeping
 
 REGISTRY_PORT = 6379
 
@@ -13,10 +20,12 @@ _HTTPS_PORT = 443
 class Network(Construct):
     """Isolated subnets in two availability zones, DynamoDB's gateway endpoint, and two security groups.
 
-    A gateway endpoint costs nothing, where a NAT gateway would be the dearest part of an idle stack.
+    Functions call two things in here, the registry and DynamoDB. A gateway endpoint costs nothing, where a NAT gateway
+    would be the dearest part of an idle stack. Nothing else is called: tokens for the registry are signed without a
+    request, and logs, metrics and traces leave through Lambda itself, outside the VPC.
     """
 
-    def __init__(self, scope: Construct, id_: str) -> None:
+    def __init__(self, scope: Construct, id_: str, *, options: NetworkOptions, log_keeping: LogKeeping) -> None:
         super().__init__(scope, id_)
         self.vpc = ec2.Vpc(
             self,
@@ -36,25 +45,48 @@ class Network(Construct):
             # Emptying the default security group takes a function of CDK's own with rights on security groups.
             # Nothing here is in that group.
             restrict_default_security_group=False,
-            gateway_endpoints={
-                "DynamoDb": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.DYNAMODB)
-            },
         )
         self.subnets = ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_ISOLATED)
         self.function_security_group = self._security_group("Functions", "What the functions may reach")
         self.registry_security_group = self._security_group("RegistryNodes", "Who may reach the registry")
-        self._allow_traffic()
+        # The same logical id as the endpoints that the VPC makes by itself.
+        self._dynamodb = self.vpc.add_gateway_endpoint("DynamoDb", service=ec2.GatewayVpcEndpointAwsService.DYNAMODB)
+        self._allow_traffic(options)
+        self._log_refused_traffic(log_keeping)
+
+    def allow_dynamodb(self, actions: Sequence[str], resource_arns: Sequence[str]) -> None:
+        """Let these actions through the endpoint, for this account; an endpoint without a policy lets all through."""
+        self._dynamodb.add_to_policy(
+            iam.PolicyStatement(
+                # Who may do what is the business of the callers' own roles.
+                principals=[iam.AnyPrincipal()],
+                actions=list(actions),
+                resources=list(resource_arns),
+                conditions={"StringEquals": {"aws:PrincipalAccount": cdk.Aws.ACCOUNT_ID}},
+            )
+        )
 
     def _security_group(self, id_: str, description: str) -> ec2.SecurityGroup:
         return ec2.SecurityGroup(self, id_, vpc=self.vpc, description=description, allow_all_outbound=False)
 
-    def _allow_traffic(self) -> None:
+    def _allow_traffic(self, options: NetworkOptions) -> None:
         # Adds both halves: the functions' way out and the registry's way in.
         self.function_security_group.connections.allow_to(
             self.registry_security_group, ec2.Port.tcp(REGISTRY_PORT), "functions to registry"
         )
-        # The endpoint's prefix list is only known by asking AWS. In subnets whose one route outwards is
+        # The endpoint's prefix list is only known by asking AWS, or by option. In subnets whose one route outwards is
         # that endpoint, "any address" is DynamoDB.
+        prefix_list = options.dynamodb_prefix_list
         self.function_security_group.add_egress_rule(
-            ec2.Peer.any_ipv4(), ec2.Port.tcp(_HTTPS_PORT), "DynamoDB through the gateway endpoint"
+            ec2.Peer.prefix_list(prefix_list) if prefix_list else ec2.Peer.any_ipv4(),
+            ec2.Port.tcp(_HTTPS_PORT),
+            "DynamoDB through the gateway endpoint",
+        )
+
+    def _log_refused_traffic(self, log_keeping: LogKeeping) -> None:
+        """Log what a security group refused: next to nothing, unless something is wrong or somebody tries."""
+        self.vpc.add_flow_log(
+            "RefusedTraffic",
+            destination=ec2.FlowLogDestination.to_cloud_watch_logs(log_keeping.make_group(self, "RefusedTrafficLog")),
+            traffic_type=ec2.FlowLogTrafficType.REJECT,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import Field, fields
 from typing import Any, get_type_hints
@@ -11,17 +10,35 @@ from hotpartition.dynamodb import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS
 from hotpartition.settings import (
     CommonSettings,
     ConsumerSettings,
+    OperateSettings,
     ReaderSettings,
     WriterSettings,
     parse_setting,
     setting_names,
 )
+from infra.config import read_object
 from infra.environments import Environment
 from infra.errors import ConfigurationError
 
-FUNCTION_SETTINGS: tuple[type[CommonSettings], ...] = (WriterSettings, ReaderSettings, ConsumerSettings)
+FUNCTION_SETTINGS: tuple[type[CommonSettings], ...] = (
+    WriterSettings,
+    ReaderSettings,
+    ConsumerSettings,
+    OperateSettings,
+)
 
-WIRED_NAMES = frozenset({"table_name", "registry_host", "registry_port", "registry_tls", "routing_index_name"})
+WIRED_NAMES = frozenset(
+    {
+        "table_name",
+        "routing_index_name",
+        "registry_host",
+        "registry_port",
+        "registry_tls",
+        "registry_authentication",
+        "registry_user",
+        "registry_cache_name",
+    }
+)
 """Settings that the stack derives from its own resources; overriding one would only break the wiring."""
 
 _CONSUMER_END_SECONDS = 10.0
@@ -43,11 +60,7 @@ def read_overrides(value: object) -> dict[str, str]:
     Raises:
         ConfigurationError: naming the setting that is unknown or wrong, and what is allowed.
     """
-    if value is None:
-        return {}
-    overrides = _parse_json(value) if isinstance(value, str) else value
-    if not isinstance(overrides, Mapping):
-        raise ConfigurationError(f"settings should be a JSON object of setting names to values, not {overrides!r}")
+    overrides = read_object(value, "settings")
     return {str(name): _read_override(str(name), overrides[name]) for name in sorted(overrides, key=str)}
 
 
@@ -79,14 +92,6 @@ def check_times(environment: Environment, overrides: Mapping[str, str]) -> None:
                 f"setting {name} should be at most {limit:g} in environment {environment.name}, not {used:g},"
                 f" because {why} and Lambda stops the function after its timeout"
             )
-
-
-def _parse_json(text: str) -> object:
-    try:
-        parsed: object = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigurationError(f"settings should be a JSON object, not {text!r} ({error})") from error
-    return parsed
 
 
 def _read_override(name: str, value: object) -> str:

@@ -8,16 +8,29 @@ import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from hotpartition.redis_access import Role
 from hotpartition.settings import ConsumerSettings, ReaderSettings, WriterSettings
-from infra.api import MessageApi
+from infra.alarms import Subject, WatchedRoute, list_alarms
+from infra.api import MESSAGE_PATH, MESSAGES_PATH, MessageApi
 from infra.detection import Detection
 from infra.environments import Environment
-from infra.functions import FunctionFactory
+from infra.functions import FunctionFactory, publish
 from infra.layers import Layers
 from infra.logs import LogKeeping
+from infra.monitoring import Monitoring
 from infra.network import Network
+from infra.operations import make_operations
 from infra.registry import Registry
 from infra.table import ROUTING_INDEX, MessageTable
+
+_TABLE_ACTIONS = (
+    "dynamodb:BatchGetItem",
+    "dynamodb:GetItem",
+    "dynamodb:PutItem",
+    "dynamodb:Query",
+    "dynamodb:UpdateItem",
+)
+"""All that any function does with the table; the endpoint lets nothing else through."""
 
 
 class HotPartitionStack(cdk.Stack):
@@ -32,13 +45,23 @@ class HotPartitionStack(cdk.Stack):
         )
         removal = cdk.RemovalPolicy.RETAIN if environment.is_data_retained else cdk.RemovalPolicy.DESTROY
         log_keeping = LogKeeping(retention_days=environment.log_retention_days, removal_policy=removal)
-        network = Network(self, "Network")
-        self._table = MessageTable(self, "Messages", is_retained=environment.is_data_retained)
-        self._registry = Registry(self, "Valkey", network=network, size=environment.registry, removal_policy=removal)
+        network = Network(self, "Network", options=environment.network, log_keeping=log_keeping)
+        self._table = MessageTable(
+            self, "Messages", options=environment.table, is_retained=environment.is_data_retained
+        )
+        self._registry = Registry(
+            self,
+            "Valkey",
+            network=network,
+            size=environment.registry,
+            table_name=self._table.table_name,
+            removal_policy=removal,
+        )
         self._functions = FunctionFactory(
             self,
             layers=Layers(self, "Layers", target=environment.target),
             network=network,
+            registry=self._registry,
             log_keeping=log_keeping,
             wiring=self._wiring(),
             overrides=overrides,
@@ -46,25 +69,26 @@ class HotPartitionStack(cdk.Stack):
         writer = self._make_writer(environment)
         reader = self._make_reader(environment)
         consumer = self._make_consumer(environment)
-        Detection(self, "Detection", consumer=consumer)
+        operator = make_operations(self._functions, self._table)
+        network.allow_dynamodb(_TABLE_ACTIONS, [self._table.table_arn, self._table.index_arn])
+        detection = Detection(self, "Detection", consumer=consumer)
         api = MessageApi(
             self,
             "Api",
-            writer=writer,
-            reader=reader,
-            rate_limit=environment.api_rate_limit,
-            burst_limit=environment.api_burst_limit,
+            writer=publish(writer, is_snap_started=environment.is_snap_started),
+            reader=publish(reader, is_snap_started=environment.is_snap_started),
+            options=environment.api,
             access_log=log_keeping.make_group(self, "AccessLog"),
         )
+        self._watch(environment, api, detection)
         self._add_outputs(api, writer=writer, reader=reader, consumer=consumer)
+        cdk.CfnOutput(self, "OperateFunctionName", value=operator.function_name)
 
     def _wiring(self) -> dict[str, str]:
         return {
             "table_name": self._table.table_name,
             "routing_index_name": ROUTING_INDEX,
-            "registry_host": self._registry.host,
-            "registry_port": self._registry.port,
-            "registry_tls": str(self._registry.is_encrypted_in_transit).lower(),
+            **self._registry.wiring(),
         }
 
     def _make_writer(self, environment: Environment) -> lambda_.Function:
@@ -74,9 +98,12 @@ class HotPartitionStack(cdk.Stack):
             description="Stores a message on the shard that its conversation's route names",
             settings=WriterSettings,
             size=environment.writer,
+            role=Role.WRITER,
+            is_snap_started=environment.is_snap_started,
         )
-        # GetItem: refreshing a route from the journal.
-        self._table.grant_items(writer, "dynamodb:GetItem", "dynamodb:PutItem")
+        # Refreshing a route from the journal.
+        self._table.grant_items(writer, "dynamodb:GetItem")
+        self._table.grant_message_put(writer)
         return writer
 
     def _make_reader(self, environment: Environment) -> lambda_.Function:
@@ -86,10 +113,12 @@ class HotPartitionStack(cdk.Stack):
             description="Gathers a conversation's messages from all of its shards",
             settings=ReaderSettings,
             size=environment.reader,
+            role=Role.READER,
+            is_snap_started=environment.is_snap_started,
         )
-        # UpdateItem: adding a generation to the journal that only the registry knew.
-        actions = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem")
-        self._table.grant_items(reader, *actions)
+        self._table.grant_items(reader, "dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query")
+        # Adding a generation to the journal that only the registry knew.
+        self._table.grant_journal_update(reader)
         return reader
 
     def _make_consumer(self, environment: Environment) -> lambda_.Function:
@@ -99,11 +128,36 @@ class HotPartitionStack(cdk.Stack):
             description="Sums the load reports, decides shard counts and raises them",
             settings=ConsumerSettings,
             size=environment.consumer,
+            role=Role.CONSUMER,
             reserved_concurrency=environment.consumer_concurrency,
         )
-        self._table.grant_items(consumer, "dynamodb:GetItem", "dynamodb:UpdateItem")
+        self._table.grant_items(consumer, "dynamodb:GetItem")
+        self._table.grant_journal_update(consumer)
         self._table.grant_index_query(consumer)
         return consumer
+
+    def _watch(self, environment: Environment, api: MessageApi, detection: Detection) -> None:
+        functions = self._functions.made
+        slow_read_ms = environment.alarms.slow_read_ms
+        routes = (
+            WatchedRoute(name="Write", method="POST", path=MESSAGES_PATH, slow_ms=environment.alarms.slow_write_ms),
+            WatchedRoute(name="ReadPage", method="GET", path=MESSAGES_PATH, slow_ms=slow_read_ms),
+            WatchedRoute(name="ReadMessage", method="GET", path=MESSAGE_PATH, slow_ms=slow_read_ms),
+        )
+        Monitoring(
+            self,
+            "Monitoring",
+            alarms=list_alarms(environment, functions=tuple(functions), routes=routes),
+            subjects={
+                Subject.TABLE: self._table.table_name,
+                Subject.INDEX: ROUTING_INDEX,
+                Subject.API: api.api_id,
+                Subject.QUEUE: detection.failures.queue_name,
+            },
+            functions={folder: function.function_name for folder, function in functions.items()},
+            nodes=self._registry.node_ids,
+            options=environment.alarms,
+        )
 
     def _add_outputs(
         self, api: MessageApi, *, writer: lambda_.Function, reader: lambda_.Function, consumer: lambda_.Function

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from hotpartition.items import MESSAGE_ATTRIBUTES, ROUTING_ATTRIBUTES
+from infra.environments import TableOptions
+
 ROUTING_INDEX = "routing-index"
+
+READ_ACTIONS = frozenset({"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"})
+
+_THROTTLED_KEYS = dynamodb.ContributorInsightsSpecification(
+    # The mode that is meant to stay on: it names throttled keys and is billed for those alone.
+    enabled=True,
+    mode=dynamodb.ContributorInsightsMode.THROTTLED_KEYS,
+)
 
 
 class MessageTable(Construct):
     """An on-demand table with a sparse index over the routing items.
 
-    Grants name single actions. They cannot tell routing items from messages: both share a partition key, and
-    IAM's condition `dynamodb:LeadingKeys` sees nothing else.
+    What IAM enforces, for each role (decision 14): which actions; that a put names the attributes of a message and no
+    others, so it cannot forge a route; that an update names those of a routing item and no others, so it cannot touch
+    a message's content. What it cannot: tell routing items from messages by key, for both share the partition key and
+    `dynamodb:LeadingKeys` sees nothing else. So a writer gone wrong could put a message-like item in a routing item's
+    place (readers then fail and say so, they lose nothing silently), an updater could put a generation on a message
+    (nobody reads it there), and whoever may read the journal may read messages.
     """
 
-    def __init__(self, scope: Construct, id_: str, *, is_retained: bool) -> None:
+    def __init__(self, scope: Construct, id_: str, *, options: TableOptions, is_retained: bool) -> None:
         super().__init__(scope, id_)
         self._table = dynamodb.Table(
             self,
@@ -25,14 +42,14 @@ class MessageTable(Construct):
             partition_key=_text("pk"),
             sort_key=_text("sk"),
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            max_write_request_units=options.max_write_units,
+            max_read_request_units=options.max_read_units,
+            warm_throughput=_warm_throughput(options),
             # No `encryption`: DynamoDB encrypts every table at rest, by default under a key of AWS that costs nothing.
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),
-            # The mode that is meant to stay on: it names throttled keys and is billed for those alone.
-            contributor_insights_specification=dynamodb.ContributorInsightsSpecification(
-                enabled=True, mode=dynamodb.ContributorInsightsMode.THROTTLED_KEYS
-            ),
+            contributor_insights_specification=_THROTTLED_KEYS,
             deletion_protection=is_retained,
             # Retained: a stack that is deleted or renamed leaves the messages where they are.
             removal_policy=cdk.RemovalPolicy.RETAIN if is_retained else cdk.RemovalPolicy.DESTROY,
@@ -43,6 +60,7 @@ class MessageTable(Construct):
             partition_key=_text("routing_partition"),
             sort_key=_text("updated_at"),
             projection_type=dynamodb.ProjectionType.ALL,
+            contributor_insights_specification=_THROTTLED_KEYS,
         )
         resource = self._table.node.default_child
         if not isinstance(resource, dynamodb.CfnTable):
@@ -50,15 +68,49 @@ class MessageTable(Construct):
         # The table's identity: another logical id is another, empty table.
         resource.override_logical_id("Table")
         self.table_name = self._table.table_name
+        self.table_arn = self._table.table_arn
+        self.index_arn = f"{self._table.table_arn}/index/{ROUTING_INDEX}"
 
     def grant_items(self, grantee: iam.IGrantable, *actions: str) -> None:
-        """Allow exactly these actions on the table's items, and not on its index."""
-        iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=[self._table.table_arn])
+        """Allow exactly these reading actions on the table's items, and not on its index."""
+        if not READ_ACTIONS.issuperset(actions):
+            raise ValueError(f"only {', '.join(sorted(READ_ACTIONS))} are granted without a condition, not {actions}")
+        self._grant(grantee, *actions)
+
+    def grant_message_put(self, grantee: iam.IGrantable) -> None:
+        """Allow putting items that have the attributes of a message and no others."""
+        self._grant(grantee, "dynamodb:PutItem", conditions=_only(MESSAGE_ATTRIBUTES))
+
+    def grant_journal_update(self, grantee: iam.IGrantable) -> None:
+        """Allow updates that name the attributes of a routing item and no others.
+
+        Without a condition on `dynamodb:ReturnValues`: whoever updates the journal may read it anyway.
+        """
+        self._grant(grantee, "dynamodb:UpdateItem", conditions=_only(ROUTING_ATTRIBUTES))
 
     def grant_index_query(self, grantee: iam.IGrantable) -> None:
         """Allow listing the routing items through the index."""
-        arn = f"{self._table.table_arn}/index/{ROUTING_INDEX}"
-        iam.Grant.add_to_principal(grantee=grantee, actions=["dynamodb:Query"], resource_arns=[arn])
+        iam.Grant.add_to_principal(grantee=grantee, actions=["dynamodb:Query"], resource_arns=[self.index_arn])
+
+    def _grant(self, grantee: iam.IGrantable, *actions: str, conditions: Mapping[str, object] | None = None) -> None:
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=list(actions),
+            resource_arns=[self._table.table_arn],
+            conditions=None if conditions is None else {"ForAllValues:StringEquals": conditions},
+        )
+
+
+def _only(attributes: tuple[str, ...]) -> Mapping[str, object]:
+    return {"dynamodb:Attributes": list(attributes)}
+
+
+def _warm_throughput(options: TableOptions) -> dynamodb.WarmThroughput | None:
+    if options.warm_write_units is None and options.warm_read_units is None:
+        return None
+    return dynamodb.WarmThroughput(
+        write_units_per_second=options.warm_write_units, read_units_per_second=options.warm_read_units
+    )
 
 
 def _text(name: str) -> dynamodb.Attribute:

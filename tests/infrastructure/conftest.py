@@ -21,8 +21,12 @@ def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
 
     def run(environment: str, **options: Any) -> Template:
         outdir = tmp_path_factory.mktemp(environment)
+        # A file of one's own, which says nothing, so that a `hotpartition.toml` of the project's user changes no test.
+        (outdir / "none.toml").touch()
+        options = {"config": str(outdir / "none.toml"), "is_checked": False} | options
         build_app(environment=environment, outdir=str(outdir), bundling=False, **options).synth()
-        return Template(json.loads((outdir / f"hotpartition-{environment}.template.json").read_text()))
+        text = (outdir / f"hotpartition-{environment}.template.json").read_text()
+        return Template(json.loads(text), text)
 
     return run
 

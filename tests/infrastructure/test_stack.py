@@ -5,21 +5,26 @@ import sys
 
 import pytest
 
-from infrastructure.templates import FUNCTIONS
+from hotpartition.redis_access import Role
+from infrastructure.templates import FUNCTIONS, short_name
 
-LOGS_AND_NETWORK = {
-    "*": [
-        "ec2:AssignPrivateIpAddresses",
-        "ec2:CreateNetworkInterface",
-        "ec2:DeleteNetworkInterface",
-        "ec2:DescribeNetworkInterfaces",
-        "ec2:DescribeSubnets",
-        "ec2:UnassignPrivateIpAddresses",
-        "xray:PutTelemetryRecords",
-        "xray:PutTraceSegments",
-    ]
+ROLES = {
+    "write_message": Role.WRITER,
+    "read_messages": Role.READER,
+    "consume_reports": Role.CONSUMER,
+    "operate": Role.OPERATOR,
 }
+COMMANDS = {
+    "write_message": "smembers xadd",
+    "read_messages": "sadd smembers",
+    "consume_reports": "exists sadd set xread zadd zscore",
+    "operate": "exists sadd scan set smembers xread zscore",
+}
+"""Written out, so that whoever allows another command says so twice."""
+
 STATEFUL_IDS = {"Table": "AWS::DynamoDB::Table", "Registry": "AWS::ElastiCache::ReplicationGroup"}
+PHYSICAL_NAMES = {"TableName", "ReplicationGroupId"}
+MESSAGES = "/conversations/{conversation_id}/messages"
 
 
 class TestTable:
@@ -45,6 +50,7 @@ class TestTable:
                     {"AttributeName": "updated_at", "KeyType": "RANGE"},
                 ],
                 "Projection": {"ProjectionType": "ALL"},
+                "ContributorInsightsSpecification": {"Enabled": True, "Mode": "THROTTLED_KEYS"},
             }
         ]
         assert {a["AttributeType"] for a in table["AttributeDefinitions"]} == {"S"}
@@ -60,6 +66,25 @@ class TestStatefulResources:
         """Another logical id would be another, empty table or cluster: these never change."""
         resources = template.body["Resources"]
         assert {id_: resources[id_]["Type"] for id_ in STATEFUL_IDS} == STATEFUL_IDS
+
+    @pytest.mark.parametrize("id_", STATEFUL_IDS)
+    def test_physical_names_are_cloudformations(self, template, id_):
+        """A name that is given, changed or taken away replaces the table or cluster: there is none, and stays none."""
+        assert not PHYSICAL_NAMES & template.body["Resources"][id_]["Properties"].keys()
+
+    def test_physical_names_of_users_are_pinned(self, dev, prod):
+        """A user's id is its identity for IAM and for Redis; another one is another user."""
+        for name, template in (("dev", dev), ("prod", prod)):
+            users = template.of_type("AWS::ElastiCache::User").values()
+            roles = ("consumer", "operator", "reader", "writer")
+            assert sorted(u["Properties"]["UserId"] for u in users) == [f"hotpartition-{name}-{role}" for role in roles]
+            assert template.only("AWS::ElastiCache::UserGroup")["UserGroupId"] == f"hotpartition-{name}"
+
+    def test_nothing_else_is_stateful(self, template):
+        """Nobody adds a store, whose identity would have to be pinned here, without noticing."""
+        stores = ("AWS::S3", "AWS::RDS", "AWS::EFS", "AWS::Kinesis", "AWS::SecretsManager", "AWS::DynamoDB", "AWS::SSM")
+        kept = [r["Type"] for r in template.body["Resources"].values() if r["Type"].startswith(stores)]
+        assert kept == ["AWS::DynamoDB::Table"]
 
     @pytest.mark.parametrize("id_", STATEFUL_IDS)
     def test_outlive_the_stack_in_prod_only(self, prod, dev, id_):
@@ -106,8 +131,39 @@ class TestRegistry:
         for template, is_tls in ((dev, True), (prod, True), (local, False)):
             registry = template.only("AWS::ElastiCache::ReplicationGroup")
             assert registry["TransitEncryptionEnabled"] is is_tls
-            variables = [template.variables(folder)["HOTPARTITION_REGISTRY_TLS"] for folder in FUNCTIONS]
-            assert variables == [str(is_tls).lower()] * 3
+            variables = {template.variables(folder)["HOTPARTITION_REGISTRY_TLS"] for folder in FUNCTIONS}
+            assert variables == {str(is_tls).lower()}
+
+    def test_knows_each_function_as_a_user_of_its_own(self, dev, prod):
+        """Users authenticate with IAM, belong to the cluster's one group, and nobody is called `default`."""
+        for template in (dev, prod):
+            (group_id,) = template.of_type("AWS::ElastiCache::UserGroup")
+            users = template.of_type("AWS::ElastiCache::User")
+            assert template.only("AWS::ElastiCache::ReplicationGroup")["UserGroupIds"] == [{"Ref": group_id}]
+            assert template.only("AWS::ElastiCache::UserGroup")["UserIds"] == [{"Ref": id_} for id_ in users]
+            for user in (resource["Properties"] for resource in users.values()):
+                assert user["AuthenticationMode"] == {"Type": "iam"}
+                assert user["UserId"] == user["UserName"] != "default"
+                assert not {"Passwords", "NoPasswordRequired"} & user.keys()
+
+    @pytest.mark.parametrize("folder", FUNCTIONS)
+    def test_lets_a_user_do_what_its_function_does(self, dev, folder):
+        """Each user is confined to the table's keys and its own commands; none may delete, flush or configure."""
+        role = ROLES[folder]
+        (user,) = [
+            resource["Properties"]
+            for resource in dev.of_type("AWS::ElastiCache::User").values()
+            if resource["Properties"]["UserId"] == f"hotpartition-dev-{role}"
+        ]
+        rules = short_name(user["AccessString"]).split()
+        assert rules[:4] == ["on", "~hp:${Table}:*", "resetchannels", "-@all"]
+        assert set(rules[4:]) == {f"+{command}" for command in (*COMMANDS[folder].split(), "asking", "cluster|slots")}
+        assert dev.variables(folder)["HOTPARTITION_REGISTRY_USER"] == user["UserId"]
+
+    def test_asks_nobody_locally(self, local):
+        """The local run makes users of its own, where it makes any."""
+        assert local.of_type("AWS::ElastiCache::User") == {}
+        assert "HOTPARTITION_REGISTRY_AUTHENTICATION" not in local.variables("write_message")
 
 
 class TestNetwork:
@@ -126,11 +182,41 @@ class TestNetwork:
         assert sorted(zones) == [0, 1]
 
     def test_reaches_dynamodb_by_a_gateway(self, template):
-        """The route tables of both subnets lead to DynamoDB's gateway endpoint."""
+        """The route tables of both subnets lead to DynamoDB's gateway endpoint, which lets five actions through."""
         endpoint = template.only("AWS::EC2::VPCEndpoint")
         assert endpoint["VpcEndpointType"] == "Gateway"
         assert endpoint["ServiceName"]["Fn::Join"][1][-1] == ".dynamodb"
         assert len(endpoint["RouteTableIds"]) == 2
+        (statement,) = endpoint["PolicyDocument"]["Statement"]
+        assert [short_name(resource) for resource in statement["Resource"]] == [
+            "${Table.Arn}",
+            "${Table.Arn}/index/routing-index",
+        ]
+        assert statement["Action"] == [
+            f"dynamodb:{action}" for action in ("BatchGetItem", "GetItem", "PutItem", "Query", "UpdateItem")
+        ]
+        assert statement["Condition"] == {"StringEquals": {"aws:PrincipalAccount": {"Ref": "AWS::AccountId"}}}
+
+    def test_functions_reach_two_things(self, template):
+        """The registry on its port, and HTTPS, which in these subnets is DynamoDB; the registry reaches nothing."""
+        groups = template.of_type("AWS::EC2::SecurityGroup")
+        (functions_id,) = {
+            template.function(folder)["VpcConfig"]["SecurityGroupIds"][0]["Fn::GetAtt"][0] for folder in FUNCTIONS
+        }
+        rules = {id_: group["Properties"]["SecurityGroupEgress"] for id_, group in groups.items()}
+        (https,) = rules.pop(functions_id)
+        assert (https["CidrIp"], https["FromPort"], https["ToPort"]) == ("0.0.0.0/0", 443, 443)
+        ((nothing,),) = rules.values()
+        assert (nothing["CidrIp"], nothing["IpProtocol"]) == ("255.255.255.255/32", "icmp")
+        egress = template.only("AWS::EC2::SecurityGroupEgress")
+        assert (egress["FromPort"], egress["ToPort"]) == (6379, 6379)
+        assert egress["GroupId"]["Fn::GetAtt"][0] == functions_id
+
+    def test_refused_traffic_is_logged(self, template):
+        """What a security group turns away leaves a line."""
+        log = template.only("AWS::EC2::FlowLog")
+        assert (log["TrafficType"], log["LogDestinationType"]) == ("REJECT", "cloud-watch-logs")
+        assert log["LogGroupName"]["Ref"] in template.of_type("AWS::Logs::LogGroup")
 
     def test_only_functions_reach_the_registry(self, template):
         """The registry admits the functions' security group on its port, and nothing else."""
@@ -146,7 +232,7 @@ class TestNetwork:
 
 
 class TestFunctions:
-    def test_are_three(self, template):
+    def test_are_ours(self, template):
         """The stack holds our functions and none that the CDK brings along."""
         functions = template.of_type("AWS::Lambda::Function")
         assert {template.function_id(folder) for folder in FUNCTIONS} == set(functions)
@@ -195,18 +281,18 @@ class TestFunctions:
     def test_timeouts(self, template):
         """Request functions end before the API gives up (30 s); the consumer outlives its own hard stop (170 s)."""
         timeouts = {folder: template.function(folder)["Timeout"] for folder in FUNCTIONS}
-        assert timeouts == {"write_message": 10, "read_messages": 15, "consume_reports": 180}
+        assert timeouts == {"write_message": 10, "read_messages": 15, "consume_reports": 180, "operate": 60}
 
     def test_consumer_may_overlap(self, template):
         """Only the consumer's concurrency is reserved, with room for runs that overlap."""
         reserved = {f: template.function(f).get("ReservedConcurrentExecutions") for f in FUNCTIONS}
-        assert reserved == {"write_message": None, "read_messages": None, "consume_reports": 4}
+        assert {f: reserved[f] for f in reserved if reserved[f] is not None} == {"consume_reports": 4}
 
     def test_deployed_ones_run_on_arm(self, dev, prod):
         """Deployed functions run Python 3.13 on arm64."""
         for template in (dev, prod):
             functions = [template.function(folder) for folder in FUNCTIONS]
-            assert {(f["Runtime"], *f["Architectures"]) for f in functions} == {("python3.13", "arm64")}
+            assert {(f["Runtime"], *f["Architectures"]) for f in functions} == {("python3.14", "arm64")}
 
     def test_local_ones_run_on_this_machine(self, local):
         """The local run's functions take the interpreter and the processor that are there."""
@@ -216,50 +302,14 @@ class TestFunctions:
         assert {(f["Runtime"], *f["Architectures"]) for f in functions} == {(runtime, architecture)}
 
 
-class TestRights:
-    def _own_logs(self, template, folder):
-        id_ = template.function(folder)["LoggingConfig"]["LogGroup"]["Ref"]
-        return {id_: ["logs:CreateLogStream", "logs:PutLogEvents"]}
-
-    def test_of_the_writer(self, template):
-        """The writer puts messages and reads routes; it cannot query, change or delete an item."""
-        assert template.allowed("write_message") == {
-            **LOGS_AND_NETWORK,
-            **self._own_logs(template, "write_message"),
-            "Table": ["dynamodb:GetItem", "dynamodb:PutItem"],
-        }
-
-    def test_of_the_reader(self, template):
-        """The reader reads, and adds generations to the journal; it cannot put or delete."""
-        assert template.allowed("read_messages") == {
-            **LOGS_AND_NETWORK,
-            **self._own_logs(template, "read_messages"),
-            "Table": ["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem"],
-        }
-
-    def test_of_the_consumer(self, template):
-        """The consumer reads and raises routes, lists them by the index, and its failures reach the queue."""
-        (queue,) = template.of_type("AWS::SQS::Queue")
-        assert template.allowed("consume_reports") == {
-            **LOGS_AND_NETWORK,
-            **self._own_logs(template, "consume_reports"),
-            "Table": ["dynamodb:GetItem", "dynamodb:UpdateItem"],
-            "Table/index/routing-index": ["dynamodb:Query"],
-            queue: ["sqs:GetQueueAttributes", "sqs:GetQueueUrl", "sqs:SendMessage"],
-        }
-
-
 class TestApi:
     def test_routes_need_signed_requests(self, template):
         """Every route is there once, is authorized by IAM, and leads to its function."""
-        routes = {
-            r["Properties"]["RouteKey"]: r["Properties"] for r in template.of_type("AWS::ApiGatewayV2::Route").values()
-        }
-        messages = "/conversations/{conversation_id}/messages"
+        routes = routes_of(template)
         assert {key: self._folder(template, route) for key, route in routes.items()} == {
-            f"POST {messages}": "write_message",
-            f"GET {messages}": "read_messages",
-            f"GET {messages}/{{message_id}}": "read_messages",
+            f"POST {MESSAGES}": "write_message",
+            f"GET {MESSAGES}": "read_messages",
+            f"GET {MESSAGES}/{{message_id}}": "read_messages",
         }
         assert {route["AuthorizationType"] for route in routes.values()} == {"AWS_IAM"}
 
@@ -270,15 +320,28 @@ class TestApi:
         function_id = integration["IntegrationUri"]["Fn::GetAtt"][0]
         return next(folder for folder in FUNCTIONS if template.function_id(folder) == function_id)
 
-    def test_stage_throttles_and_logs(self, template):
-        """The default stage has a rate, a burst and an access log, which names no conversation."""
+    def test_stage_throttles_each_route_and_logs(self, template):
+        """Every route has a rate and a burst; a route without one has the default; the log names no conversation."""
         stage = template.only("AWS::ApiGatewayV2::Stage")
         assert stage["StageName"] == "$default"
-        assert stage["DefaultRouteSettings"]["ThrottlingRateLimit"] > 0
-        assert stage["DefaultRouteSettings"]["ThrottlingBurstLimit"] > 0
+        assert stage["RouteSettings"].keys() == routes_of(template).keys()
+        for limits in (*stage["RouteSettings"].values(), stage["DefaultRouteSettings"]):
+            assert limits["ThrottlingRateLimit"] > 0
+            assert limits["ThrottlingBurstLimit"] > 0
+            assert limits["DetailedMetricsEnabled"] is True
         destination = stage["AccessLogSettings"]["DestinationArn"]["Fn::GetAtt"][0]
         assert destination in template.of_type("AWS::Logs::LogGroup")
         assert "$context.path" not in stage["AccessLogSettings"]["Format"]
+
+    def test_admits_no_page_of_another_origin(self, template):
+        """Without an option, browsers keep foreign pages out."""
+        assert "CorsConfiguration" not in template.only("AWS::ApiGatewayV2::Api")
+
+
+def routes_of(template):
+    """The routes' properties by key."""
+    routes = template.of_type("AWS::ApiGatewayV2::Route").values()
+    return {route["Properties"]["RouteKey"]: route["Properties"] for route in routes}
 
 
 class TestDetection:
@@ -324,6 +387,7 @@ def test_log_groups_forget(templates):
 def test_outputs(template):
     """The outputs name what one needs to use the stack."""
     assert set(template.body["Outputs"]) == {
+        "OperateFunctionName",
         "ApiUrl",
         "TableName",
         "RegistryEndpoint",
@@ -333,12 +397,32 @@ def test_outputs(template):
     }
 
 
+def test_no_variable_holds_a_secret(template):
+    """Functions authenticate with their roles: no variable is a password, a token or a key."""
+    names = {name for folder in FUNCTIONS for name in template.variables(folder)}
+    assert [name for name in names if any(word in name for word in ("PASSWORD", "SECRET", "TOKEN", "_KEY"))] == []
+
+
+def test_functions_log_json(template):
+    """Lambda's own lines are JSON like those of the functions, and go to the function's own group."""
+    for folder in FUNCTIONS:
+        logging = template.function(folder)["LoggingConfig"]
+        assert logging["LogFormat"] == "JSON"
+        assert template.function(folder)["TracingConfig"] == {"Mode": "Active"}
+
+
 def test_local_differs_only_where_it_must(dev, local):
-    """Environment local has the resources of dev under the same logical ids."""
-    pairs = zip(dev.body["Resources"].items(), local.body["Resources"].items(), strict=True)
+    """Environment local has the resources of dev under the same logical ids, except for the registry's users."""
     # Ids of security group rules hold the stack's name, and with it the environment's.
-    assert [
-        (mine, yours)
-        for (mine, resource), (yours, _) in pairs
-        if mine != yours and not resource["Type"].startswith("AWS::EC2::SecurityGroup")
-    ] == []
+    ids, others = (
+        [
+            id_
+            for id_, resource in template.body["Resources"].items()
+            if not resource["Type"].startswith(("AWS::EC2::SecurityGroup", "AWS::ElastiCache::User"))
+        ]
+        for template in (dev, local)
+    )
+    # Layers hold what their own interpreter needs, and an id of theirs follows their content.
+    assert [id_ for id_ in ids if not id_.startswith("Layers")] == [
+        id_ for id_ in others if not id_.startswith("Layers")
+    ]

@@ -45,8 +45,13 @@ def test_overrides_reach_the_functions_that_know_them(synthesize):
         for name in ("SAMPLING_DISTANCE_WCU", "STREAM_PARTITIONS")
     }
     assert values == {
-        "SAMPLING_DISTANCE_WCU": {"write_message": "2", "read_messages": None, "consume_reports": None},
-        "STREAM_PARTITIONS": {"write_message": "8", "read_messages": None, "consume_reports": "8"},
+        "SAMPLING_DISTANCE_WCU": {
+            "write_message": "2",
+            "read_messages": None,
+            "consume_reports": None,
+            "operate": None,
+        },
+        "STREAM_PARTITIONS": {"write_message": "8", "read_messages": None, "consume_reports": "8", "operate": "8"},
     }
     assert FUNCTIONS["write_message"].from_env(variables["write_message"]).sampling_distance_wcu == 2.0
 
@@ -102,7 +107,7 @@ def test_without_bundling_a_fresh_clone_needs_no_network(clone, tmp_path, dev):
     assert not (clone / "build").exists()
     bundled = run_app(clone, "-o", str(tmp_path / "bundled"), **nowhere)
     assert bundled.returncode == 1
-    assert "the dependency layer for Python 3.13 on arm64 could not be built" in bundled.stderr.splitlines()[-1]
+    assert "the dependency layer for Python 3.14 on arm64 could not be built" in bundled.stderr.splitlines()[-1]
 
 
 def test_without_bundling_nothing_can_be_deployed(tmp_path):
@@ -126,7 +131,10 @@ def test_without_bundling_nothing_can_be_deployed(tmp_path):
     [
         ("environment=staging", "environment 'staging' is unknown; allowed are dev, prod and local"),
         ('settings={"run_seconds": "soon"}', "setting run_seconds should be a number, not 'soon'"),
-        ("color=red", "context key 'color' is unknown; allowed are environment, settings and bundling"),
+        (
+            "color=red",
+            "context key 'color' is unknown; allowed are environment, config, options, settings and bundling",
+        ),
         ("bundling=false", f"bundling should be on or off, not 'false'; {OFF}"),
         ("bundling=", f"bundling should be on or off, not ''; {OFF}"),
     ],

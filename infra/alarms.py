@@ -1,0 +1,358 @@
+"""Every alarm as plain data: what it watches, what it means, and the runbook's section of the same name.
+
+`monitoring.py` makes CloudWatch alarms of it; tests hold the documents to it. Thresholds are for "somebody should
+look", not for "something happened": a rush is throttled for a second or two before it is cured, and nobody is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from infra.environments import Environment
+
+RUNBOOK = "docs/runbook.md"
+
+OWN_NAMESPACE = "hotpartition"
+"""Namespace of the functions' own metrics; their one dimension is `service`, the function's folder."""
+
+MAX_METRICS = 10
+"""An alarm on an expression takes no more metrics (CloudWatch, "Metric math")."""
+
+
+class Subject(StrEnum):
+    """What a dimension's value is the name of; known only to CloudFormation."""
+
+    TABLE = "{table}"
+    INDEX = "{index}"
+    API = "{api}"
+    QUEUE = "{queue}"
+    FUNCTION = "{function}"
+    NODE = "{node}"
+
+
+class Combination(StrEnum):
+    """How several metrics become one."""
+
+    SUM = "sum"
+    MAXIMUM = "maximum"
+    PERCENTAGE = "percentage"
+    """The first as a share of the second, in %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One CloudWatch metric.
+
+    Attributes:
+        namespace: CloudWatch's namespace.
+        name: CloudWatch's name.
+        statistic: `Sum`, `Maximum`, `p99` …
+        dimensions: Name to value, or to what the value names.
+        subject: Which function (its folder) or node (its number, from 0) a dimension speaks of.
+    """
+
+    namespace: str
+    name: str
+    statistic: str
+    dimensions: Mapping[str, str] = field(default_factory=dict)
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarm:
+    """One alarm.
+
+    Attributes:
+        name: Its name after the stack's, and the heading of its section in the runbook.
+        meaning: What is the matter when it rings, in a sentence or two.
+        metrics: What it watches.
+        combination: How several become one.
+        threshold: At least this rings; with `is_lack`, less than this does.
+        is_lack: Whether too little is what is wrong. Then no data is wrong as well.
+        period_minutes: How long each value is gathered.
+        periods: How many values are looked at.
+        breaching: How many of them must be wrong; 0 stands for all.
+    """
+
+    name: str
+    meaning: str
+    metrics: tuple[Metric, ...]
+    combination: Combination = Combination.SUM
+    threshold: float = 1
+    is_lack: bool = False
+    period_minutes: int = 1
+    periods: int = 1
+    breaching: int = 0
+
+    @property
+    def section(self) -> str:
+        """Where the runbook speaks of it."""
+        return f"{RUNBOOK}#{base_name(self).lower()}"
+
+    @property
+    def description(self) -> str:
+        """What CloudWatch shows and sends."""
+        return f"{self.meaning} See {self.section}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedRoute:
+    """A route of the API and the name that its alarms begin with."""
+
+    name: str
+    method: str
+    path: str
+    slow_ms: int
+
+
+_TABLE = {"TableName": Subject.TABLE}
+_INDEX = {"TableName": Subject.TABLE, "GlobalSecondaryIndexName": Subject.INDEX}
+
+
+def list_alarms(
+    environment: Environment, *, functions: Sequence[str], routes: Sequence[WatchedRoute]
+) -> tuple[Alarm, ...]:
+    """List the alarms of a stack.
+
+    Args:
+        environment: For limits and the number of nodes.
+        functions: The functions' folders.
+        routes: The API's routes.
+    """
+    return (
+        *_of_table(),
+        *(alarm for route in routes for alarm in _of_route(route)),
+        *_of_detection(functions),
+        *(alarm for folder in functions for alarm in _of_function(folder)),
+        *_of_registry(environment.registry.node_count),
+    )
+
+
+def base_name(alarm: Alarm) -> str:
+    """Strip the number that an alarm over many nodes carries: its section has none."""
+    return alarm.name.rstrip("0123456789")
+
+
+def _of_table() -> Iterator[Alarm]:
+    yield Alarm(
+        name="TableWritesThrottled",
+        meaning="Writes to one partition of the table have been refused for five minutes: salting has not cured it.",
+        metrics=(_dynamodb("WriteKeyRangeThroughputThrottleEvents", _TABLE),),
+        periods=5,
+    )
+    yield Alarm(
+        name="TableReadsThrottled",
+        meaning="Reads of one partition of the table have been refused for five minutes: a conversation is read-hot.",
+        metrics=(_dynamodb("ReadKeyRangeThroughputThrottleEvents", _TABLE),),
+        periods=5,
+    )
+    yield Alarm(
+        name="IndexThrottled",
+        meaning="A partition of the routing index refuses requests: raises, or a rebuild of the registry, are held up.",
+        metrics=tuple(_dynamodb(f"{kind}KeyRangeThroughputThrottleEvents", _INDEX) for kind in ("Write", "Read")),
+        periods=3,
+    )
+    yield Alarm(
+        name="TableLimitReached",
+        meaning="DynamoDB refuses requests for the table's on-demand maximum or the account's quota, which no salting"
+        " cures.",
+        metrics=tuple(
+            _dynamodb(f"{kind}{limit}ThrottleEvents", _TABLE)
+            for kind in ("Write", "Read")
+            for limit in ("MaxOnDemandThroughput", "AccountLimit")
+        ),
+    )
+
+
+def _of_route(route: WatchedRoute) -> Iterator[Alarm]:
+    dimensions = {"ApiId": Subject.API, "Stage": "$default", "Method": route.method, "Resource": route.path}
+
+    def metric(name: str, statistic: str) -> Metric:
+        return Metric(namespace="AWS/ApiGateway", name=name, statistic=statistic, dimensions=dimensions)
+
+    yield Alarm(
+        name=f"{route.name}Failing",
+        meaning=f"More than 1 % of the requests of {route.method} {route.path} were answered with 5xx.",
+        metrics=(metric("5xx", "Sum"), metric("Count", "Sum")),
+        combination=Combination.PERCENTAGE,
+        threshold=1,
+        periods=5,
+        breaching=3,
+    )
+    yield Alarm(
+        name=f"{route.name}Slow",
+        meaning=f"1 % of the requests of {route.method} {route.path} have taken {route.slow_ms} ms or more for five"
+        " minutes.",
+        metrics=(metric("Latency", "p99"),),
+        threshold=route.slow_ms,
+        periods=5,
+    )
+
+
+def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
+    yield Alarm(
+        name="ConsumerMissing",
+        meaning="No stream consumer has started for five minutes: hot conversations stay throttled.",
+        metrics=(_own("ConsumerStarted", "consume_reports"),),
+        is_lack=True,
+        period_minutes=5,
+    )
+    yield Alarm(
+        name="ConsumerBehind",
+        meaning="The stream consumer has decided on reports more than five seconds old for three minutes.",
+        metrics=(_own("ConsumerLagMs", "consume_reports", "Maximum"),),
+        threshold=5000,
+        periods=3,
+    )
+    yield Alarm(
+        name="ReportsLost",
+        meaning="Writers could not send a hundred reports of load in five minutes: detection sees less than there is.",
+        metrics=(_own("ReportsDropped", "write_message"),),
+        threshold=100,
+        period_minutes=5,
+    )
+    yield Alarm(
+        name="RegistryUnreachable",
+        meaning="Calls to Redis have failed in each of five minutes: routes come from the journal, no heat is seen.",
+        metrics=tuple(_own("RegistryUnavailable", folder) for folder in functions),
+        periods=5,
+    )
+    yield Alarm(
+        name="RegistryRefilled",
+        meaning="Redis, or a node of it, was empty and was filled again from the journal.",
+        metrics=(_own("RegistryRebuilt", "consume_reports"),),
+    )
+    yield Alarm(
+        name="RaiseAtCap",
+        meaning="A conversation is hot and has max_shard_count shards already: it stays throttled.",
+        metrics=(_own("Decision-at-cap", "consume_reports"),),
+    )
+    yield Alarm(
+        name="RegistryAhead",
+        meaning="Redis knew a route that the journal did not: somebody restored the table, or wrote to Redis.",
+        metrics=(
+            _own("RegistryAheadOfJournal", "read_messages"),
+            _own("JournalMendFailed", "read_messages"),
+        ),
+    )
+    yield Alarm(
+        name="RoutingItemUnreadable",
+        meaning="A conversation's routing item cannot be read: reads of that conversation fail.",
+        metrics=tuple(_own("JournalMalformed", folder) for folder in functions),
+    )
+    yield Alarm(
+        name="DeadLetters",
+        meaning="Starts of the stream consumer failed and lie in the dead-letter queue.",
+        metrics=(
+            Metric(
+                namespace="AWS/SQS",
+                name="ApproximateNumberOfMessagesVisible",
+                statistic="Maximum",
+                dimensions={"QueueName": Subject.QUEUE},
+            ),
+        ),
+    )
+
+
+def _of_function(folder: str) -> Iterator[Alarm]:
+    name = "".join(part.capitalize() for part in folder.split("_"))
+
+    def metric(what: str) -> Metric:
+        return Metric(
+            namespace="AWS/Lambda",
+            name=what,
+            statistic="Sum",
+            dimensions={"FunctionName": Subject.FUNCTION},
+            subject=folder,
+        )
+
+    yield Alarm(
+        name=f"{name}Errors",
+        meaning=f"Function {folder} crashed, timed out or could not start.",
+        metrics=(metric("Errors"),),
+    )
+    yield Alarm(
+        name=f"{name}Throttled",
+        meaning=f"Lambda refused to start function {folder}: its concurrency, or the account's, is used up.",
+        metrics=(metric("Throttles"),),
+    )
+
+
+def _of_registry(node_count: int) -> Iterator[Alarm]:
+    yield from _of_nodes(
+        node_count,
+        name="RegistryMemory",
+        meaning="A node of Redis has used three quarters of its memory; a full one refuses routes and reports.",
+        metric="DatabaseMemoryUsagePercentage",
+        statistic="Maximum",
+        combination=Combination.MAXIMUM,
+        threshold=75,
+        periods=5,
+    )
+    yield from _of_nodes(
+        node_count,
+        name="RegistryCpu",
+        meaning="The one thread of a Redis node that serves commands has been busy for 80 % of five minutes.",
+        metric="EngineCPUUtilization",
+        statistic="Average",
+        combination=Combination.MAXIMUM,
+        threshold=80,
+        periods=5,
+    )
+    yield from _of_nodes(
+        node_count,
+        name="RegistryEvictions",
+        meaning="Redis evicted keys, which its policy noeviction rules out: a routing table must never be evicted.",
+        metric="Evictions",
+        statistic="Sum",
+    )
+    yield from _of_nodes(
+        node_count,
+        name="RegistryRefusals",
+        meaning="Redis turned somebody away who gave no valid token.",
+        metric="AuthenticationFailures",
+        statistic="Sum",
+    )
+
+
+def _of_nodes(
+    node_count: int,
+    *,
+    name: str,
+    meaning: str,
+    metric: str,
+    statistic: str,
+    combination: Combination = Combination.SUM,
+    threshold: float = 1,
+    periods: int = 1,
+) -> Iterator[Alarm]:
+    """Watch all nodes: one alarm for each ten of them."""
+    for number, first in enumerate(range(0, node_count, MAX_METRICS)):
+        nodes = range(first, min(first + MAX_METRICS, node_count))
+        yield Alarm(
+            name=f"{name}{number + 1 if number else ''}",
+            meaning=meaning,
+            metrics=tuple(
+                Metric(
+                    namespace="AWS/ElastiCache",
+                    name=metric,
+                    statistic=statistic,
+                    dimensions={"CacheClusterId": Subject.NODE},
+                    subject=str(node),
+                )
+                for node in nodes
+            ),
+            combination=combination,
+            threshold=threshold,
+            periods=periods,
+        )
+
+
+def _dynamodb(name: str, dimensions: Mapping[str, str]) -> Metric:
+    return Metric(namespace="AWS/DynamoDB", name=name, statistic="Sum", dimensions=dimensions)
+
+
+def _own(name: str, folder: str, statistic: str = "Sum") -> Metric:
+    return Metric(namespace=OWN_NAMESPACE, name=name, statistic=statistic, dimensions={"service": folder})

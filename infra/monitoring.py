@@ -1,0 +1,226 @@
+"""Alarms, whom they tell, and the dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from constructs import Construct
+
+from infra.alarms import OWN_NAMESPACE, Alarm, Combination, Metric, Subject
+from infra.environments import AlarmOptions
+
+_WIDTH = 12
+"""Two graphs stand beside each other: a dashboard is 24 wide."""
+
+_GRAPHS: tuple[tuple[str, Sequence[str], str], ...] = (
+    ("Messages", ("MessagesWritten", "MessagesReplayed", "PagesRead", "MessagesRead"), "Sum"),
+    ("Throttles as writers and readers meet them", ("WritesThrottled", "ReadsRetried", "QueriesHedged"), "Sum"),
+    ("Raises", ("Raises", "Decision-raised", "Decision-unlucky-partition", "Decision-at-cap"), "Sum"),
+    ("Reports", ("ReportsDropped", "ReportsMalformed", "ReportsOutOfWindow"), "Sum"),
+    ("Stream consumer: starts", ("ConsumerStarted",), "Sum"),
+    ("Stream consumer: age of what it decides on, in ms", ("ConsumerLagMs",), "Maximum"),
+    ("Registry", ("RegistryUnavailable", "RegistryRebuilt", "RegistryBehindJournal", "RegistryAheadOfJournal"), "Sum"),
+    ("Journal", ("JournalReadFailed", "JournalUpdateRetried", "JournalMalformed", "JournalMendFailed"), "Sum"),
+)
+"""Our own metrics, summed over the functions: title, names, statistic."""
+
+_SERVED_BY = {
+    "PagesRead": "read_messages",
+    "MessagesRead": "read_messages",
+    "ReadsRetried": "read_messages",
+    "QueriesHedged": "read_messages",
+    "RegistryBehindJournal": "read_messages",
+    "RegistryAheadOfJournal": "read_messages",
+    "JournalMendFailed": "read_messages",
+    "MessagesWritten": "write_message",
+    "MessagesReplayed": "write_message",
+    "WritesThrottled": "write_message",
+    "ReportsDropped": "write_message",
+}
+"""Which function counts a metric that only one counts; the rest are the consumer's, or everyone's."""
+
+_EVERYONES = frozenset({"RegistryUnavailable", "JournalMalformed"})
+
+
+class Monitoring(Construct):
+    """Makes CloudWatch alarms of the alarms as data, and one dashboard.
+
+    Plain constructs (decision 13): what is watched is mostly our own metrics, for which a library has no more to offer
+    than these few lines.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        alarms: Sequence[Alarm],
+        subjects: Mapping[str, str],
+        functions: Mapping[str, str],
+        nodes: Sequence[str],
+        options: AlarmOptions,
+    ) -> None:
+        """Make all of it.
+
+        Args:
+            scope: Where it is made.
+            id_: Its id.
+            alarms: What to watch.
+            subjects: Names of the table, index, API and queue.
+            functions: Names of the functions, by folder.
+            nodes: Names of the registry's nodes.
+            options: Whom to tell.
+        """
+        super().__init__(scope, id_)
+        self._subjects = subjects
+        self._functions = functions
+        self._nodes = nodes
+        told = actions.SnsAction(self._topic(options))
+        made = {alarm.name: self._make(alarm) for alarm in alarms}
+        for resource in made.values():
+            resource.add_alarm_action(told)
+            resource.add_ok_action(told)
+        self._make_dashboard(made.values(), alarms)
+
+    def _topic(self, options: AlarmOptions) -> sns.ITopic:
+        if options.topic_arn is not None:
+            return sns.Topic.from_topic_arn(self, "Told", options.topic_arn)
+        # Not encrypted with a key: AWS's own for SNS keeps CloudWatch out, and a key of ours would cost more each month
+        # than it guards. An alarm names the stack and a number, no conversation.
+        topic = sns.Topic(self, "Topic", display_name="hotpartition alarms", enforce_ssl=True)
+        # A policy of one's own replaces the default one, by which CloudWatch was admitted.
+        topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[topic.topic_arn],
+                conditions={"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}},
+            )
+        )
+        if options.email is not None:
+            topic.add_subscription(subscriptions.EmailSubscription(options.email))
+        return topic
+
+    def _make(self, alarm: Alarm) -> cloudwatch.Alarm:
+        operators = cloudwatch.ComparisonOperator
+        missing = cloudwatch.TreatMissingData
+        return cloudwatch.Alarm(
+            self,
+            alarm.name,
+            alarm_name=f"{cdk.Stack.of(self).stack_name}-{alarm.name}",
+            alarm_description=alarm.description,
+            metric=self._combine(alarm),
+            threshold=alarm.threshold,
+            comparison_operator=operators.LESS_THAN_THRESHOLD
+            if alarm.is_lack
+            else operators.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+            evaluation_periods=alarm.periods,
+            datapoints_to_alarm=alarm.breaching or alarm.periods,
+            treat_missing_data=missing.BREACHING if alarm.is_lack else missing.NOT_BREACHING,
+        )
+
+    def _combine(self, alarm: Alarm) -> cloudwatch.IMetric:
+        period = cdk.Duration.minutes(alarm.period_minutes)
+        metrics = [self._metric(metric, period) for metric in alarm.metrics]
+        if len(metrics) == 1:
+            return metrics[0]
+        # Unique among all that one graph shows; CloudWatch wants them to begin with a small letter.
+        names = [f"m{alarm.name}{number}" for number in range(len(metrics))]
+        match alarm.combination:
+            case Combination.PERCENTAGE:
+                expression = f"100 * {names[0]} / {names[1]}"
+            case Combination.MAXIMUM:
+                expression = f"MAX([{', '.join(names)}])"
+            case Combination.SUM:
+                # A metric without data would make a sum with `+` vanish.
+                expression = f"SUM([{', '.join(f'FILL({name}, 0)' for name in names)}])"
+        using = dict(zip(names, metrics, strict=True))
+        return cloudwatch.MathExpression(expression=expression, using_metrics=using, period=period, label=alarm.name)
+
+    def _metric(self, metric: Metric, period: cdk.Duration) -> cloudwatch.Metric:
+        return cloudwatch.Metric(
+            namespace=metric.namespace,
+            metric_name=metric.name,
+            statistic=metric.statistic,
+            period=period,
+            dimensions_map={name: self._name(value, metric) for name, value in metric.dimensions.items()},
+        )
+
+    def _name(self, value: str, metric: Metric) -> str:
+        match value:
+            case Subject.FUNCTION:
+                return self._functions[metric.subject]
+            case Subject.NODE:
+                return self._nodes[int(metric.subject)]
+            case _:
+                return self._subjects.get(value, value)
+
+    def _make_dashboard(self, made: Iterable[cloudwatch.Alarm], alarms: Sequence[Alarm]) -> None:
+        dashboard = cloudwatch.Dashboard(
+            self,
+            "Dashboard",
+            dashboard_name=cdk.Stack.of(self).stack_name,
+            default_interval=cdk.Duration.hours(3),
+        )
+        dashboard.add_widgets(cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(made), width=24, height=5))
+        graphs = [self._own_graph(title, names, statistic) for title, names, statistic in _GRAPHS]
+        graphs += [
+            self._graph("Routes: 5xx, %", [a for a in alarms if a.name.endswith("Failing")]),
+            self._graph("Routes: p99 latency, ms", [a for a in alarms if a.name.endswith("Slow")]),
+            self._graph("DynamoDB: throttles of one partition", [a for a in alarms if "ThrottleEvents" in _names(a)]),
+            self._graph("Functions: errors and throttles", [a for a in alarms if "AWS/Lambda" in _namespaces(a)]),
+            self._graph("Redis: memory and CPU, %", [a for a in alarms if _is_load(a)]),
+            self._graph("Redis: evictions and refusals", [a for a in alarms if _is_redis(a) and not _is_load(a)]),
+        ]
+        for left, right in zip(graphs[::2], graphs[1::2], strict=True):
+            dashboard.add_widgets(left, right)
+
+    def _graph(self, title: str, alarms: Sequence[Alarm]) -> cloudwatch.GraphWidget:
+        """Draw what alarms watch."""
+        if not alarms:
+            raise ValueError(f"no alarm watches what the graph {title!r} shows")
+        return cloudwatch.GraphWidget(title=title, left=[self._labelled(alarm) for alarm in alarms], width=_WIDTH)
+
+    def _labelled(self, alarm: Alarm) -> cloudwatch.IMetric:
+        metric = self._combine(alarm)
+        return metric.with_(label=alarm.name) if isinstance(metric, cloudwatch.Metric) else metric
+
+    def _own_graph(self, title: str, names: Sequence[str], statistic: str) -> cloudwatch.GraphWidget:
+        metrics = [
+            cloudwatch.Metric(
+                namespace=OWN_NAMESPACE,
+                metric_name=name,
+                statistic=statistic,
+                period=cdk.Duration.minutes(1),
+                dimensions_map={"service": folder},
+                label=name if name not in _EVERYONES else f"{name} {folder}",
+            )
+            for name in names
+            for folder in self._counted_by(name)
+        ]
+        return cloudwatch.GraphWidget(title=title, left=metrics, width=_WIDTH)
+
+    def _counted_by(self, name: str) -> Sequence[str]:
+        return sorted(self._functions) if name in _EVERYONES else (_SERVED_BY.get(name, "consume_reports"),)
+
+
+def _names(alarm: Alarm) -> str:
+    return " ".join(metric.name for metric in alarm.metrics)
+
+
+def _namespaces(alarm: Alarm) -> str:
+    return " ".join(metric.namespace for metric in alarm.metrics)
+
+
+def _is_redis(alarm: Alarm) -> bool:
+    return "AWS/ElastiCache" in _namespaces(alarm)
+
+
+def _is_load(alarm: Alarm) -> bool:
+    return alarm.combination is Combination.MAXIMUM

@@ -1,0 +1,193 @@
+"""The alarms: each watches a metric that exists, says what it means, and has its section in the documents."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from infra.alarms import MAX_METRICS, OWN_NAMESPACE, RUNBOOK, WatchedRoute, base_name, list_alarms
+from infra.api import MESSAGE_PATH, MESSAGES_PATH
+from infra.environments import DEV, PROD
+from infra.options import override
+from infrastructure.templates import FUNCTIONS, short_name
+
+ROUTES = (
+    WatchedRoute(name="Write", method="POST", path=MESSAGES_PATH, slow_ms=1000),
+    WatchedRoute(name="ReadPage", method="GET", path=MESSAGES_PATH, slow_ms=1000),
+    WatchedRoute(name="ReadMessage", method="GET", path=MESSAGE_PATH, slow_ms=1000),
+)
+NAMES = {
+    "TableWritesThrottled",
+    "TableReadsThrottled",
+    "IndexThrottled",
+    "TableLimitReached",
+    *(f"{route}{what}" for route in ("Write", "ReadPage", "ReadMessage") for what in ("Failing", "Slow")),
+    "ConsumerMissing",
+    "ConsumerBehind",
+    "ReportsLost",
+    "RegistryUnreachable",
+    "RegistryRefilled",
+    "RaiseAtCap",
+    "RegistryAhead",
+    "RoutingItemUnreadable",
+    "DeadLetters",
+    *(
+        f"{function}{what}"
+        for function in ("WriteMessage", "ReadMessages", "ConsumeReports", "Operate")
+        for what in ("Errors", "Throttled")
+    ),
+    "RegistryMemory",
+    "RegistryCpu",
+    "RegistryEvictions",
+    "RegistryRefusals",
+}
+
+
+def alarms_of(environment):
+    return list_alarms(environment, functions=tuple(FUNCTIONS), routes=ROUTES)
+
+
+def test_each_trouble_has_an_alarm():
+    """The list of what rings, written out."""
+    assert {alarm.name for alarm in alarms_of(PROD)} == NAMES
+
+
+def test_all_are_in_the_template(template):
+    """Each alarm is made, tells the topic when it begins and when it ends, and says which section to open."""
+    (topic,) = template.of_type("AWS::SNS::Topic")
+    stack = template.only("AWS::CloudWatch::Dashboard")["DashboardName"]
+    made = {a["Properties"]["AlarmName"]: a["Properties"] for a in template.of_type("AWS::CloudWatch::Alarm").values()}
+    assert set(made) == {f"{stack}-{name}" for name in NAMES}
+    for name, alarm in made.items():
+        assert alarm["AlarmActions"] == alarm["OKActions"] == [{"Ref": topic}]
+        assert alarm["AlarmDescription"].endswith(f" See {RUNBOOK}#{name.removeprefix(f'{stack}-').lower()}")
+
+
+@pytest.mark.parametrize("environment", [DEV, PROD])
+def test_own_metrics_are_counted_by_the_function_that_is_watched(environment, root):
+    """An alarm on a name that nobody counts would never ring."""
+    sources = [*(root / "layers/routing/python").rglob("*.py"), *(root / "lambdas").rglob("*.py")]
+    text = "\n".join(source.read_text() for source in sources)
+    own = {m.name for alarm in alarms_of(environment) for m in alarm.metrics if m.namespace == OWN_NAMESPACE}
+    assert len(own) > 8
+    counted = {name for name in own if f'"{name}"' in text}
+    decisions = {name for name in own - counted if name.startswith("Decision-")}
+    assert own - counted == decisions
+    reasons = set(re.findall(r'= "([a-z-]+)"', (root / "layers/routing/python/hotpartition/detector.py").read_text()))
+    assert {name.removeprefix("Decision-") for name in decisions} <= reasons
+
+
+def test_own_metrics_have_the_dimension_that_powertools_gives(template):
+    """The functions' metrics carry the service's name, which is the folder, and nothing else."""
+    services = {template.variables(folder)["POWERTOOLS_SERVICE_NAME"] for folder in FUNCTIONS}
+    watched = [m for alarm in alarms_of(PROD) for m in alarm.metrics if m.namespace == OWN_NAMESPACE]
+    assert {tuple(m.dimensions) for m in watched} == {("service",)}
+    assert {m.dimensions["service"] for m in watched} <= services
+    namespaces = {template.variables(folder)["POWERTOOLS_METRICS_NAMESPACE"] for folder in FUNCTIONS}
+    assert namespaces == {OWN_NAMESPACE}
+
+
+def metrics_in(alarm):
+    """The CloudWatch metrics of a synthesized alarm: name and dimensions."""
+    stats = [m["MetricStat"]["Metric"] for m in alarm.get("Metrics", []) if "MetricStat" in m] or [alarm]
+    return [(s["MetricName"], {d["Name"]: short_name(d["Value"]) for d in s["Dimensions"]}) for s in stats]
+
+
+def test_dimensions_name_the_stack_s_own_resources(prod):
+    """Table, index, API, queue, functions and each node of the registry, by what CloudFormation calls them."""
+    made = {
+        a["Properties"]["AlarmName"].removeprefix("hotpartition-prod-"): metrics_in(a["Properties"])
+        for a in prod.of_type("AWS::CloudWatch::Alarm").values()
+    }
+    (api,) = prod.of_type("AWS::ApiGatewayV2::Api")
+    (queue,) = prod.of_type("AWS::SQS::Queue")
+    table = {"TableName": "${Table}"}
+    route = {"ApiId": f"${{{api}}}", "Stage": "$default", "Method": "POST", "Resource": MESSAGES_PATH}
+    index = {**table, "GlobalSecondaryIndexName": "routing-index"}
+    function = {"FunctionName": f"${{{prod.function_id('operate')}}}"}
+    nodes = [f"${{Registry}}-{shard:04d}-{node:03d}" for shard in (1, 2) for node in (1, 2)]
+    assert made["TableWritesThrottled"] == [("WriteKeyRangeThroughputThrottleEvents", table)]
+    assert ("ReadKeyRangeThroughputThrottleEvents", index) in made["IndexThrottled"]
+    assert made["WriteFailing"] == [("5xx", route), ("Count", route)]
+    assert made["DeadLetters"] == [("ApproximateNumberOfMessagesVisible", {"QueueName": f"${{{queue}.QueueName}}"})]
+    assert made["OperateErrors"] == [("Errors", function)]
+    assert made["RegistryEvictions"] == [("Evictions", {"CacheClusterId": node}) for node in nodes]
+
+
+def test_silence_of_the_consumer_rings(prod):
+    """No data from the consumer is the trouble itself; no data of any other kind is none."""
+    missing = {
+        a["Properties"]["AlarmName"].removeprefix("hotpartition-prod-"): a["Properties"]["TreatMissingData"]
+        for a in prod.of_type("AWS::CloudWatch::Alarm").values()
+    }
+    assert {name for name, treatment in missing.items() if treatment == "breaching"} == {"ConsumerMissing"}
+    assert set(missing.values()) == {"breaching", "notBreaching"}
+
+
+def test_any_eviction_rings():
+    """One evicted key is enough: a routing table must never be evicted."""
+    (alarm,) = [alarm for alarm in alarms_of(PROD) if alarm.name == "RegistryEvictions"]
+    assert (alarm.threshold, alarm.periods, alarm.is_lack) == (1, 1, False)
+
+
+def test_expressions_count_missing_data_as_none(prod):
+    """A sum over functions is there although one of them counted nothing."""
+    (alarm,) = [
+        a["Properties"]
+        for a in prod.of_type("AWS::CloudWatch::Alarm").values()
+        if a["Properties"]["AlarmName"].endswith("-RegistryUnreachable")
+    ]
+    (expression,) = [m["Expression"] for m in alarm["Metrics"] if "Expression" in m]
+    assert expression.count("FILL(") == len(FUNCTIONS)
+
+
+def test_no_alarm_watches_more_than_cloudwatch_takes():
+    """Twelve nodes are two alarms, which share their section."""
+    larger = alarms_of(override(PROD, {"registry": {"shard_count": 6}}))
+    assert max(len(alarm.metrics) for alarm in larger) == MAX_METRICS
+    evictions = [alarm for alarm in larger if base_name(alarm) == "RegistryEvictions"]
+    assert [(alarm.name, len(alarm.metrics)) for alarm in evictions] == [
+        ("RegistryEvictions", 10),
+        ("RegistryEvictions2", 2),
+    ]
+    assert {base_name(alarm) for alarm in larger} == NAMES
+
+
+def test_the_dashboard_shows_alarms_and_our_metrics(template):
+    """One dashboard has the state of all alarms and every metric that the README calls ours."""
+    body = short_name(template.only("AWS::CloudWatch::Dashboard")["DashboardBody"])
+    assert body.count('"metrics"') >= 14
+    for name in ("MessagesWritten", "WritesThrottled", "Raises", "ReportsDropped", "ConsumerLagMs", "RegistryRebuilt"):
+        assert f'"{name}"' in body
+
+
+def test_every_metric_of_the_readme_is_counted(root):
+    """No row of the table of metrics outlives its metric. The other way round is a test of the documents."""
+    sources = [*(root / "layers/routing/python").rglob("*.py"), *(root / "lambdas").rglob("*.py")]
+    text = "\n".join(source.read_text() for source in sources)
+    table = (root / "README.md").read_text().split("| Metric | Meaning |")[1].split("\n\n")[0]
+    named = {
+        name for row in table.splitlines() if "|" in row for name in re.findall(r"`([\w-]+)…?`", row.split("|")[1])
+    }
+    assert len(named) > 20
+    # Powertools counts cold starts by itself, when it is asked to.
+    by_powertools = {"ColdStart"} if "capture_cold_start_metric=True" in text else set()
+    assert {name for name in named if not re.search(rf'"{name}', text)} == by_powertools
+
+
+def test_every_alarm_is_in_the_readme_and_the_other_way_round(root):
+    """The table of alarms names those of the code."""
+    readme = (root / "README.md").read_text()
+    table = readme.split("| Alarm | ")[1].split("\n\n")[0]
+    named = {name for row in table.splitlines()[1:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert named == NAMES
+
+
+def test_every_alarm_is_a_section_of_the_runbook_and_the_other_way_round(root):
+    """Whoever is called finds what to do under the alarm's own name."""
+    text = (root / RUNBOOK).read_text()
+    headings = set(re.findall(r"^#+ `?([A-Z][A-Za-z]+)`?$", text, flags=re.MULTILINE))
+    assert headings >= NAMES
+    looks_like_an_alarm = {h for h in headings if re.fullmatch(r"(?:[A-Z][a-z]+){2,}", h)}
+    assert looks_like_an_alarm <= NAMES

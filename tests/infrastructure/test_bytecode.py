@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from infra.bundle import SourceBundle, build_bundle
+from infra.bytecode import find_interpreter
+from infra.environments import DEV
+from infra.sizes import FunctionSizes, measure
+
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """A layer with two modules."""
+    folder = tmp_path / "layer"
+    package = folder / "python" / "pkg"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text('NAMES = {"a", "b", "c"}\n\n\ndef fail():\n    raise ValueError("no")\n')
+    (package / "broken.py").write_text("def (\n")
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "old.cpython-39.pyc").write_bytes(b"old")
+    return folder
+
+
+@pytest.fixture
+def build(sources, tmp_path):
+    here = find_interpreter(HERE, {})
+
+    def run(name, interpreter=here):
+        return SourceBundle(folder=sources, cache=tmp_path / name, interpreter=interpreter)
+
+    return run
+
+
+def test_this_interpreter_is_at_hand():
+    """The running Python compiles for its own version, in the form that it reads."""
+    found = find_interpreter(HERE, {})
+    assert found is not None
+    assert (found.path, found.magic) == (sys.executable, importlib.util.MAGIC_NUMBER.hex())
+
+
+def test_a_python_that_is_not_here_is_none():
+    """A version that nobody installed is not found, and neither is another one in its place."""
+    assert find_interpreter("3.99", os.environ) is None
+
+
+def script(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_the_path_and_pyenv_are_searched(tmp_path):
+    """A shim that leads nowhere, another version and a preview are passed over for the one that answers."""
+    script(tmp_path / "shims/python3.99", "exit 127")
+    script(tmp_path / "other/python3.99", "echo 3 98 final aa")
+    script(tmp_path / "preview/python3.99", "echo 3 99 candidate bb")
+    script(tmp_path / "pyenv/versions/3.99.1/bin/python3.99", "echo 3 99 final cc")
+    environ = {
+        "PATH": os.pathsep.join(str(tmp_path / name) for name in ("shims", "other", "preview")),
+        "PYENV_ROOT": str(tmp_path / "pyenv"),
+    }
+    found = find_interpreter("3.99", environ)
+    assert found is not None
+    assert (found.path, found.magic) == (str(tmp_path / "pyenv/versions/3.99.1/bin/python3.99"), "cc")
+
+
+def test_modules_are_compiled_and_the_same_each_time(build):
+    """Two builds have the same bytes; sources stay, old bytecode and what cannot be compiled do not hinder."""
+    folders = [build(name).build() for name in ("first", "second")]
+    files = [{str(p.relative_to(f)): p.read_bytes() for p in f.rglob("*") if p.is_file()} for f in folders]
+    tag = sys.implementation.cache_tag
+    assert files[0] == files[1]
+    assert set(files[0]) == {
+        "python/pkg/__init__.py",
+        "python/pkg/broken.py",
+        f"python/pkg/__pycache__/__init__.{tag}.pyc",
+    }
+
+
+def test_bytecode_is_taken_without_a_look_at_the_source(build):
+    """Unchecked and by hash: a time stamp that the upload changes does not matter, and tracebacks name /opt."""
+    folder = build("cache").build()
+    (compiled,) = folder.rglob("*.pyc")
+    flags = int.from_bytes(compiled.read_bytes()[4:8], "little")
+    assert flags == 0b01
+    assert b"/opt/python/pkg/__init__.py" in compiled.read_bytes()
+    (folder / "python/pkg/__init__.py").write_text("NAMES = 'changed'")
+    command = [sys.executable, "-B", "-c", "import pkg; print(sorted(pkg.NAMES))"]
+    done = subprocess.run(
+        command, env={"PYTHONPATH": str(folder / "python")}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "['a', 'b', 'c']\n"
+
+
+def test_the_layer_s_name_follows_what_goes_in(build, sources):
+    """Sources and the form of the bytecode name the layer; the machine's folders do not."""
+    before = build("first").key
+    assert build("second").key == before
+    assert build("first", None).key != before
+    (sources / "python/pkg/__init__.py").write_text("NAMES = {}\n")
+    assert build("first").key != before
+
+
+def test_dependencies_are_named_by_their_bytecode():
+    """A layer with bytecode is another layer than one without, and one of another Python's."""
+    interpreter = find_interpreter(HERE, {})
+    keys = {build_bundle(DEV.target, i).key for i in (None, interpreter, replace(interpreter, magic="00"))}
+    assert len(keys) == 3
+
+
+def test_sizes_are_those_of_the_assets(tmp_path):
+    """A function's size is its code and its layers, unpacked."""
+    for name, size in (("code", 10), ("one", 2000), ("two", 300)):
+        (tmp_path / f"asset.{name}").mkdir()
+        (tmp_path / f"asset.{name}" / "file").write_bytes(b"x" * size)
+    (tmp_path / "s.template.json").write_text(
+        '{"Resources": {"F": {"Type": "AWS::Lambda::Function", "Properties": {"Code": {"S3Key": "code.zip"},'
+        ' "Layers": [{"Ref": "A"}, {"Ref": "B"}],'
+        ' "Environment": {"Variables": {"POWERTOOLS_SERVICE_NAME": "write_message"}}}},'
+        ' "A": {"Type": "AWS::Lambda::LayerVersion", "Properties": {"Content": {"S3Key": "one.zip"}}},'
+        ' "B": {"Type": "AWS::Lambda::LayerVersion", "Properties": {"Content": {"S3Key": "two.zip"}}}}}'
+    )
+    assert list(measure(tmp_path)) == [FunctionSizes(name="write_message", code=10, layers=(2000, 300))]
+    assert next(measure(tmp_path)).total == 2310

@@ -1,0 +1,105 @@
+"""What judges the stack before AWS does, and that the same input gives the same output."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from hotpartition.wiring import system_clock
+
+
+def run_app(root, outdir, *contexts, **environ):
+    """Runs app.py without bundling, as a process of its own."""
+    arguments = [argument for context in ("bundling=off", *contexts) for argument in ("-c", context)]
+    return subprocess.run(
+        [sys.executable, "app.py", *arguments, "-o", str(outdir)],
+        cwd=root,
+        env={"PATH": os.environ["PATH"], "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20", **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("environment", ["dev", "prod"])
+def test_another_run_is_equal_and_nothing_is_found(root, tmp_path, templates, environment):
+    """A process with another hash seed writes the same bytes, and neither cdk-nag nor the CDK says a word."""
+    done = run_app(root, tmp_path, f"environment={environment}", PYTHONHASHSEED="12345")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / f"hotpartition-{environment}.template.json").read_text() == templates[environment].text
+    report = json.loads((tmp_path / "validation-report.json").read_text())
+    assert [(p["pluginName"], p["conclusion"]) for p in report["pluginReports"]] == [("AwsSolutions", "success")]
+
+
+@pytest.mark.slow
+def test_a_finding_fails_the_synthesis(root, tmp_path):
+    """Encryption that is taken away is found: the run fails with a sentence, after the rule and the resource."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("app.py", "cdk.json"):
+        shutil.copy(root / name, copy)
+    for name in ("infra", "lambdas", "layers"):
+        shutil.copytree(root / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    registry = copy / "infra" / "registry.py"
+    source = registry.read_text()
+    assert "at_rest_encryption_enabled=True" in source
+    registry.write_text(source.replace("at_rest_encryption_enabled=True", "at_rest_encryption_enabled=False"))
+    done = run_app(copy, tmp_path / "out", "environment=prod")
+    assert done.returncode == 1
+    assert "AwsSolutions-AEC3" in done.stderr + done.stdout
+    assert done.stderr.splitlines()[-1].startswith("the findings above are to be mended, or acknowledged")
+    assert "Traceback" not in done.stderr
+
+
+def test_acknowledgements_say_why(root):
+    """Every acknowledgement in the code carries a reason of some length, and names single rules."""
+    sources = [path for path in (root / "infra").glob("*.py") if path.name != "acknowledgements.py"]
+    text = "\n".join(path.read_text() for path in sources)
+    rules = re.findall(r'acknowledge\(\s*[\w.]+,\s*"([^"]+)"', text)
+    assert sorted(rules) == ["AEC4", "AEC6", "L1", "SQS3"]
+    assert text.count("reason=") >= len(rules)
+
+
+@pytest.mark.slow
+def test_a_mistyped_context_key_fails_synthesis(root, tmp_path):
+    """`cdk deploy -c setings=…` would be passed on and read by nobody."""
+    done = run_app(root, tmp_path, CDK_CONTEXT_JSON=json.dumps({"setings": "{}"}))
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        1,
+        "context key 'setings' is unknown; allowed are environment, config, options, settings and bundling",
+    )
+
+
+def test_the_file_comes_before_the_context(synthesize, tmp_path):
+    """Context on the command line has the last word over the file, and the file over the code."""
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        "[local.options]\nconsumer_concurrency = 6\nlog_retention_days = 3\n"
+        "[local.settings]\nmax_shard_count = 16\nsettle_seconds = 2\n"
+    )
+    template = synthesize(
+        "local", config=str(file), options={"consumer_concurrency": 7}, settings={"max_shard_count": 32}
+    )
+    assert template.function("consume_reports")["ReservedConcurrentExecutions"] == 7
+    days = {g["Properties"]["RetentionInDays"] for g in template.of_type("AWS::Logs::LogGroup").values()}
+    assert days == {3}
+    assert template.variables("consume_reports")["HOTPARTITION_MAX_SHARD_COUNT"] == "32"
+    assert template.variables("read_messages")["HOTPARTITION_SETTLE_SECONDS"] == "2"
+
+
+def test_environments_from_one_snapshot_do_not_draw_the_same_numbers():
+    """The generator is made on the first request: whatever state a snapshot holds, samplers start apart."""
+    import random  # noqa: PLC0415 - the module whose state a snapshot would share
+
+    draws = []
+    for _ in range(2):
+        random.seed(7)
+        draws.append(system_clock().random())
+    assert draws[0] != draws[1]

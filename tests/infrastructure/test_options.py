@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from infra.config import load_environment, read_file
+from infra.environments import DEV, PROD
+from infra.errors import ConfigurationError
+from infra.options import list_options, override
+
+UNKNOWN = "option {} is unknown; allowed are"
+
+
+def test_nothing_changes_nothing():
+    """Without overrides an environment is what its code says."""
+    assert override(PROD, {}) == PROD
+
+
+def test_any_number_may_be_changed():
+    """Options are replaced at any depth, and the rest stays."""
+    changed = override(
+        PROD,
+        {
+            "consumer_concurrency": 6,
+            "writer": {"memory_mb": 2048},
+            "registry": {"node_type": "cache.r7g.xlarge", "shard_count": 4},
+            "table": {"max_write_units": 40_000, "warm_write_units": 10_000},
+            "api": {"jwt_issuer": "https://login.example.com/", "jwt_audience": ["chat", "feed"]},
+            "alarms": {"email": "oncall@example.com"},
+            "target": {"python_version": "3.13"},
+        },
+    )
+    assert changed == replace(
+        PROD,
+        consumer_concurrency=6,
+        writer=replace(PROD.writer, memory_mb=2048),
+        registry=replace(PROD.registry, node_type="cache.r7g.xlarge", shard_count=4),
+        table=replace(PROD.table, max_write_units=40_000, warm_write_units=10_000),
+        api=replace(PROD.api, jwt_issuer="https://login.example.com/", jwt_audience=("chat", "feed")),
+        alarms=replace(PROD.alarms, email="oncall@example.com"),
+        target=replace(PROD.target, python_version="3.13"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"colour": 1}, f"{UNKNOWN.format('colour')} target, writer, reader, consumer, consumer_concurrency,"),
+        ({"name": "mine"}, f"{UNKNOWN.format('name')} target,"),
+        (
+            {"target": {"wheel_platform": None}},
+            f"{UNKNOWN.format('target.wheel_platform')} target.python_version",
+        ),
+        ({"api": {"rate": 1}}, f"{UNKNOWN.format('api.rate')} api.write_rate, api.write_burst, api.read_rate,"),
+        ({"api": 5}, "option api should hold options by name (api.write_rate, api.write_burst, "),
+        (
+            {"writer": {"memory_mb": 64}},
+            "option writer.memory_mb should be a whole number, between 128 and 10240, not 64",
+        ),
+        ({"writer": {"memory_mb": "2 GB"}}, "option writer.memory_mb should be a whole number, between 128 and 10240"),
+        ({"writer": {"memory_mb": True}}, "option writer.memory_mb should be a whole number, between 128 and 10240"),
+        ({"writer": {"memory_mb": 512.0}}, "option writer.memory_mb should be a whole number, between 128 and 10240"),
+        ({"is_snap_started": "yes"}, "option is_snap_started should be true or false, not 'yes'"),
+        ({"is_snap_started": 1}, "option is_snap_started should be true or false, not 1"),
+        ({"log_retention_days": 8}, "option log_retention_days should be a whole number, one of 1, 3, 5, 7, 14, 30,"),
+        ({"target": {"python_version": "3.12"}}, "option target.python_version should be a text, one of 3.13, 3.14,"),
+        (
+            {"registry": {"node_type": "m7g.large"}},
+            "option registry.node_type should be a text, like cache.m7g.large, not 'm7g.large'",
+        ),
+        (
+            {"table": {"max_write_units": 0}},
+            "option table.max_write_units should be a whole number, between 1 and 1e+07 or null, not 0",
+        ),
+        ({"table": {"warm_write_units": 100}}, "option table.warm_write_units should be a whole number, between 4000"),
+        (
+            {"api": {"cors_origins": "https://a.example"}},
+            "option api.cors_origins should be a list of texts, like https://chat.example.com, not 'https://a.example'",
+        ),
+        ({"api": {"cors_origins": ["a.example"]}}, "option api.cors_origins should be a list of texts, like https://"),
+        ({"api": {"cors_origins": [1]}}, "option api.cors_origins should be a list of texts, like https://"),
+        (
+            {"api": {"jwt_issuer": "http://a", "jwt_audience": ["b"]}},
+            "option api.jwt_issuer should be a text, like https://login.example.com/ or null, not 'http://a'",
+        ),
+        ({"api": {"jwt_issuer": "https://a/"}}, "options api.jwt_issuer and api.jwt_audience are given together, or"),
+        ({"api": {"jwt_audience": ["chat"]}}, "options api.jwt_issuer and api.jwt_audience are given together, or"),
+        (
+            {"alarms": {"email": "a@b", "topic_arn": "arn:aws:sns:eu-west-1:123456789012:t"}},
+            "option alarms.email is for a topic of ours; give it or alarms.topic_arn, not both",
+        ),
+        (
+            {"reader": {"timeout_seconds": 30}},
+            "option reader.timeout_seconds should be less than 30, not 30: the API gives up on a function then",
+        ),
+        ({"registry": {"replicas_per_shard": 0}}, "a registry over several zones (is_multi_az) needs a replica per"),
+        ({"registry": {"is_encrypted_in_transit": False}}, "a registry with users (is_authenticated) needs is_encryp"),
+        ({"consumer_concurrency": 3}, "option consumer_concurrency should be a whole number, between 4 and 100, not 3"),
+    ],
+)
+def test_wrong_options_are_named(changes, sentence):
+    """What is wrong is named by its path, together with what is allowed."""
+    with pytest.raises(ConfigurationError) as caught:
+        override(PROD, changes)
+    assert str(caught.value).startswith(sentence)
+
+
+def test_a_setting_may_be_taken_back():
+    """Null is what an optional option has when nobody chose."""
+    limited = override(DEV, {"table": {"max_write_units": 5}})
+    assert override(limited, {"table": {"max_write_units": None}}) == DEV
+
+
+FILE = """
+[prod.options]
+consumer_concurrency = 6
+registry = { shard_count = 3 }
+
+[prod.settings]
+max_shard_count = 64
+"""
+
+
+class TestFile:
+    def test_sections_belong_to_their_environment(self, tmp_path):
+        """The file may speak of several environments; each takes its own section."""
+        (tmp_path / "mine.toml").write_text(FILE)
+        found = read_file("mine.toml", "prod", tmp_path)
+        assert found.options == {"consumer_concurrency": 6, "registry": {"shard_count": 3}}
+        assert found.settings == {"max_shard_count": 64}
+        assert read_file("mine.toml", "dev", tmp_path).options == {}
+
+    def test_may_be_json(self, tmp_path):
+        """A program may write it."""
+        (tmp_path / "mine.json").write_text('{"dev": {"options": {"consumer_concurrency": 5}}}')
+        assert read_file("mine.json", "dev", tmp_path).options == {"consumer_concurrency": 5}
+
+    def test_is_read_by_itself_when_it_is_there(self, tmp_path):
+        """`hotpartition.toml` beside app.py needs no context; without it nothing changes."""
+        assert load_environment("prod", tmp_path) == PROD
+        (tmp_path / "hotpartition.toml").write_text(FILE)
+        assert load_environment("prod", tmp_path).consumer_concurrency == 6
+
+    @pytest.mark.parametrize(
+        ("name", "content", "sentence"),
+        [
+            ("absent.toml", None, "config file absent.toml cannot be read: No such file or directory"),
+            ("mine.toml", "[prod", "config file mine.toml is no TOML: "),
+            ("mine.json", "{", "config file mine.json is no JSON: "),
+            ("mine.json", "[]", "mine.json should hold sections or values by name, not []"),
+            ("mine.toml", "[staging]", "section staging of mine.toml is unknown; allowed are dev, prod, local"),
+            ("mine.toml", "prod = 1", "prod should hold sections or values by name, not 1"),
+            (
+                "mine.toml",
+                "[prod.settngs]",
+                "section prod.settngs is unknown; allowed are prod.options and prod.settings",
+            ),
+        ],
+    )
+    def test_mistakes_are_one_sentence(self, tmp_path, name, content, sentence):
+        """What cannot be read is named."""
+        if content is not None:
+            (tmp_path / name).write_text(content)
+        with pytest.raises(ConfigurationError) as caught:
+            read_file(name, "prod", tmp_path)
+        assert str(caught.value).startswith(sentence)
+
+
+def test_options_reach_the_template(synthesize):
+    """Numbers, authorizer, origins, limits and receivers of a changed environment are in its template."""
+    template = synthesize(
+        "prod",
+        options={
+            "writer": {"memory_mb": 3008},
+            "log_retention_days": 400,
+            "table": {"max_write_units": 40_000, "max_read_units": 80_000, "warm_write_units": 9000},
+            "registry": {"node_type": "cache.r7g.large", "shard_count": 6, "replicas_per_shard": 1},
+            "api": {
+                "write_rate": 700,
+                "read_burst": 900,
+                "jwt_issuer": "https://login.example.com/",
+                "jwt_audience": ["chat"],
+                "cors_origins": ["https://chat.example.com"],
+            },
+            "network": {"dynamodb_prefix_list": "pl-6da54004"},
+            "alarms": {"topic_arn": "arn:aws:sns:eu-west-1:123456789012:oncall"},
+            "is_snap_started": True,
+        },
+        settings='{"max_shard_count": 64}',
+    )
+    table = template.only("AWS::DynamoDB::Table")
+    assert table["OnDemandThroughput"] == {"MaxWriteRequestUnits": 40_000, "MaxReadRequestUnits": 80_000}
+    assert table["WarmThroughput"] == {"WriteUnitsPerSecond": 9000}
+    registry = template.only("AWS::ElastiCache::ReplicationGroup")
+    assert (registry["CacheNodeType"], registry["NumNodeGroups"]) == ("cache.r7g.large", 6)
+    assert template.function("write_message")["MemorySize"] == 3008
+    assert template.variables("consume_reports")["HOTPARTITION_MAX_SHARD_COUNT"] == "64"
+    assert template.of_type("AWS::SNS::Topic") == {}
+    alarms = [alarm["Properties"] for alarm in template.of_type("AWS::CloudWatch::Alarm").values()]
+    assert {alarm["AlarmActions"][0] for alarm in alarms} == {"arn:aws:sns:eu-west-1:123456789012:oncall"}
+    # Twelve nodes are more than one alarm can watch.
+    names = {alarm["AlarmName"] for alarm in alarms}
+    assert {"hotpartition-prod-RegistryEvictions", "hotpartition-prod-RegistryEvictions2"} <= names
+    check_api(template)
+    check_snapshots(template)
+    egress = [rule["Properties"] for rule in template.of_type("AWS::EC2::SecurityGroupEgress").values()]
+    assert [rule["DestinationPrefixListId"] for rule in egress if rule["FromPort"] == 443] == ["pl-6da54004"]
+    open_rules = [
+        g["Properties"].get("SecurityGroupEgress") for g in template.of_type("AWS::EC2::SecurityGroup").values()
+    ]
+    assert "0.0.0.0/0" not in str(open_rules)
+    days = {g["Properties"]["RetentionInDays"] for g in template.of_type("AWS::Logs::LogGroup").values()}
+    assert days == {400}
+
+
+def check_api(template):
+    """Every route asks for a token, a page of that origin may call, and each route has its own limits."""
+    authorizer = template.only("AWS::ApiGatewayV2::Authorizer")
+    assert authorizer["JwtConfiguration"] == {"Issuer": "https://login.example.com/", "Audience": ["chat"]}
+    routes = [route["Properties"] for route in template.of_type("AWS::ApiGatewayV2::Route").values()]
+    assert {route["AuthorizationType"] for route in routes} == {"JWT"}
+    cors = template.only("AWS::ApiGatewayV2::Api")["CorsConfiguration"]
+    assert cors["AllowOrigins"] == ["https://chat.example.com"]
+    assert cors["AllowMethods"] == ["GET", "POST"]
+    stage = template.only("AWS::ApiGatewayV2::Stage")
+    limits = {
+        key.split()[0]: (limit["ThrottlingRateLimit"], limit["ThrottlingBurstLimit"])
+        for key, limit in stage["RouteSettings"].items()
+    }
+    assert limits == {"POST": (700, 2500), "GET": (5000, 900)}
+    assert "$context.authorizer.claims.sub" in stage["AccessLogSettings"]["Format"]
+
+
+def check_snapshots(template):
+    """Writer and reader start from a snapshot, and the API invokes the version that has one."""
+    for folder, expected in (("write_message", True), ("read_messages", True), ("consume_reports", False)):
+        assert ("SnapStart" in template.function(folder)) is expected
+    aliases = template.of_type("AWS::Lambda::Alias")
+    assert [alias["Properties"]["Name"] for alias in aliases.values()] == ["live", "live"]
+    targets = {
+        i["Properties"]["IntegrationUri"]["Ref"] for i in template.of_type("AWS::ApiGatewayV2::Integration").values()
+    }
+    assert targets == set(aliases)
+
+
+def test_every_option_is_in_the_readme(root):
+    """With what it is in dev and in prod, so that somebody who looks for a number finds it."""
+    lines = [re.split(r"\s*\|\s*", line) for line in (root / "README.md").read_text().splitlines()]
+    rows = {cells[1].strip("`"): cells[2:4] for cells in lines if len(cells) > 4 and cells[1].startswith("`")}
+    prod = {option.path: option.value for option in list_options(PROD)}
+    expected = {option.path: [shown(option.value), shown(prod[option.path])] for option in list_options(DEV)}
+    assert {path: rows.get(path) for path in expected} == expected
+
+
+def shown(value):
+    """A value as the README writes it."""
+    match value:
+        case None | ():
+            return "none"
+        case bool():
+            return str(value).lower()
+        case int():
+            return f"{value:,}" if value >= 10_000 else str(value)
+        case _:
+            return str(value)

@@ -1,0 +1,180 @@
+"""Who may do what: a walk over every policy of the template, held to a written list."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from builders import build_message
+from hotpartition.dynamodb import DynamoDBJournal
+from hotpartition.items import MESSAGE_ATTRIBUTES, ROUTING_ATTRIBUTES
+from hotpartition.route import Generation
+from infrastructure.templates import FUNCTIONS, Statement, short_name
+
+ANY_RESOURCE = {
+    # Lambda joins the VPC under the function's role, before there is an interface that could be named.
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:CreateNetworkInterface",
+    "ec2:DeleteNetworkInterface",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
+    "ec2:UnassignPrivateIpAddresses",
+    # X-Ray has no resources.
+    "xray:PutTelemetryRecords",
+    "xray:PutTraceSegments",
+}
+"""The actions that no resource can be named for. Whoever adds one says why here."""
+
+TABLE = "${Table.Arn}"
+INDEX = "${Table.Arn}/index/routing-index"
+
+
+def only(attributes):
+    """The condition that a request names these attributes and no others."""
+    return json.dumps({"ForAllValues:StringEquals": {"dynamodb:Attributes": list(attributes)}}, sort_keys=True)
+
+
+READ_ITEM = Statement("dynamodb:GetItem", TABLE)
+PUT_MESSAGE = Statement("dynamodb:PutItem", TABLE, only(MESSAGE_ATTRIBUTES))
+UPDATE_JOURNAL = Statement("dynamodb:UpdateItem", TABLE, only(ROUTING_ATTRIBUTES))
+LIST_ROUTING_ITEMS = Statement("dynamodb:Query", INDEX)
+
+DATA = {
+    # Cannot query, change or delete an item, nor put one that is a route.
+    "write_message": {READ_ITEM, PUT_MESSAGE},
+    # Cannot put or delete an item, nor touch a message's content.
+    "read_messages": {
+        READ_ITEM,
+        Statement("dynamodb:BatchGetItem", TABLE),
+        Statement("dynamodb:Query", TABLE),
+        UPDATE_JOURNAL,
+    },
+    "consume_reports": {READ_ITEM, UPDATE_JOURNAL, LIST_ROUTING_ITEMS},
+    "operate": {READ_ITEM, UPDATE_JOURNAL, LIST_ROUTING_ITEMS},
+}
+
+
+def expected_of(template, folder):
+    """All that a function's role may do."""
+    log_group = template.function(folder)["LoggingConfig"]["LogGroup"]["Ref"]
+    logs = {Statement(f"logs:{action}", f"${{{log_group}.Arn}}") for action in ("CreateLogStream", "PutLogEvents")}
+    everywhere = {Statement(action, "*") for action in ANY_RESOURCE}
+    failures = set()
+    if folder == "consume_reports":
+        (queue,) = template.of_type("AWS::SQS::Queue")
+        actions = ("GetQueueAttributes", "GetQueueUrl", "SendMessage")
+        failures = {Statement(f"sqs:{action}", f"${{{queue}.Arn}}") for action in actions}
+    return DATA[folder] | logs | everywhere | failures | registry_of(template, folder)
+
+
+def registry_of(template, folder):
+    """The function's own user on the stack's own cluster; nobody is asked where there are no users."""
+    users = template.of_type("AWS::ElastiCache::User")
+    if not users:
+        return set()
+    name = template.variables(folder)["HOTPARTITION_REGISTRY_USER"]
+    (id_,) = [id_ for id_, user in users.items() if user["Properties"]["UserName"] == name]
+    group = "arn:${AWS::Partition}:elasticache:${AWS::Region}:${AWS::AccountId}:replicationgroup:${Registry}"
+    return {Statement("elasticache:Connect", group), Statement("elasticache:Connect", f"${{{id_}.Arn}}")}
+
+
+@pytest.mark.parametrize("folder", FUNCTIONS)
+def test_function(template, folder):
+    """A function's role may do what is written above, and nothing else."""
+    assert set(template.statements(template.role_id(folder))) == expected_of(template, folder)
+
+
+def test_other_roles(template):
+    """The schedule starts the consumer and leaves dead letters; the VPC writes its log."""
+    roles = set(template.of_type("AWS::IAM::Role")) - {template.role_id(folder) for folder in FUNCTIONS}
+    (queue,) = template.of_type("AWS::SQS::Queue")
+    flow_log = template.only("AWS::EC2::FlowLog")
+    flow_role = flow_log["DeliverLogsPermissionArn"]["Fn::GetAtt"][0]
+    flow_group = f"${{{flow_log['LogGroupName']['Ref']}.Arn}}"
+    (schedule_role,) = roles - {flow_role}
+    assert set(template.statements(schedule_role)) == {
+        Statement("lambda:InvokeFunction", f"${{{template.function_id('consume_reports')}.Arn}}"),
+        Statement("sqs:SendMessage", f"${{{queue}.Arn}}"),
+    }
+    assert set(template.statements(flow_role)) == {
+        Statement("logs:CreateLogStream", flow_group),
+        Statement("logs:DescribeLogStreams", flow_group),
+        Statement("logs:PutLogEvents", flow_group),
+    }
+
+
+def test_nobody_may_do_everything_or_touch_everything(template):
+    """No action is a wildcard, and only those that cannot name a resource name none."""
+    found = [s for role in template.of_type("AWS::IAM::Role") for s in template.statements(role)]
+    assert [s for s in found if "*" in s.action] == []
+    assert {s.action for s in found if "*" in s.resource} == ANY_RESOURCE
+
+
+def test_every_policy_belongs_to_a_role(template):
+    """No policy escapes the walk: none is attached to a user, a group or to nothing."""
+    roles = {json.dumps({"Ref": id_}) for id_ in template.of_type("AWS::IAM::Role")}
+    for policy in template.of_type("AWS::IAM::Policy").values():
+        assert not {"Users", "Groups"} & policy["Properties"].keys()
+        assert {json.dumps(role) for role in policy["Properties"]["Roles"]} <= roles
+    kinds = {r["Type"] for r in template.body["Resources"].values() if r["Type"].startswith("AWS::IAM::")}
+    assert kinds == {"AWS::IAM::Policy", "AWS::IAM::Role"}
+
+
+def test_roles_are_taken_by_services_only(template):
+    """Each role is for one AWS service, and the schedule's only for this account's Scheduler."""
+    services = {}
+    for role in template.of_type("AWS::IAM::Role").values():
+        (statement,) = role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+        assert statement["Action"] == "sts:AssumeRole"
+        (service,) = statement["Principal"].values()
+        services.setdefault(service, []).append(statement.get("Condition"))
+    assert services == {
+        "lambda.amazonaws.com": [None] * len(FUNCTIONS),
+        "scheduler.amazonaws.com": [{"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}],
+        "vpc-flow-logs.amazonaws.com": [None],
+    }
+
+
+def test_functions_are_invoked_by_the_api_only(template):
+    """Nobody outside the account may invoke a function but the routes of this API, and no URL leads to one."""
+    (api,) = template.of_type("AWS::ApiGatewayV2::Api")
+    assert template.of_type("AWS::Lambda::Url") == {}
+    for permission in (r["Properties"] for r in template.of_type("AWS::Lambda::Permission").values()):
+        assert permission["Principal"] == "apigateway.amazonaws.com"
+        source = short_name(permission["SourceArn"])
+        assert source.startswith(
+            "arn:${AWS::Partition}:execute-api:${AWS::Region}:${AWS::AccountId}:${" + api + "}/*/*/"
+        )
+
+
+def test_resources_admit_who_must_get_in(template):
+    """Queue and topic turn away what is not TLS; alarms of this account may publish, and nobody else is named."""
+    for policy in (template.only("AWS::SQS::QueuePolicy"), template.only("AWS::SNS::TopicPolicy")):
+        statements = policy["PolicyDocument"]["Statement"]
+        denied = [s for s in statements if s["Effect"] == "Deny"]
+        assert [s["Condition"] for s in denied] == [{"Bool": {"aws:SecureTransport": "false"}}]
+    (allowed,) = [s for s in statements if s["Effect"] == "Allow"]
+    assert (allowed["Principal"], allowed["Action"]) == ({"Service": "cloudwatch.amazonaws.com"}, "sns:Publish")
+    assert allowed["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+
+
+def test_a_stored_message_has_no_other_attributes():
+    """What the writer puts passes the condition of its role."""
+    item = build_message(conversation_id="c").to_item("c#1")
+    assert {*item, "attributes"} == set(MESSAGE_ATTRIBUTES)
+
+
+def test_a_raise_names_no_other_attributes():
+    """What updates the journal passes the condition of the roles that may."""
+
+    class Client:
+        def update_item(self, **request):
+            self.request = request
+            return {"Attributes": {"generations": {"SS": ["4@1"]}}}
+
+    client = Client()
+    DynamoDBJournal(client, "table", "index").add("c", [Generation(4, 1)], reason="raised", now_ms=1)
+    named = re.findall(r"(\w+) (?:= )?:\w+", client.request["UpdateExpression"])
+    assert {*named, *client.request["Key"]} == set(ROUTING_ATTRIBUTES)
