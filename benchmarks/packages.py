@@ -1,0 +1,33 @@
+"""The rivals' packages: the same versions as our dependency layer, as pip installs them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from benchmarks.setup import ROOT
+from infra.bundle import run_pip
+
+LOCK = ROOT / "layers" / "dependencies" / "requirements.txt"
+
+
+def install_plain() -> Path:
+    """Install boto3, redis, Powertools and pydantic, with all they need and all they bring; once for each lock file.
+
+    Raises:
+        PipError: pip failed.
+    """
+    key = hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]
+    folder = ROOT / "build" / "bench" / f"plain-{key}"
+    done = folder / ".complete"
+    if not done.exists():
+        arguments = ["install", "--quiet", "--disable-pip-version-check", "--no-input", "--upgrade", "--require-hashes"]
+        run_pip([*arguments, "--target", str(folder / "python"), "--requirement", str(LOCK)])
+        done.touch()
+    return folder / "python"
+
+
+def size_bytes(folder: Path, *, with_bytecode: bool = True) -> int:
+    """Sum up the files of a folder."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return sum(path.stat().st_size for path in files if with_bytecode or path.suffix != ".pyc")
