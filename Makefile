@@ -6,18 +6,22 @@ SHELL := /bin/bash
 PYTHON ?= python3
 ENVIRONMENT ?= dev
 PORT ?= 8000
+ROUNDS ?= 3
+LOAD ?= 4
 BIN := .venv/bin
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
-TYPED := layers/routing/python/hotpartition lambdas infra app.py local demo proof trials
+TYPED := layers/routing/python/hotpartition lambdas infra app.py local demo proof trials simulation openapi benchmarks operations
+# Files of tests side by side, but for those that start the local run: they measure, and it needs the machine.
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
 # The CDK's Node.js side warns about Node 20's age on every start.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 
-.PHONY: detect-trials kill-trials help setup build check lint types unit test test-long demo up synth deploy destroy lock format clean
+.PHONY: simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials help setup build check lint types unit test test-long demo up synth deploy destroy lock format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-setup: .venv/.installed ## Install what the project needs, into its own folders
+setup: .venv/.tool ## Install what the project needs, into its own folders
 
 .venv/.installed: requirements/development.txt layers/dependencies/requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; this is " + sys.version)'
@@ -25,6 +29,11 @@ setup: .venv/.installed ## Install what the project needs, into its own folders
 	@echo "installing the locked packages into .venv (about a minute)"
 	@$(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/development.txt
+	@touch $@
+
+# The command-line tool: the checkout itself, so that it never lags behind; no network, nothing else is installed.
+.venv/.tool: .venv/.installed pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-index --no-build-isolation --no-deps --editable .
 	@touch $@
 
 node_modules/.installed: package-lock.json
@@ -42,13 +51,14 @@ types: setup
 	$(BIN)/mypy $(TYPED)
 
 unit: setup
-	$(BIN)/pytest -m "not slow" tests/unit tests/infrastructure
+	$(BIN)/pytest $(PARALLEL) -m "not slow" tests/unit tests/infrastructure
 
 check: lint types unit ## The fast part: lint, types, unit tests
 
 test: lint types ## Everything: lint, types, all tests
 	$(BIN)/python -m infra.bundle --environment local
-	$(BIN)/pytest -m "not long"
+	$(BIN)/pytest $(PARALLEL) -m "not long" --ignore tests/e2e
+	$(BIN)/pytest -m "not long" tests/e2e
 
 test-long: test ## And what takes longer: larger models, more seeds
 	$(BIN)/pytest -m long
@@ -59,20 +69,47 @@ demo: setup ## Run a chat workload against the stack on this machine, end to end
 up: setup ## Run the stack on this machine, and stay up
 	$(BIN)/python -m local up --port $(PORT)
 
+bench: setup ## Measure every row against its rival (10 minutes; ONLY=<name> takes one, STRICT=1 fails on a missed bar)
+	$(BIN)/python -m benchmarks $(addprefix --only ,$(ONLY)) $(if $(STRICT),--strict)
+
 detect-trials: setup ## Twenty rushes spread over 50 environments: how soon each is detected (3 minutes)
 	$(BIN)/python -m trials.detect
 
 kill-trials: setup ## Fifty rushes in which the consumer is killed at a random moment (5 minutes)
 	$(BIN)/python -m trials.kill
 
-synth: setup ## Synthesize and lint the templates of dev and prod
+simulate: setup ## Strategies side by side, a million writes a second, and why the settings are what they are (5 minutes; SCENARIO=, SEED=, MESSAGES=)
+	$(BIN)/python -m simulation compare $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --messages ,$(MESSAGES))
+
+simulate-faults: setup ## 300 seeds in the simulator with everything failing: nothing lost, nothing doubled (10 minutes; SEEDS=)
+	$(BIN)/python -m simulation faults $(addprefix --seeds ,$(SEEDS))
+
+simulate-step: setup ## 100 seeds of a step to 4,000 WCU/s: how soon it is noticed, spread and over (10 minutes; SEEDS=)
+	$(BIN)/python -m simulation step $(addprefix --seeds ,$(SEEDS))
+
+simulate-replay: setup ## One seed of the simulator again, with what went wrong (SCENARIO=, SEED=, STRATEGY=)
+	$(BIN)/python -m simulation replay $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --strategy ,$(STRATEGY))
+
+fault-trials: setup ## The fault tests under longer loads, again and again, each time in another order (LOAD=4, ROUNDS=3)
+	@for round in $$(seq $(ROUNDS)); do \
+	  echo "round $$round of $(ROUNDS)"; \
+	  LOAD_TIMES=$(LOAD) $(BIN)/pytest --override-ini timeout=600 tests/e2e/test_faults.py; \
+	done
+
+soak: setup ## Ten minutes of load while every part fails at random (SECONDS=600, SEED=a new one)
+	$(BIN)/python -m trials.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+
+openapi: setup ## Write docs/openapi.json, the API's description, from the code
+	$(BIN)/python -m openapi
+
+synth: setup ## Synthesize dev and prod, and have cdk-nag and cfn-lint judge them
 	@for name in dev prod; do \
 	  $(BIN)/python -m infra.bundle --environment $$name; \
 	  $(BIN)/python app.py -c environment=$$name -o out/synth/$$name; \
 	  $(BIN)/cfn-lint out/synth/$$name/*.template.json; \
 	  echo "out/synth/$$name/hotpartition-$$name.template.json"; \
+	  $(BIN)/python -m infra.sizes out/synth/$$name; \
 	done
-	@du -sh layers/routing build/layers/* | sed 's/^/layer size: /'
 
 deploy: build node_modules/.installed ## Deploy to AWS with the CDK (ENVIRONMENT=dev|prod)
 	npx cdk deploy --context environment=$(ENVIRONMENT)
@@ -89,5 +126,5 @@ format: setup
 	$(BIN)/ruff check --fix
 
 clean: ## Remove everything that was made here
-	rm -rf .venv build out cdk.out node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build out cdk.out node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis hotpartition.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

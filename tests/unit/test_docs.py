@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from hotpartition.detector import Reason
-from hotpartition.settings import ConsumerSettings, ReaderSettings, WriterSettings, variable_name
+from hotpartition.settings import ConsumerSettings, OperateSettings, ReaderSettings, WriterSettings, variable_name
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 SOURCES = [*(ROOT / "layers/routing/python").rglob("*.py"), *(ROOT / "lambdas").rglob("*.py")]
 
 
-@pytest.mark.parametrize("settings", [WriterSettings, ReaderSettings, ConsumerSettings])
+@pytest.mark.parametrize("settings", [WriterSettings, ReaderSettings, ConsumerSettings, OperateSettings])
 def test_every_setting_is_in_the_readme(settings):
     """With its default."""
     rows = {line.split("|")[1].strip(" `"): line for line in README.splitlines() if line.startswith("| `")}
