@@ -112,10 +112,10 @@ synth: setup ## Synthesize dev and prod, and have cdk-nag and cfn-lint judge the
 	done
 
 deploy: build node_modules/.installed ## Deploy to AWS with the CDK (ENVIRONMENT=dev|prod)
-	npx cdk deploy --context environment=$(ENVIRONMENT)
+	npx cdk deploy --require-approval never --context environment=$(ENVIRONMENT)
 
 destroy: setup node_modules/.installed ## Take the stack down again (ENVIRONMENT=dev)
-	npx cdk destroy --context environment=$(ENVIRONMENT)
+	npx cdk destroy --force --context environment=$(ENVIRONMENT)
 
 lock: setup ## Lock the newest allowed versions of all packages
 	$(BIN)/uv pip compile $(LOCK) layers/dependencies/requirements.in -o layers/dependencies/requirements.txt

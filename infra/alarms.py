@@ -14,8 +14,9 @@ from infra.environments import Environment
 
 RUNBOOK = "docs/runbook.md"
 
-OWN_NAMESPACE = "hotpartition"
-"""Namespace of the functions' own metrics; their one dimension is `service`, the function's folder."""
+OWN_NAMESPACE = "{stack}"
+"""Namespace of the functions' own metrics: the stack's name, so that two stacks in one account and region do not ring
+each other's alarms. Their one dimension is `service`, the function's folder."""
 
 MAX_METRICS = 10
 """An alarm on an expression takes no more metrics (CloudWatch, "Metric math")."""
@@ -46,7 +47,7 @@ class Metric:
     """One CloudWatch metric.
 
     Attributes:
-        namespace: CloudWatch's namespace.
+        namespace: CloudWatch's namespace, or `OWN_NAMESPACE`.
         name: CloudWatch's name.
         statistic: `Sum`, `Maximum`, `p99` …
         dimensions: Name to value, or to what the value names.

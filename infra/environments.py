@@ -215,7 +215,7 @@ class Environment:
     )
     log_retention_days: int = option("how long logs are kept, in days", choices=_RETENTION_DAYS)
     is_data_retained: bool = option(
-        "whether table, registry and logs outlive the stack, and table and stack are protected from deletion"
+        "whether table and logs outlive the stack, and table and stack are protected from deletion"
     )
     table: TableOptions
     registry: RegistrySize

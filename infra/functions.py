@@ -21,8 +21,6 @@ from infra.network import Network
 from infra.registry import Registry
 from infra.settings import select_overrides
 
-METRICS_NAMESPACE = "hotpartition"
-
 LIVE = "live"
 """Alias of the version that starts from a snapshot."""
 
@@ -130,7 +128,7 @@ class FunctionFactory:
         return {
             **build_environment(settings, values),
             "POWERTOOLS_SERVICE_NAME": folder,
-            "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
+            "POWERTOOLS_METRICS_NAMESPACE": cdk.Stack.of(self._scope).stack_name,
             "POWERTOOLS_LOG_LEVEL": "INFO",
         }
 

@@ -81,6 +81,7 @@ class Monitoring(Construct):
         self._subjects = subjects
         self._functions = functions
         self._nodes = nodes
+        self._own_namespace = cdk.Stack.of(self).stack_name
         told = actions.SnsAction(self._topic(options))
         made = {alarm.name: self._make(alarm) for alarm in alarms}
         for resource in made.values():
@@ -145,7 +146,7 @@ class Monitoring(Construct):
 
     def _metric(self, metric: Metric, period: cdk.Duration) -> cloudwatch.Metric:
         return cloudwatch.Metric(
-            namespace=metric.namespace,
+            namespace=self._own_namespace if metric.namespace == OWN_NAMESPACE else metric.namespace,
             metric_name=metric.name,
             statistic=metric.statistic,
             period=period,
@@ -194,7 +195,7 @@ class Monitoring(Construct):
     def _own_graph(self, title: str, names: Sequence[str], statistic: str) -> cloudwatch.GraphWidget:
         metrics = [
             cloudwatch.Metric(
-                namespace=OWN_NAMESPACE,
+                namespace=self._own_namespace,
                 metric_name=name,
                 statistic=statistic,
                 period=cdk.Duration.minutes(1),

@@ -29,8 +29,8 @@ _CONNECT = "elasticache:Connect"
 class Registry(Construct):
     """A Valkey cluster that only the functions reach, each as a user of its own.
 
-    What it holds is a copy or a hint, never the truth, so losing all of it loses no message. Where data is retained
-    it is retained as well: an empty registry makes every writer use the base key until the routes are back.
+    What it holds is a copy or a hint, never the truth, so losing all of it loses no message. It goes with its stack,
+    also where data is retained: kept, it would hold on to subnets and groups that CloudFormation then cannot delete.
 
     Users authenticate with IAM: a function signs a token with its role's credentials, and there is no password. A
     user group of engine `valkey` needs no user named `default`, so whoever does not authenticate is nobody.
@@ -44,7 +44,6 @@ class Registry(Construct):
         network: Network,
         size: RegistrySize,
         table_name: str,
-        removal_policy: cdk.RemovalPolicy,
     ) -> None:
         super().__init__(scope, id_)
         self._users = self._make_users(table_name) if size.is_authenticated else {}
@@ -74,7 +73,7 @@ class Registry(Construct):
         )
         # The cluster's identity: another logical id is another, empty cluster.
         self._group.override_logical_id("Registry")
-        self._group.apply_removal_policy(removal_policy)
+        self._group.apply_removal_policy(cdk.RemovalPolicy.DESTROY)
         # Without it CloudFormation replaces the cluster when the number of shards changes.
         self._group.cfn_options.update_policy = cdk.CfnUpdatePolicy(use_online_resharding=True)
         self._acknowledge_findings()

@@ -55,7 +55,6 @@ class HotPartitionStack(cdk.Stack):
             network=network,
             size=environment.registry,
             table_name=self._table.table_name,
-            removal_policy=removal,
         )
         self._functions = FunctionFactory(
             self,

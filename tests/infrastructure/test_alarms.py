@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -84,8 +85,19 @@ def test_own_metrics_have_the_dimension_that_powertools_gives(template):
     watched = [m for alarm in alarms_of(PROD) for m in alarm.metrics if m.namespace == OWN_NAMESPACE]
     assert {tuple(m.dimensions) for m in watched} == {("service",)}
     assert {m.dimensions["service"] for m in watched} <= services
-    namespaces = {template.variables(folder)["POWERTOOLS_METRICS_NAMESPACE"] for folder in FUNCTIONS}
-    assert namespaces == {OWN_NAMESPACE}
+
+
+def test_own_metrics_are_the_stack_s_alone(template):
+    """Alarms and dashboard watch the namespace that this stack's functions write to: its name, no other stack's."""
+    stack = template.only("AWS::CloudWatch::Dashboard")["DashboardName"]
+    assert {template.variables(folder)["POWERTOOLS_METRICS_NAMESPACE"] for folder in FUNCTIONS} == {stack}
+    watched = set()
+    for alarm in template.of_type("AWS::CloudWatch::Alarm").values():
+        properties = alarm["Properties"]
+        stats = [m["MetricStat"]["Metric"] for m in properties.get("Metrics", []) if "MetricStat" in m] or [properties]
+        watched |= {s["Namespace"] for s in stats if [d["Name"] for d in s["Dimensions"]] == ["service"]}
+    assert watched == {stack}
+    assert f'"{stack}"' in json.dumps(template.only("AWS::CloudWatch::Dashboard")["DashboardBody"]).replace("\\", "")
 
 
 def metrics_in(alarm):
