@@ -1,0 +1,259 @@
+"""What clients write, and when: flows of messages whose load is a function of time. Open loop: nobody waits.
+
+A shape says how many WCU/s a flow offers at an instant; arrivals are a Poisson process of that rate, by thinning
+(Lewis, Shedler, "Simulation of Nonhomogeneous Poisson Processes by Thinning", 1979).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from heapq import merge
+from itertools import accumulate
+from math import ceil
+from pathlib import Path
+from random import Random
+from typing import NamedTuple, Protocol
+
+ITEM_OVERHEAD_BYTES = 150
+"""About what an item holds beside its body."""
+WCU_BYTES = 1024
+
+
+class Arrival(NamedTuple):
+    """A message that a client wants to write, `at` seconds into the run. It is `age_seconds` old by its own time."""
+
+    at: float
+    conversation_id: str
+    sender: str
+    body_bytes: int
+    age_seconds: float
+    text: str | None = None
+    """The body itself, where it matters."""
+
+
+class Shape(Protocol):
+    """A load over time."""
+
+    @property
+    def highest(self) -> float:
+        """A bound of it, WCU/s."""
+        ...
+
+    def rate(self, at: float) -> float:
+        """The load at an instant, WCU/s."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """The same load all the time."""
+
+    wcu: float
+
+    @property
+    def highest(self) -> float:
+        """See `Shape.highest`."""
+        return self.wcu
+
+    def rate(self, at: float) -> float:
+        """See `Shape.rate`."""
+        del at
+        return self.wcu
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """From one load to another, in the course of `rise` seconds, and back at `end`."""
+
+    before: float
+    after: float
+    onset: float
+    rise: float = 0.0
+    end: float = float("inf")
+
+    @property
+    def highest(self) -> float:
+        """See `Shape.highest`."""
+        return max(self.before, self.after)
+
+    def rate(self, at: float) -> float:
+        """See `Shape.rate`."""
+        if at < self.onset or at >= self.end:
+            return self.before
+        share = min(1.0, (at - self.onset) / self.rise) if self.rise else 1.0
+        return self.before + (self.after - self.before) * share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flash:
+    """A flash crowd: it comes within `rise` seconds, and half of it is gone after each `half_life`."""
+
+    before: float
+    peak: float
+    onset: float
+    rise: float
+    half_life: float
+
+    @property
+    def highest(self) -> float:
+        """See `Shape.highest`."""
+        return self.peak
+
+    def rate(self, at: float) -> float:
+        """See `Shape.rate`."""
+        since = at - self.onset
+        if since < 0:
+            return self.before
+        if since < self.rise:
+            return self.before + (self.peak - self.before) * since / self.rise
+        left: float = 0.5 ** ((since - self.rise) / self.half_life)
+        return self.before + (self.peak - self.before) * left
+
+
+class Flow(Protocol):
+    """A source of messages."""
+
+    def arrivals(self, duration: float, random: Random) -> Iterator[Arrival]:
+        """Yield its messages in the order of time."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationFlow:
+    """One conversation; bodies are of a random size, messages of a random age, both evenly between two bounds."""
+
+    conversation_id: str
+    shape: Shape
+    body_bytes: tuple[int, int] = (100, 800)
+    age_seconds: tuple[float, float] = (0.0, 0.0)
+    backwards_seconds: float = 0.0
+    """For a backfill that runs from new to old: how much older its messages get with each second."""
+    start: float = 0.0
+    end: float = float("inf")
+
+    def arrivals(self, duration: float, random: Random) -> Iterator[Arrival]:
+        """See `Flow.arrivals`."""
+        low, high = self.body_bytes
+        units = _mean_units(low, high)
+        for at in _instants(self.shape, units, self.start, min(duration, self.end), random):
+            age = random.uniform(*self.age_seconds) + (at - self.start) * self.backwards_seconds
+            yield Arrival(at, self.conversation_id, f"user-{random.randrange(500)}", random.randint(low, high), age)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZipfFlow:
+    """Many conversations, the k-th most popular of which gets a share of 1 / k to the power of `exponent`."""
+
+    conversations: int
+    shape: Shape
+    exponent: float = 1.0
+    body_bytes: tuple[int, int] = (100, 800)
+    prefix: str = "room"
+
+    def arrivals(self, duration: float, random: Random) -> Iterator[Arrival]:
+        """See `Flow.arrivals`."""
+        low, high = self.body_bytes
+        shares = list(accumulate((k + 1) ** -self.exponent for k in range(self.conversations)))
+        for at in _instants(self.shape, _mean_units(low, high), 0.0, duration, random):
+            place = bisect_left(shares, random.random() * shares[-1])
+            sender = f"user-{random.randrange(500)}"
+            yield Arrival(at, f"{self.prefix}-{place}", sender, random.randint(low, high), 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayFlow:
+    """A file of messages, one JSON object a line (`conversation_id`, `time`, `sender`, `text`), with time compressed.
+
+    `conversations` at most are replayed, the largest, all beginning together; each is compressed so that it takes
+    `seconds`. Messages of one minute are spread inside it.
+    """
+
+    path: Path
+    seconds: float
+    conversations: int = 8
+    body_factor: int = 1
+    """How often each text is repeated, so that short lines make load."""
+
+    def arrivals(self, duration: float, random: Random) -> Iterator[Arrival]:
+        """See `Flow.arrivals`.
+
+        Raises:
+            ValueError: a line is no message.
+        """
+        by_conversation: dict[str, list[tuple[float, str, str]]] = {}
+        for line in _lines(self.path):
+            message = _parse_line(line)
+            by_conversation.setdefault(message[0], []).append(message[1:])
+        largest = sorted(by_conversation, key=lambda c: (-len(by_conversation[c]), c))[: self.conversations]
+        return merge(*(self._replay(c, by_conversation[c], duration, random) for c in sorted(largest)))
+
+    def _replay(
+        self, conversation_id: str, messages: Sequence[tuple[float, str, str]], duration: float, random: Random
+    ) -> Iterator[Arrival]:
+        spread = sorted((time + 60.0 * random.random(), sender, text) for time, sender, text in messages)
+        first, span = spread[0][0], max(spread[-1][0] - spread[0][0], 1.0)
+        found = []
+        for time, sender, text in spread:
+            at = (time - first) / span * self.seconds
+            if at < duration:
+                body = " ".join([text] * self.body_factor)
+                found.append(Arrival(at, conversation_id, sender, len(body.encode()), 0.0, body))
+        return iter(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Several flows at once."""
+
+    flows: tuple[Flow, ...]
+
+    def arrivals(self, duration: float, seed: int) -> Iterator[Arrival]:
+        """Yield all messages in the order of time; the same for the same seed, whatever the store does."""
+        flows = (flow.arrivals(duration, Random(f"{seed}/flow-{index}")) for index, flow in enumerate(self.flows))
+        for arrival in merge(*flows, key=lambda arrival: arrival.at):
+            name = arrival.conversation_id
+            yield arrival._replace(conversation_id=name_for(name, seed)) if "{" in name else arrival
+
+
+def name_for(name: str, seed: int) -> str:
+    """Put the seed into a conversation's name, if it has a place for it."""
+    return name.replace("{seed}", str(seed))
+
+
+def _mean_units(low: int, high: int) -> float:
+    """Return the mean WCU of an item whose body has so many bytes."""
+    sizes = range(low, high + 1, max(1, (high - low) // 64))
+    return sum(ceil((size + ITEM_OVERHEAD_BYTES) / WCU_BYTES) for size in sizes) / len(sizes)
+
+
+def _instants(shape: Shape, units: float, start: float, end: float, random: Random) -> Iterator[float]:
+    highest = shape.highest / units
+    if highest <= 0:
+        return
+    at = start
+    while True:
+        at += random.expovariate(highest)
+        if at >= end:
+            return
+        if random.random() * highest < shape.rate(at) / units:
+            yield at
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        yield from file
+
+
+def _parse_line(line: str) -> tuple[str, float, str, str]:
+    try:
+        message = json.loads(line)
+        time = datetime.fromisoformat(message["time"])
+        time = time if time.tzinfo else time.replace(tzinfo=UTC)
+        return message["conversation_id"], time.timestamp(), message["sender"], message["text"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no message: {line[:80]!r}") from error
