@@ -195,8 +195,9 @@ def _growth(study: ScaleStudy) -> str:
         f"{large.reports_per_write:.2f} reports for each write and, where nearly every write meets an environment that "
         f"has not seen its conversation for two seconds, {lookups:.2f} questions for a route. At "
         f"{large.writes_per_second:,} writes a second one consumer would have to keep "
-        f"{large.consumer_reports_held / 1e6:.1f} million reports and to judge "
-        f"{large.consumer_decisions_per_second / 1e6:.1f} million conversations a second, more than one process does. "
+        f"{large.consumer_reports_held / 1e6:.1f} million reports, more than one process does. It judges only the "
+        "few conversations that can be hot: all of those with reports, ten times a second, would be "
+        f"{large.consumer_decisions_per_second / 1e6:.1f} million decisions. "
         "The delays here are those of a consumer that keeps up."
     )
 

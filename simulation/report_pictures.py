@@ -184,7 +184,7 @@ def _loads(study: ScaleStudy) -> Picture:
         ("writes_per_second", "c5", "writes"),
         ("registry_lookups_per_second", "c1", "Redis: questions for a route"),
         ("reports_per_second", "c2", "Redis: reports"),
-        ("consumer_decisions_per_second", "c4", "consumer: conversations judged"),
+        ("consumer_decisions_per_second", "c4", "consumer: decisions if it judged all"),
     )
     for name, color, _ in lines:
         points = [(float(lv.writes_per_second), float(getattr(lv, name))) for lv in study.levels]

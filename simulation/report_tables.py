@@ -120,7 +120,7 @@ SCALE_ROWS: Rows[ScaleLevel] = (
             ("reports kept (15 s)", lambda lv: f"{lv.consumer_reports_held:,.0f}"),
             ("memory for them, MB", lambda lv: f"{lv.consumer_state_bytes / 1e6:,.0f}"),
             ("conversations kept", lambda lv: f"{lv.consumer_conversations_held:,.0f}"),
-            ("conversations judged a second", lambda lv: f"{lv.consumer_decisions_per_second:,.0f}"),
+            ("decisions a second if all were judged", lambda lv: f"{lv.consumer_decisions_per_second:,.0f}"),
         ),
     ),
 )

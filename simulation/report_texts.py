@@ -63,8 +63,8 @@ LIMITS = (
     ),
     (
         "The scale study counts the consumer's work and does not time it. Measured beside it, on one core, a report "
-        "takes about 0.01 ms and a judged conversation about 0.025 ms. One consumer keeps its pace of ten passes a second "
-        "for some 50,000 reports a second, and judges only what can be hot; beyond, raises come later."
+        "takes about 0.01 ms and a judged conversation about 0.025 ms. One consumer keeps its pace of ten passes a "
+        "second for some 50,000 reports a second, and judges only what can be hot; beyond, raises come later."
     ),
     "Arrivals are random and independent. Real people react to one another; ramps and bursts are other scenarios.",
     "Sweeps vary one number at a time around the defaults.",
