@@ -12,7 +12,7 @@ BIN := .venv/bin
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 TYPED := layers/routing/python/hotpartition lambdas infra app.py local demo proof trials simulation openapi benchmarks operations
 # Files of tests side by side, but for those that start the local run: they measure, and it needs the machine.
-PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadgroup
 # The CDK's Node.js side warns about Node 20's age on every start.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 

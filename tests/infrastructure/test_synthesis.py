@@ -147,6 +147,7 @@ def test_mistakes_are_one_sentence(root, tmp_path, context, sentence):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_templates_pass_cfn_lint(templates, tmp_path):
     """cfn-lint has nothing to say about any environment.
 
