@@ -126,6 +126,7 @@ def test_without_bundling_nothing_can_be_deployed(tmp_path):
     assert build_bundle(DEV.target).key not in layer_assets[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("context", "sentence"),
     [

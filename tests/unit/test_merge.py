@@ -2,6 +2,7 @@
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,6 +87,7 @@ def spread(shards, count, seed=1):
     return route, table
 
 
+@pytest.mark.slow
 def test_the_newest_page_of_sixteen_shards_costs_little():
     """50 of N = 16: at most 125 items and 2 rounds of queries, for 40 different spreads."""
     for seed in range(40):
