@@ -123,8 +123,24 @@ def _table(partitions: int, *, limit_wcu: float = 1000.0, limit_rcu: float = 300
     )
 
 
-_STEP_BODY = (7_700, 7_950)
+_SMALL_BODY = (700, 800)
+_MIDDLE_BODY = (7_700, 7_950)
 """Items of 8 KiB: so a write is 8 WCU, and there are an eighth of the requests."""
+_LARGE_BODY = (15_800, 16_100)
+"""Items of 16 KiB."""
+_SMALL_SECONDS = 2.5
+"""How long after the onset items are of 1 KiB. A raise's own update takes 1 WCU of the hot partition: beside writes of
+8 it would always find them, beside writes of 1 it has to be lucky."""
+
+
+def _step_flows(onset: float, body_bytes: tuple[int, int]) -> tuple[ConversationFlow, ConversationFlow]:
+    """Build the step: items of 1 KiB until it should have been noticed, larger ones from then on."""
+    shape = Step(before=100.0, after=4000.0, onset=onset)
+    until = onset + _SMALL_SECONDS
+    return (
+        ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=_SMALL_BODY, end=until),
+        ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=body_bytes, start=until),
+    )
 
 
 def step() -> Scenario:
@@ -133,16 +149,9 @@ def step() -> Scenario:
     return Scenario(
         name="step",
         description="One conversation steps from 100 to 4,000 WCU/s at 5 s and stays there for a minute; 1,000 "
-        "environments, items of 8 KiB, 10,000 WCU/s of other traffic, a warm table of 32 partitions.",
-        workload=Workload(
-            (
-                ConversationFlow(
-                    conversation_id=HOT,
-                    shape=Step(before=100.0, after=4000.0, onset=onset),
-                    body_bytes=_STEP_BODY,
-                ),
-            )
-        ),
+        "environments, items of 1 KiB until 2.5 s after the step and of 16 KiB then, 10,000 WCU/s of other traffic, "
+        "a warm table of 32 partitions.",
+        workload=Workload(_step_flows(onset, _LARGE_BODY)),
         seconds=seconds,
         onset=onset,
         table=_table(32),
@@ -180,7 +189,7 @@ def flash() -> Scenario:
                 ConversationFlow(
                     conversation_id=HOT,
                     shape=Flash(before=50.0, peak=6000.0, onset=5.0, rise=4.0, half_life=8.0),
-                    body_bytes=_STEP_BODY,
+                    body_bytes=_MIDDLE_BODY,
                 ),
                 ZipfFlow(conversations=500, shape=Constant(400.0), exponent=0.8),
             )
@@ -196,11 +205,14 @@ def flash() -> Scenario:
 
 def comparison() -> Scenario:
     """Build the step, smaller and with reads, for the strategies side by side."""
+    small = step()
     return replace(
-        step(),
+        small,
+        workload=Workload(_step_flows(small.onset, _MIDDLE_BODY)),
         name="compare",
-        description="One conversation steps from 100 to 4,000 WCU/s at 5 s; 1,000 environments, items of 8 KiB, "
-        "10,000 WCU/s of other traffic, a warm table of 32 partitions; 20 pages are read each second.",
+        description="One conversation steps from 100 to 4,000 WCU/s at 5 s; 1,000 environments, items of 1 KiB "
+        "until 2.5 s after the step and of 8 KiB then, 10,000 WCU/s of other traffic, a warm table of 32 partitions; "
+        "20 pages are read each second.",
         seconds=35.0,
         readers=_COMPARED_READERS,
         is_judged=True,
@@ -217,7 +229,7 @@ def ramp() -> Scenario:
                 ConversationFlow(
                     conversation_id=HOT,
                     shape=Step(before=100.0, after=3000.0, onset=5.0, rise=30.0),
-                    body_bytes=_STEP_BODY,
+                    body_bytes=_MIDDLE_BODY,
                 ),
             )
         ),
@@ -235,7 +247,7 @@ def many() -> Scenario:
         ConversationFlow(
             conversation_id=HOT if index == 0 else f"{HOT}-{index}",
             shape=Step(before=50.0, after=1500.0, onset=5.0),
-            body_bytes=_STEP_BODY,
+            body_bytes=_MIDDLE_BODY,
         )
         for index in range(10)
     )
@@ -284,11 +296,11 @@ def backfill() -> Scenario:
                 ConversationFlow(
                     conversation_id=HOT,
                     shape=Step(before=0.0, after=2500.0, onset=5.0),
-                    body_bytes=_STEP_BODY,
+                    body_bytes=_MIDDLE_BODY,
                     age_seconds=(3600.0, 3700.0),
                     backwards_seconds=10.0,
                 ),
-                ConversationFlow(conversation_id=HOT, shape=Constant(300.0), body_bytes=_STEP_BODY),
+                ConversationFlow(conversation_id=HOT, shape=Constant(300.0), body_bytes=_MIDDLE_BODY),
             )
         ),
         seconds=35.0,
