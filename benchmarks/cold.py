@@ -16,10 +16,8 @@ from typing import Any
 
 from benchmarks.functions import LAMBDAS, RIVALS
 from benchmarks.measuring import Bar, Measured, interleave, warm_up
-from benchmarks.packages import install_plain
+from benchmarks.packages import build_layers, install_plain
 from benchmarks.setup import ROOT, Setup, function_environment
-from infra.bundle import build_bundle, run_pip
-from infra.environments import Host, choose_environment
 from local.environments import install_runtime
 from local.processes import kill, start_process
 from local.runtime_api import Invocation, Outcome, RuntimeApi
@@ -46,13 +44,12 @@ def measure_cold(setup: Setup, function: str, event: Mapping[str, Any]) -> Measu
     runtime = WORK_DIR / "runtime"
     install_runtime(runtime)
     compileall.compile_dir(runtime, quiet=2)
-    layer = build_bundle(choose_environment("local", Host.current()).target).build(run_pip)
-    layers = (ROOT / "layers" / "routing" / "python", layer / "python")
+    layers = tuple(layer / "python" for layer in build_layers())
     our_folders, rival_folders = (LAMBDAS / function, *layers), (RIVALS / function, install_plain())
     starter = _Starter(setup, runtime, event)
     figures: dict[bool, Any] = {}
     for has_bytecode in (True, False):
-        ours_at = _lay_out("ours", our_folders, has_bytecode=has_bytecode)
+        ours_at = _lay_out("ours", our_folders, has_bytecode=has_bytecode, shipped=layers)
         rival_at = _lay_out("rival", rival_folders, has_bytecode=has_bytecode)
 
         def ours() -> float:
@@ -75,7 +72,7 @@ def measure_cold(setup: Setup, function: str, event: Mapping[str, Any]) -> Measu
         },
         bars=(Bar("ratio", at_most=0.6),),
         conditions="wall time from the start of the runtime's process to its first answer; files are cached; "
-        f"both sides with bytecode beside their modules; fastest of {starter.starts} starts a run",
+        f"our layers with the bytecode they ship, the rival with all of it; fastest of {starter.starts} starts a run",
     )
 
 
@@ -176,15 +173,19 @@ def _check(outcome: Outcome | None, log_path: Path) -> None:
         raise ValueError(f"the function answered {said}; its log ends with: {log_path.read_text()[-2000:]}")
 
 
-def _lay_out(name: str, folders: tuple[Path, ...], *, has_bytecode: bool) -> Deployment:
-    """Copy folders to a place where their bytecode is just what is wanted: all of it, or none."""
+def _lay_out(name: str, folders: tuple[Path, ...], *, has_bytecode: bool, shipped: tuple[Path, ...] = ()) -> Deployment:
+    """Copy folders to a place where their bytecode is just what is wanted: none, or all of it.
+
+    Those that are shipped with bytecode keep what they have, instead of all.
+    """
     name = f"{name}-{'bytecode' if has_bytecode else 'source'}"
     copies: list[Path] = []
     for index, folder in enumerate(folders):
         copy = WORK_DIR / name / str(index)
         shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        if has_bytecode:
+        keeps_its_own = has_bytecode and folder in shipped
+        shutil.copytree(folder, copy, ignore=None if keeps_its_own else shutil.ignore_patterns("__pycache__"))
+        if has_bytecode and not keeps_its_own:
             compileall.compile_dir(copy, quiet=2)
         copies.append(copy)
     return Deployment(name, tuple(copies))

@@ -1,14 +1,28 @@
-"""The rivals' packages: the same versions as our dependency layer, as pip installs them."""
+"""Our layers as they are deployed, and the rivals' packages: the same versions, as pip installs them."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 from benchmarks.setup import ROOT
-from infra.bundle import run_pip
+from infra.bundle import build_bundle, build_sources, run_pip
+from infra.bytecode import find_interpreter
+from infra.environments import Host, choose_environment
 
 LOCK = ROOT / "layers" / "dependencies" / "requirements.txt"
+
+
+def build_layers() -> tuple[Path, Path]:
+    """Build the routing layer and the dependency layer for this machine, with the bytecode that is deployed.
+
+    Raises:
+        ConfigurationError: pip failed.
+    """
+    target = choose_environment("local", Host.current()).target
+    interpreter = find_interpreter(target.python_version, os.environ)
+    return build_sources(interpreter).build(), build_bundle(target, interpreter).build(run_pip)
 
 
 def install_plain() -> Path:

@@ -11,7 +11,7 @@ from benchmarks.conversations import PAGE, Conversation, check_page, read_all_sh
 from benchmarks.setup import SilentTelemetry, plain_client
 from hotpartition.reader import PageRequest
 from hotpartition.settings import ReaderSettings
-from hotpartition.wiring import build_reader
+from hotpartition.wiring_reader import build_reader
 
 SERVICE_MS = 5.0
 ReadPage = Callable[[Conversation], list[str]]

@@ -15,7 +15,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from hotpartition.dynamodb import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS
+from hotpartition.dynamodb_calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS
 from local.events import HttpRequest, Route, build_http_event
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,8 +1,8 @@
 """Builds what the layers hold, for the functions' Python and architecture, without Docker.
 
-The dependency layer: the locked packages. The routing layer: our own code. Both with bytecode where an interpreter of
-the functions' version is at hand. What is built stays in `build/layers/`, in a folder named by everything that it
-depends on. A folder that is there is complete, so a second synthesis needs neither network nor pip.
+The dependency layer: what the functions use of the locked packages. The routing layer: our own code. Both with bytecode
+where an interpreter of the functions' version is at hand. What is built stays in `build/layers/`, in a folder named by
+everything that it depends on. A folder that is there is complete, so a second synthesis needs neither network nor pip.
 `python -m infra.bundle` fills it in advance.
 """
 
@@ -24,12 +24,13 @@ from infra.bytecode import Interpreter, find_interpreter
 from infra.config import load_environment
 from infra.environments import ENVIRONMENT_NAMES, LayerTarget
 from infra.errors import ConfigurationError
+from infra.pruning import PRUNING, prune, source_only_pattern
 
 ROOT = Path(__file__).resolve().parent.parent
 
 _CACHE = ROOT / "build" / "layers"
 
-BUNDLER_VERSION = 2
+BUNDLER_VERSION = 3
 """Raise this when the same lock file shall give other content."""
 
 _DROPPED_FOLDERS = frozenset({"__pycache__", "tests"})
@@ -64,7 +65,12 @@ class DependencyBundle:
     @property
     def key(self) -> str:
         """Name the content: a hash over all it depends on, the same on every machine."""
-        facts = {"bundler": BUNDLER_VERSION, **asdict(self.target), "bytecode": _magic(self.interpreter)}
+        facts = {
+            "bundler": BUNDLER_VERSION,
+            "pruning": PRUNING,
+            **asdict(self.target),
+            "bytecode": _magic(self.interpreter),
+        }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + b"\0" + self.lock.read_bytes()).hexdigest()
 
     @property
@@ -87,9 +93,10 @@ class DependencyBundle:
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.cache))
         try:
             run_pip(self.pip_arguments(draft / "python"))
+            prune(draft / "python")
             _clean(draft)
             if self.interpreter is not None:
-                self.interpreter.compile(draft)
+                self.interpreter.compile(draft, without=source_only_pattern())
                 _clean(draft, dropped=frozenset())
             _publish(draft, folder)
         except PipError as error:

@@ -26,14 +26,18 @@ class Interpreter:
     path: str
     magic: str
 
-    def compile(self, folder: Path) -> None:
-        """Compile all modules of a layer; those that this Python cannot read are left as they are.
+    def compile(self, folder: Path, *, without: str = "") -> None:
+        """Compile the modules of a layer; those that this Python cannot read are left as they are.
+
+        Args:
+            folder: the layer.
+            without: a regular expression; modules whose path it is found in are not compiled.
 
         Unchecked: nobody changes a layer's files, so nothing needs to compare them at import. A hash instead of a time,
         and no hash randomization: the same sources give the same bytes.
         """
         arguments = ["-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
-        arguments += ["-s", str(folder), "-p", LAYER_ROOT, str(folder)]
+        arguments += ["-s", str(folder), "-p", LAYER_ROOT, *(["-x", without] if without else []), str(folder)]
         subprocess.run(  # noqa: S603 - our own arguments
             [self.path, *arguments], check=False, capture_output=True, env={"PYTHONHASHSEED": "0"}
         )

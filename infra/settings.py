@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import Field, fields
 from typing import Any, get_type_hints
 
-from hotpartition.dynamodb import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS
+from hotpartition.dynamodb_calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS
 from hotpartition.settings import (
     CommonSettings,
     ConsumerSettings,

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from operations.arguments import parse_arguments
 from operations.callers import Caller, LambdaCaller, UrlCaller
 from operations.commands import Outcome
 from operations.errors import FailedError, Status, ToolError, UsageError
-from operations.plan import Load, Sizing, make_plan, measure_item, render
+from operations.plan import Load, default_thresholds, make_plan, measure_item, render
 from operations.views import VIEWS
 
 PIPED_WIDTH = 120
@@ -174,13 +175,13 @@ def _look_again(
 
 def _plan(options: argparse.Namespace) -> Outcome:
     item_bytes = measure_item(_read_item(options.item)) if options.item is not None else options.item_bytes
-    default = Sizing.default()
-    sizing = Sizing(
-        hot_sustained_wcu=default.hot_sustained_wcu,
+    default = default_thresholds()
+    thresholds = replace(
+        default,
         target_shard_wcu=_chosen(options.target_shard_wcu, default.target_shard_wcu),
         max_shard_count=_chosen(options.max_shard_count, default.max_shard_count),
     )
-    plan = make_plan(Load(messages_per_second=options.rate, item_bytes=item_bytes, page=options.page), sizing)
+    plan = make_plan(Load(messages_per_second=options.rate, item_bytes=item_bytes, page=options.page), thresholds)
     return Outcome(render(plan), Status.FINE if plan.is_covered else Status.FINDING)
 
 

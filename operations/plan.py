@@ -1,8 +1,8 @@
 """What a load needs and what it will cost to read: N, WCU, and the RCU of a page before and after. Pure, local.
 
 How many keys: every WCU that DynamoDB charges, divided by what one key takes. With DynamoDB's limit of 1,000 WCU/s that
-gives the least number that can work, with no room for growth or for an uneven spread; the stack sizes by a lower number
-(`target_shard_wcu`), so it chooses more. What a page costs is counted by running the merge of the read function over
+gives the least number that can work, with no room for growth or for shards that share a partition; the stack sizes with
+both (`detector.size_route`), so it chooses more. What a page costs is counted by running the read function's merge over
 made-up messages: first rounds, second rounds and rounding to 4 KiB are what they will be.
 """
 
@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 from hotpartition.capacity import ITEM_LIMIT_BYTES, item_size_bytes, read_units, write_units
+from hotpartition.detector import Thresholds, size_route
 from hotpartition.errors import InvalidRequestError
 from hotpartition.items import Message
 from hotpartition.keys import ROUTING_SORT_KEY, build_shard_key, parse_conversation_id
@@ -46,23 +47,15 @@ class Load:
     page: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizing:
-    """How the stack sizes, in WCU/s: as `ConsumerSettings` says unless told otherwise."""
-
-    hot_sustained_wcu: float
-    target_shard_wcu: float
-    max_shard_count: int
-
-    @classmethod
-    def default(cls) -> Sizing:
-        """Take the settings' own defaults."""
-        settings = ConsumerSettings(table_name="", registry_host="")
-        return cls(
-            hot_sustained_wcu=settings.hot_sustained_wcu,
-            target_shard_wcu=settings.target_shard_wcu,
-            max_shard_count=settings.max_shard_count,
-        )
+def default_thresholds() -> Thresholds:
+    """Take the settings' own defaults: as the stack sizes unless told otherwise."""
+    settings = ConsumerSettings(table_name="", registry_host="")
+    return Thresholds(
+        hot_at_once_wcu=settings.hot_at_once_wcu,
+        hot_sustained_wcu=settings.hot_sustained_wcu,
+        target_shard_wcu=settings.target_shard_wcu,
+        max_shard_count=settings.max_shard_count,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,17 +99,17 @@ class Plan:
         return not self.after.wcu_per_second_refused
 
 
-def make_plan(load: Load, sizing: Sizing) -> Plan:
+def make_plan(load: Load, thresholds: Thresholds) -> Plan:
     """Plan for a load.
 
     Raises:
         UsageError: the load is none that the API takes.
     """
-    _check(load, sizing)
+    _check(load, thresholds)
     wcu = write_units(load.item_bytes)
     rate = load.messages_per_second * wcu
-    wanted = max(2, ceil(rate / sizing.target_shard_wcu)) if rate > sizing.hot_sustained_wcu else 0
-    count = min(wanted, sizing.max_shard_count)
+    wanted = size_route(rate, thresholds) if rate > thresholds.hot_sustained_wcu else 0
+    count = min(wanted, thresholds.max_shard_count)
     before = read_pages(0, load)
     after = read_pages(count, load) if count else before
     return Plan(
@@ -253,7 +246,12 @@ def _fill_keys(route: Route, page: int, random: Random) -> Mapping[str, Sequence
 
 
 def _answer(stored: Sequence[Message], query: KeyQuery) -> tuple[tuple[Message, ...], bool]:
-    within = [m for m in stored if query.last_id is None or m.message_id <= query.last_id]
+    within = [
+        message
+        for message in stored
+        if (query.first_id is None or message.message_id >= query.first_id)
+        and (query.last_id is None or message.message_id <= query.last_id)
+    ]
     return tuple(within[: query.limit]), len(within) < query.limit
 
 
@@ -274,7 +272,7 @@ def _routing_item_bytes(route: Route) -> int:
     )
 
 
-def _check(load: Load, sizing: Sizing) -> None:
+def _check(load: Load, thresholds: Thresholds) -> None:
     """Check what was asked.
 
     Raises:
@@ -286,7 +284,7 @@ def _check(load: Load, sizing: Sizing) -> None:
         raise UsageError(f"--item-bytes should be from 1 to {ITEM_LIMIT_BYTES:,}, DynamoDB's limit")
     if not 1 <= load.page <= MAX_LIMIT:
         raise UsageError(f"--page should be from 1 to {MAX_LIMIT}, as many as the API gives at once")
-    if not sizing.target_shard_wcu > 0:
+    if not thresholds.target_shard_wcu > 0:
         raise UsageError("--target-shard-wcu should be greater than 0")
-    if not 2 <= sizing.max_shard_count <= MAX_SHARD_COUNT:
+    if not 2 <= thresholds.max_shard_count <= MAX_SHARD_COUNT:
         raise UsageError(f"--max-shard-count should be from 2 to {MAX_SHARD_COUNT}")

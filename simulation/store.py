@@ -1,6 +1,6 @@
 """The DynamoDB table as its clients see it: items, conditions, pages, consistency, refusals and bad days.
 
-What clients see are boto3's own requests, answers and errors, so the product's own adapters run on it unchanged. How
+What clients see are DynamoDB's own requests and answers, so the product's own adapters run on it unchanged. How
 much a partition takes is `simulation.dynamodb`'s business; here are the items, in memory, and what a network does.
 
 Assumptions, not measurements: latencies as in `simulation.dynamodb.latency`; eventually consistent reads lag by 20 ms
@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from botocore.exceptions import ClientError, ReadTimeoutError
-
 from hotpartition.capacity import Item, item_size_bytes, read_units, write_units
-from hotpartition.dynamodb import READ_TIMEOUT_SECONDS, routing_partition_of
+from hotpartition.dynamodb import routing_partition_of
+from hotpartition.dynamodb_calls import READ_TIMEOUT_SECONDS, build_error
+from hotpartition.errors import HotPartitionError, StoreUnavailableError
 from hotpartition.items import format_time
 from hotpartition.keys import ROUTING_SORT_KEY
 from hotpartition.route import Generation
@@ -151,7 +151,7 @@ class Store:
         self._collections: dict[str, _Collection] = {}
 
     def client(self, role: str, owner: Process | None = None) -> Any:
-        """Open a client; it has the methods of boto3's. What it asks for is counted by its role."""
+        """Open a client. What it asks for is counted by its role."""
         return StoreClient(self, self.counts.setdefault(role, StoreCounts()), owner)
 
     # Seeding and inspection, outside of time.
@@ -173,11 +173,11 @@ class Store:
         key, sort_key = item["pk"]["S"], item["sk"]["S"]
         size = item_size_bytes(item)
         wcu = float(write_units(size))
-        self._admit_write(key, wcu, "PutItem", counts)
+        self._admit_write(key, wcu, counts)
         collection = self._collections.setdefault(key, _Collection())
         known = collection.messages.get(sort_key)
         if known is not None:
-            raise _error("ConditionalCheckFailedException", "PutItem", 400, Item=known.item)
+            raise _error("ConditionalCheckFailedException", 400, Item=known.item)
         collection.messages[sort_key] = _Stored(self.engine.now, size, item)
         if collection.order and sort_key < collection.order[-1]:
             insort(collection.order, sort_key)
@@ -188,7 +188,7 @@ class Store:
     def update(self, request: Mapping[str, Any], counts: StoreCounts, owner: Process | None) -> dict[str, Any]:
         """Add to a routing item."""
         key = request["Key"]["pk"]["S"]
-        self._admit_write(key, 1.0, "UpdateItem", counts)
+        self._admit_write(key, 1.0, counts)
         sets, texts = _parse_update(request)
         item = self._add_version(key, sets, texts, self.engine.now)
         generations = [Generation.decode(text) for text in sorted(sets.get("generations", ()))]
@@ -200,7 +200,7 @@ class Store:
     def get(self, request: Mapping[str, Any], counts: StoreCounts) -> Item | None:
         """Read one item."""
         key = request["Key"]
-        self._admit_read(key["pk"]["S"], 1.0 if request["ConsistentRead"] else 0.5, "GetItem", counts)
+        self._admit_read(key["pk"]["S"], 1.0 if request["ConsistentRead"] else 0.5, counts)
         return self._item(key["pk"]["S"], key["sk"]["S"], self._horizon(is_strong=request["ConsistentRead"]))
 
     def get_batch(self, request: Mapping[str, Any], counts: StoreCounts) -> dict[str, Any]:
@@ -208,7 +208,7 @@ class Store:
         asked = request[self.table_name]
         is_strong = asked["ConsistentRead"]
         if not 1 <= len(asked["Keys"]) <= KEYS_PER_BATCH:
-            raise _error("ValidationException", "BatchGetItem", 400)
+            raise _error("ValidationException", 400)
         items, left = [], []
         for key in asked["Keys"]:
             partition_key = key["pk"]["S"]
@@ -231,7 +231,7 @@ class Store:
             low, high = (start + "\0", high) if is_forward else (low, start[:-1] + chr(ord(start[-1]) - 1) + "\x7f")
         taken, size, is_cut = self._scan(key, low, high, self._horizon(is_strong=is_strong), is_forward, limit)
         counts.queries += 1
-        self._admit_read(key, read_units(size, is_strong=is_strong), "Query", counts)
+        self._admit_read(key, read_units(size, is_strong=is_strong), counts)
         if len(taken) > 1 and self._strikes("short_page"):
             taken, is_cut = taken[: self.random.randrange(1, len(taken))], True
         counts.items_read += len(taken)
@@ -307,19 +307,19 @@ class Store:
             return self.engine.now - self.random.random() * self.faults.long_lag_seconds
         return self.engine.now - self.random.expovariate(1 / LAG_MEAN_SECONDS)
 
-    def _admit_write(self, key: str, wcu: float, operation: str, counts: StoreCounts) -> None:
+    def _admit_write(self, key: str, wcu: float, counts: StoreCounts) -> None:
         refusal = self.throughput.write(key, wcu, self.engine.now)
         if refusal is not None:
             self.observer.refused(key, wcu)
             counts.throttles += 1
-            self._refuse(refusal.reason, operation)
+            self._refuse(refusal.reason)
         counts.wcu += wcu
 
-    def _admit_read(self, key: str, rcu: float, operation: str, counts: StoreCounts) -> None:
+    def _admit_read(self, key: str, rcu: float, counts: StoreCounts) -> None:
         refusal = self.throughput.read(key, rcu, self.engine.now)
         if refusal is not None:
             counts.throttles += 1
-            self._refuse(refusal.reason, operation)
+            self._refuse(refusal.reason)
         counts.rcu += rcu
 
     def _refuses_read(self, key: str, rcu: float, counts: StoreCounts) -> bool:
@@ -329,8 +329,8 @@ class Store:
         counts.rcu += rcu
         return False
 
-    def _refuse(self, reason: str, operation: str) -> None:
-        raise _error("ProvisionedThroughputExceededException", operation, 400, ThrottlingReasons=[{"reason": reason}])
+    def _refuse(self, reason: str) -> None:
+        raise _error("ProvisionedThroughputExceededException", 400, ThrottlingReasons=[{"reason": reason}])
 
     def _strikes(self, fault: str) -> bool:
         odds: float = getattr(self.faults, fault)
@@ -339,12 +339,12 @@ class Store:
             return True
         return False
 
-    def perform(self, operation: str, latency: Latency, effect: Callable[[], ResultT], counts: StoreCounts) -> ResultT:
+    def perform(self, latency: Latency, effect: Callable[[], ResultT], counts: StoreCounts) -> ResultT:
         """Send a request, let it happen, and wait for the answer, with all that can go wrong.
 
         Raises:
-            ClientError: DynamoDB refused or failed.
-            ReadTimeoutError: no answer came.
+            RetryLaterError: DynamoDB refused or failed, or no answer came.
+            StoreRefusedError: the request is wrong, or its condition does not hold.
         """
         counts.operations += 1
         seconds = latency.draw()
@@ -353,70 +353,58 @@ class Store:
             seconds += self.random.random() * faults.slow_seconds
         if faults.lost_request and self._strikes("lost_request"):
             self.engine.sleep(READ_TIMEOUT_SECONDS)
-            raise ReadTimeoutError(endpoint_url="simulated")
+            raise StoreUnavailableError("DynamoDB did not answer (simulated)")
         if faults.lost_answer and self._strikes("lost_answer"):
             self.engine.after(seconds / 2, lambda: _quietly(effect))
             self.engine.sleep(READ_TIMEOUT_SECONDS)
-            raise ReadTimeoutError(endpoint_url="simulated")
+            raise StoreUnavailableError("DynamoDB did not answer (simulated)")
         if faults.throttled and self._strikes("throttled"):
             self.engine.sleep(seconds)
-            self._refuse("TableWriteAccountLimitExceeded", operation)
+            self._refuse("TableWriteAccountLimitExceeded")
         if faults.server_error and self._strikes("server_error"):
-            self.engine.call(seconds / 2, lambda: self._fail(operation, effect), seconds / 2)
+            self.engine.call(seconds / 2, lambda: self._fail(effect), seconds / 2)
         return self.engine.call(seconds / 2, effect, seconds / 2)
 
-    def _fail(self, operation: str, effect: Callable[[], object]) -> None:
+    def _fail(self, effect: Callable[[], object]) -> None:
         if self.random.random() < 0.5:
             _quietly(effect)
-        raise _error("InternalServerError", operation, 500)
+        raise _error("InternalServerError", 500)
 
 
 class StoreClient:
-    """boto3's client, as far as the product uses it. Blocks the calling task."""
+    """Sends requests, as `DynamoDBCalls.call` does, as far as the product uses them. Blocks the calling task."""
 
     def __init__(self, store: Store, counts: StoreCounts, owner: Process | None) -> None:
         self._store = store
         self._counts = counts
         self._owner = owner
 
-    def put_item(self, *, Item: Item, **_: Any) -> dict[str, Any]:  # noqa: N803 - boto3's names
-        """Store an item unless its key is taken."""
-        self._write("PutItem", lambda: self._store.put(Item, self._counts))
-        return {}
+    def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Send one request, and wait for its answer."""
+        match operation:
+            case "PutItem":
+                self._write(lambda: self._store.put(request["Item"], self._counts))
+                return {}
+            case "UpdateItem":
+                update = self._write(lambda: self._store.update(request, self._counts, self._owner))
+                return {"Attributes": update}
+            case "GetItem":
+                item = self._read(lambda: self._store.get(request, self._counts))
+                return {} if item is None else {"Item": item}
+            case "BatchGetItem":
+                return self._read(lambda: self._store.get_batch(request["RequestItems"], self._counts))
+            case "Query" if "IndexName" in request:
+                partition = request["ExpressionAttributeValues"][":p"]["S"]
+                return {"Items": self._read(lambda: self._store.routing_items(partition, self._counts))}
+            case "Query":
+                return self._read(lambda: self._store.query(request, self._counts))
+        raise ValueError(operation)
 
-    def update_item(self, **request: Any) -> dict[str, Any]:
-        """Add to a routing item."""
-        return {"Attributes": self._write("UpdateItem", lambda: self._store.update(request, self._counts, self._owner))}
+    def _write(self, effect: Callable[[], ResultT]) -> ResultT:
+        return self._store.perform(self._store.write_latency, effect, self._counts)
 
-    def get_item(self, **request: Any) -> dict[str, Any]:
-        """Read an item."""
-        item = self._read("GetItem", lambda: self._store.get(request, self._counts))
-        return {} if item is None else {"Item": item}
-
-    def batch_get_item(self, *, RequestItems: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N803 - boto3's names
-        """Read several items."""
-        return self._read("BatchGetItem", lambda: self._store.get_batch(RequestItems, self._counts))
-
-    def query(self, **request: Any) -> dict[str, Any]:
-        """Read items of one partition key in order."""
-        return self._read("Query", lambda: self._store.query(request, self._counts))
-
-    def get_paginator(self, operation: str) -> StoreClient:
-        """Give what `paginate` is called on."""
-        if operation != "query":
-            raise ValueError(operation)
-        return self
-
-    def paginate(self, *, ExpressionAttributeValues: Mapping[str, Any], **_: Any) -> Iterator[dict[str, Any]]:  # noqa: N803
-        """Read one value of the sparse index."""
-        partition = ExpressionAttributeValues[":p"]["S"]
-        yield {"Items": self._read("Query", lambda: self._store.routing_items(partition, self._counts))}
-
-    def _write(self, operation: str, effect: Callable[[], ResultT]) -> ResultT:
-        return self._store.perform(operation, self._store.write_latency, effect, self._counts)
-
-    def _read(self, operation: str, effect: Callable[[], ResultT]) -> ResultT:
-        return self._store.perform(operation, self._store.read_latency, effect, self._counts)
+    def _read(self, effect: Callable[[], ResultT]) -> ResultT:
+        return self._store.perform(self._store.read_latency, effect, self._counts)
 
 
 def _parse_update(request: Mapping[str, Any]) -> tuple[dict[str, set[str]], dict[str, str]]:
@@ -432,20 +420,15 @@ def _as_of(versions: Sequence[_Version], horizon: float) -> _Version | None:
     return next((version for version in reversed(versions) if version.written_at <= horizon), None)
 
 
-def _error(code: str, operation: str, status: int, **facts: Any) -> ClientError:
-    response: Any = {
-        "Error": {"Code": code, "Message": "simulated"},
-        "ResponseMetadata": {"HTTPStatusCode": status},
-        **facts,
-    }
-    return ClientError(response, operation)
+def _error(code: str, status: int, **facts: Any) -> HotPartitionError:
+    return build_error(code, status=status, explanation="simulated", facts=facts)
 
 
 def _quietly(effect: Callable[[], object]) -> None:
     """Let something happen whose caller will not hear how it went."""
     try:
         effect()
-    except ClientError:
+    except HotPartitionError:
         return
 
 

@@ -26,6 +26,7 @@ from hotpartition.backoff import Budget
 from hotpartition.consumer import RunSummary
 from hotpartition.cursor import build_cursor
 from hotpartition.dynamodb import DynamoDBMessageStore
+from hotpartition.dynamodb_threads import ThreadedCalls
 from hotpartition.errors import MessageNotFoundError, RetryLaterError
 from hotpartition.items import Message
 from hotpartition.keys import build_shard_key
@@ -285,7 +286,7 @@ class _PlainWriter:
     def __init__(self, world: World, index: int, place: Callable[[str, str], str]) -> None:
         random = world.random(f"writer-{index}")
         self._clock = world.clock(random)
-        self._store = DynamoDBMessageStore(world.store.client("writer"), TABLE_NAME)
+        self._store = DynamoDBMessageStore(ThreadedCalls(world.store.client("writer").call), TABLE_NAME)
         self._random_bits = random.getrandbits
         self._budget_ms = world.settings.writer.request_budget_ms
         self._place = place
@@ -324,7 +325,8 @@ class _PlainReader:
         settings = world.settings.reader
         self._clock = world.clock(world.random(f"reader-{index}"))
         executor = SimulatedExecutor(world.engine, process, settings.fan_out_threads)
-        self._store = DynamoDBMessageStore(world.store.client("reader"), TABLE_NAME, executor)
+        calls = ThreadedCalls(world.store.client("reader").call, executor)
+        self._store = DynamoDBMessageStore(calls, TABLE_NAME)
         self._budget_ms = settings.request_budget_ms
         self._keys = keys
 

@@ -46,8 +46,8 @@ def seconds_to_shards(life_seconds: float, seed: int, *, is_life_short_after_thr
             stored, on_shards, bin_end_ms = 0, 0, bin_end_ms + BIN_MS
         cache, now_ms = random.choice(caches), int(at_ms)
         known = EMPTY_ROUTE if at_ms < raised_ms else _RAISED
-        route, is_fresh = cache.get("c", now_ms)
-        if not is_fresh:
+        route = cache.get_fresh("c", now_ms)
+        if route is None:
             route = cache.learn("c", known, now_ms, cost_ms=ASKING_MS)
         if not route and saved < 1:
             route = cache.learn("c", known, now_ms, cost_ms=ASKING_MS, is_throttled=is_life_short_after_throttle)

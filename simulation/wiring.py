@@ -1,6 +1,6 @@
 """The product's functions on the simulated outside: as `hotpartition.wiring` builds them, with other ends.
 
-Everything in between is the product's own: jobs, cache, counter, hedging, retries, and the adapters for boto3 and
+Everything in between is the product's own: jobs, cache, counter, hedging, retries, and the adapters for DynamoDB and
 redis-py.
 """
 
@@ -17,13 +17,14 @@ from hotpartition.consumer import Consumer
 from hotpartition.counter import WriteCounter
 from hotpartition.detector import Thresholds
 from hotpartition.dynamodb import DynamoDBJournal, DynamoDBMessageStore
-from hotpartition.hedging import HedgePolicy, Hedger
+from hotpartition.dynamodb_threads import ThreadedCalls
+from hotpartition.hedging import HEDGE_CONNECTIONS, HedgePolicy, Hedger
 from hotpartition.reader import Reader
 from hotpartition.redis_registry import RedisRegistry
 from hotpartition.redis_reports import RedisReportSink, RedisReportSource
 from hotpartition.routes import RouteCache, RouteSource
 from hotpartition.settings import ConsumerSettings, ReaderSettings, WriterSettings
-from hotpartition.wiring import CONSUMER_COMMAND_TIMEOUT_MS, HEDGE_THREADS
+from hotpartition.wiring import CONSUMER_COMMAND_TIMEOUT_MS
 from hotpartition.writer import Writer
 from simulation.engine import Engine, Process, SimulatedExecutor, wait_for
 from simulation.redis_model import RedisServer, SimulatedConnection
@@ -118,15 +119,15 @@ def build_writer(world: World, process: Process, index: int) -> Writer:
     random = world.random(f"writer-{index}")
     clock = world.clock(random)
     telemetry = SharedTelemetry(world.counters)
-    client = world.store.client("writer")
+    calls = ThreadedCalls(world.store.client("writer").call)
     return world.parts.writer(
-        store=DynamoDBMessageStore(client, TABLE_NAME),
+        store=DynamoDBMessageStore(calls, TABLE_NAME),
         routes=world.parts.routes(
             cache=_build_cache(settings, random.random),
             registry=RedisRegistry(_connect(world, settings.registry_command_timeout_ms), TABLE_NAME),
             telemetry=telemetry,
             timer=world.timer,
-            journal=DynamoDBJournal(client, TABLE_NAME, index_name=""),
+            journal=DynamoDBJournal(calls, TABLE_NAME, index_name=""),
         ),
         counter=WriteCounter(
             environment_id=f"{index:032x}",
@@ -153,17 +154,17 @@ def build_reader(world: World, process: Process, index: int) -> Reader:
     random = world.random(f"reader-{index}")
     clock = world.clock(random)
     telemetry = SharedTelemetry(world.counters)
-    engine, client = world.engine, world.store.client("reader")
+    engine = world.engine
     hedger = None
     if settings.hedge_quantile:
-        executor = SimulatedExecutor(engine, process, HEDGE_THREADS)
+        executor = SimulatedExecutor(engine, process, HEDGE_CONNECTIONS)
         policy = HedgePolicy(quantile=settings.hedge_quantile)
         hedger = Hedger(policy, executor, world.timer, wait=lambda *args, **more: wait_for(engine, *args, **more))
+    threads = SimulatedExecutor(engine, process, settings.fan_out_threads)
+    calls = ThreadedCalls(world.store.client("reader").call, threads, hedger=hedger)
     return world.parts.reader(
-        store=DynamoDBMessageStore(
-            client, TABLE_NAME, SimulatedExecutor(engine, process, settings.fan_out_threads), hedger=hedger
-        ),
-        journal=DynamoDBJournal(client, TABLE_NAME, index_name=""),
+        store=DynamoDBMessageStore(calls, TABLE_NAME),
+        journal=DynamoDBJournal(calls, TABLE_NAME, index_name=""),
         registry=RedisRegistry(_connect(world, settings.registry_command_timeout_ms), TABLE_NAME),
         routes=world.parts.routes(
             cache=_build_cache(settings, random.random),
@@ -183,9 +184,10 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
     """Build one environment of the stream consumer."""
     settings = world.settings.consumer
     connection = _connect(world, CONSUMER_COMMAND_TIMEOUT_MS, process)
+    calls = ThreadedCalls(world.store.client("consumer", process).call)
     return world.parts.consumer(
         source=RedisReportSource(connection, TABLE_NAME),
-        journal=DynamoDBJournal(world.store.client("consumer", process), TABLE_NAME, INDEX_NAME),
+        journal=DynamoDBJournal(calls, TABLE_NAME, INDEX_NAME),
         registry=RedisRegistry(connection, TABLE_NAME),
         telemetry=SharedTelemetry(world.counters),
         clock=world.clock(world.random(f"consumer-{index}")),

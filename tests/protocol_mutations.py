@@ -4,6 +4,7 @@ from hotpartition.backoff import Budget
 from hotpartition.consumer import Consumer
 from hotpartition.errors import RegistryUnavailableError
 from hotpartition.merge import PageMerge
+from hotpartition.message_ids import message_time_ms
 from hotpartition.reader import Reader
 from hotpartition.route import EMPTY_ROUTE, Route
 from hotpartition.routes import RouteSource
@@ -60,6 +61,9 @@ class ReversedRoute(Route):
 
     def shard_count_at(self, time_ms):
         return max((g.shard_count for g in self.generations if time_ms is None or g.since_ms >= time_ms), default=0)
+
+    def shard_count_of(self, message_id):
+        return self.shard_count_at(message_time_ms(message_id))
 
 
 class ReversingMerge(PageMerge):

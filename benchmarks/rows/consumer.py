@@ -24,7 +24,7 @@ from redis import Redis
 from benchmarks.measuring import Bar, Measured, interleave
 from benchmarks.setup import TABLE, Setup, SilentTelemetry
 from hotpartition.backoff import Clock
-from hotpartition.consumer import POLL_MS, READ_LIMIT, Consumer
+from hotpartition.consumer import GC_THRESHOLDS, POLL_MS, READ_LIMIT, Consumer
 from hotpartition.counter import SLOT_MS
 from hotpartition.detector import Thresholds
 from hotpartition.ports import Journal, JournalEntry
@@ -54,6 +54,7 @@ def measure(setup: Setup) -> Measured:
     passes = setup.count(SECONDS * 1000 // POLL_MS)
     feed = _Feed(setup.redis_port, settings.stream_partitions, passes)
     raises: list[int] = []
+    gc.set_threshold(*GC_THRESHOLDS)  # as the function does; for both sides
 
     def ours() -> float:
         feed.rewind()

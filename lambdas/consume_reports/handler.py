@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from hotpartition import cold_start  # before all others
+
+# isort: split
+import gc
 import os
 from dataclasses import asdict
 from functools import cache
@@ -10,10 +14,10 @@ from typing import Any
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from hotpartition.consumer import Consumer
+from hotpartition.consumer import GC_THRESHOLDS, Consumer
 from hotpartition.settings import ConsumerSettings
 from hotpartition.telemetry import PowertoolsTelemetry
-from hotpartition.wiring import build_consumer
+from hotpartition.wiring_consumer import build_consumer
 
 STOP_MARGIN_MS = 10_000
 """How long before its timeout the function stops by itself: a pass of refused raises may take 8 s."""
@@ -29,6 +33,7 @@ def _settings() -> ConsumerSettings:
 
 @cache
 def _consumer() -> Consumer:
+    gc.set_threshold(*GC_THRESHOLDS)
     return build_consumer(_settings(), PowertoolsTelemetry(logger, metrics))
 
 
@@ -40,3 +45,6 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     summary = asdict(_consumer().run(run_ms))
     logger.info("consumer ended", extra={"run": summary, "scheduled_at": event.get("time")})
     return summary
+
+
+cold_start.end()

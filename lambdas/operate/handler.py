@@ -15,6 +15,9 @@ A `cursor` in an answer that is not null asks for the next part. What cannot be 
 
 from __future__ import annotations
 
+from hotpartition import cold_start  # before all others
+
+# isort: split
 import os
 from functools import cache
 from typing import Annotated, Any, Literal, assert_never
@@ -37,7 +40,7 @@ from hotpartition.registry_check import RebuildPart, RegistryCheck, RouteState, 
 from hotpartition.route import EMPTY_ROUTE, Generation
 from hotpartition.settings import OperateSettings
 from hotpartition.telemetry import PowertoolsTelemetry
-from hotpartition.wiring import build_operations
+from hotpartition.wiring_operations import build_operations
 
 MAX_ROWS = 1_000
 """Routes in one answer: at most some 500 bytes each, far below Lambda's 6 MB."""
@@ -299,3 +302,6 @@ def handler(event: object, context: Any) -> dict[str, Any]:
         metrics.add_metric(name="CommandsRefused", unit=MetricUnit.Count, value=1)
         logger.info("command refused", extra={"error": error})
     return given
+
+
+cold_start.end()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hotpartition import cold_start  # before all others
+
+# isort: split
 import os
 from functools import cache
 from http import HTTPStatus
@@ -11,7 +14,7 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.openapi.params import Query
 from aws_lambda_powertools.metrics import MetricUnit
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from hotpartition.api import (
     EXAMPLE_MESSAGE,
@@ -20,6 +23,7 @@ from hotpartition.api import (
     READ_LATER,
     UNREADABLE_ROUTE,
     ConversationIdPath,
+    Documented,
     MessageIdPath,
     StoredMessage,
     count_fitting,
@@ -36,7 +40,7 @@ from hotpartition.cursor import CURSOR_PATTERN
 from hotpartition.reader import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, Reader
 from hotpartition.settings import ReaderSettings
 from hotpartition.telemetry import PowertoolsTelemetry
-from hotpartition.wiring import build_reader
+from hotpartition.wiring_reader import build_reader
 
 logger = Logger()
 metrics = Metrics()
@@ -87,7 +91,7 @@ _NEXT_PAGE = {
 }
 
 
-class MessagePage(BaseModel):
+class MessagePage(Documented):
     """One page of a conversation, complete."""
 
     model_config = ConfigDict(json_schema_extra={"additionalProperties": False, "examples": [_EXAMPLE_PAGE]})
@@ -183,3 +187,6 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     # Also refused ones: Powertools warns of an invocation that counts nothing.
     metrics.add_metric(name="Requests", unit=MetricUnit.Count, value=1)
     return _app().resolve(normalize_event(event), context)
+
+
+cold_start.end()

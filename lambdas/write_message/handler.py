@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hotpartition import cold_start  # before all others
+
+# isort: split
 import os
 from functools import cache
 from http import HTTPStatus
@@ -23,6 +26,7 @@ from hotpartition.api import (
     CanonicalMessageId,
     ConversationId,
     ConversationIdPath,
+    Documented,
     MessageId,
     SentAt,
     create_resolver,
@@ -34,7 +38,7 @@ from hotpartition.api import (
 )
 from hotpartition.settings import WriterSettings
 from hotpartition.telemetry import PowertoolsTelemetry
-from hotpartition.wiring import build_writer
+from hotpartition.wiring_writer import build_writer
 from hotpartition.writer import NewMessage, Writer
 
 MAX_SENDER_LENGTH = 256
@@ -66,7 +70,7 @@ class NewMessageBody(BaseModel):
     attributes: Attributes = {}
 
 
-class Acknowledgement(BaseModel):
+class Acknowledgement(Documented):
     """A message that is stored."""
 
     model_config = ConfigDict(json_schema_extra={"additionalProperties": False, "examples": [_ACKNOWLEDGED]})
@@ -121,3 +125,6 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     # Also refused ones: Powertools warns of an invocation that counts nothing.
     metrics.add_metric(name="Requests", unit=MetricUnit.Count, value=1)
     return _app().resolve(normalize_event(event), context)
+
+
+cold_start.end()

@@ -1,6 +1,6 @@
 """The whole stack: the synthesized template, run by `python -m local up`.
 
-One run for most tests, and two small ones whose Redis is of another form; what is synthesized once serves all of them.
+One run for most tests, and small ones: two whose Redis is of another form, and one with the other client of DynamoDB.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from stack import SETTINGS, WRITE_LIMIT_WCU, Stack
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 90
+FUNCTIONS = 4
 
 
 @pytest.fixture(scope="session")
@@ -79,7 +80,18 @@ def replicated_stack(assembly, tmp_path_factory) -> Iterator[Stack]:
         yield running
 
 
-def small_stack(assembly: Path, work: Path, option: str):
+@pytest.fixture(scope="session")
+def sdk_stack(tmp_path_factory) -> Iterator[Stack]:
+    """A small one whose functions speak to DynamoDB through boto3."""
+    work = tmp_path_factory.mktemp("sdk")
+    assembly = asyncio.run(synthesize(work / "out", {**SETTINGS, "dynamodb_client": "boto3"}))
+    (template,) = (work / "out").glob("*.template.json")
+    assert template.read_text().count('"HOTPARTITION_DYNAMODB_CLIENT": "boto3"') == FUNCTIONS
+    with small_stack(assembly, work) as running:
+        yield running
+
+
+def small_stack(assembly: Path, work: Path, *options: str):
     """Fewer environments than the others' start sooner."""
     counts = ("--min-environments", "write_message=2", "--max-environments", "write_message=4")
-    return running_stack(assembly, work, option, *counts)
+    return running_stack(assembly, work, *options, *counts)

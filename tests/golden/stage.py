@@ -13,7 +13,7 @@ import json
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import log
 from pathlib import Path
 from random import Random
@@ -184,7 +184,7 @@ class Stage:
         while self.arrivals and self.arrivals[0][0] <= to_ms:
             at_ms, _, report = heapq.heappop(self.arrivals)
             fields = report.encode() if isinstance(report, Report) else dict(report)
-            partition = stream_partition_of(fields.get("c", ""), STREAM_PARTITIONS)
+            partition = stream_partition_of(Report.decode(fields).conversation_id, STREAM_PARTITIONS)
             self.reports.append(partition, fields, at_ms)
             self.recording.append(RecordedEntry(at_ms, partition, fields))
         self.now_ms = max(self.now_ms, to_ms)
@@ -397,7 +397,7 @@ class WritingFleet:
             conversation_id, crossing.slot, crossing.source, crossing.value_wcu, message_time_ms, shard_count
         )
         arrivals = self._send(report, now_ms)
-        return arrivals + self._send(replace(report, is_throttled=True), now_ms + 3) if is_throttled else arrivals
+        return arrivals + self._send(report._replace(is_throttled=True), now_ms + 3) if is_throttled else arrivals
 
     def _choose_environment(self) -> Environment:
         if self.writers.chatty_share and self._random.random() < self.writers.chatty_share:

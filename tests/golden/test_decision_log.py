@@ -43,7 +43,9 @@ def recompute(facts) -> tuple[float, int | None]:
         return rate, None
     rate = max(rate, sizing * SLOTS_PER_SECOND)
     served = rate + facts["later_wcu_per_second"]
-    return rate, max(ceil(served / THRESHOLDS.target_shard_wcu), facts["load_class"] + 1, 2)
+    crowding = max(served / THRESHOLDS.hot_at_once_wcu, 1)
+    count = min(ceil(crowding * served / THRESHOLDS.target_shard_wcu), THRESHOLDS.max_shard_count)
+    return rate, max(count, facts["load_class"] + 1, 2)
 
 
 @pytest.mark.parametrize("name", TRACES)
@@ -69,7 +71,7 @@ def test_every_line_says_why_it_was_not_raised(name):
             is_at_once = len(window) == SLOTS_PER_SECOND
             assert rate > keys * (THRESHOLDS.hot_at_once_wcu if is_at_once else THRESHOLDS.hot_sustained_wcu)
         else:
-            assert facts["reason"] == "unlucky-partition"
+            assert facts["reason"] in {"unlucky-partition", "cooling-down"}
             assert facts["throttled_wcu"] > 0
 
 
@@ -83,10 +85,10 @@ def test_a_raise_that_takes_long_does_not_blur_the_next():
             raise KEY_RANGE_THROTTLE
 
     stage.table.on_call = refuse
-    loads = {"room": step(100, 4_000), "hall": step(100, 8_000, at_ms=ONSET_MS + 470)}
+    loads = {"room": step(100, 4_000), "hall": step(100, 5_000, at_ms=ONSET_MS + 470)}
     stage.fleet = WritingFleet(Writers(loads, seed=31), stage.registry)
     consumer = stage.start_consumer(at_ms=START_MS, run_ms=8_000)
     stage.run(START_MS + 9_000)
     raised = [facts["conversation_id"] for _, facts in consumer.telemetry.decisions if facts["reason"] == "raised"]
     assert raised == ["room", "hall"]
-    assert 14 <= stage.routes()["hall"].max_shard_count <= 20
+    assert 38 <= stage.routes()["hall"].max_shard_count <= 64

@@ -107,7 +107,7 @@ def check_crash(seed: int) -> None:
     """Compare a run with a crash to the run without it.
 
     The two may size from different slots of the same load, so chance tells them apart: at z = 2 a slot's estimate of
-    4,000 WCU/s has a standard deviation of 4.5 %, at the default of z = 10 it is 10 %.
+    4,000 WCU/s has a standard deviation of 4.5 %, at the default of z = 10 it is 10 %; N grows with the load's square.
     """
     crash = Crash.at_random(seed)
     killed, whole = play(crash, is_killed=True), play(crash, is_killed=False)
@@ -115,7 +115,7 @@ def check_crash(seed: int) -> None:
     for conversation_id, rate in HOT.items():
         assert len(killed[conversation_id].generations) == 1
         assert killed[conversation_id].max_shard_count >= rate / 800
-        assert killed[conversation_id].max_shard_count <= whole[conversation_id].max_shard_count + 1
+        assert killed[conversation_id].max_shard_count <= 1.3 * whole[conversation_id].max_shard_count + 1
 
 
 @pytest.mark.parametrize("seed", range(4))

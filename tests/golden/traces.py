@@ -136,7 +136,7 @@ def _ancient_once() -> Callable[[Random, Report, int], list[Arrival]]:
     def deliver(random: Random, report: Report, now_ms: int) -> list[Arrival]:
         if not told and now_ms >= START_MS + ONSET_MS + 50:
             told.append(report)
-            report = replace(report, message_time_ms=0)
+            report = report._replace(message_time_ms=0)
         return deliver_soon(random, report, now_ms)
 
     return deliver
@@ -158,11 +158,11 @@ def _jump(by_ms: int, *, back_after_ms: int) -> Callable[[int, int], int]:
     return offset
 
 
-UNLUCKY_SHARDS = 3
+UNLUCKY_SHARDS = 9
 
 
 def _unlucky_partition(conversation_id: str, index: int | None) -> object:
-    """Shards 0 to 2 share one physical partition, whatever N is; every other key has its own."""
+    """Shards 0 to 8 share one physical partition, whatever N is; every other key has its own."""
     if index is not None and index < UNLUCKY_SHARDS:
         return (conversation_id, "shared")
     return (conversation_id, index)
@@ -304,7 +304,7 @@ TRACES = {
         ),
         Trace(
             name="unlucky-partition",
-            about="Shards 0 to 2 share a physical partition: throttles persist although covered; N doubles.",
+            about="Shards 0 to 8 share a physical partition: throttles persist although covered; N doubles.",
             duration_ms=22_000,
             writers=lambda: Writers({"room": step(100, 3_000)}, seed=23, physical_key=_unlucky_partition),
         ),

@@ -9,6 +9,7 @@ import pytest
 
 from builders import build_message
 from hotpartition.dynamodb import DynamoDBJournal
+from hotpartition.dynamodb_threads import ThreadedCalls
 from hotpartition.items import MESSAGE_ATTRIBUTES, ROUTING_ATTRIBUTES
 from hotpartition.route import Generation
 from infrastructure.templates import FUNCTIONS, Statement, short_name
@@ -168,13 +169,13 @@ def test_a_stored_message_has_no_other_attributes():
 
 def test_a_raise_names_no_other_attributes():
     """What updates the journal passes the condition of the roles that may."""
+    requests = []
 
-    class Client:
-        def update_item(self, **request):
-            self.request = request
-            return {"Attributes": {"generations": {"SS": ["4@1"]}}}
+    def call(operation, request):
+        requests.append((operation, request))
+        return {"Attributes": {"generations": {"SS": ["4@1"]}}}
 
-    client = Client()
-    DynamoDBJournal(client, "table", "index").add("c", [Generation(4, 1)], reason="raised", now_ms=1)
-    named = re.findall(r"(\w+) (?:= )?:\w+", client.request["UpdateExpression"])
-    assert {*named, *client.request["Key"]} == set(ROUTING_ATTRIBUTES)
+    DynamoDBJournal(ThreadedCalls(call), "table", "index").add("c", [Generation(4, 1)], reason="raised", now_ms=1)
+    ((operation, request),) = requests
+    named = re.findall(r"(\w+) (?:= )?:\w+", request["UpdateExpression"])
+    assert (operation, {*named, *request["Key"]}) == ("UpdateItem", set(ROUTING_ATTRIBUTES))

@@ -32,9 +32,10 @@ def test_values_become_texts():
     [
         ("{", "settings should be a JSON object, not '{' (Expecting"),
         ("[1]", "settings should be a JSON object of names to values, not [1]"),
-        ({"nope": 1}, "setting nope is unknown; allowed are fan_out_threads, hedge_quantile, hot_at_once_wcu"),
+        ({"nope": 1}, "setting nope is unknown; allowed are dynamodb_client, fan_out_threads, hedge_quantile"),
         ({"table_name": "mine"}, "setting table_name is set by the stack itself and cannot be overridden"),
         ({"registry_tls": False}, "setting registry_tls is set by the stack itself and cannot be overridden"),
+        ({"dynamodb_client": "sdk"}, "setting dynamodb_client should be one of lean, boto3, not 'sdk'"),
         ({"max_shard_count": 1025}, "setting max_shard_count should be between 2 and 1024, not '1025'"),
         ({"max_shard_count": 2.5}, "setting max_shard_count should be a whole number, not '2.5'"),
         ({"settle_seconds": float("nan")}, "setting settle_seconds should be between 0.0 and 3600.0, not 'nan'"),

@@ -3,71 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
-from moto import mock_aws
 
-from hotpartition.dynamodb import DynamoDBJournal, DynamoDBMessageStore, create_client
+from dynamodb_server import UNWATCHED, DynamoDBServer, running
+from hotpartition.dynamodb import DynamoDBJournal, DynamoDBMessageStore
+from hotpartition.dynamodb_calls import DynamoDBCalls
+from hotpartition.dynamodb_clients import open_boto3, open_lean
 from hotpartition.redis_cluster import RedisConnection
+from hotpartition.settings import DYNAMODB_CLIENTS
 from redis_process import RedisProcess
 from tables import INDEX_NAME, TABLE_NAME, TABLE_SCHEMA
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-QUERY_THREADS = 4
-
-
-@dataclass
-class Calls:
-    """Counts the requests that leave a client, by operation, and remembers every partition key that one names."""
-
-    operations: Counter[str] = field(default_factory=Counter)
-    keys: set[str] = field(default_factory=set)
-
-    def watch(self, client: DynamoDBClient) -> None:
-        client.meta.events.register("before-parameter-build.dynamodb", self._note_keys)
-        # Sent once for each attempt, so that a retry inside the SDK would show.
-        client.meta.events.register_first("before-send.dynamodb", self._note_request)
-
-    def _note_keys(self, params: dict[str, Any], **_: Any) -> None:
-        self.keys |= set(_partition_keys(params))
-
-    def _note_request(self, request: Any, **_: Any) -> None:
-        self.operations[request.headers["X-Amz-Target"].decode().rpartition(".")[2]] += 1
-
-    def clear(self) -> None:
-        self.operations.clear()
-        self.keys.clear()
-
-
-def _partition_keys(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for name, content in value.items():
-            if name in {"pk", ":pk"}:
-                yield content["S"]
-            else:
-                yield from _partition_keys(content)
-    elif isinstance(value, list):
-        for element in value:
-            yield from _partition_keys(element)
+PARALLEL_QUERIES = 4
 
 
 @dataclass(frozen=True)
 class DynamoDB:
-    """The adapters on one empty table."""
+    """The adapters on one empty table, over one of the two clients."""
 
     client: DynamoDBClient
+    """boto3's, for looking at the table; the server does not watch it."""
+    calls: DynamoDBCalls
+    """The client under test."""
     store: DynamoDBMessageStore
     journal: DynamoDBJournal
-    calls: Calls
+    server: DynamoDBServer
 
 
 @pytest.fixture
@@ -81,25 +51,51 @@ def aws_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def query_threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(QUERY_THREADS) as executor:
-        yield executor
+def open_calls() -> Iterator[Callable[..., DynamoDBCalls]]:
+    """Opens the clients of the setting `dynamodb_client`, and closes them again."""
+    with ExitStack() as stack:
+
+        def open_client(name: str, **options: Any) -> DynamoDBCalls:
+            calls: Any = {"lean": open_lean, "boto3": open_boto3}[name](**options)
+            stack.callback(calls.close)
+            return calls
+
+        yield open_client
+
+
+@pytest.fixture(params=DYNAMODB_CLIENTS)
+def client_name(request: pytest.FixtureRequest) -> str:
+    """Each of the two clients in turn."""
+    return request.param
 
 
 @pytest.fixture
-def dynamodb(aws_environment: None, query_threads: ThreadPoolExecutor) -> Iterator[DynamoDB]:
-    with mock_aws():
-        client = create_client(connections=QUERY_THREADS)
+def dynamodb_over(
+    aws_environment: None, open_calls: Callable[..., DynamoDBCalls], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], DynamoDB]]:
+    """Builds the adapters over a client, on an empty table that is gone after the test."""
+    server = DynamoDBServer()
+    with running(server) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", address)
+        client = boto3.client("dynamodb", endpoint_url=address + UNWATCHED)
         client.create_table(TableName=TABLE_NAME, **TABLE_SCHEMA)
-        calls = Calls()
-        calls.watch(client)
-        yield DynamoDB(
-            client,
-            DynamoDBMessageStore(client, TABLE_NAME, query_threads),
-            DynamoDBJournal(client, TABLE_NAME, INDEX_NAME),
-            calls,
-        )
+
+        def build(client_name: str) -> DynamoDB:
+            # Patient: a busy machine is not what these tests are about.
+            calls = open_calls(client_name, parallel=PARALLEL_QUERIES, read_timeout_seconds=30.0)
+            store = DynamoDBMessageStore(calls, TABLE_NAME)
+            return DynamoDB(client, calls, store, DynamoDBJournal(calls, TABLE_NAME, INDEX_NAME), server)
+
+        yield build
+        for table in client.list_tables()["TableNames"]:
+            client.delete_table(TableName=table)
         client.close()
+
+
+@pytest.fixture
+def dynamodb(dynamodb_over: Callable[[str], DynamoDB], client_name: str) -> DynamoDB:
+    """The adapters over each client in turn."""
+    return dynamodb_over(client_name)
 
 
 @pytest.fixture(scope="session")

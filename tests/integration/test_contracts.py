@@ -18,6 +18,7 @@ from hotpartition.redis_registry import RedisRegistry
 from hotpartition.redis_reports import RedisReportSink, RedisReportSource
 from hotpartition.reports import Report, stream_partition_of
 from hotpartition.route import EMPTY_ROUTE, Generation
+from hotpartition.settings import DYNAMODB_CLIENTS
 from tables import INDEX_NAME, TABLE_NAME
 from unreachable import closed_port
 
@@ -34,13 +35,13 @@ def query(partition_key="c", limit=2, first=None, last=None, *, newest_first=Tru
 class TestMessageStoreAndJournal:
     """Both sides of the one table."""
 
-    @pytest.fixture(params=["fake", "dynamodb"])
+    @pytest.fixture(params=["fake", *DYNAMODB_CLIENTS])
     def table(self, request):
         """A message store and a journal on one table."""
         if request.param == "fake":
             table = FakeTable()
             return table, FakeJournal(table)
-        real = request.getfixturevalue("dynamodb")
+        real = request.getfixturevalue("dynamodb_over")(request.param)
         return real.store, real.journal
 
     def test_put_stores_once(self, table):
@@ -126,14 +127,14 @@ class TestMessageStoreAndJournal:
 class TestRoutingItems:
     """The journal as operators look through it."""
 
-    @pytest.fixture(params=["fake", "dynamodb"])
+    @pytest.fixture(params=["fake", *DYNAMODB_CLIENTS])
     def journal(self, request):
         """A journal, and its routing items."""
         if request.param == "fake":
             table = FakeTable()
             return FakeJournal(table), FakeRoutingItems(table)
-        real = request.getfixturevalue("dynamodb")
-        return real.journal, DynamoDBRoutingItems(real.client, TABLE_NAME, INDEX_NAME)
+        real = request.getfixturevalue("dynamodb_over")(request.param)
+        return real.journal, DynamoDBRoutingItems(real.calls, TABLE_NAME, INDEX_NAME)
 
     def test_an_item_tells_who_made_its_route(self, journal):
         """Nothing for what was never raised; every decision of what was, in its order."""

@@ -42,7 +42,7 @@ def test_what_is_missing_comes_back_and_what_is_there_stays(dynamodb, copy_back,
     """Messages and generations that only the restored table has; those of the live one are not touched."""
     client = dynamodb.client
     client.create_table(TableName=RESTORED, **TABLE_SCHEMA)
-    restored = DynamoDBJournal(client, RESTORED, INDEX_NAME)
+    restored = DynamoDBJournal(dynamodb.calls, RESTORED, INDEX_NAME)
     shared, lost, newer = (build_message(NOW_MS + n, n) for n in range(3))
     for table, message in ((RESTORED, shared), (RESTORED, lost), (TABLE_NAME, newer)):
         client.put_item(TableName=table, Item=message.to_item("c#0"))

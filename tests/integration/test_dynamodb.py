@@ -1,4 +1,4 @@
-"""The DynamoDB adapters on moto, and on what moto never does: throttle, fail, hang and leave keys unprocessed."""
+"""The DynamoDB adapters over both clients, on moto and on what moto never does: throttle, fail, hang, skip keys."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import time
 import boto3
 import pytest
 from botocore.config import Config
-from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
-from botocore.stub import Stubber
+from botocore.exceptions import ParamValidationError
 
 from builders import build_message, message_id, new_message, route_of
+from dynamodb_server import Scripted, error
 from fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
-from hotpartition import dynamodb as adapters
 from hotpartition.counter import WriteCounter
 from hotpartition.dynamodb import (
     MAX_BATCH_ROUNDS,
@@ -20,12 +19,16 @@ from hotpartition.dynamodb import (
     DynamoDBJournal,
     DynamoDBMessageStore,
     DynamoDBRoutingItems,
-    create_client,
     routing_partition_of,
 )
+from hotpartition.dynamodb_boto3 import create_client
+from hotpartition.dynamodb_calls import Round
 from hotpartition.errors import (
+    CredentialsError,
     MalformedGenerationError,
     MessageConflictError,
+    MessageTooLargeError,
+    StoreRefusedError,
     StoreUnavailableError,
     ThrottledError,
 )
@@ -56,7 +59,7 @@ def put_all(dynamodb, times, partition_key="c"):
     messages = [build_message(t) for t in times]
     for message in messages:
         dynamodb.store.put(message.to_item(partition_key))
-    dynamodb.calls.clear()
+    dynamodb.server.clear()
     return messages
 
 
@@ -79,7 +82,7 @@ class TestPut:
         dynamodb.store.put(first.to_item("c"))
         assert dynamodb.store.put(build_message(1, body=body).to_item("c")) == first
         assert dynamodb.store.put(first.to_item("c")) == first
-        assert dynamodb.calls.operations["PutItem"] == 3
+        assert dynamodb.server.operations["PutItem"] == 3
 
     def test_one_message_fits_under_two_keys(self, dynamodb):
         """A retry across a raise leaves two copies: the condition is about one key, not about the message."""
@@ -122,14 +125,14 @@ class TestFetch:
         entry = JournalEntry()
         if is_raised:
             entry = dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
-            dynamodb.calls.clear()
+            dynamodb.server.clear()
         fetched = dynamodb.store.fetch([newest(limit=2)], is_strong=True, journal_of="c")
         assert fetched.journal == entry
         (answer,) = fetched.answers
         assert answer.messages == tuple(reversed(messages))[:2]
         assert answer.is_exhausted or count >= 2
         assert not (answer.is_exhausted and count > 2)
-        assert dynamodb.calls.operations == {"Query": 1}
+        assert dynamodb.server.operations == {"Query": 1}
 
     @pytest.mark.parametrize(
         "query", [oldest(), newest(last_id=message_id(9)), newest("c#0")], ids=["oldest", "history", "shard"]
@@ -137,14 +140,14 @@ class TestFetch:
     def test_elsewhere_the_journal_is_one_request_more(self, dynamodb, query):
         """What does not pass the routing item's place reads it beside the query."""
         entry = dynamodb.journal.add("c", [FOUR, EIGHT], reason="raised", now_ms=NOW_MS)
-        dynamodb.calls.clear()
+        dynamodb.server.clear()
         assert dynamodb.store.fetch([query], is_strong=True, journal_of="c").journal == entry
-        assert dynamodb.calls.operations == {"Query": 1, "GetItem": 1}
+        assert dynamodb.server.operations == {"Query": 1, "GetItem": 1}
 
     def test_the_journal_alone_can_be_asked_for_again(self, dynamodb):
         """When only the journal's read failed, its repetition needs no query."""
         assert dynamodb.store.fetch([], is_strong=True, journal_of="c").journal == JournalEntry()
-        assert dynamodb.calls.operations == {"GetItem": 1}
+        assert dynamodb.server.operations == {"GetItem": 1}
 
     def test_more_queries_than_threads_keep_their_order(self, dynamodb):
         """Answers belong to their queries, however they were scheduled."""
@@ -156,15 +159,9 @@ class TestFetch:
     @pytest.mark.parametrize("is_strong", [False, True])
     def test_messages_and_journal_are_read_with_one_consistency(self, dynamodb, is_strong):
         """A strong page needs a strong route; an eventual one pays for neither."""
-        asked = []
-        for operation in ("Query", "GetItem"):
-            dynamodb.client.meta.events.register(
-                f"before-parameter-build.dynamodb.{operation}",
-                lambda params, **_: asked.append(params["ConsistentRead"]),
-            )
         dynamodb.store.fetch([oldest(), newest()], is_strong=is_strong, journal_of="other")
         dynamodb.store.fetch([newest()], is_strong=is_strong, journal_of="c")
-        assert asked == [is_strong] * 4
+        assert [exchange.request["ConsistentRead"] for exchange in dynamodb.server.exchanges] == [is_strong] * 4
 
     @pytest.mark.parametrize(
         "attributes",
@@ -202,10 +199,10 @@ class TestGetWithJournal:
         for key in ("c", "c#2"):
             dynamodb.store.put(message.to_item(key))
         entry = dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
-        dynamodb.calls.clear()
+        dynamodb.server.clear()
         found = dynamodb.store.get_with_journal("c", ["c", "c#1", "c#2"], message.message_id, is_strong=True)
         assert found == ((message, message), entry)
-        assert dynamodb.calls.operations == {"BatchGetItem": 1}
+        assert dynamodb.server.operations == {"BatchGetItem": 1}
 
     def test_nothing_there(self, dynamodb):
         """An absent message is an empty answer; an absent routing item is the empty route."""
@@ -217,26 +214,23 @@ class TestGetWithJournal:
         routing_key = {"pk": {"S": "c"}, "sk": {"S": "r#"}}
         left_out = {TABLE_NAME: {"Keys": [routing_key], "ConsistentRead": True}}
         routing = {**routing_key, "generations": {"SS": ["4@5"]}, "updated_at": {"S": "1970-01-01T00:00:01.500Z"}}
-        with Stubber(dynamodb.client) as stub:
-            stub.add_response(
-                "batch_get_item", {"Responses": {TABLE_NAME: [message.to_item("c")]}, "UnprocessedKeys": left_out}
-            )
-            stub.add_response(
-                "batch_get_item", {"Responses": {}, "UnprocessedKeys": left_out}, {"RequestItems": left_out}
-            )
-            stub.add_response("batch_get_item", {"Responses": {TABLE_NAME: [routing]}}, {"RequestItems": left_out})
-            found = dynamodb.store.get_with_journal("c", ["c"], message.message_id, is_strong=True)
+        answers = [
+            {"Responses": {TABLE_NAME: [message.to_item("c")]}, "UnprocessedKeys": left_out},
+            {"Responses": {}, "UnprocessedKeys": left_out},
+            {"Responses": {TABLE_NAME: [routing]}, "UnprocessedKeys": {}},
+        ]
+        dynamodb.server.script.extend(Scripted(200, answer) for answer in answers)
+        found = dynamodb.store.get_with_journal("c", ["c"], message.message_id, is_strong=True)
         assert found == ((message,), JournalEntry(route_of((4, 5)), 1500))
+        assert [e.request["RequestItems"] for e in dynamodb.server.exchanges[1:]] == [left_out, left_out]
 
     def test_keys_that_stay_unprocessed_are_never_taken_for_absent(self, dynamodb):
         """After some rounds the whole call counts as throttled."""
         left_out = {TABLE_NAME: {"Keys": [{"pk": {"S": "c"}, "sk": {"S": "r#"}}]}}
-        with Stubber(dynamodb.client) as stub:
-            for _ in range(MAX_BATCH_ROUNDS):
-                stub.add_response("batch_get_item", {"Responses": {}, "UnprocessedKeys": left_out})
-            with pytest.raises(ThrottledError):
-                dynamodb.store.get_with_journal("c", ["c"], message_id(1), is_strong=True)
-            stub.assert_no_pending_responses()
+        dynamodb.server.intervene = lambda *_: Scripted(200, {"Responses": {}, "UnprocessedKeys": left_out})
+        with pytest.raises(ThrottledError):
+            dynamodb.store.get_with_journal("c", ["c"], message_id(1), is_strong=True)
+        assert dynamodb.server.operations == {"BatchGetItem": MAX_BATCH_ROUNDS}
 
 
 class TestJournal:
@@ -284,14 +278,14 @@ class TestJournal:
         assert dynamodb.journal.add("c", [EIGHT], reason="raised", now_ms=NOW_MS).route == route_of((4, 5), (8, 9))
         item = dynamodb.client.get_item(TableName=TABLE_NAME, Key=key)["Item"]
         assert (item["raises"], item["routing_partition"]["S"]) == (raises, routing_partition_of("c"))
-        assert DynamoDBRoutingItems(dynamodb.client, TABLE_NAME, INDEX_NAME).read("c").raises == ()
+        assert DynamoDBRoutingItems(dynamodb.calls, TABLE_NAME, INDEX_NAME).read("c").raises == ()
 
     def test_an_item_without_history_is_read_as_before(self, dynamodb):
         """Written by an older version, or by hand."""
         item = {"pk": {"S": "c"}, "sk": {"S": "r#"}, "generations": {"SS": ["4@5"]}}
         dynamodb.client.put_item(TableName=TABLE_NAME, Item=item)
         assert dynamodb.journal.get("c", is_strong=True).route == route_of((4, 5))
-        read = DynamoDBRoutingItems(dynamodb.client, TABLE_NAME, INDEX_NAME).read("c")
+        read = DynamoDBRoutingItems(dynamodb.calls, TABLE_NAME, INDEX_NAME).read("c")
         assert read == RoutingItem("c", route_of((4, 5)), ("4@5",))
 
     def test_scan_lists_every_route_and_no_message(self, dynamodb):
@@ -300,11 +294,9 @@ class TestJournal:
         for index, conversation_id in enumerate(wanted):
             dynamodb.journal.add(conversation_id, [Generation(index, 4)], reason="raised", now_ms=NOW_MS)
         put_all(dynamodb, [1, 2])
-        dynamodb.client.meta.events.register(
-            "before-parameter-build.dynamodb.Query", lambda params, **_: params.update(Limit=1)
-        )
+        dynamodb.server.intervene = lambda _, request: request.update(Limit=1)
         assert dict(dynamodb.journal.scan()) == wanted
-        assert dynamodb.calls.operations["Query"] >= len(wanted)
+        assert dynamodb.server.operations["Query"] >= len(wanted)
 
     def test_the_index_partition_is_spread_and_fixed(self):
         """All 16 partitions are used, and one conversation keeps its own."""
@@ -323,84 +315,131 @@ THROTTLES = [
 
 
 def operations(dynamodb):
-    """Every operation of the adapters: its name in the SDK, and a call that makes one request of it."""
+    """Every operation of the adapters: its name, and a call that makes one request of it."""
     store, journal = dynamodb.store, dynamodb.journal
-    return {
-        "put_item": lambda: store.put(build_message(1).to_item("c")),
-        "batch_get_item": lambda: store.get_with_journal("c", ["c"], message_id(1), is_strong=True),
-        "get_item": lambda: journal.get("c", is_strong=True),
-        "update_item": lambda: journal.add("c", [FOUR], reason="raised", now_ms=1),
-        "query": lambda: list(journal.scan()),
-    }
-
-
-def looking_operations(dynamodb):
-    """Those of the adapter for operators."""
-    items = DynamoDBRoutingItems(dynamodb.client, TABLE_NAME, INDEX_NAME)
+    items = DynamoDBRoutingItems(dynamodb.calls, TABLE_NAME, INDEX_NAME)
     return [
-        ("get_item", lambda: items.read("c")),
-        ("query", lambda: items.page(None, 1)),
-        ("query", lambda: items.newest(1)),
+        ("PutItem", lambda: store.put(build_message(1).to_item("c"))),
+        ("BatchGetItem", lambda: store.get_with_journal("c", ["c"], message_id(1), is_strong=True)),
+        ("GetItem", lambda: journal.get("c", is_strong=True)),
+        ("UpdateItem", lambda: journal.add("c", [FOUR], reason="raised", now_ms=1)),
+        ("Query", lambda: list(journal.scan())),
+        ("GetItem", lambda: items.read("c")),
+        ("Query", lambda: items.page(None, 1)),
+        ("Query", lambda: items.newest(1)),
     ]
 
 
 class TestErrors:
-    def test_operators_are_told_the_same(self, dynamodb):
-        """A throttle is worth repeating, a wrong deployment is not."""
-        for operation, call in looking_operations(dynamodb):
-            with Stubber(dynamodb.client) as stub:
-                stub.add_client_error(operation, "ThrottlingException", http_status_code=400)
-                stub.add_client_error(operation, "AccessDeniedException", http_status_code=400)
-                with pytest.raises(ThrottledError):
-                    call()
-                with pytest.raises(ClientError, match="AccessDenied"):
-                    call()
+    """Every operation, those for operators among them."""
 
     @pytest.mark.parametrize(("code", "spelling"), THROTTLES)
     def test_a_throttle_names_its_reasons(self, dynamodb, code, spelling):
         """All three exceptions are throttles, under either spelling of their reasons, in every operation."""
-        for operation, call in operations(dynamodb).items():
-            with Stubber(dynamodb.client) as stub:
-                stub.add_client_error(operation, code, http_status_code=400, modeled_fields={spelling: REASONS})
-                with pytest.raises(ThrottledError) as raised:
-                    call()
+        for operation, call in operations(dynamodb):
+            dynamodb.server.clear()
+            dynamodb.server.script.append(error(code, **{spelling: REASONS}))
+            with pytest.raises(ThrottledError) as raised:
+                call()
             assert raised.value.reasons == (REASON,)
             assert raised.value.is_key_range
-            assert isinstance(raised.value.__cause__, ClientError)
+            assert dynamodb.server.operations == {operation: 1}
 
     @pytest.mark.parametrize(("code", "spelling"), THROTTLES)
     def test_a_throttle_without_reasons_is_a_throttle(self, dynamodb, code, spelling):
         """Some operations and older endpoints give none."""
-        with Stubber(dynamodb.client) as stub:
-            stub.add_client_error("get_item", code, http_status_code=400)
-            stub.add_client_error("get_item", code, http_status_code=400, modeled_fields={spelling: [{}]})
-            for _ in range(2):
-                with pytest.raises(ThrottledError) as raised:
-                    dynamodb.journal.get("c", is_strong=True)
-                assert (raised.value.reasons, raised.value.is_key_range) == ((), False)
+        dynamodb.server.script += [error(code), error(code, **{spelling: [{}]})]
+        for _ in range(2):
+            with pytest.raises(ThrottledError) as raised:
+                dynamodb.journal.get("c", is_strong=True)
+            assert (raised.value.reasons, raised.value.is_key_range) == ((), False)
 
     @pytest.mark.parametrize(("code", "status"), [("InternalServerError", 500), ("ServiceUnavailable", 503)])
     def test_a_server_error_is_worth_a_retry(self, dynamodb, code, status):
-        """Every operation tells it from a bug."""
-        for operation, call in operations(dynamodb).items():
-            with Stubber(dynamodb.client) as stub:
-                stub.add_client_error(operation, code, http_status_code=status)
-                with pytest.raises(StoreUnavailableError, match=code):
-                    call()
+        """Every operation tells it from a bug, after one attempt."""
+        for operation, call in operations(dynamodb):
+            dynamodb.server.clear()
+            dynamodb.server.script.append(error(code, status))
+            with pytest.raises(StoreUnavailableError, match=code):
+                call()
+            assert dynamodb.server.operations == {operation: 1}
 
-    @pytest.mark.parametrize("code", ["ValidationException", "AccessDeniedException", "ResourceNotFoundException"])
-    def test_a_bug_or_a_wrong_deployment_stays_what_it_is(self, dynamodb, code):
-        """Nobody should retry what can only be fixed."""
-        for operation, call in operations(dynamodb).items():
-            with Stubber(dynamodb.client) as stub:
-                stub.add_client_error(operation, code, http_status_code=400)
-                with pytest.raises(ClientError, match=code):
-                    call()
+    @pytest.mark.parametrize(
+        ("code", "message"),
+        [
+            ("ExpiredTokenException", "The security token included in the request is expired"),
+            ("InvalidSignatureException", "Signature expired: 20261121T000000Z is now earlier than 20261121T001000Z"),
+            ("InvalidSignatureException", "Signature not yet current: 20261121T001000Z is still later than 2026"),
+        ],
+    )
+    def test_a_signature_of_another_time_is_worth_a_retry(self, dynamodb, caplog, code, message):
+        """New credentials are on their way, or the clock is about to be set; error and log say which."""
+        for _, call in operations(dynamodb):
+            dynamodb.server.script.append(
+                Scripted(400, {"__type": f"com.amazon.coral.service#{code}", "message": message})
+            )
+            with pytest.raises(StoreUnavailableError, match=message[:20]):
+                call()
+        assert {record.explanation for record in caplog.records} == {message}
+
+    @pytest.mark.parametrize(
+        "code",
+        ["ValidationException", "AccessDeniedException", "ResourceNotFoundException", "InvalidSignatureException"],
+    )
+    def test_a_bug_or_a_wrong_deployment_is_no_reason_to_wait(self, dynamodb, code):
+        """Nobody should retry what can only be fixed; DynamoDB's words are kept."""
+        for _, call in operations(dynamodb):
+            dynamodb.server.script.append(error(code))
+            with pytest.raises(StoreRefusedError, match=f"{code}: scripted") as raised:
+                call()
+            assert (raised.value.code, raised.value.explanation) == (code, "scripted")
+
+    def test_a_bug_in_one_call_of_a_round_is_raised(self, dynamodb):
+        """Whatever the others say; and the next round is as if nothing had been."""
+        dynamodb.server.intervene = lambda operation, _: (
+            error("AccessDeniedException") if operation == "GetItem" else None
+        )
+        with pytest.raises(StoreRefusedError):
+            dynamodb.store.fetch([newest("c#0"), newest("c#1")], is_strong=True, journal_of="c")
+        dynamodb.server.intervene = lambda *_: None
+        fetched = dynamodb.store.fetch([newest("c#0"), newest("c#1")], is_strong=True, journal_of="c")
+        assert fetched.journal == JournalEntry()
 
     def test_a_wrong_call_stays_what_it_is(self, dynamodb):
-        """The SDK's own complaints are bugs of ours."""
-        with pytest.raises(ParamValidationError):
+        """What the SDK or DynamoDB complains of is a bug of ours, and nothing is stored."""
+        with pytest.raises((ParamValidationError, StoreRefusedError)):
             dynamodb.store.put({"pk": {"S": 5}})
+        assert dynamodb.client.scan(TableName=TABLE_NAME)["Count"] == 0
+
+    def test_dynamodbs_own_count_of_a_size_decides(self, dynamodb):
+        """Ours estimates numbers, and may be a little below."""
+        refused = {"__type": "#ValidationException", "message": "Item size has exceeded the maximum allowed size"}
+        dynamodb.server.script.append(Scripted(400, refused))
+        with pytest.raises(MessageTooLargeError):
+            dynamodb.store.put(build_message(1).to_item("c"))
+
+    def test_an_answer_that_is_not_dynamodbs_is_worth_a_retry(self, dynamodb):
+        """Something on the way failed, and says so in its own words."""
+        for status in (502, 503, 504):
+            dynamodb.server.script.append(Scripted(status, {"html": "<h1>Bad Gateway</h1>"}))
+            with pytest.raises(StoreUnavailableError, match=str(status)):
+                dynamodb.journal.get("c", is_strong=True)
+
+    def test_an_empty_part_of_an_answer_is_not_its_end(self, dynamodb):
+        """Queries without items go on from where they stopped, beside those that had some."""
+        (message,) = put_all(dynamodb, [1], "c#1")
+        start = {"pk": {"S": "c"}, "sk": {"S": "m#5"}}
+        asked = []
+
+        def intervene(_, request):
+            asked.append(request.get("ExclusiveStartKey"))
+            is_first = request["ExpressionAttributeValues"][":pk"] == {"S": "c"} and asked[-1] is None
+            return Scripted(200, {"Items": [], "LastEvaluatedKey": start}) if is_first else None
+
+        dynamodb.server.intervene = intervene
+        fetched = dynamodb.store.fetch([newest("c"), newest("c#1")], is_strong=True)
+        assert fetched.answers == (QueryAnswer((), is_exhausted=True), QueryAnswer((message,), is_exhausted=True))
+        assert asked == [None, None, start]
 
     def test_failures_of_a_round_are_returned_beside_its_answers(self, dynamodb):
         """What was read is not thrown away because a neighbour failed."""
@@ -423,67 +462,54 @@ class TestErrors:
 def fail_partition(dynamodb, partition_key):
     """Make DynamoDB throttle all reads of one partition key."""
 
-    def refuse(params, **_):
-        key = params.get("Key", {}).get("pk") or params.get("ExpressionAttributeValues", {}).get(":pk")
-        if key == {"S": partition_key}:
-            error = {"Error": {"Code": "ProvisionedThroughputExceededException"}, "ThrottlingReasons": REASONS}
-            raise ClientError(error, "Query")
+    def refuse(_, request):
+        key = request.get("Key", {}).get("pk") or request.get("ExpressionAttributeValues", {}).get(":pk")
+        is_refused = key == {"S": partition_key}
+        return error("ProvisionedThroughputExceededException", ThrottlingReasons=REASONS) if is_refused else None
 
-    for operation in ("Query", "GetItem"):
-        dynamodb.client.meta.events.register(f"provide-client-params.dynamodb.{operation}", refuse)
+    dynamodb.server.intervene = refuse
 
 
 class TestUnreachable:
     """DynamoDB behind real sockets that refuse, hang or break off."""
 
     @pytest.fixture
-    def client_of(self, aws_environment, monkeypatch):
-        clients = []
-
+    def calls_to(self, aws_environment, client_name, open_calls, monkeypatch):
         def build(port):
             monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", f"http://127.0.0.1:{port}")
-            clients.append(create_client(connections=2))
-            return clients[-1]
+            # The real limits are for production; the kinds of failure are the same with shorter ones.
+            return open_calls(client_name, parallel=4, connect_timeout_seconds=0.2, read_timeout_seconds=0.2)
 
-        # The real limits are for production; the kinds of failure are the same with shorter ones.
-        monkeypatch.setattr(adapters, "CONNECT_TIMEOUT_SECONDS", 0.2)
-        monkeypatch.setattr(adapters, "READ_TIMEOUT_SECONDS", 0.2)
-        yield build
-        for client in clients:
-            client.close()
+        return build
 
     @pytest.mark.parametrize("address", [closed_port, silent_port, full_port])
-    def test_no_answer_is_unavailable_after_one_attempt(self, client_of, query_threads, address):
-        """Refused, silent or blackholed: one attempt, one error of ours, in the time of one timeout."""
+    def test_no_answer_is_unavailable_after_one_attempt(self, calls_to, address):
+        """Refused, silent or blackholed: one error of ours, in the time of one timeout."""
         with address() as port:
-            client = client_of(port)
-            attempts = []
-            client.meta.events.register_first("before-send.dynamodb", lambda request, **_: attempts.append(request.url))
-            store = DynamoDBMessageStore(client, TABLE_NAME, query_threads)
+            store = DynamoDBMessageStore(calls_to(port), TABLE_NAME)
             started = time.monotonic()
-            with pytest.raises(StoreUnavailableError):
+            with pytest.raises(StoreUnavailableError, match="did not answer"):
                 store.put(build_message(1).to_item("c"))
             assert time.monotonic() - started < 1.5
-            assert len(attempts) == 1
 
-    def test_a_round_survives_it(self, client_of, query_threads):
+    def test_a_round_survives_it(self, calls_to):
         """Queries and journal come back as errors, all of them."""
         with closed_port() as port:
-            store = DynamoDBMessageStore(client_of(port), TABLE_NAME, query_threads)
+            store = DynamoDBMessageStore(calls_to(port), TABLE_NAME)
             fetched = store.fetch([newest("c"), newest("c#0")], is_strong=True, journal_of="c")
         assert [type(o) for o in (*fetched.answers, fetched.journal)] == [StoreUnavailableError] * 3
 
-    def test_the_journal_says_so_too(self, client_of):
+    def test_the_journal_says_so_too(self, calls_to):
         """The journal's users retry it as well."""
         with closed_port() as port:
-            journal = DynamoDBJournal(client_of(port), TABLE_NAME, "routing-index")
+            journal = DynamoDBJournal(calls_to(port), TABLE_NAME, "routing-index")
             with pytest.raises(StoreUnavailableError):
                 journal.get("c", is_strong=True)
             with pytest.raises(StoreUnavailableError):
                 list(journal.scan())
 
 
-def test_missing_credentials_are_a_wrong_deployment(aws_environment, monkeypatch):
+def test_missing_credentials_are_a_wrong_deployment(aws_environment, client_name, open_calls, monkeypatch):
     """Waiting for better credentials is no retry."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
@@ -494,13 +520,12 @@ def test_missing_credentials_are_a_wrong_deployment(aws_environment, monkeypatch
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     with closed_port() as port:
         monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", f"http://127.0.0.1:{port}")
-        client = create_client(connections=1)
-        with pytest.raises(NoCredentialsError):
-            DynamoDBJournal(client, TABLE_NAME, "i").get("c", is_strong=True)
-        client.close()
+        calls = open_calls(client_name)
+        with pytest.raises(CredentialsError):
+            DynamoDBJournal(calls, TABLE_NAME, "i").get("c", is_strong=True)
 
 
-def test_the_client_is_made_for_the_request_path(aws_environment):
+def test_the_sdks_client_is_made_for_the_request_path(aws_environment):
     """One attempt, timeouts well under a function's own, as many connections as threads."""
     client = create_client(connections=7)
     config: Config = client.meta.config
@@ -550,24 +575,46 @@ class TestCost:
         for i in range(10):
             clock.now_ms += 1
             written.append(writer.write(new_message(str(i))).message)
-        assert dynamodb.calls.operations == {"PutItem": 10}
+        assert dynamodb.server.operations == {"PutItem": 10}
 
         for limit, is_strong in [(50, True), (10, False), (3, False)]:
-            dynamodb.calls.operations.clear()
+            dynamodb.server.clear()
             page = reader.read_page(PageRequest("c", limit=limit, is_strong=is_strong))
             assert list(page.messages) == written[::-1][:limit]
-            assert dynamodb.calls.operations == {"Query": 1}
+            assert dynamodb.server.operations == {"Query": 1}
 
-        dynamodb.calls.operations.clear()
+        dynamodb.server.clear()
         assert reader.read_message("c", written[4].message_id) == written[4]
-        assert dynamodb.calls.operations == {"BatchGetItem": 1}
-        assert dynamodb.calls.keys == {"c"}
+        assert dynamodb.server.operations == {"BatchGetItem": 1}
+        assert dynamodb.server.keys == {"c"}
 
     def test_an_empty_conversation_costs_one_request(self, dynamodb, jobs):
         """Nothing there is one Query too."""
         page = jobs[1].read_page(PageRequest("nobody"))
         assert (page.messages, page.next_cursor) == ((), None)
-        assert (dynamodb.calls.operations, dynamodb.calls.keys) == ({"Query": 1}, {"nobody"})
+        assert (dynamodb.server.operations, dynamodb.server.keys) == ({"Query": 1}, {"nobody"})
+
+    @pytest.mark.parametrize(
+        ("queries", "is_hedged"),
+        [
+            ([newest()], False),
+            ([oldest()], False),
+            ([], False),
+            ([newest("c#0")], True),
+            ([newest(), newest("c#0")], True),
+        ],
+    )
+    def test_only_a_sharded_conversations_reads_may_be_asked_twice(self, queries, is_hedged):
+        """Its second waves of one or two queries as well; one that was never hot pays for no hedges."""
+        asked = []
+
+        class Recorder:
+            def call_many(self, calls, *, is_hedged):
+                asked.append(is_hedged)
+                return Round([{"Items": []} for _ in calls])
+
+        DynamoDBMessageStore(Recorder(), TABLE_NAME).fetch(queries, is_strong=True, journal_of="c")
+        assert asked == [is_hedged]
 
     @pytest.mark.parametrize("newest_first", [True, False])
     def test_history_costs_one_request_more_for_the_route(self, dynamodb, jobs, newest_first):
@@ -577,18 +624,18 @@ class TestCost:
         page = jobs[1].read_page(request)
         wanted = messages[:-1][::-1] if newest_first else messages[:-1]
         assert list(page.messages) == wanted[:3]
-        assert dynamodb.calls.operations == {"Query": 1, "GetItem": 1}
-        assert dynamodb.calls.keys == {"c"}
+        assert dynamodb.server.operations == {"Query": 1, "GetItem": 1}
+        assert dynamodb.server.keys == {"c"}
 
     def test_history_before_the_first_raise_stays_on_the_base_key(self, dynamodb, jobs):
         """Sharding costs only the time since: what is older is one Query and one GetItem, as ever."""
         messages = put_all(dynamodb, range(NOW_MS - 9, NOW_MS))
         dynamodb.journal.add("c", [Generation(NOW_MS, 64)], reason="raised", now_ms=NOW_MS)
-        dynamodb.calls.clear()
+        dynamodb.server.clear()
         page = jobs[1].read_page(PageRequest("c", before_ms=NOW_MS, limit=5))
         assert list(page.messages) == messages[::-1][:5]
-        assert dynamodb.calls.operations == {"Query": 1, "GetItem": 1}
-        assert dynamodb.calls.keys == {"c"}
+        assert dynamodb.server.operations == {"Query": 1, "GetItem": 1}
+        assert dynamodb.server.keys == {"c"}
 
     def test_a_raised_conversation_is_read_from_all_its_keys(self, dynamodb, jobs):
         """Writes go to shards, the first page still learns the route on its way, and nothing is missing."""
@@ -599,20 +646,20 @@ class TestCost:
         for i in range(20):
             clock.now_ms += 1
             before.append(writer.write(new_message(str(i))).message)
-        dynamodb.calls.clear()
+        dynamodb.server.clear()
         assert list(reader.read_page(PageRequest("c", is_strong=True)).messages) == before[::-1]
-        assert dynamodb.calls.operations == {"Query": 5}
-        assert dynamodb.calls.keys == {"c", "c#0", "c#1", "c#2", "c#3"}
+        assert dynamodb.server.operations == {"Query": 5}
+        assert dynamodb.server.keys == {"c", "c#0", "c#1", "c#2", "c#3"}
 
     def test_a_replay_and_a_conflict_cost_one_request(self, dynamodb, jobs):
         """The blocking item comes with the refusal."""
         writer, _, _ = jobs
         first = writer.write(new_message("a", message_id=message_id(NOW_MS)))
-        dynamodb.calls.clear()
+        dynamodb.server.clear()
         assert writer.write(new_message("a", message_id=first.message.message_id)).is_replay
         with pytest.raises(MessageConflictError):
             writer.write(new_message("b", message_id=first.message.message_id))
-        assert dynamodb.calls.operations == {"PutItem": 2}
+        assert dynamodb.server.operations == {"PutItem": 2}
 
 
 def test_attributes_survive_the_store(dynamodb):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from builders import build_message
+from dynamodb_server import Exchange
 from fakes import FakeClock, FakeRegistry, FakeTelemetry, InlineBackground
 from hotpartition.reader import PageRequest, Reader
 from hotpartition.route import Generation, Route, choose_placement
@@ -27,18 +28,21 @@ MOST_ROUNDS = 2
 class Costs:
     """Items that DynamoDB read for queries, and how often the reader had to wait for a round of them."""
 
-    items: int = 0
-    queries: int = 0
-    gets: int = 0
+    exchanges: list[Exchange] = field(default_factory=list)
     rounds: int = 0
     store: Any = field(default=None, repr=False)
 
-    def note_query(self, parsed: dict[str, Any], **_: Any) -> None:
-        self.items += parsed["ScannedCount"]
-        self.queries += 1
+    @property
+    def queries(self) -> int:
+        return sum(exchange.operation == "Query" for exchange in self.exchanges)
 
-    def note_get(self, **_: Any) -> None:
-        self.gets += 1
+    @property
+    def gets(self) -> int:
+        return sum(exchange.operation == "GetItem" for exchange in self.exchanges)
+
+    @property
+    def items(self) -> int:
+        return sum(exchange.answer["ScannedCount"] for exchange in self.exchanges if exchange.operation == "Query")
 
     def fetch(self, *arguments: Any, **options: Any) -> Any:
         self.rounds += 1
@@ -62,9 +66,8 @@ def sharded(dynamodb):
 
 def read(dynamodb, request, *, known=()):
     """Read one page by a cold environment whose Redis knows these generations; returns it and its costs."""
-    costs = Costs(store=dynamodb.store)
-    dynamodb.client.meta.events.register("after-call.dynamodb.Query", costs.note_query, unique_id="costs-query")
-    dynamodb.client.meta.events.register("after-call.dynamodb.GetItem", costs.note_get, unique_id="costs-get")
+    costs = Costs(dynamodb.server.exchanges, store=dynamodb.store)
+    dynamodb.server.clear()
     registry, telemetry = FakeRegistry(), FakeTelemetry()
     registry.add("c", known)
     cache = RouteCache(life_seconds=2, max_entries=10, random=lambda: 0.0)
@@ -79,11 +82,7 @@ def read(dynamodb, request, *, known=()):
         budget_ms=300,
         settle_ms=5000,
     )
-    try:
-        return reader.read_page(request), costs
-    finally:
-        for event, identifier in (("Query", "costs-query"), ("GetItem", "costs-get")):
-            dynamodb.client.meta.events.unregister(f"after-call.dynamodb.{event}", unique_id=identifier)
+    return reader.read_page(request), costs
 
 
 @pytest.mark.parametrize("is_strong", [True, False])

@@ -160,7 +160,8 @@ class TestReports:
         ids = [f"c{i}" for i in range(60)]
         for conversation_id in ids:
             sink.send(report(conversation_id))
-        by_partition = [{e.fields["c"] for e in source.read(partition, "0-0", 100)} for partition in range(3)]
+        entries = [source.read(partition, "0-0", 100) for partition in range(3)]
+        by_partition = [{Report.decode(e.fields).conversation_id for e in found} for found in entries]
         assert all(by_partition)
         assert Counter(c for found in by_partition for c in found) == Counter(ids)
 

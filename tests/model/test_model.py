@@ -7,6 +7,7 @@ import pytest
 
 from builders import message_id
 from hotpartition.merge import KeyQuery, PageMerge
+from hotpartition.message_ids import message_time_ms
 from hotpartition.reader import PageRequest
 from hotpartition.route import Generation, Route, choose_placement, stable_hash
 from model.explore import explore
@@ -69,6 +70,9 @@ class ReversedRoute(Route):
 
     def shard_count_at(self, time_ms):
         return max((g.shard_count for g in self.generations if time_ms is None or g.since_ms >= time_ms), default=0)
+
+    def shard_count_of(self, message_id):
+        return self.shard_count_at(message_time_ms(message_id))
 
 
 class PresentRoute(Route):

@@ -1,10 +1,15 @@
 """The consumer: catches up, decides, raises in the right order, mends Redis, and ends in time."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from builders import THRESHOLDS, World, route_of
 from fakes import KEY_RANGE_THROTTLE
 from fleet import START_MS, Fleet
 from hotpartition import consumer, detector
 from hotpartition.errors import RegistryUnavailableError
+from hotpartition.keys import CONVERSATION_ID_PATTERN
+from hotpartition.message_ids import MAX_TIME_MS
 from hotpartition.ports import JournalEntry
 from hotpartition.reports import Report
 
@@ -159,31 +164,82 @@ def test_a_rebuild_that_fails_half_way_is_not_called_whole():
     assert not world.registry.whole
 
 
+GOOD = Report("room:1", 7_000_000, "e.12", 12.25, START_MS, 8, is_throttled=True)
+PARTS = ["2", "room:1", "7000000", "12.25", str(START_MS), "8", "1", "e.12"]
+OLD_FIELDS = dict(zip("fcsvtnxe", ["1", *PARTS[1:]], strict=True))
+"""The same report as writers of the format before this one sent it."""
+
+MALFORMED_PARTS = {
+    "2|room:1": "2 parts, not 8",
+    "": "format '' is not '2'",
+    "3|and|something|else": "format '3' is not '2'",
+    "|".join([*PARTS[:1], "a#1", *PARTS[2:]]): "conversation_id: should be",
+    "|".join([*PARTS[:2], "x", *PARTS[3:]]): "invalid literal for int",
+    "|".join([*PARTS[:3], "nan", *PARTS[4:]]): "value nan is not within 0 and 1e+06 WCU",
+    "|".join([*PARTS[:3], "inf", *PARTS[4:]]): "value inf is not within",
+    "|".join([*PARTS[:3], "-1", *PARTS[4:]]): "value -1.0 is not within",
+    "|".join([*PARTS[:3], "much", *PARTS[4:]]): "could not convert string to float",
+    "|".join([*PARTS[:4], "-1", *PARTS[5:]]): "should not be negative",
+    "|".join([*PARTS[:5], "-2", *PARTS[6:]]): "should not be negative",
+    "|".join([*PARTS[:6], "maybe", *PARTS[7:]]): "throttled is 'maybe', neither 0 nor 1",
+    "|".join([*PARTS[:7], ""]): "source has 0 characters",
+    "|".join([*PARTS[:7], "e" * 65]): "source has 65 characters",
+}
+MALFORMED_ENTRIES = [
+    *(({"r": text}, reason) for text, reason in MALFORMED_PARTS.items()),
+    ({}, "no field 'r', and format None is not '1'"),
+    ({**OLD_FIELDS, "f": "9"}, "no field 'r', and format '9' is not '1'"),
+    ({**OLD_FIELDS, "v": "nan"}, "value nan is not within"),
+    ({**OLD_FIELDS, "c": "a#1"}, "conversation_id: should be"),
+    ({**OLD_FIELDS, "x": "maybe"}, "throttled is 'maybe'"),
+    ({k: v for k, v in OLD_FIELDS.items() if k != "t"}, "field 't' is missing"),
+]
+
+
 def test_malformed_entries_are_counted_logged_and_passed_over():
-    """Whatever lies in the stream, what follows it is read."""
+    """Whatever lies in the stream, what is wrong is named, and what follows it is read."""
     world = hot_world()
     stream = next(s for s in world.reports.streams if s)
-    good = dict(stream[0].fields)
-    at_ms = START_MS
-    bad = [{}, {**good, "f": "2"}, {**good, "v": "nan"}, {**good, "v": "-1"}, {**good, "s": "x"}, {**good, "c": "a#1"}]
-    bad += [{**good, "x": "maybe"}, {**good, "e": ""}, {k: v for k, v in good.items() if k != "t"}, {**good, "n": "-2"}]
     before = list(stream)
     stream.clear()
-    for fields in bad:
-        world.reports.append(world.reports.streams.index(stream), fields, at_ms)
+    for fields, _ in MALFORMED_ENTRIES:
+        world.reports.append(world.reports.streams.index(stream), fields, START_MS)
     stream.extend(before)
     summary = world.consumer().run(run_ms=300)
-    assert summary.malformed == len(bad) == world.telemetry.counts["ReportsMalformed"]
+    assert summary.malformed == len(MALFORMED_ENTRIES) == world.telemetry.counts["ReportsMalformed"]
     reasons = [facts["reason"] for message, facts in world.telemetry.events if message == "malformed report skipped"]
-    assert len(reasons) == len(bad)
-    assert all(reasons)
+    for reason, (_, expected) in zip(reasons, MALFORMED_ENTRIES, strict=True):
+        assert expected in reason
+    assert summary.entries == len(MALFORMED_ENTRIES) + len(before)
     assert summary.raises == 1
 
 
-def test_a_report_survives_the_stream():
-    """Decoding undoes encoding, to the last digit."""
-    report = Report("room:1", 7_000_000, "e.12", 12.25, START_MS, 8, is_throttled=True)
+@given(
+    st.builds(
+        Report,
+        conversation_id=st.from_regex(CONVERSATION_ID_PATTERN, fullmatch=True).filter(lambda c: c not in {".", ".."}),
+        slot=st.integers(0, 10**12),
+        source=st.text(min_size=1, max_size=64),
+        value_wcu=st.floats(0, 1e6, exclude_min=True),
+        message_time_ms=st.integers(0, MAX_TIME_MS),
+        shard_count=st.integers(0, 1024),
+        is_throttled=st.booleans(),
+    )
+)
+def test_a_report_survives_the_stream(report):
+    """Decoding undoes encoding, to the last digit, whatever the source is called."""
     assert Report.decode(report.encode()) == report
+
+
+def test_the_form_of_a_report_in_the_stream():
+    """A contract between versions that run at once, like a stored form."""
+    assert GOOD.encode() == {"r": "|".join(PARTS)}
+    assert Report.decode({"r": "|".join(PARTS)}) == GOOD
+
+
+def test_reports_of_the_format_before_are_read():
+    """While a version is replaced, its writers' reports are in the streams beside ours."""
+    assert Report.decode(OLD_FIELDS) == GOOD
 
 
 def test_a_consumer_ends_when_its_successor_is_at_work():

@@ -1,7 +1,7 @@
 """The counter: unbiased, bounded, and as precise as its docstring says. All on a virtual clock."""
 
 from itertools import pairwise
-from math import sqrt
+from math import ceil, sqrt
 from random import Random
 from statistics import fmean, stdev
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition.counter import SLOT_MS, WriteCounter, slot_of
+from hotpartition.counter import SLOT_MS, Crossing, WriteCounter, slot_of
 
 
 def counter(z=10.0, seed=1, max_tracked=4096, name="e"):
@@ -38,6 +38,34 @@ def test_reports_follow_the_count_within_one_distance(weights, z, seed):
             assert crossing.value_wcu > last
             last = crossing.value_wcu
         assert abs(count - last) < z + 1e-6
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcde"), st.integers(1, 40), st.integers(0, 3 * SLOT_MS)), min_size=1, max_size=80
+    ),
+    st.sampled_from([0.25, 1.0, 2.5, 5.0, 10.0]),
+    st.integers(0, 1000),
+)
+def test_crossings_are_those_of_the_definition(writes, z, seed):
+    """The write that takes the slot's count past (u + k) z reports (k + 1) z: worked out from whole counts."""
+    subject, draws = counter(z, seed, max_tracked=3), Random(seed)
+    slot, counts, points, lone_writes = -1, {}, {}, 0
+    for conversation, wcu, now_ms in writes:
+        if slot_of(now_ms) != slot:
+            slot, counts, points = slot_of(now_ms), {}, {}
+        source, before = "e", counts.get(conversation, 0)
+        if conversation in counts or len(counts) < 3:
+            counts[conversation] = before + wcu
+            point = points.get(conversation)
+            point = points[conversation] = draws.random() * z if point is None else point
+        else:
+            point = draws.random() * z
+            lone_writes += wcu > point
+            source = f"e.{lone_writes}"
+        passed_before, passed = (max(0, ceil((count - point) / z)) for count in (before, before + wcu))
+        expected = Crossing(slot_of(now_ms), source, passed * z) if passed > passed_before else None
+        assert subject.record(conversation, wcu, now_ms) == expected
 
 
 def test_values_are_multiples_of_the_distance():
@@ -78,7 +106,7 @@ def test_memory_is_bounded_and_the_estimate_stays_unbiased_beyond_it():
     """Past the bound each write is sampled on its own: the sum over many keys is still right."""
     subject = counter(z=10.0, max_tracked=8)
     crossings = [subject.record(f"c{i}", 1 + i % 3, 0) for i in range(60_000)]
-    assert len(subject._counts) == 8
+    assert len(subject._left) == 8
     truth = sum(1 + i % 3 for i in range(60_000))
     assert abs(estimate(crossings) - truth) < 5 * sqrt(truth * 10)
 

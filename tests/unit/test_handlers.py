@@ -17,7 +17,7 @@ from builders import World, message_id, route_of
 from events import FakeContext, http_event, message_event, page_event, post_event
 from handlers import load_handler
 from hotpartition.api import normalize_event
-from hotpartition.consumer import RunSummary
+from hotpartition.consumer import GC_THRESHOLDS, RunSummary
 from hotpartition.cursor import build_cursor
 from hotpartition.errors import MalformedGenerationError, SettingsError, StoreUnavailableError, ThrottledError
 from hotpartition.items import format_time
@@ -552,6 +552,16 @@ class TestFunctions:
         assert (summary["raises"], summary["ended"]) == (2, "successor")
         assert counted(capsys, "ConsumerStarted") == [2]
         json.dumps(summary)
+
+    def test_the_consumer_keeps_the_garbage_collector_from_its_state(self, monkeypatch):
+        """Set once, where the process is known to be a consumer's."""
+        module = load_handler("consume_reports")
+        told = []
+        monkeypatch.setattr(module.gc, "set_threshold", lambda *thresholds: told.append(thresholds))
+        monkeypatch.setattr(module, "build_consumer", lambda *_: "the consumer")
+        monkeypatch.setattr(module, "_settings", lambda: None)
+        assert [module._consumer(), module._consumer()] == ["the consumer"] * 2
+        assert told == [GC_THRESHOLDS]
 
     def test_an_unknown_route_is_404(self, api):
         """Should the gateway ever send one that no function has."""

@@ -1,6 +1,7 @@
 """The stored form of messages: as boto3 would write it, sized as DynamoDB charges it, equal for equal content."""
 
 import json
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -127,6 +128,19 @@ def test_sizes_follow_the_developer_guide():
     assert (
         item_size_bytes({"s": {"SS": ["ab", "c"]}, "x": {"B": b"abc"}, "y": {"BS": ["YWJj"]}}) == 1 + 3 + 1 + 3 + 1 + 3
     )
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), st.text("abc", min_size=1, max_size=3))
+def test_a_text_is_as_large_as_its_utf_8(text, name):
+    """Names and values, whether they are ASCII or not."""
+    assert item_size_bytes({name: {"S": text}, "ä": {"S": ""}}) == len(name) + len(text.encode()) + 2
+
+
+@given(st.integers(0, 253_402_300_799_999))
+def test_a_time_is_shown_as_the_calendar_has_it(time_ms):
+    """From 1970 to the end of 9999."""
+    moment = datetime(1970, 1, 1) + timedelta(milliseconds=time_ms)  # noqa: DTZ001 - in UTC, without saying so
+    assert format_time(time_ms) == moment.isoformat(timespec="milliseconds") + "Z"
 
 
 def test_units_round_up():

@@ -1,5 +1,6 @@
 """Routes and placement: the invariants that no message can be lost without breaking."""
 
+import hashlib
 from collections import Counter
 
 import pytest
@@ -8,10 +9,11 @@ from hypothesis import strategies as st
 
 from builders import message_id, route_of
 from hotpartition.errors import MalformedGenerationError
-from hotpartition.message_ids import message_time_ms
+from hotpartition.message_ids import MAX_TIME_MS, first_message_id_at, message_time_ms, shift_message_id
 from hotpartition.route import (
     EMPTY_ROUTE,
     Generation,
+    Placement,
     Route,
     candidate_keys,
     choose_placement,
@@ -40,6 +42,31 @@ def test_n_never_falls_as_the_set_grows(route, more, time_ms):
     assert union.covers(route)
     assert union.covers(more)
     assert union.shard_count_at(time_ms) == max(route.shard_count_at(time_ms), more.shard_count_at(time_ms))
+
+
+@given(routes, ids)
+def test_n_of_a_message_is_n_of_its_time(route, identifier):
+    """Comparing ids decides what comparing times decides."""
+    assert route.shard_count_of(identifier) == route.shard_count_at(message_time_ms(identifier))
+
+
+@pytest.mark.parametrize("time_ms", [0, 1, 1_700_000_000_000, MAX_TIME_MS - 1, MAX_TIME_MS])
+def test_n_of_a_message_changes_with_the_very_first_id_of_a_time(time_ms):
+    """At both ends of time as well; a generation that is later than any id is of no message."""
+    route = route_of((2, time_ms), (4, time_ms + 1), (8, 999_999_999_999_999))
+    first, last = first_message_id_at(time_ms), message_id(time_ms, (1 << 80) - 1)
+    before, after = shift_message_id(first, -1), shift_message_id(last, 1)
+    expected = [0 if before else None, 2, 2, 4 if after else None]
+    assert [i and route.shard_count_of(i) for i in (before, first, last, after)] == expected
+
+
+@given(routes, ids)
+def test_a_placement_is_the_shard_of_the_hash(route, identifier):
+    """The rule of design.md, section 5, spelled out."""
+    shard_count = route.shard_count_at(message_time_ms(identifier))
+    digest = hashlib.blake2b(identifier.encode(), digest_size=8).digest()
+    key = f"c#{int.from_bytes(digest) % shard_count}" if shard_count else "c"
+    assert choose_placement(route, "c", identifier) == Placement(key, shard_count)
 
 
 @given(routes, routes, ids, times)

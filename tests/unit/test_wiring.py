@@ -20,7 +20,6 @@ def _own_credentials(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ASIAOWN")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "own")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
 
 
 def test_iam_signs_for_the_named_cache_and_user():

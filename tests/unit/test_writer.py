@@ -114,6 +114,18 @@ def test_a_throttled_write_follows_the_raise():
     assert not written.is_replay
 
 
+def test_what_is_stored_is_the_messages_item_at_its_place():
+    """The item is built once, and only its key follows the placement, also when that changes between two tries."""
+    world = World()
+    identifier = message_id(world.clock.now_ms, 5)
+    world.table.failures = [KEY_RANGE_THROTTLE]
+    world.clock.on_sleep = lambda: world.raise_to(8, 0)
+    written = world.writer().write(new_message(message_id=identifier))
+    key = choose_placement(route_of((8, 0)), "c", identifier).partition_key
+    stored = {place: dict(item) for place, item in world.table.items.items() if place[1].startswith("m#")}
+    assert stored == {(key, f"m#{identifier}"): written.message.to_item(key)}
+
+
 def test_an_account_throttle_does_not_ask_for_a_route():
     """Salting does not cure a table's or an account's limit."""
     world = World()

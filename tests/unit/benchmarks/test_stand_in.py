@@ -15,6 +15,8 @@ from botocore.exceptions import ClientError
 from benchmarks.setup import Setup
 from benchmarks.stand_in import StandIn
 from hotpartition.dynamodb import DynamoDBMessageStore
+from hotpartition.dynamodb_boto3 import Boto3Call
+from hotpartition.dynamodb_threads import ThreadedCalls
 from hotpartition.items import Message
 from hotpartition.keys import ROUTING_SORT_KEY
 from hotpartition.merge import KeyQuery
@@ -114,7 +116,8 @@ def test_our_own_store_reads_pages_and_routes(client: Any, setup: Setup) -> None
     routing = {"pk": {"S": "c"}, "sk": {"S": ROUTING_SORT_KEY}, "generations": {"SS": ["4@17"]}}
     setup.load([routing, *(item(i) for i in IDS)])
     newest = KeyQuery("c", newest_first=True, limit=2)
-    fetched = DynamoDBMessageStore(client, "t").fetch([newest], is_strong=True, journal_of="c")
+    store = DynamoDBMessageStore(ThreadedCalls(Boto3Call(client)), "t")
+    fetched = store.fetch([newest], is_strong=True, journal_of="c")
     (answer,) = fetched.answers
     assert isinstance(answer, QueryAnswer)
     assert [m.message_id for m in answer.messages] == [IDS[4], IDS[3]]

@@ -1,42 +1,45 @@
 """Plans: sizes worked by hand, and pages that cost what the read function really reads."""
 
 import json
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from builders import World, build_message
 from hotpartition.capacity import item_size_bytes
+from hotpartition.detector import Thresholds
 from hotpartition.items import Message
 from hotpartition.message_ids import mint_message_id
 from hotpartition.reader import PageRequest
 from hotpartition.route import choose_placement
 from operations.errors import UsageError
-from operations.plan import SAMPLE_PAGES, Load, Sizing, make_plan, measure_item, read_pages, render
+from operations.plan import SAMPLE_PAGES, Load, default_thresholds, make_plan, measure_item, read_pages, render
 
-SIZING = Sizing(hot_sustained_wcu=800, target_shard_wcu=500, max_shard_count=128)
+THRESHOLDS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=800, target_shard_wcu=300, max_shard_count=128)
 
 
-def plan_for(rate, item_bytes=1024, page=50, sizing=SIZING):
-    return make_plan(Load(messages_per_second=rate, item_bytes=item_bytes, page=page), sizing)
+def plan_for(rate, item_bytes=1024, page=50, thresholds=THRESHOLDS):
+    return make_plan(Load(messages_per_second=rate, item_bytes=item_bytes, page=page), thresholds)
 
 
 @pytest.mark.parametrize(
     ("rate", "item_bytes", "wcu", "least", "count"),
     [
-        (5_000, 1_024, 1, 5, 10),  # the source's own example: 5 at least; 500 each make 10
-        (5_000, 1_025, 2, 10, 20),  # a byte more is another unit
-        (5_000, 100, 1, 5, 10),  # a small item is a whole unit
+        (5_000, 1_024, 1, 5, 84),  # the source's own example: 5 at least; 5 times a key's load, so a fifth of 300 each
+        (2_500, 1_025, 2, 5, 84),  # a byte more is another unit
+        (5_000, 100, 1, 5, 84),  # a small item is a whole unit
         (800, 1_024, 1, 1, 0),  # as much as the base key is trusted with
-        (801, 1_024, 1, 1, 2),
-        (1_000.5, 1_024, 1, 2, 3),
+        (801, 1_024, 1, 1, 3),
+        (1_000.5, 1_024, 1, 2, 4),
+        (2_000, 1_024, 1, 2, 14),  # twice a key's load: shards of half the size, so four times as many
         (1, 409_600, 400, 1, 0),
-        (3, 409_600, 400, 2, 3),
-        (64_000, 1_024, 1, 64, 128),
+        (3, 409_600, 400, 2, 5),
+        (6_190, 1_024, 1, 7, 128),
     ],
 )
 def test_sizes_worked_by_hand(rate, item_bytes, wcu, least, count):
-    """WCU a message times messages a second, over 1,000 at least, over 500 with room."""
+    """WCU a message times messages a second, over 1,000 at least; over 300 with room, and more where shards crowd."""
     plan = plan_for(rate, item_bytes, page=1)
     assert (plan.wcu_per_message, plan.least_shard_count, plan.shard_count) == (wcu, least, count)
     assert plan.wcu_per_second == rate * wcu
@@ -69,9 +72,9 @@ def test_the_base_keys_page_worked_by_hand(item_bytes, page, rcu):
 
 
 def test_a_page_of_one_message_over_two_shards_worked_by_hand():
-    """Three keys are asked for ceil(2/3 + sqrt(2/3)) = 2 items each, which is all that is wanted: 6 items, 3 RCU."""
+    """Each shard is asked for all 2 that are wanted, the base key for its newest one: 5 items, 3 RCU."""
     cost = read_pages(2, Load(messages_per_second=1, item_bytes=1_024, page=1))
-    assert (cost.queries, cost.rounds, cost.items_read, cost.rcu_strong) == (3, 1, 6, 3)
+    assert (cost.queries, cost.rounds, cost.items_read, cost.rcu_strong) == (3, 1, 5, 3)
 
 
 @pytest.mark.parametrize(("count", "page"), [(2, 50), (10, 50), (32, 20)])
@@ -144,11 +147,11 @@ def test_what_is_no_message_is_refused(text):
 def test_what_cannot_be_is_refused(load, sizing, option):
     """With what is allowed."""
     given = {"messages_per_second": 1, "item_bytes": 1, "page": 1} | load
-    sized = {"hot_sustained_wcu": 800, "target_shard_wcu": 500, "max_shard_count": 128} | sizing
+    thresholds = replace(THRESHOLDS, **sizing)
     with pytest.raises(UsageError, match=f"^{option} should be"):
-        make_plan(Load(**given), Sizing(**sized))
+        make_plan(Load(**given), thresholds)
 
 
 def test_the_stacks_own_numbers_are_the_default():
     """What the consumer would decide."""
-    assert Sizing.default() == SIZING
+    assert default_thresholds() == THRESHOLDS

@@ -144,8 +144,7 @@ def test_lookups_are_the_caches():
         at_ms += random.expovariate(2.0)
         conversation = random.choices("abcdef", weights=rates.tolist())[0]
         cache = random.choice(caches)
-        _, is_fresh = cache.get(conversation, int(at_ms))
-        if not is_fresh:
+        if cache.get_fresh(conversation, int(at_ms)) is None:
             cache.learn(conversation, EMPTY_ROUTE, int(at_ms))
             asked += at_ms >= begin_ms
     expected = registry_lookups_per_second(level, rates)

@@ -6,6 +6,7 @@ import pytest
 
 from builders import message_id
 from hotpartition.dynamodb import DynamoDBJournal, DynamoDBMessageStore
+from hotpartition.dynamodb_threads import ThreadedCalls
 from hotpartition.errors import StoreUnavailableError, ThrottledError
 from hotpartition.items import Message
 from hotpartition.merge import KeyQuery
@@ -28,9 +29,9 @@ class Rig:
         self.meter = Meter(self.engine, hot_conversation="c", seconds=60.0)
         table = Table(TableConfig(partitions=Partitions(count=1, write_limit_wcu=limit_wcu)), Random(1))
         self.table = Store(self.engine, table, table_name="t", random=Random(1), observer=self.meter)
-        client = self.table.client("test")
-        self.messages = DynamoDBMessageStore(client, "t")
-        self.journal = DynamoDBJournal(client, "t", "routing-index")
+        calls = ThreadedCalls(self.table.client("test").call)
+        self.messages = DynamoDBMessageStore(calls, "t")
+        self.journal = DynamoDBJournal(calls, "t", "routing-index")
 
     def run(self, work):
         """Run work as a task, to its end."""
@@ -112,7 +113,7 @@ def test_a_client_continues_from_a_key(rig):
             "ConsistentRead": True,
             "ExclusiveStartKey": {"pk": {"S": "c"}, "sk": {"S": f"m#{IDS[2]}"}},
         }
-        return [IDS.index(item["message_id"]["S"]) for item in client.query(**request)["Items"]]
+        return [IDS.index(item["message_id"]["S"]) for item in client.call("Query", request)["Items"]]
 
     def work():
         for item in IDS[:6]:

@@ -2,24 +2,30 @@
 
 The names below are the package's public face: the pure core, without any I/O. Jobs (`writer`, `reader`, `consumer`),
 ports and adapters are imported from their own modules.
+
+A name's module is imported when the name is first used: a function that reads needs no detector at its cold start.
 """
 
-from hotpartition.counter import Crossing, WriteCounter
-from hotpartition.detector import Decision, Reason, ReportWindow, Thresholds, decide
-from hotpartition.errors import HotPartitionError
-from hotpartition.items import Message
-from hotpartition.merge import KeyQuery, Page, PageMerge, PageRange
-from hotpartition.reports import Report
-from hotpartition.route import (
-    EMPTY_ROUTE,
-    Generation,
-    Placement,
-    Route,
-    candidate_keys,
-    choose_placement,
-    needed_keys,
-    stable_hash,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hotpartition.counter import Crossing, WriteCounter
+    from hotpartition.detector import Decision, Reason, ReportWindow, Thresholds, decide
+    from hotpartition.errors import HotPartitionError
+    from hotpartition.items import Message
+    from hotpartition.merge import KeyQuery, Page, PageMerge, PageRange
+    from hotpartition.reports import Report
+    from hotpartition.route import (
+        EMPTY_ROUTE,
+        Generation,
+        Placement,
+        Route,
+        candidate_keys,
+        choose_placement,
+        needed_keys,
+        stable_hash,
+    )
 
 __all__ = [
     "EMPTY_ROUTE",
@@ -45,3 +51,38 @@ __all__ = [
     "needed_keys",
     "stable_hash",
 ]
+
+_HOMES = {
+    "counter": ("Crossing", "WriteCounter"),
+    "detector": ("Decision", "Reason", "ReportWindow", "Thresholds", "decide"),
+    "errors": ("HotPartitionError",),
+    "items": ("Message",),
+    "merge": ("KeyQuery", "Page", "PageMerge", "PageRange"),
+    "reports": ("Report",),
+    "route": (
+        "EMPTY_ROUTE",
+        "Generation",
+        "Placement",
+        "Route",
+        "candidate_keys",
+        "choose_placement",
+        "needed_keys",
+        "stable_hash",
+    ),
+}
+"""Where each public name lives; for people and type checkers the imports above say the same."""
+
+
+if not TYPE_CHECKING:  # so that a checker refuses a name that is not listed
+
+    def __getattr__(name: str) -> object:
+        for module, names in _HOMES.items():
+            if name in names:
+                value = getattr(import_module(f"{__name__}.{module}"), name)
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

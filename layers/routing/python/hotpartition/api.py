@@ -143,19 +143,21 @@ SentAt = Annotated[
 ]
 
 
-class FieldProblem(BaseModel):
-    """One wrong field."""
+class Documented(BaseModel):
+    """Base of models that only describe answers: nothing is built of them before somebody asks for the description."""
 
-    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
+    model_config = ConfigDict(defer_build=True, json_schema_extra={"additionalProperties": False})
+
+
+class FieldProblem(Documented):
+    """One wrong field."""
 
     field: str = Field(description="Its name; inside `attributes`, its path.")
     message: str
 
 
-class ProblemDocument(BaseModel):
+class ProblemDocument(Documented):
     """An error (RFC 9457)."""
-
-    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
 
     type: str = Field(description="A URN that names the kind of problem.", pattern="^urn:hotpartition:[a-z-]+$")
     title: str = Field(description="The status in words.")
@@ -175,7 +177,7 @@ class MessageProblemDocument(ProblemDocument):
     message_id: CanonicalMessageId
 
 
-class StoredMessage(BaseModel):
+class StoredMessage(Documented):
     """A message as it is read."""
 
     model_config = ConfigDict(json_schema_extra={"additionalProperties": False, "examples": [EXAMPLE_MESSAGE]})

@@ -26,7 +26,7 @@ _ELEMENT_OVERHEAD_BYTES = 1
 
 def item_size_bytes(item: Item) -> int:
     """Compute an item's size as DynamoDB counts it: UTF-8 names and values, with the overhead of containers."""
-    return sum(len(name.encode()) + _value_size_bytes(value) for name, value in item.items())
+    return sum([_text_size_bytes(name) + _value_size_bytes(value) for name, value in item.items()])
 
 
 def write_units(size_bytes: int) -> int:
@@ -44,7 +44,7 @@ def _value_size_bytes(value: AttributeValue) -> int:
     ((kind, content),) = value.items()
     match kind:
         case "S":
-            return len(content.encode())
+            return _text_size_bytes(content)
         case "N":
             return _number_size_bytes(content)
         case "B":
@@ -52,7 +52,7 @@ def _value_size_bytes(value: AttributeValue) -> int:
         case "BOOL" | "NULL":
             return 1
         case "SS":
-            return sum(len(text.encode()) for text in content)
+            return sum(_text_size_bytes(text) for text in content)
         case "NS":
             return sum(_number_size_bytes(text) for text in content)
         case "BS":
@@ -63,6 +63,11 @@ def _value_size_bytes(value: AttributeValue) -> int:
             return _CONTAINER_OVERHEAD_BYTES + len(content) * _ELEMENT_OVERHEAD_BYTES + item_size_bytes(content)
         case _:
             raise ValueError(f"unknown DynamoDB type {kind!r}")
+
+
+def _text_size_bytes(text: str) -> int:
+    """Bytes in UTF-8; Python knows of a text whether it is ASCII, and then nothing need be encoded."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _number_size_bytes(text: str) -> int:

@@ -9,7 +9,7 @@ A raise goes to the journal first and to Redis second: nobody can learn of a gen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -36,11 +36,17 @@ HOUSEKEEPING_MS = 1_000
 REFRESH_MS = 5_000
 """How often the registry is checked for losses, and given again what is known of hot routes."""
 
+GC_THRESHOLDS = (200_000, 20, 100)
+"""For `gc.set_threshold`, where the process is a consumer's. What it keeps are tuples and dictionaries without cycles,
+which their last reference frees; left alone, the collector looks through the half million of them again and again and
+takes nearly as long as all the rest (decision 27). Python 3.14 goes by the first two only: how many new objects there
+are before it looks, and how slowly it goes through the old."""
+
 REPEAT_LOG_MS = 60_000
 REBUILD_SLICE = 200
 """Routes put into Redis in one pass of a rebuild: at a ms each, no pass takes long enough to delay a raise much."""
 
-RAISE_RETRY_MS = 10
+RAISE_RETRY_MS = 2
 RAISE_BUDGET_MS = 5_000
 """The journal item shares the very partition that is hot: its update is repeated fast, for seconds. All raises of one
 pass share the budget, since nothing is read meanwhile; what is left over is decided again in the next pass."""
@@ -173,18 +179,19 @@ class Consumer:
         cursor.read_at_ms = now_ms
         return True
 
-    def _take(self, state: _State, entries: Iterable[StreamEntry]) -> None:
+    def _take(self, state: _State, entries: Sequence[StreamEntry]) -> None:
         now_ms = self._clock.now_ms()
-        for entry in entries:
-            state.summary.entries += 1
+        state.summary.entries += len(entries)
+        decode, add = Report.decode, state.window.add
+        for entry_id, fields in entries:
             try:
-                report = Report.decode(entry.fields)
+                report = decode(fields)
             except MalformedReportError as error:
                 state.summary.malformed += 1
                 self._telemetry.count("ReportsMalformed")
-                self._telemetry.event("malformed report skipped", entry_id=entry.entry_id, reason=str(error))
+                self._telemetry.event("malformed report skipped", entry_id=entry_id, reason=str(error))
                 continue
-            if not state.window.add(report, now_ms):
+            if not add(report, now_ms):
                 state.summary.out_of_window += 1
                 self._telemetry.count("ReportsOutOfWindow")
 

@@ -14,8 +14,8 @@ where fewer environments share the load. In expectation the fleet sends (total W
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 SLOT_MS = 250
 """Length of a slot, aligned to wall time. Part of the report format: all environments must agree on it."""
@@ -29,8 +29,7 @@ def slot_of(time_ms: int) -> int:
     return time_ms // SLOT_MS
 
 
-@dataclass(frozen=True, slots=True)
-class Crossing:
+class Crossing(NamedTuple):
     """A sampling point that one write crossed.
 
     `source` names the counter within the fleet and `value_wcu` is what this source has counted in the slot so far, up
@@ -40,6 +39,9 @@ class Crossing:
     slot: int
     source: str
     value_wcu: float
+
+
+_new_tuple = tuple.__new__  # the named tuple's own `__new__` takes as long as all the rest of a crossing
 
 
 class WriteCounter:
@@ -71,8 +73,10 @@ class WriteCounter:
         self._random = random
         self._max_tracked = max_tracked
         self._slot = -1
-        # conversation id -> [count in this slot (WCU), next sampling point (WCU), points crossed]
-        self._counts: dict[str, list[float]] = {}
+        # By conversation: WCU until its next sampling point, and the points crossed in this slot. Numbers in two
+        # dictionaries, since lists would keep the garbage collector busy.
+        self._left: dict[str, float] = {}
+        self._crossed: dict[str, int] = {}
         self._lone_writes = 0
 
     def record(self, conversation_id: str, wcu: float, now_ms: int) -> Crossing | None:
@@ -84,19 +88,26 @@ class WriteCounter:
         slot = now_ms // SLOT_MS
         if slot != self._slot:
             self._slot = slot
-            self._counts.clear()
-        state = self._counts.get(conversation_id)
-        if state is None:
-            if len(self._counts) >= self._max_tracked:
-                return self._sample_lone_write(wcu, slot)
-            state = self._counts[conversation_id] = [0.0, self._random() * self._z, 0]
-        state[0] += wcu
-        if state[0] <= state[1]:
+            self._left.clear()
+            self._crossed.clear()
+        lefts, z = self._left, self._z
+        if conversation_id in lefts:
+            left = lefts[conversation_id] - wcu
+        elif len(lefts) < self._max_tracked:
+            left = self._random() * z - wcu
+        else:
+            return self._sample_lone_write(wcu, slot)
+        lefts[conversation_id] = left
+        if left >= 0:
             return None
-        crossed = self._points_below(state[0], state[1])
-        state[1] += crossed * self._z
-        state[2] += crossed
-        return Crossing(slot, self._environment_id, state[2] * self._z)
+        left += z
+        points = 1
+        if left < 0:
+            points += ceil(-left / z)
+            left += (points - 1) * z
+        lefts[conversation_id] = left
+        self._crossed[conversation_id] = points = points + self._crossed.get(conversation_id, 0)
+        return _new_tuple(Crossing, (slot, self._environment_id, points * z))
 
     def _sample_lone_write(self, wcu: float, slot: int) -> Crossing | None:
         point = self._random() * self._z
@@ -104,8 +115,4 @@ class WriteCounter:
             return None
         self._lone_writes += 1
         source = f"{self._environment_id}.{self._lone_writes}"
-        return Crossing(slot, source, self._points_below(wcu, point) * self._z)
-
-    def _points_below(self, count: float, next_point: float) -> int:
-        """Count the sampling points next_point, next_point + z, … that lie below `count`."""
-        return ceil((count - next_point) / self._z)
+        return _new_tuple(Crossing, (slot, source, ceil((wcu - point) / self._z) * self._z))

@@ -6,15 +6,17 @@ reports change nothing, and whoever reads the same stream comes to the same deci
 Load is judged against what the route already gives. Messages whose N(t) is m form one *load class*; `max(m, 1)` keys
 serve it. It is hot at once when one second of slots exceeds `hot_at_once_wcu` for each of these keys, and hot when
 the mean of five seconds exceeds `hot_sustained_wcu` for each. The shard count is sized from one whole slot after the
-trigger, so that a step in load of any size takes one raise (design.md, section 6).
+trigger, so that a step in load of any size takes one raise (design.md, section 6; how many, decision 19).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import ceil
+from itertools import pairwise
+from math import ceil, sqrt
 from typing import NamedTuple, Self
 
 from hotpartition.counter import SLOT_MS, slot_of
@@ -44,8 +46,10 @@ BACKFILL_REACH = 2
 EVIDENCE_SLOTS = 2 * SLOTS_PER_SECOND
 EVIDENCE_MIN_SLOTS = 2
 """Throttles in so many different slots of the last two seconds are not a passing burst."""
-EVIDENCE_LOAD_SHARE = 0.25
-"""Own load, as a share of `hot_sustained_wcu` for each key, below which a throttle is a neighbour's doing."""
+EVIDENCE_LOAD_SHARE = 0.4
+"""Own load, as a share of what the route is sized for, below which a throttle is a neighbour's doing."""
+EVIDENCE_THROTTLED_SHARE = 0.02
+"""Of the own load; retries cure less than this, and twice as many shards would make it only half."""
 EVIDENCE_PAUSE_MS = 5_000
 
 _ROUNDING_MARGIN = 1 - 1e-9
@@ -60,6 +64,24 @@ class Thresholds:
     hot_sustained_wcu: float
     target_shard_wcu: float
     max_shard_count: int
+
+
+def size_route(wcu_per_second: float, thresholds: Thresholds) -> int:
+    """Size a route: how many shards a load is to have, at least 2, whatever the cap is.
+
+    Shards fall onto physical partitions by chance, and several on one can be more than it takes. The larger the load,
+    the more shards there are to meet; it takes shards of half the size, four times as many, to keep twice the load as
+    safe. So a shard is sized for `target_shard_wcu` up to a load that one key takes, and for less in proportion above
+    it (decision 19 has the figures).
+    """
+    crowding = max(1.0, wcu_per_second / thresholds.hot_at_once_wcu)
+    return max(2, ceil(crowding * wcu_per_second / thresholds.target_shard_wcu))
+
+
+def _sized_for(key_count: int, thresholds: Thresholds) -> float:
+    """Say for which load, in WCU/s, `size_route` would choose so many keys."""
+    wcu = key_count * thresholds.target_shard_wcu
+    return wcu if wcu <= thresholds.hot_at_once_wcu else sqrt(wcu * thresholds.hot_at_once_wcu)
 
 
 class Reason(StrEnum):
@@ -105,6 +127,10 @@ class _Sample(NamedTuple):
     is_throttled: bool
 
 
+# Skips what a named tuple does to its arguments, which takes longer than making the tuple.
+_new_tuple = tuple.__new__
+
+
 class _Share(NamedTuple):
     """Samples of one slot, and what they amount to."""
 
@@ -116,84 +142,146 @@ class _Share(NamedTuple):
     @classmethod
     def of(cls, samples: Iterable[_Sample]) -> Self:
         listed = tuple(samples)
-        times = [s.message_time_ms for s in listed]
-        return cls(listed, sum(s.wcu for s in listed), min(times), max(times))
+        _, wcu, times, _, _ = zip(*listed, strict=True)
+        return cls(listed, sum(wcu), min(times), max(times))
+
+
+_Crossing = tuple[float, int, int, bool]
+"""What of a report is kept: its value in WCU, message time in ms, N and whether it was throttled.
+
+A plain tuple, without the names that the dictionaries above it hold: a busy consumer keeps half a million of them.
+"""
 
 
 class _Slot:
     """The reports of one conversation in one slot. REQUIRES: at least one is added before they are asked for."""
 
+    __slots__ = ("_crossings", "_share", "is_throttled", "wcu")
+
     def __init__(self) -> None:
-        # source -> value -> report; the same value of the same source is the same crossing
-        self._values: dict[str, dict[float, Report]] = {}
+        # source -> its crossings by rising value; the same value of the same source is the same crossing. Most sources
+        # cross once, so a tuple takes a third of what a dictionary would.
+        self._crossings: dict[str, tuple[_Crossing, ...]] = {}
         self._share: _Share | None = None
         self.wcu = 0.0
         self.is_throttled = False
 
-    def add(self, report: Report) -> None:
-        values = self._values.setdefault(report.source, {})
-        known = values.get(report.value_wcu)
-        if known is None or report.is_throttled:
-            self.wcu += max(0.0, report.value_wcu - max(values, default=0.0))
-            self.is_throttled |= report.is_throttled
-            values[report.value_wcu] = report
-            self._share = None
+    def add(self, source: str, crossing: _Crossing) -> None:
+        value = crossing[0]
+        known = self._crossings.get(source)
+        if known is None:
+            self._crossings[source] = (crossing,)
+            self.wcu += value
+        elif value > known[-1][0]:
+            self._crossings[source] = (*known, crossing)
+            self.wcu += value - known[-1][0]
+        elif not self._insert(source, known, crossing):
+            return
+        self._share = None
+        if crossing[3]:
+            self.is_throttled = True
 
-    def share(self) -> _Share:
+    def _insert(self, source: str, known: tuple[_Crossing, ...], crossing: _Crossing) -> bool:
+        """Add what is not the source's largest value, or is a repetition; say whether that changes anything."""
+        at = bisect_left(known, crossing[0], key=_value_of)
+        is_repetition = known[at][0] == crossing[0]
+        if is_repetition and not crossing[3]:
+            return False
+        self._crossings[source] = (*known[:at], crossing, *known[at + is_repetition :])
+        return True
+
+    def share(self, slot: int) -> _Share:
         """Sum the slot up, once until it changes: a consumer decides ten times a second, most slots are complete."""
         if self._share is None:
-            self._share = _Share.of(self._samples())
+            self._share = _Share.of(self._samples(slot))
         return self._share
 
-    def _samples(self) -> Iterator[_Sample]:
-        """Yield the samples in a fixed order; each stands for the WCU since its source's last one."""
-        for _, values in sorted(self._values.items()):
-            counted = 0.0
-            for value, report in sorted(values.items()):
-                yield _Sample(
-                    report.slot, value - counted, report.message_time_ms, report.shard_count, report.is_throttled
-                )
-                counted = value
+    def _samples(self, slot: int) -> list[_Sample]:
+        """List the samples in a fixed order; each stands for the WCU since its source's last one."""
+        samples = []
+        for source in sorted(self._crossings):
+            known = self._crossings[source]
+            samples.append(_new_tuple(_Sample, (slot, *known[0])))
+            if len(known) > 1:
+                samples += [_Sample(slot, after[0] - before[0], *after[1:]) for before, after in pairwise(known)]
+        return samples
+
+
+def _value_of(crossing: _Crossing) -> float:
+    return crossing[0]
 
 
 class ConversationReports:
     """The reports of one conversation within the horizon."""
 
+    __slots__ = ("_highest_wcu", "_is_throttled", "_loud_slot", "_slots", "first_slot")
+
     def __init__(self) -> None:
         self._slots: dict[int, _Slot] = {}
-        self._wcu = 0.0
         self._is_throttled = False
+        # the highest of all slots
+        self._highest_wcu = 0.0
+        # no second of slots that ends later is loud
+        self._loud_slot = -1
+        # none is older
+        self.first_slot = 0
 
     def add(self, report: Report) -> None:
         """Take a report in; a repetition changes nothing, except that it may add that the write was throttled."""
-        slot = self._slots.get(report.slot)
+        _, number, source, value, message_time_ms, shard_count, is_throttled = report
+        self.add_crossing(number, source, (value, message_time_ms, shard_count, is_throttled), 0.0)
+
+    def add_crossing(self, number: int, source: str, crossing: _Crossing, quiet_wcu: float) -> bool:
+        """Take in what is kept of a report.
+
+        Returns:
+            Whether it was throttled, or its slot belongs to a second of slots with more than `quiet_wcu`.
+        """
+        slot = self._slots.get(number)
         if slot is None:
-            slot = self._slots[report.slot] = _Slot()
-        before = slot.wcu
-        slot.add(report)
-        self._wcu += slot.wcu - before
-        self._is_throttled |= slot.is_throttled
+            self.first_slot = min(self.first_slot, number) if self._slots else number
+            slot = self._slots[number] = _Slot()
+        slot.add(source, crossing)
+        if slot.wcu > self._highest_wcu:  # noqa: PLR1730 - of each report, and several times faster than max()
+            self._highest_wcu = slot.wcu
+        if crossing[3]:
+            self._is_throttled = True
+            return True
+        last = number + SLOTS_PER_SECOND - 1
+        if self._loud_slot >= last:
+            return True
+        # Nearly always decided here, by one multiplication.
+        if self._highest_wcu * SLOTS_PER_SECOND <= quiet_wcu or self._is_quiet_around(number, quiet_wcu):
+            return False
+        self._loud_slot = last
+        return True
+
+    def _is_quiet_around(self, number: int, quiet_wcu: float) -> bool:
+        """Say whether no second of slots that a slot belongs to has more than so many WCU."""
+        around = range(number - SLOTS_PER_SECOND + 1, number + SLOTS_PER_SECOND)
+        wcu = [slot.wcu if (slot := self._slots.get(n)) else 0.0 for n in around]
+        return all(sum(wcu[first : first + SLOTS_PER_SECOND]) <= quiet_wcu for first in range(SLOTS_PER_SECOND))
 
     def forget_before(self, slot: int) -> None:
         """Drop what is older than a slot."""
-        old = [s for s in self._slots if s < slot]
-        for dropped in old:
+        if self.first_slot >= slot:
+            return
+        for dropped in [s for s in self._slots if s < slot]:
             del self._slots[dropped]
-        if old:
-            self._wcu = sum(rest.wcu for rest in self._slots.values())
-            self._is_throttled = any(rest.is_throttled for rest in self._slots.values())
+        self.first_slot = min(self._slots, default=slot)
+        self._highest_wcu = max([rest.wcu for rest in self._slots.values()], default=0.0)
+        self._is_throttled = self._is_throttled and any(rest.is_throttled for rest in self._slots.values())
 
-    def is_quiet(self, quiet_wcu: float) -> bool:
-        """Say whether all of it together is no more than so many WCU, and nothing of it was throttled."""
-        return not self._is_throttled and self._wcu <= quiet_wcu
+    def is_quiet_since(self, slot: int) -> bool:
+        """Say whether no second that ends with a slot or later was loud when it was added to, nor a write throttled."""
+        return not self._is_throttled and self._loud_slot < slot
 
     def __bool__(self) -> bool:
         return bool(self._slots)
 
-    def shares(self, since_slot: int) -> Iterator[tuple[int, _Share]]:
-        """Yield what each slot from one on amounts to, oldest first."""
-        for slot in sorted(s for s in self._slots if s >= since_slot):
-            yield slot, self._slots[slot].share()
+    def shares(self, since_slot: int) -> list[tuple[int, _Share]]:
+        """List what each slot from one on amounts to, oldest first."""
+        return [(number, self._slots[number].share(number)) for number in sorted(self._slots) if number >= since_slot]
 
 
 def decide(
@@ -220,10 +308,7 @@ def decide(
         One decision for each load class that asks for a raise or waits for one, or else a single decision.
     """
     current = slot_of(now_ms)
-    classes: dict[int, dict[int, _Share]] = {}
-    for slot, share in reports.shares(current - HORIZON_SLOTS):
-        for shard_count, part in _split_by_class(share, route):
-            classes.setdefault(shard_count, {})[slot] = part
+    classes = _split_by_class(reports.shares(current - HORIZON_SLOTS), route)
     loads = [_LoadClass(m, shares) for m, shares in sorted(classes.items())]
     for load in loads:
         load.later = [other for other in loads if other.shard_count > load.shard_count]
@@ -236,17 +321,25 @@ def decide(
     return (max(rest, key=lambda d: d.rate_wcu_per_second, default=Decision(conversation_id, Reason.BELOW_THRESHOLD)),)
 
 
-def _split_by_class(share: _Share, route: Route) -> Iterator[tuple[int, _Share]]:
-    """Split a slot's samples by the N(t) of their messages."""
-    lowest = route.shard_count_at(share.first_time_ms)
-    if lowest == route.shard_count_at(share.last_time_ms):  # N(t) never falls with t: what lies between is the same
-        yield lowest, share
-        return
-    parts: dict[int, list[_Sample]] = {}
-    for sample in share.samples:
-        parts.setdefault(route.shard_count_at(sample.message_time_ms), []).append(sample)
-    for shard_count, samples in parts.items():
-        yield shard_count, _Share.of(samples)
+def _split_by_class(shares: Iterable[tuple[int, _Share]], route: Route) -> dict[int, dict[int, _Share]]:
+    """Split what slots amount to by the N(t) of their messages: load class -> slot -> share."""
+    starts = sorted(g.since_ms for g in route.generations)
+    # The N(t) before the first of them, and from each of them on.
+    counts = [0, *(route.shard_count_at(start) for start in starts)]
+    classes: dict[int, dict[int, _Share]] = {}
+    for slot, share in shares:
+        lowest = counts[bisect_right(starts, share.first_time_ms)]
+        if (
+            lowest == counts[bisect_right(starts, share.last_time_ms)]
+        ):  # N(t) never falls: what lies between is the same
+            classes.setdefault(lowest, {})[slot] = share
+            continue
+        parts: dict[int, list[_Sample]] = {}
+        for sample in share.samples:
+            parts.setdefault(counts[bisect_right(starts, sample.message_time_ms)], []).append(sample)
+        for shard_count, samples in parts.items():
+            classes.setdefault(shard_count, {})[slot] = _Share.of(samples)
+    return classes
 
 
 class _LoadClass:
@@ -278,7 +371,12 @@ class _LoadClass:
         return sum(self.per_slot(first_slot, last_slot))
 
     def per_slot(self, first_slot: int, last_slot: int) -> tuple[float, ...]:
-        return tuple(self.wcu(slot) for slot in range(first_slot, last_slot + 1))
+        shares = self._shares
+        return tuple([shares[s].wcu if s in shares else 0.0 for s in range(first_slot, last_slot + 1)])
+
+    def is_at_most(self, wcu: float) -> bool:
+        """Say whether all of it together is surely no more than so many WCU."""
+        return sum([share.wcu for share in self._shares.values()]) <= wcu * _ROUNDING_MARGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,10 +396,13 @@ class _Trigger:
 def _find_trigger(load: _LoadClass, thresholds: Thresholds, current_slot: int) -> _Trigger | None:
     at_once = thresholds.hot_at_once_wcu * load.key_count
     sustained = thresholds.hot_sustained_wcu * load.key_count
+    enough = min(at_once, sustained * SUSTAINED_SECONDS)
+    if load.is_at_most(enough):
+        return None  # as for most load classes: all of it together would not be enough
     first = current_slot - HORIZON_SLOTS - SUSTAINED_SLOTS
     wcu = load.per_slot(first, current_slot)
-    if sum(wcu) <= min(at_once, sustained * SUSTAINED_SECONDS):
-        return None  # as for most conversations: all of it together would not be enough
+    if sum(wcu) <= enough:
+        return None
 
     def judge_window(slot: int) -> tuple[int, float] | None:
         """Return the first slot and the rate of a hot window that ends with a slot."""
@@ -351,7 +452,7 @@ def _judge(
     rate = max(load.wcu(sizing_slot) * SLOTS_PER_SECOND, trigger.rate_wcu_per_second)
     # The new shards serve later messages as well, where those have as many.
     later = sum(other.wcu(sizing_slot) for other in load.later) * SLOTS_PER_SECOND
-    count = min(ceil((rate + later) / thresholds.target_shard_wcu), thresholds.max_shard_count)
+    count = min(size_route(rate + later, thresholds), thresholds.max_shard_count)
     since_ms = _choose_since(load, trigger.heat_slot, sizing_slot, now_ms)
     return replace(
         hot,
@@ -382,10 +483,11 @@ def _judge_throttles(
         per_slot_wcu=load.per_slot(current - SLOTS_PER_SECOND, current),
     )
     slots = {s.slot for s in evidence}
-    if len(slots) < EVIDENCE_MIN_SLOTS:
+    recent_wcu = load.sum(current - EVIDENCE_SLOTS + 1, current + MAX_SLOTS_AHEAD)
+    if len(slots) < EVIDENCE_MIN_SLOTS or cool.throttled_wcu < EVIDENCE_THROTTLED_SHARE * recent_wcu:
         is_covered = load.shard_count > 0 and last_second > thresholds.hot_sustained_wcu
         return replace(cool, reason=Reason.COVERED) if is_covered else cool
-    if last_second < EVIDENCE_LOAD_SHARE * thresholds.hot_sustained_wcu * load.key_count:
+    if last_second < EVIDENCE_LOAD_SHARE * _sized_for(load.key_count, thresholds):
         return replace(cool, reason=Reason.NO_EVIDENCE)
     if load.shard_count >= thresholds.max_shard_count:
         return replace(cool, reason=Reason.AT_CAP)
@@ -421,7 +523,10 @@ def _choose_since(load: _LoadClass, first_slot: int, last_slot: int, now_ms: int
 
 
 class ReportWindow:
-    """All reports within the horizon, by conversation."""
+    """All reports within the horizon, by conversation.
+
+    Memory is proportional to what the streams hold of 15 s (docs/decisions/0027-the-consumers-state.md).
+    """
 
     def __init__(self, thresholds: Thresholds | None = None) -> None:
         """Start empty.
@@ -435,6 +540,8 @@ class ReportWindow:
         self._conversations: dict[str, ConversationReports] = {}
         # A dictionary for its order: a set's differs from process to process.
         self._loud: dict[str, None] = {}
+        # The sources of late, so that their names are held once and not once a report.
+        self._sources: dict[str, str] = {}
 
     def add(self, report: Report, now_ms: int) -> bool:
         """Take a report in.
@@ -442,33 +549,39 @@ class ReportWindow:
         Returns:
             False when its slot is outside the horizon (late, or from a broken clock), and it was left out.
         """
-        current = slot_of(now_ms)
-        if not current - HORIZON_SLOTS <= report.slot <= current + MAX_SLOTS_AHEAD:
+        conversation_id, number, source, value, message_time_ms, shard_count, is_throttled = report
+        ahead = number - now_ms // SLOT_MS
+        if not -HORIZON_SLOTS <= ahead <= MAX_SLOTS_AHEAD:
             return False
-        reports = self._conversations.setdefault(report.conversation_id, ConversationReports())
-        reports.add(report)
-        if not reports.is_quiet(self._quiet_wcu):
-            self._loud[report.conversation_id] = None
+        reports = self._conversations.get(conversation_id)
+        if reports is None:
+            reports = self._conversations[conversation_id] = ConversationReports()
+        source = self._sources.setdefault(source, source)
+        crossing = (value, message_time_ms, shard_count, is_throttled)
+        if reports.add_crossing(number, source, crossing, self._quiet_wcu):
+            self._loud[conversation_id] = None
         return True
 
     def forget(self, now_ms: int) -> None:
         """Drop what has left the horizon."""
         oldest = slot_of(now_ms) - HORIZON_SLOTS
-        for reports in self._conversations.values():
+        aged = [(c, reports) for c, reports in self._conversations.items() if reports.first_slot < oldest]
+        for conversation_id, reports in aged:
             reports.forget_before(oldest)
-        self._conversations = {c: r for c, r in self._conversations.items() if r}
-        self._loud = {c: None for c in self._loud if c in self._conversations and self._is_loud(c)}
+            if not reports:
+                del self._conversations[conversation_id]
+        self._sources.clear()
+        kept = ((c, self._conversations.get(c)) for c in self._loud)
+        self._loud = {c: None for c, reports in kept if reports and not reports.is_quiet_since(oldest)}
 
     def to_judge(self) -> Sequence[str]:
         """List the conversations about which `decide` may say anything but `below-threshold`.
 
-        The rest, nearly all, have had less in the whole horizon than makes hot in a second, and no throttled write. A
-        consumer decides ten times a second, so it cannot look at each conversation that was written to at all.
+        The rest, nearly all, have had in no second of the horizon what makes hot, and no throttled write. (Where the
+        mean of five seconds is above a threshold, one of the five is.) A consumer decides ten times a second, so it
+        cannot look at each conversation that was written to at all.
         """
         return list(self._loud)
-
-    def _is_loud(self, conversation_id: str) -> bool:
-        return not self._conversations[conversation_id].is_quiet(self._quiet_wcu)
 
     def items(self) -> Iterable[tuple[str, ConversationReports]]:
         """List the conversations that have reports."""

@@ -1,4 +1,4 @@
-"""DynamoDB: the message store and the journal. The only module that knows boto3.
+"""DynamoDB: the message store and the journal, over a client (`dynamodb_calls.py`).
 
 Routing item (journal), at `pk` = base key, `sk` = `r#`:
 
@@ -18,92 +18,41 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
-
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
-from botocore.exceptions import ConnectionError as NoConnectionError
+from typing import Any
 
 from hotpartition.capacity import ITEM_LIMIT_BYTES, AttributeValue, Item, item_size_bytes
+from hotpartition.dynamodb_calls import Answer, Call, DynamoDBCalls
 from hotpartition.errors import (
+    ConditionFailedError,
     InvalidRequestError,
     MalformedGenerationError,
     MessageTooLargeError,
     RetryLaterError,
-    StoreUnavailableError,
+    StoreRefusedError,
     ThrottledError,
 )
-from hotpartition.hedging import Hedger
 from hotpartition.items import Message, format_time
-from hotpartition.keys import MESSAGE_PREFIX, ROUTING_SORT_KEY, build_message_sort_key
+from hotpartition.keys import MESSAGE_PREFIX, ROUTING_SORT_KEY, SEPARATOR, build_message_sort_key
 from hotpartition.merge import KeyQuery
 from hotpartition.message_ids import MAX_MESSAGE_ID, MIN_MESSAGE_ID
 from hotpartition.ports import Fetched, JournalEntry, QueryAnswer, RoutingItem
 from hotpartition.raises import decode_raises, encode_raises
 from hotpartition.route import Generation, Route
 
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
-
 ROUTING_PARTITIONS = 16
-CONNECT_TIMEOUT_SECONDS = 0.5
-READ_TIMEOUT_SECONDS = 2.0
 MAX_BATCH_ROUNDS = 5
 """How often unprocessed keys of a batch are asked for again before the whole call counts as throttled."""
-
-MIN_HEDGED_CALLS = 3
-"""A base key and two shards: with fewer, there is no tail to speak of."""
-
-_THROTTLES = frozenset({"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"})
-_NO_ANSWER = (HTTPClientError, NoConnectionError, IncompleteReadError)
-"""Timeouts are in the first (answers) and the second (connections); refused connections only in the second."""
-_SERVER_ERROR_STATUS = 500
-
-
-def create_client(*, connections: int) -> DynamoDBClient:
-    """Create the client that the adapters use: one attempt, short timeouts, and no more connections than threads.
-
-    Retries are ours (`backoff.py`): the SDK's own wait for about a second after a throttle.
-    """
-    config = Config(
-        retries={"total_max_attempts": 1, "mode": "standard"},
-        connect_timeout=CONNECT_TIMEOUT_SECONDS,
-        read_timeout=READ_TIMEOUT_SECONDS,
-        max_pool_connections=connections,
-        tcp_keepalive=True,
-    )
-    return boto3.client("dynamodb", config=config)
 
 
 class DynamoDBMessageStore:
     """`MessageStore` on one table."""
 
-    def __init__(
-        self,
-        client: DynamoDBClient,
-        table_name: str,
-        executor: Executor | None = None,
-        *,
-        hedger: Hedger | None = None,
-    ) -> None:
-        """Use a client.
-
-        Args:
-            client: with as many connections as there are threads.
-            table_name: the table.
-            executor: runs the queries of a round; not needed for writing.
-            hedger: asks slow shards again; None for never.
-        """
-        self._client = client
+    def __init__(self, calls: DynamoDBCalls, table_name: str) -> None:
+        self._calls = calls
         self._table_name = table_name
-        self._executor = executor
-        self._hedger = hedger
         self._hedged = 0
 
     def take_hedged(self) -> int:
@@ -113,44 +62,45 @@ class DynamoDBMessageStore:
 
     def put(self, item: Mapping[str, AttributeValue]) -> Message | None:
         """See `MessageStore.put`."""
+        request = {
+            "TableName": self._table_name,
+            "Item": item,
+            # Never overwrite: the key holds the message id, so whatever is there is this message or its rival.
+            "ConditionExpression": "attribute_not_exists(pk)",
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
         try:
-            self._client.put_item(
-                TableName=self._table_name,
-                Item=item,
-                # Never overwrite: the key holds the message id, so whatever is there is this message or its rival.
-                ConditionExpression="attribute_not_exists(pk)",
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-            )
-        except ClientError as error:
-            if error.response["Error"]["Code"] == "ConditionalCheckFailedException":
-                return Message.from_item(_blocking_item(error))
+            self._calls.call("PutItem", request)
+        except ConditionFailedError as error:
+            if error.item is None:
+                raise
+            return Message.from_item(error.item)
+        except StoreRefusedError as error:
             if _is_size_refusal(error):
                 # Our own count, which estimates the size of numbers, was a little below DynamoDB's.
                 raise MessageTooLargeError(item_size_bytes(item), ITEM_LIMIT_BYTES) from error
-            _translate(error)
-        except BotoCoreError as error:
-            _translate(error)
+            raise
         return None
 
     def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched:
         """See `MessageStore.fetch`."""
         carrier = next((q for q in queries if _passes_routing_item(q, journal_of)), None)
-        calls: list[Callable[[], Any]] = [
-            partial(self._query, query, is_strong=is_strong, with_journal=query is carrier) for query in queries
-        ]
+        calls = [self._build_query(query, is_strong=is_strong, with_journal=query is carrier) for query in queries]
         if journal_of is not None and carrier is None:
-            calls.append(partial(_get_entry, self._client, self._table_name, journal_of, is_strong=is_strong))
-        outcomes = self._run(calls)
+            calls.append(_build_get(self._table_name, journal_of, is_strong=is_strong))
+        # What was never hot costs what it costs without us: only a sharded conversation's reads are asked for twice.
+        outcomes = self._run(calls, is_hedged=any(SEPARATOR in query.partition_key for query in queries))
         journal: JournalEntry | RetryLaterError | None = None
         if journal_of is not None and carrier is None:
-            journal = outcomes.pop()
+            outcome = outcomes.pop()
+            journal = outcome if isinstance(outcome, RetryLaterError) else _read_entry(outcome.get("Item"))
         answers: list[QueryAnswer | RetryLaterError] = []
         for query, outcome in zip(queries, outcomes, strict=True):
             if isinstance(outcome, RetryLaterError):
                 answers.append(outcome)
                 journal = outcome if query is carrier else journal
                 continue
-            answer, entry = outcome
+            answer, entry = _read_query_answer(query, outcome, with_journal=query is carrier)
             answers.append(answer)
             journal = entry if query is carrier else journal
         return Fetched(tuple(answers), journal)
@@ -166,28 +116,26 @@ class DynamoDBMessageStore:
         routing = next((item for item in items if item["sk"]["S"] == ROUTING_SORT_KEY), None)
         return messages, _read_entry(routing)
 
-    def _run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Run calls at the same time; a call that DynamoDB refused gives its error."""
-        if self._executor is None:
-            return [_outcome(call) for call in calls]
-        if self._hedger is not None and len(calls) >= MIN_HEDGED_CALLS:
-            attempts = [partial(_outcome, call) for call in calls]
-            outcomes, hedged = self._hedger.run(self._executor, attempts, is_failure=_is_failure)
-            self._hedged += hedged
-            return outcomes
-        if not calls:
-            return []
-        futures = [self._executor.submit(_outcome, call) for call in calls[:-1]]
-        last = _outcome(calls[-1])  # the calling thread is one of those that work
-        return [*(future.result() for future in futures), last]
+    def _run(self, calls: list[Call], *, is_hedged: bool) -> list[Answer | RetryLaterError]:
+        """Run calls at the same time, each to its first items or its end."""
+        outcomes, hedged = self._calls.call_many(calls, is_hedged=is_hedged)
+        self._hedged += hedged
+        while unfinished := [index for index, outcome in enumerate(outcomes) if _is_empty_part(outcome)]:
+            # Allowed, if never seen without a filter: an answer without items that is not the end.
+            for index in unfinished:
+                start = {"ExclusiveStartKey": outcomes[index]["LastEvaluatedKey"]}  # type: ignore[index]
+                calls[index] = Call("Query", {**calls[index].request, **start})
+            found = self._calls.call_many([calls[index] for index in unfinished], is_hedged=is_hedged)
+            self._hedged += found.hedged
+            for index, outcome in zip(unfinished, found.outcomes, strict=True):
+                outcomes[index] = outcome
+        return outcomes
 
-    def _query(
-        self, query: KeyQuery, *, is_strong: bool, with_journal: bool
-    ) -> tuple[QueryAnswer, JournalEntry | None]:
-        """Run one query; the routing item, where it is asked for, comes first (its sort key is above all messages')."""
+    def _build_query(self, query: KeyQuery, *, is_strong: bool, with_journal: bool) -> Call:
+        """Build a query; the routing item, where it is asked for, comes first (its sort key is above all messages')."""
         low = MESSAGE_PREFIX + (query.first_id or MIN_MESSAGE_ID)
         high = ROUTING_SORT_KEY if with_journal else MESSAGE_PREFIX + (query.last_id or MAX_MESSAGE_ID)
-        request: dict[str, Any] = {
+        request = {
             "TableName": self._table_name,
             "KeyConditionExpression": "pk = :pk AND sk BETWEEN :low AND :high",
             "ExpressionAttributeValues": {":pk": {"S": query.partition_key}, ":low": {"S": low}, ":high": {"S": high}},
@@ -195,30 +143,13 @@ class DynamoDBMessageStore:
             "Limit": query.limit + with_journal,
             "ConsistentRead": is_strong,
         }
-        try:
-            response = self._client.query(**request)
-            while not response["Items"] and "LastEvaluatedKey" in response:  # allowed, if never seen without a filter
-                response = self._client.query(**request, ExclusiveStartKey=response["LastEvaluatedKey"])
-        except (ClientError, BotoCoreError) as error:
-            _translate(error)
-        items = response["Items"]
-        entry = None
-        if with_journal:
-            has_route = bool(items) and items[0]["sk"]["S"] == ROUTING_SORT_KEY
-            entry = _read_entry(items[0] if has_route else None)
-            items = items[has_route:]
-        messages = tuple(Message.from_item(item) for item in items[: query.limit])
-        is_exhausted = "LastEvaluatedKey" not in response and len(messages) == len(items)
-        return QueryAnswer(messages, is_exhausted), entry
+        return Call("Query", request)
 
     def _batch_get(self, keys: list[dict[str, AttributeValue]], *, is_strong: bool) -> list[Item]:
         items: list[Item] = []
         request: Any = {self._table_name: {"Keys": keys, "ConsistentRead": is_strong}}
         for _ in range(MAX_BATCH_ROUNDS):
-            try:
-                response = self._client.batch_get_item(RequestItems=request)
-            except (ClientError, BotoCoreError) as error:
-                _translate(error)
+            response = self._calls.call("BatchGetItem", {"RequestItems": request})
             items.extend(response["Responses"].get(self._table_name, []))
             request = response.get("UnprocessedKeys")
             if not request:
@@ -229,14 +160,15 @@ class DynamoDBMessageStore:
 class DynamoDBJournal:
     """`Journal` on the same table."""
 
-    def __init__(self, client: DynamoDBClient, table_name: str, index_name: str) -> None:
-        self._client = client
+    def __init__(self, calls: DynamoDBCalls, table_name: str, index_name: str) -> None:
+        self._calls = calls
         self._table_name = table_name
         self._index_name = index_name
 
     def get(self, conversation_id: str, *, is_strong: bool) -> JournalEntry:
         """See `Journal.get`."""
-        return _get_entry(self._client, self._table_name, conversation_id, is_strong=is_strong)
+        operation, request = _build_get(self._table_name, conversation_id, is_strong=is_strong)
+        return _read_entry(self._calls.call(operation, request).get("Item"))
 
     def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
         """See `Journal.add`."""
@@ -250,65 +182,54 @@ class DynamoDBJournal:
             "routing_partition": routing_partition_of(conversation_id),
         }
         try:
-            try:
-                attributes = self._update(conversation_id, {**adds, **history}, sets)
-            except ClientError as error:
-                if not _is_type_mismatch(error):
-                    raise
-                # Somebody gave `raises` another type by hand: what explains a raise must not keep it from being made.
-                attributes = self._update(conversation_id, adds, sets)
-        except (ClientError, BotoCoreError) as error:
-            _translate(error)
+            attributes = self._update(conversation_id, {**adds, **history}, sets)
+        except StoreRefusedError as error:
+            if not _is_type_mismatch(error):
+                raise
+            # Somebody gave `raises` another type by hand: what explains a raise must not keep it from being made.
+            attributes = self._update(conversation_id, adds, sets)
         return _read_entry(attributes)
 
     def _update(self, conversation_id: str, adds: Mapping[str, list[str]], sets: Mapping[str, str]) -> Item:
         """Add members to string sets and set texts, each by its attribute's name; return all attributes."""
-        response = self._client.update_item(
-            TableName=self._table_name,
-            Key=_key(conversation_id, ROUTING_SORT_KEY),
-            UpdateExpression=f"ADD {', '.join(f'{name} :{name}' for name in adds)}"
+        request = {
+            "TableName": self._table_name,
+            "Key": _key(conversation_id, ROUTING_SORT_KEY),
+            "UpdateExpression": f"ADD {', '.join(f'{name} :{name}' for name in adds)}"
             f" SET {', '.join(f'{name} = :{name}' for name in sets)}",
-            ExpressionAttributeValues={
+            "ExpressionAttributeValues": {
                 **{f":{name}": {"SS": members} for name, members in adds.items()},
                 **{f":{name}": {"S": text} for name, text in sets.items()},
             },
-            ReturnValues="ALL_NEW",
-        )
-        return response["Attributes"]
+            "ReturnValues": "ALL_NEW",
+        }
+        attributes: Item = self._calls.call("UpdateItem", request)["Attributes"]
+        return attributes
 
     def scan(self) -> Iterator[tuple[str, Route | None]]:
         """See `Journal.scan`."""
         for partition in range(ROUTING_PARTITIONS):
-            pages = self._client.get_paginator("query").paginate(
-                TableName=self._table_name,
-                IndexName=self._index_name,
-                KeyConditionExpression="routing_partition = :p",
-                ExpressionAttributeValues={":p": {"S": f"{partition:02d}"}},
-            )
-            try:
-                for page in pages:
-                    for item in page["Items"]:
-                        yield item["pk"]["S"], _readable_route(item)
-            except (ClientError, BotoCoreError) as error:
-                _translate(error)
+            start: Item | None = None
+            while True:
+                found, start = _query_index(self._calls, self._table_name, self._index_name, partition, start=start)
+                for item in found:
+                    yield item["pk"]["S"], _readable_route(item)
+                if start is None:
+                    break
 
 
 class DynamoDBRoutingItems:
     """`RoutingItems` on the same table and its sparse index."""
 
-    def __init__(self, client: DynamoDBClient, table_name: str, index_name: str) -> None:
-        self._client = client
+    def __init__(self, calls: DynamoDBCalls, table_name: str, index_name: str) -> None:
+        self._calls = calls
         self._table_name = table_name
         self._index_name = index_name
 
     def read(self, conversation_id: str) -> RoutingItem | None:
         """See `RoutingItems.read`."""
-        key = _key(conversation_id, ROUTING_SORT_KEY)
-        try:
-            response = self._client.get_item(TableName=self._table_name, Key=key, ConsistentRead=True)
-        except (ClientError, BotoCoreError) as error:
-            _translate(error)
-        item = response.get("Item")
+        operation, request = _build_get(self._table_name, conversation_id, is_strong=True)
+        item = self._calls.call(operation, request).get("Item")
         return None if item is None else _read_routing_item(item)
 
     def page(self, cursor: str | None, limit: int) -> tuple[Sequence[RoutingItem], str | None]:
@@ -337,20 +258,30 @@ class DynamoDBRoutingItems:
     def _query(
         self, partition: int, limit: int, *, start: Item | None, newest_first: bool = False
     ) -> tuple[Sequence[Item], Item | None]:
-        request: dict[str, Any] = {} if start is None else {"ExclusiveStartKey": start}
-        try:
-            response = self._client.query(
-                TableName=self._table_name,
-                IndexName=self._index_name,
-                KeyConditionExpression="routing_partition = :p",
-                ExpressionAttributeValues={":p": {"S": f"{partition:02d}"}},
-                Limit=limit,
-                ScanIndexForward=not newest_first,
-                **request,
-            )
-        except (ClientError, BotoCoreError) as error:
-            _translate(error)
-        return response["Items"], response.get("LastEvaluatedKey")
+        options = {"Limit": limit, "ScanIndexForward": not newest_first}
+        return _query_index(self._calls, self._table_name, self._index_name, partition, start=start, options=options)
+
+
+def _query_index(
+    calls: DynamoDBCalls,
+    table_name: str,
+    index_name: str,
+    partition: int,
+    *,
+    start: Item | None,
+    options: Mapping[str, object] | None = None,
+) -> tuple[Sequence[Item], Item | None]:
+    """Read routing items of one partition of the sparse index; return them, and where to go on."""
+    request = {
+        "TableName": table_name,
+        "IndexName": index_name,
+        "KeyConditionExpression": "routing_partition = :p",
+        "ExpressionAttributeValues": {":p": {"S": f"{partition:02d}"}},
+        **(options or {}),
+        **({} if start is None else {"ExclusiveStartKey": start}),
+    }
+    response = calls.call("Query", request)
+    return response["Items"], response.get("LastEvaluatedKey")
 
 
 def _build_cursor(partition: int, start: Item | None) -> str:
@@ -393,14 +324,27 @@ def _passes_routing_item(query: KeyQuery, conversation_id: str | None) -> bool:
     return query.partition_key == conversation_id and query.newest_first and query.last_id is None
 
 
-def _get_entry(client: DynamoDBClient, table_name: str, conversation_id: str, *, is_strong: bool) -> JournalEntry:
-    try:
-        response = client.get_item(
-            TableName=table_name, Key=_key(conversation_id, ROUTING_SORT_KEY), ConsistentRead=is_strong
-        )
-    except (ClientError, BotoCoreError) as error:
-        _translate(error)
-    return _read_entry(response.get("Item"))
+def _build_get(table_name: str, conversation_id: str, *, is_strong: bool) -> Call:
+    key = _key(conversation_id, ROUTING_SORT_KEY)
+    return Call("GetItem", {"TableName": table_name, "Key": key, "ConsistentRead": is_strong})
+
+
+def _is_empty_part(outcome: Answer | RetryLaterError) -> bool:
+    return not isinstance(outcome, RetryLaterError) and outcome.get("Items") == [] and "LastEvaluatedKey" in outcome
+
+
+def _read_query_answer(
+    query: KeyQuery, answer: Answer, *, with_journal: bool
+) -> tuple[QueryAnswer, JournalEntry | None]:
+    items = answer["Items"]
+    entry = None
+    if with_journal:
+        has_route = bool(items) and items[0]["sk"]["S"] == ROUTING_SORT_KEY
+        entry = _read_entry(items[0] if has_route else None)
+        items = items[has_route:]
+    messages = tuple([Message.from_item(item) for item in items[: query.limit]])
+    is_exhausted = "LastEvaluatedKey" not in answer and len(messages) == len(items)
+    return QueryAnswer(messages, is_exhausted), entry
 
 
 def _read_entry(item: Item | None) -> JournalEntry:
@@ -440,45 +384,9 @@ def _key(partition_key: str, sort_key: str) -> dict[str, AttributeValue]:
     return {"pk": {"S": partition_key}, "sk": {"S": sort_key}}
 
 
-def _is_type_mismatch(error: ClientError) -> bool:
-    facts = error.response["Error"]
-    return facts["Code"] == "ValidationException" and "incorrect data type" in facts.get("Message", "")
+def _is_type_mismatch(error: StoreRefusedError) -> bool:
+    return error.code == "ValidationException" and "incorrect data type" in error.explanation
 
 
-def _is_size_refusal(error: ClientError) -> bool:
-    facts = error.response["Error"]
-    return facts["Code"] == "ValidationException" and "maximum allowed size" in facts.get("Message", "")
-
-
-def _blocking_item(error: ClientError) -> Item:
-    response: Any = error.response
-    item: Item = response["Item"]
-    return item
-
-
-def _is_failure(outcome: object) -> bool:
-    return isinstance(outcome, RetryLaterError)
-
-
-def _outcome(call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except RetryLaterError as error:
-        return error
-
-
-def _translate(error: ClientError | BotoCoreError) -> NoReturn:
-    """Raise the error of ours that says what the caller can do; what is a bug or a wrong deployment stays as it is."""
-    if isinstance(error, _NO_ANSWER):
-        raise StoreUnavailableError(f"DynamoDB did not answer ({type(error).__name__})") from error
-    if not isinstance(error, ClientError):
-        raise error
-    response: Any = error.response
-    code = response["Error"]["Code"]
-    if code in _THROTTLES:
-        # Two spellings, by exception (facts: the service model of DynamoDB).
-        reasons = response.get("ThrottlingReasons") or response.get("throttlingReasons") or ()
-        raise ThrottledError([r["reason"] for r in reasons if "reason" in r]) from error
-    if response["ResponseMetadata"]["HTTPStatusCode"] >= _SERVER_ERROR_STATUS:
-        raise StoreUnavailableError(f"DynamoDB answered with {code}") from error
-    raise error
+def _is_size_refusal(error: StoreRefusedError) -> bool:
+    return error.code == "ValidationException" and "maximum allowed size" in error.explanation

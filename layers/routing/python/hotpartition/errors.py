@@ -11,6 +11,9 @@ HotPartitionError
 ├── RetryLaterError                  repeat the same request later: safe, whatever became of this one
 │   ├── ThrottledError               DynamoDB refused for its limits (`reasons` says which)
 │   └── StoreUnavailableError        DynamoDB did not answer, or with a server error
+├── StoreRefusedError                fix the deployment, or the code: DynamoDB calls the request wrong (`code` says how)
+│   └── ConditionFailedError         something else is stored at the place (`item`); the adapters handle it
+├── CredentialsError                 fix the deployment: there is nothing to sign requests with
 ├── RegistryUnavailableError         Redis did not answer; never reaches a client
 │   └── RegistryRefusedError         Redis does not let us in: an operator has to mend user, password or rights
 ├── MalformedGenerationError         a stored route cannot be read: fail closed, tell an operator
@@ -20,8 +23,9 @@ HotPartitionError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 class HotPartitionError(Exception):
@@ -116,6 +120,30 @@ class ThrottledError(RetryLaterError):
 
 class StoreUnavailableError(RetryLaterError):
     """DynamoDB did not answer in time, or answered with a server error."""
+
+
+class StoreRefusedError(HotPartitionError):
+    """DynamoDB refused a request that is no better when it is repeated: a missing right or table, or a bug of ours.
+
+    `code` is DynamoDB's name for it, for example `AccessDeniedException`; `explanation` its own words.
+    """
+
+    def __init__(self, code: str, explanation: str = "") -> None:
+        super().__init__(f"DynamoDB refused the request with {code}" + (f": {explanation}" if explanation else ""))
+        self.code = code
+        self.explanation = explanation
+
+
+class ConditionFailedError(StoreRefusedError):
+    """A write's condition does not hold; `item` is what is stored there, None where DynamoDB did not say."""
+
+    def __init__(self, item: Mapping[str, Any] | None, explanation: str = "") -> None:
+        super().__init__("ConditionalCheckFailedException", explanation)
+        self.item = item
+
+
+class CredentialsError(HotPartitionError):
+    """No credentials were found, or they are not complete."""
 
 
 class RegistryUnavailableError(HotPartitionError):

@@ -26,6 +26,8 @@ LATENCY_WINDOW = 256
 MIN_LATENCIES = 32
 """Below so many recent latencies nobody can say what is slow."""
 MIN_DELAY_SECONDS = 0.002
+HEDGE_CONNECTIONS = 4
+"""Connections, and for a client that blocks threads, beside those of a round: a hedge does not wait for its turn."""
 
 
 class HedgePolicy:
@@ -65,6 +67,86 @@ class HedgePolicy:
                 return False
             self._allowance -= 1
             return True
+
+
+class RoundState(Generic[ResultT]):
+    """One round of calls: which are settled, which have attempts under way, and when the next hedge is due.
+
+    For whoever runs all attempts on one thread. No I/O, and no clock: times come as arguments, in seconds.
+    """
+
+    def __init__(self, count: int, policy: HedgePolicy | None) -> None:
+        """Begin a round.
+
+        Args:
+            count: how many calls it has.
+            policy: when to hedge; None for never.
+        """
+        self._policy = policy
+        self._delay = policy.delay_seconds() if policy else None
+        self._results: dict[int, ResultT] = {}
+        self._count = count
+        self._attempts: dict[int, int] = {}
+        self._due: dict[int, float] = {}
+        """When each call that has begun, and has no hedge yet, will have taken too long."""
+        self.hedged = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Every call has its result."""
+        return len(self._results) == self._count
+
+    def is_settled(self, index: int) -> bool:
+        """Say whether a call has its result."""
+        return index in self._results
+
+    def results(self) -> list[ResultT]:
+        """Return the results in the order of the calls. REQUIRES: the round is complete."""
+        return [self._results[index] for index in range(self._count)]
+
+    def begin(self, index: int, now: float) -> None:
+        """Take note that a call's attempt begins."""
+        self._attempts[index] = self._attempts.get(index, 0) + 1
+        if self._delay is not None and self._attempts[index] == 1:
+            self._due[index] = now + self._delay
+
+    def next_due(self) -> float | None:
+        """Return when the next hedge is due, None while none is to be expected."""
+        return min(self._due.values(), default=None)
+
+    def take_hedge(self, now: float) -> int | None:
+        """Return a call that is to be asked again now, and pay for it; None for none."""
+        index = next((index for index, due in self._due.items() if due <= now), None)
+        if index is None:
+            return None
+        if self._policy is None or not self._policy.try_spend():
+            self._due.clear()  # nothing is left to spend in this round
+            return None
+        del self._due[index]
+        self.hedged += 1
+        return index
+
+    def end(self, index: int, result: ResultT, *, is_failure: bool, seconds: float) -> None:
+        """Take in what became of an attempt; a failed one counts only when no other attempt is left.
+
+        Args:
+            index: the call's place.
+            result: the attempt's.
+            is_failure: another attempt's answer would be better.
+            seconds: how long the attempt took. A refusal comes fast, and says nothing about how long answers take.
+        """
+        self._attempts[index] -= 1
+        if self._policy is not None and not is_failure:
+            self._policy.record(seconds)
+        if not is_failure or not self._attempts[index]:
+            self._results.setdefault(index, result)
+            self._due.pop(index, None)
+
+    def abandon(self, index: int, *, seconds: float) -> None:
+        """Take note that an attempt is given up for another one's answer; it took at least so long."""
+        self._attempts[index] -= 1
+        if self._policy is not None:
+            self._policy.record(seconds)
 
 
 class Hedger:

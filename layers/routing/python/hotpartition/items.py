@@ -54,7 +54,7 @@ class Message:
     body: str
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def sent_at(self) -> str:
         """The message's time, RFC 3339."""
         return format_time(message_time_ms(self.message_id))
@@ -120,13 +120,16 @@ def encode_attributes(attributes: Mapping[str, Any]) -> AttributeValue:
 def format_time(time_ms: int) -> str:
     """Format an instant, Unix ms, as RFC 3339 in UTC with ms. Years past 9999 are shown as the end of 9999."""
     seconds, ms = divmod(min(time_ms, _LAST_TIME_MS), 1000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{ms:03d}Z"
+    # `isoformat` takes a fifth of the time of `strftime`; what is cut off is the offset of UTC.
+    return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:-6]}.{ms:03d}Z"
 
 
 _LAST_TIME_MS = 253_402_300_799_999
 
 
 def _check_text(text: str, where: str) -> str:
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError as error:

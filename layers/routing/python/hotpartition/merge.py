@@ -3,6 +3,9 @@
 A page is planned round by round. `PageMerge.next_queries` says what to ask, given the route as known so far;
 `PageMerge.add` takes an answer in; when nothing is left to ask, `PageMerge.page` is exact: no key could hold a message
 that belongs on it. Equal message ids (two copies of one message, left by a retry across a raise) become one entry.
+
+The first round asks each key for a little more than its fair share, so that most pages need no other; the second asks
+the keys that turned out to hold more, and only for what may still be on the page.
 """
 
 from __future__ import annotations
@@ -12,8 +15,16 @@ from dataclasses import dataclass, field
 from math import ceil, sqrt
 
 from hotpartition.items import Message
-from hotpartition.message_ids import MIN_MESSAGE_ID, message_time_ms, shift_message_id
+from hotpartition.message_ids import MAX_MESSAGE_ID, MIN_MESSAGE_ID, message_time_ms, shift_message_id
 from hotpartition.route import Route, needed_keys
+
+SLACK_DEVIATIONS = 2.0
+"""Slack of a first question, in standard deviations of a shard's share: a shard that holds more is asked again."""
+FIRST_ROUND_PAGES = 2.1
+"""What all shards together are asked for at first, in pages; with the second round, 2.5 pages are read. Many shards
+have uneven shares: the slack of each would sum up to far more than it saves in second questions."""
+SMALL_PAGE = 50
+"""Smaller pages may read as much as this one: their items share read units, so another question costs more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +82,29 @@ class PageMerge:
         edge = self._edge()
         needed = self._needed(route, edge)
         live = [key for key in needed if key not in self._keys or not self._keys[key].is_exhausted]
-        return [self._query(key, len(live)) for key in live if not self._is_read_up_to(key, edge)]
+        first_shares = {} if self._keys.keys() >= set(live) else self._first_shares(needed)
+        return [
+            self._query(key, edge, first_shares[key] if key not in self._keys else self._share(key, edge, len(live)))
+            for key in live
+            if not self._is_read_up_to(key, edge)
+        ]
 
     def add(self, query: KeyQuery, messages: Sequence[Message], *, is_exhausted: bool) -> None:
         """Take an answer in: its messages in order, and whether the key holds no more within the query's bounds."""
         state = self._keys.setdefault(query.partition_key, _KeyState())
         state.asked = query.limit
         state.rounds += 1
-        if messages:
-            state.reached = messages[-1].message_id
-        state.is_exhausted = is_exhausted or (bool(messages) and self._rest(state) is None)
         for message in messages:
             self._found.setdefault(message.message_id, []).append(message)
+        if messages:
+            state.reached = messages[-1].message_id
+        end, range_end = self._end_of(query), self._end_of(self.range)
+        if is_exhausted and end != range_end:
+            # The query ended at the edge: the key is read up to there, though it may hold more.
+            state.reached = end
+        else:
+            last_id = MIN_MESSAGE_ID if self.range.newest_first else MAX_MESSAGE_ID
+            state.is_exhausted = is_exhausted or state.reached == (range_end or last_id)
 
     def page(self) -> Page:
         """Build the page. REQUIRES: `next_queries` has nothing left to ask."""
@@ -91,7 +113,7 @@ class PageMerge:
         return Page(
             messages=tuple(choose_copy(copies) for copies in chosen),
             has_more=len(ids) > self.range.limit,
-            divergent=sum(1 for copies in chosen if not all(copies[0].has_same_content(c) for c in copies[1:])),
+            divergent=sum(1 for copies in chosen if len(copies) > 1 and not _is_same(copies)),
         )
 
     @property
@@ -127,10 +149,18 @@ class PageMerge:
             last = self.range.first_id or MIN_MESSAGE_ID
         return needed_keys(route, self.range.conversation_id, None if last is None else message_time_ms(last))
 
-    def _query(self, key: str, live: int) -> KeyQuery:
-        state = self._keys.get(key, _KeyState())
-        first, last = self._rest(state) or (self.range.first_id, self.range.last_id)
-        return KeyQuery(key, self.range.newest_first, self._share(state, live), first, last)
+    def _end_of(self, bounds: KeyQuery | PageRange) -> str | None:
+        """The bound that lies last in the page's order."""
+        return bounds.first_id if self.range.newest_first else bounds.last_id
+
+    def _query(self, key: str, edge: str | None, limit: int) -> KeyQuery:
+        """Build a query of what is left of a key; of what lies past the edge nothing can be on the page."""
+        first, last = self._rest(self._keys.get(key, _KeyState())) or (self.range.first_id, self.range.last_id)
+        if edge is not None and self.range.newest_first:
+            first = edge
+        elif edge is not None:
+            last = edge
+        return KeyQuery(key, self.range.newest_first, limit, first, last)
 
     def _rest(self, state: _KeyState) -> tuple[str | None, str | None] | None:
         """The bounds of what a key was not asked for yet, or None when nothing is left within the range."""
@@ -144,20 +174,45 @@ class PageMerge:
             return None if first is not None and following < first else (first, following)
         return None if last is not None and following > last else (following, last)
 
-    def _share(self, state: _KeyState, live: int) -> int:
-        """Choose how much to ask one key for: its fair share of what is open, with slack for uneven spread.
+    def _first_shares(self, needed: Sequence[str]) -> dict[str, int]:
+        """Choose how much to ask each key for at first: its fair share of the page, with slack for uneven spread.
 
-        The slack is one standard deviation of a fair share, so that few keys need a second round. From the third
-        round on a key is asked for twice as much as before: however uneven the keys are, rounds stay few.
+        Newest-first, a sharded conversation's page is on its shards; the base key is only asked what its newest
+        message is, which nearly always is older than the page.
         """
+        want, base_key = self._want, self.range.conversation_id
+        spread = [key for key in needed if key != base_key or not self.range.newest_first] or list(needed)
+        fair = want / len(spread)
+        most = min(want, ceil(fair + SLACK_DEVIATIONS * sqrt(fair))) if len(spread) > 1 else want
+        each, left = divmod(int(FIRST_ROUND_PAGES * max(self.range.limit, SMALL_PAGE)), len(spread))
+        if not each:
+            # One message of each key is more than that already: the fewest queries are what can still be saved.
+            each = most
+        shares = {key: min(most, each + (index < left)) for index, key in enumerate(spread)}
+        return {base_key: 1, **shares}
+
+    def _share(self, key: str, edge: str | None, live: int) -> int:
+        """Choose how much to ask one key for when it is asked again.
+
+        Up to the edge, where there is one: all that may be on the page. Otherwise its fair share of what is open, with
+        one standard deviation as slack, and from the third round on twice as much as before: however uneven the keys
+        are, rounds stay few.
+        """
+        state = self._keys[key]
         room = self._want - sum(1 for i in self._found if state.reached and self._precedes(i, state.reached))
-        fair = room if live == 1 else ceil(room / live + sqrt(room / live))
+        if edge is not None or live == 1:
+            return max(1, room)
+        fair = ceil(room / live + sqrt(room / live))
         again = (0, state.asked + 1, 2 * state.asked)[min(state.rounds, 2)]
         return max(1, min(room, max(fair, again)))
 
     def _precedes(self, message_id: str, reached: str) -> bool:
         """Say whether a message comes no later than another, in the page's order."""
         return message_id >= reached if self.range.newest_first else message_id <= reached
+
+
+def _is_same(copies: Sequence[Message]) -> bool:
+    return all(copies[0].has_same_content(copy) for copy in copies[1:])
 
 
 def choose_copy(copies: Sequence[Message]) -> Message:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hotpartition.capacity import AttributeValue
 from hotpartition.errors import RetryLaterError
@@ -203,8 +203,7 @@ class ReportSink(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class StreamEntry:
+class StreamEntry(NamedTuple):
     """One stream entry: its id, and its fields as texts."""
 
     entry_id: str

@@ -11,17 +11,16 @@ Neither was run against ElastiCache itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from urllib.parse import urlencode
 
-import boto3
-from botocore.auth import SigV4QueryAuth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import ReadOnlyCredentials
-from botocore.exceptions import BotoCoreError, NoCredentialsError, NoRegionError
 from redis.credentials import CredentialProvider
 from redis.exceptions import AuthenticationError
+
+from hotpartition.aws_credentials import find_credentials
+from hotpartition.aws_endpoints import find_region
+from hotpartition.aws_signing import Credentials, presign
+from hotpartition.errors import CredentialsError, StoreUnavailableError
 
 TOKEN_SECONDS = 900
 """How long a token may be used: the longest that ElastiCache takes."""
@@ -29,7 +28,6 @@ TOKEN_REST_SECONDS = 120
 """How long before its end a token is replaced: more than clocks and a slow connection should differ by."""
 
 _SERVICE = "elasticache"
-_SCHEME = "http://"
 
 
 class IamCredentials(CredentialProvider):
@@ -44,7 +42,7 @@ class IamCredentials(CredentialProvider):
         cache_name: str,
         user: str,
         region: str,
-        find_credentials: Callable[[], ReadOnlyCredentials],
+        find_credentials: Callable[[], Credentials],
         now_seconds: Callable[[], float],
     ) -> None:
         """Remember what to sign; nothing is signed before the first connection.
@@ -53,17 +51,17 @@ class IamCredentials(CredentialProvider):
             cache_name: the replication group id, in any case.
             user: the ElastiCache user's name, which is its id as well.
             region: the cache's region.
-            find_credentials: returns what to sign with, refreshed when need be; raises `BotoCoreError`.
+            find_credentials: see `CredentialSource.get`.
             now_seconds: wall clock. Not a monotonic one, which stands still in a frozen environment.
         """
-        self._url = f"{_SCHEME}{cache_name.lower()}/?{urlencode({'Action': 'connect', 'User': user})}"
+        self._host = cache_name.lower()
         self._user = user
         self._region = region
         self._find_credentials = find_credentials
         self._now_seconds = now_seconds
         self._token = ""
         self._signed_at = float("-inf")
-        self._signed_with: ReadOnlyCredentials | None = None
+        self._signed_with: Credentials | None = None
 
     def get_credentials(self) -> tuple[str, str]:
         """Return the user and a token, a new one when the last one is about to end or its credentials were replaced.
@@ -73,20 +71,26 @@ class IamCredentials(CredentialProvider):
         """
         try:
             credentials = self._find_credentials()
-        except BotoCoreError as error:
+        except (CredentialsError, StoreUnavailableError) as error:
             raise AuthenticationError(f"no token can be signed: {error}") from error
         now = self._now_seconds()
         is_young = 0 <= now - self._signed_at < TOKEN_SECONDS - TOKEN_REST_SECONDS
         # A token dies with the credentials that signed it, which are replaced before they end.
         if not is_young or credentials != self._signed_with:
-            self._token = self._sign(credentials)
+            self._token = self._sign(credentials, now)
             self._signed_at, self._signed_with = now, credentials
         return self._user, self._token
 
-    def _sign(self, credentials: ReadOnlyCredentials) -> str:
-        request = AWSRequest(method="GET", url=self._url)
-        SigV4QueryAuth(credentials, _SERVICE, self._region, expires=TOKEN_SECONDS).add_auth(request)
-        return str(request.url).removeprefix(_SCHEME)
+    def _sign(self, credentials: Credentials, now_seconds: float) -> str:
+        return presign(
+            host=self._host,
+            parameters={"Action": "connect", "User": self._user},
+            service=_SERVICE,
+            region=self._region,
+            credentials=credentials,
+            now_seconds=now_seconds,
+            life_seconds=TOKEN_SECONDS,
+        )
 
 
 class PasswordFile(CredentialProvider):
@@ -111,26 +115,19 @@ class PasswordFile(CredentialProvider):
         return self._user, password
 
 
-def iam_credentials(*, cache_name: str, user: str, now_seconds: Callable[[], float]) -> IamCredentials:
-    """Build the provider that signs with the function's own credentials, which boto3 finds and refreshes.
+def iam_credentials(
+    *, cache_name: str, user: str, environ: Mapping[str, str], now_seconds: Callable[[], float]
+) -> IamCredentials:
+    """Build the provider that signs with the function's own credentials, in its own region.
 
     Raises:
-        NoRegionError: boto3 knows no region; Lambda always names one.
+        CredentialsError: the environment names a source of credentials that cannot be used.
+        SettingsError: it names no region; Lambda always does.
     """
-    session = boto3.DEFAULT_SESSION or boto3.Session()
-    if session.region_name is None:
-        raise NoRegionError
-
-    def find() -> ReadOnlyCredentials:
-        credentials = session.get_credentials()
-        if credentials is None:
-            raise NoCredentialsError
-        return credentials.get_frozen_credentials()
-
     return IamCredentials(
         cache_name=cache_name,
         user=user,
-        region=session.region_name,
-        find_credentials=find,
+        region=find_region(environ),
+        find_credentials=find_credentials(environ, now_seconds).get,
         now_seconds=now_seconds,
     )

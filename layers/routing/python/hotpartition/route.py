@@ -8,14 +8,16 @@ smaller one could have chosen (design.md, section 5).
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import NamedTuple
 
 from hotpartition.errors import MalformedGenerationError
 from hotpartition.keys import build_shard_key
-from hotpartition.message_ids import message_time_ms
+from hotpartition.message_ids import MAX_TIME_MS, first_message_id_at, message_time_ms
 
 MAX_SHARD_COUNT = 1024
 """Largest N that can be stored: a garbled member must not make every reader ask a million keys."""
@@ -48,7 +50,7 @@ class Generation:
         return cls(shard_count=int(match[1]), since_ms=int(match[2]))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Route:
     """A conversation's generations. Routes only grow: they are merged by union, never replaced."""
 
@@ -86,6 +88,23 @@ class Route:
             default=0,
         )
 
+    def shard_count_of(self, message_id: str) -> int:
+        """Return N(t) for a message's time: as `shard_count_at`, by comparing ids, whose order is that of their times.
+
+        REQUIRES: a canonical id.
+        """
+        for first_id, shard_count in self._steps:
+            if message_id >= first_id:
+                return shard_count
+        return 0
+
+    @cached_property
+    def _steps(self) -> tuple[tuple[str, int], ...]:
+        """The steps of N(t), latest first: the first id of each, and the N from there on. Worked out once a route."""
+        # Of a generation from after the last id's time there is no first id.
+        starts = {g.since_ms for g in self.generations if g.since_ms <= MAX_TIME_MS}
+        return tuple((first_message_id_at(t), self.shard_count_at(t)) for t in sorted(starts, reverse=True))
+
     @property
     def max_shard_count(self) -> int:
         """The largest N of any time."""
@@ -100,12 +119,18 @@ EMPTY_ROUTE = Route()
 """The route of a conversation that was never hot: everything is on the base key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """Where one message goes: its partition key, and the N it was placed under (0: the base key)."""
 
     partition_key: str
     shard_count: int
+
+
+_SUFFIXES = tuple(build_shard_key("", index) for index in range(MAX_SHARD_COUNT))
+# Looked up once: half of a placement's time would go into finding these, and into making a hash anew.
+_new_hash = blake2b(digest_size=8).copy
+_to_int = int.from_bytes
+_new_tuple = tuple.__new__
 
 
 def stable_hash(message_id: str) -> int:
@@ -114,15 +139,18 @@ def stable_hash(message_id: str) -> int:
     BLAKE2b and not Python's `hash()`, which differs by process; and not the id itself modulo n, since ids that share
     their low bits leave most shards empty. Pinned by golden values: changing it would strand stored messages.
     """
-    return int.from_bytes(hashlib.blake2b(message_id.encode(), digest_size=8).digest())
+    hashed = _new_hash()
+    hashed.update(message_id.encode())
+    return _to_int(hashed.digest())
 
 
 def choose_placement(route: Route, conversation_id: str, message_id: str) -> Placement:
     """Choose the partition key for a write. Any older route gives a place that readers still look at."""
-    shard_count = route.shard_count_at(message_time_ms(message_id)) if route else 0
+    shard_count = route.shard_count_of(message_id)
     if not shard_count:
         return Placement(conversation_id, 0)
-    return Placement(build_shard_key(conversation_id, stable_hash(message_id) % shard_count), shard_count)
+    key = conversation_id + _SUFFIXES[stable_hash(message_id) % shard_count]
+    return _new_tuple(Placement, (key, shard_count))
 
 
 def needed_keys(route: Route, conversation_id: str, until_ms: int | None) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from math import log
 from threading import Lock
+from typing import NamedTuple
 
 from hotpartition.errors import MalformedGenerationError, RegistryUnavailableError, RetryLaterError
 from hotpartition.ports import Journal, Registry, Telemetry
@@ -27,15 +27,18 @@ EARLY_REFRESH_BETA = 1.0
 """Eagerness of early refreshes; 1 is optimal for exponentially growing odds (XFetch, section 3.2)."""
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     route: Route
     fresh_until_ms: float
-    cost_ms: float
 
 
 class RouteCache:
-    """Routes by conversation id, at most so many; the least recently used go first. Knows neither clock nor store."""
+    """Routes by conversation id, at most so many. Knows neither clock nor store.
+
+    The one that was learned longest ago goes first. A route in use is learned again each time its life ends, so that is
+    the least recently used one to within a life, and looking an entry up changes nothing: it may be done at any time,
+    while one other thread learns.
+    """
 
     def __init__(self, *, life_seconds: float, max_entries: int, random: Callable[[], float]) -> None:
         """Start empty.
@@ -48,31 +51,28 @@ class RouteCache:
         self._life_ms = life_seconds * 1000
         self._max_entries = max_entries
         self._random = random
+        # Ordered by when they were learned. Not a plain dict, which gets slow when its first entry is removed often.
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
-    def get(self, conversation_id: str, now_ms: int) -> tuple[Route, bool]:
-        """Return the last known route (empty if none is), and whether it is fresh.
-
-        An entry counts as stale a little early, at random, with odds that grow as its end comes near and with what
-        its refresh costs; so of many requests for one route one refreshes it, and not all at the moment when it ends.
-        Source: Vattani, Chierichetti, Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015.
-        """
+    def get_fresh(self, conversation_id: str, now_ms: int) -> Route | None:
+        """Return the route if it is known and fresh."""
         entry = self._entries.get(conversation_id)
-        if entry is None:
-            return EMPTY_ROUTE, False
-        self._entries.move_to_end(conversation_id)
-        early_ms = -entry.cost_ms * EARLY_REFRESH_BETA * log(1.0 - self._random())
-        return entry.route, now_ms + early_ms < entry.fresh_until_ms
+        return None if entry is None or now_ms >= entry[1] else entry[0]
 
     def peek(self, conversation_id: str) -> Route:
-        """Return the last known route, whatever its age."""
+        """Return the last known route, whatever its age; the empty one if none is known."""
         entry = self._entries.get(conversation_id)
         return entry.route if entry else EMPTY_ROUTE
 
     def learn(
         self, conversation_id: str, route: Route, now_ms: int, *, cost_ms: float = 0.0, is_throttled: bool = False
     ) -> Route:
-        """Merge what was learned into the entry, and make it fresh.
+        """Merge what was learned into the entry, and make it fresh. REQUIRES: one thread at a time.
+
+        An entry's life ends a little early, at random, by about what its refresh costs; so environments that learned a
+        route together do not ask for it again together. Source: Vattani, Chierichetti, Lowenstein, "Optimal
+        Probabilistic Cache Stampede Prevention", VLDB 2015. There each request draws; here the entry does, once, since
+        the requests of one environment come one after another or share one question.
 
         Args:
             conversation_id: whose route it is.
@@ -88,7 +88,8 @@ class RouteCache:
         merged = known.route.union(route) if known else route
         longest_ms = min(self._life_ms, THROTTLED_LIFE_SECONDS * 1000) if is_throttled else self._life_ms
         life_ms = longest_ms * (1 - LIFE_JITTER * self._random())
-        self._entries[conversation_id] = _Entry(merged, now_ms + life_ms, cost_ms)
+        early_ms = -cost_ms * EARLY_REFRESH_BETA * log(1.0 - self._random()) if cost_ms else 0.0
+        self._entries[conversation_id] = _Entry(merged, now_ms + life_ms - early_ms)
         self._entries.move_to_end(conversation_id)
         if len(self._entries) > self._max_entries:
             self._entries.popitem(last=False)
@@ -131,9 +132,9 @@ class RouteSource:
 
     def get_route(self, conversation_id: str, now_ms: int) -> Route:
         """Return the route, at most a few seconds old while Redis answers."""
-        with self._lock:
-            known, is_fresh = self._cache.get(conversation_id, now_ms)
-        return known if is_fresh else self.refresh(conversation_id, now_ms)
+        # Without the lock, which guards learning: an entry is replaced as a whole.
+        route = self._cache.get_fresh(conversation_id, now_ms)
+        return self.refresh(conversation_id, now_ms) if route is None else route
 
     def refresh(self, conversation_id: str, now_ms: int) -> Route:
         """Ask Redis now, fresh or not."""

@@ -19,6 +19,9 @@ _TRUTH = {"true": True, "false": False}
 AUTHENTICATIONS = ("none", "iam", "password")
 """How a function can tell Redis who it is."""
 
+DYNAMODB_CLIENTS = ("lean", "boto3")
+"""What can speak to DynamoDB; `dynamodb_clients.py` opens it."""
+
 
 def setting(
     doc: str,
@@ -38,6 +41,9 @@ class CommonSettings:
     """What every function needs to know."""
 
     table_name: str = setting("Name of the DynamoDB table; also names the Redis keys.")
+    dynamodb_client: str = setting(
+        "What speaks to DynamoDB: lean (this project's own client) or boto3.", default="lean", choices=DYNAMODB_CLIENTS
+    )
     registry_host: str = setting("Host name of the Redis cluster's configuration endpoint.")
     registry_port: int = setting("Port of the Redis cluster.", default=6379, at_least=1, at_most=65535)
     registry_tls: bool = setting("Whether the Redis cluster is reached through TLS.", default=True)
@@ -152,7 +158,8 @@ class ReaderSettings(_RequestSettings):
         at_least=0.0,
         at_most=0.999,
     )
-    fan_out_threads: int = setting("Queries that one read runs at the same time.", default=16, at_least=1, at_most=256)
+    # The base key's and those of 32 shards: with one too few, a page waits for a second turn.
+    fan_out_threads: int = setting("Queries that one read runs at the same time.", default=33, at_least=1, at_most=256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +181,10 @@ class ConsumerSettings(CommonSettings):
         at_most=1_000_000.0,
     )
     target_shard_wcu: float = setting(
-        "Load that a new shard is sized for, in WCU/s.", default=500.0, at_least=0.001, at_most=1_000_000.0
+        "Load that a new shard is sized for, in WCU/s; in proportion less where the load exceeds `hot_at_once_wcu`.",
+        default=300.0,
+        at_least=0.001,
+        at_most=1_000_000.0,
     )
     max_shard_count: int = setting("Largest N that is ever decided.", default=128, at_least=2, at_most=1024)
     run_seconds: float = setting(

@@ -9,11 +9,11 @@ A stale route is harmless (design.md, section 5), so nothing here locks or check
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hotpartition.backoff import Budget, Clock
-from hotpartition.capacity import ITEM_LIMIT_BYTES, item_size_bytes, write_units
+from hotpartition.capacity import ITEM_LIMIT_BYTES, Item, item_size_bytes, write_units
 from hotpartition.counter import WriteCounter
 from hotpartition.errors import (
     InvalidRequestError,
@@ -96,26 +96,27 @@ class Writer:
         # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
         if dropped := self._reports.take_dropped():
             self._telemetry.count("ReportsDropped", dropped)
-        message = self._build_message(new, now_ms)
-        base_bytes = item_size_bytes(message.to_item(message.conversation_id))
+        message, item = self._build_message(new, now_ms)
+        base_bytes = item_size_bytes(item)
         # With the longest suffix, so that a retry across a raise cannot become too large.
         if base_bytes + LONGEST_SUFFIX_BYTES > ITEM_LIMIT_BYTES:
             raise MessageTooLargeError(base_bytes + LONGEST_SUFFIX_BYTES, ITEM_LIMIT_BYTES)
         try:
-            return self._store_message(message, base_bytes, now_ms, min(self._budget_ms, remaining_ms))
+            return self._store_message(message, item, base_bytes, now_ms, min(self._budget_ms, remaining_ms))
         except RetryLaterError as error:
             error.message_id = message.message_id
             raise
 
-    def _build_message(self, new: NewMessage, now_ms: int) -> Message:
+    def _build_message(self, new: NewMessage, now_ms: int) -> tuple[Message, Item]:
+        """Build the message, and its item as it would be on the base key."""
         problems: list[Problem] = []
         conversation_id = _collect(problems, lambda: parse_conversation_id(new.conversation_id), default="")
         message_id = _collect(problems, lambda: self._message_id(new.message_id, now_ms), default="0" * 26)
         message = Message(conversation_id, message_id, new.sender, new.body, new.attributes)
-        _collect(problems, lambda: message.to_item(conversation_id), default=None)
+        item: Item = _collect(problems, lambda: message.to_item(conversation_id), default={})
         if problems:
             raise InvalidRequestError(problems)
-        return message
+        return message, item
 
     def _message_id(self, wanted: str | None, now_ms: int) -> str:
         if wanted is None:
@@ -124,14 +125,14 @@ class Writer:
         check_not_ahead(message_id, now_ms)
         return message_id
 
-    def _store_message(self, message: Message, base_bytes: int, now_ms: int, budget_ms: float) -> Written:
+    def _store_message(self, message: Message, item: Item, base_bytes: int, now_ms: int, budget_ms: float) -> Written:
         budget = Budget(self._clock, budget_ms)
         route = self._routes.get_route(message.conversation_id, now_ms)
         placement = choose_placement(route, message.conversation_id, message.message_id)
         report = self._count(message, base_bytes, placement, now_ms)
         while True:
             try:
-                existing = self._store.put(message.to_item(placement.partition_key))
+                existing = self._store.put({**item, "pk": {"S": placement.partition_key}})
             except RetryLaterError as error:
                 if isinstance(error, ThrottledError):
                     report = self._report_throttle(report, error)
@@ -167,7 +168,7 @@ class Writer:
         self._telemetry.count("WritesThrottled")
         if report is None or report.is_throttled or not error.is_key_range:
             return report
-        throttled = replace(report, is_throttled=True)
+        throttled = report._replace(is_throttled=True)
         self._reports.send(throttled)
         return throttled
 

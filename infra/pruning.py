@@ -1,0 +1,119 @@
+"""What a layer leaves out of the locked packages, because no function uses it (`docs/decisions/0028`).
+
+Paths are relative to the folder that holds the packages. A path that a later release no longer has is no error: the
+tests bound the layer's size and run every function from what is left.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+from pathlib import Path
+
+KEPT_SERVICES = frozenset({"dynamodb", "sts"})
+"""Whose descriptions botocore keeps. All others make up more than half of what is installed."""
+
+_UNUSED_UTILITIES = (
+    "auth_alpha",
+    "batch",
+    "circuit_breaker",
+    "data_masking",
+    "feature_flags",
+    "idempotency",
+    "kafka",
+    "parameters",
+    "parser",
+    "streaming",
+)
+
+DROPPED = (
+    "aws_lambda_powertools/event_handler/openapi/swagger_ui/swagger-ui-bundle.min.js",  # a page nobody is shown
+    "aws_lambda_powertools/event_handler/openapi/swagger_ui/swagger-ui.min.css",
+    "boto3/data",  # of its resources; only clients are used
+    "boto3/examples",
+    "pydantic/mypy.py",
+    *(f"aws_lambda_powertools/utilities/{name}" for name in _UNUSED_UTILITIES),
+)
+"""Files and folders that are no part of the layer."""
+
+_DROPPED_FILES = ("*.pyi", "examples-1.json")
+
+# The rest of redis-py imports one module of its asyncio half.
+_UNUSED_ASYNCIO = (
+    "_himport_exec.py",
+    "client.py",
+    "cluster.py",
+    "connection.py",
+    "http",
+    "keyspace_notifications.py",
+    "lock.py",
+    "maint_notifications.py",
+    "multidb",
+    "retry.py",
+    "sentinel.py",
+    "utils.py",
+)
+
+NOT_COMPILED = (
+    "aws_lambda_powertools/event_handler/openapi/swagger_ui",
+    "aws_lambda_powertools/utilities/validation",
+    "boto3/dynamodb",
+    "boto3/ec2",
+    "boto3/s3",
+    "dateutil/rrule.py",
+    "pydantic/deprecated/class_validators.py",
+    "pydantic/experimental",
+    "pydantic/v1",
+    *(f"redis/asyncio/{name}" for name in _UNUSED_ASYNCIO),
+    "redis/auth/token_manager.py",
+    "redis/background.py",
+    "redis/commands/bf",
+    "redis/commands/json",
+    "redis/commands/search",
+    "redis/commands/timeseries",
+    "redis/commands/vectorset",
+    "redis/http",
+    "redis/multidb",
+    "redis/ocsp.py",
+    "s3transfer/crt.py",
+    "s3transfer/processpool.py",
+    "urllib3/contrib/emscripten",
+    "urllib3/contrib/pyopenssl.py",
+    "urllib3/http2/connection.py",
+)
+"""What stays, as its packages may import it, but only as source: no function imports it."""
+
+
+PRUNING = (sorted(KEPT_SERVICES), DROPPED, _DROPPED_FILES, NOT_COMPILED)
+"""All that decides what is left out: a layer's name follows it."""
+
+
+def prune(packages: Path) -> None:
+    """Take out what no function uses, and compress botocore's list of endpoints, which it also reads so."""
+    for name in DROPPED:
+        _remove(packages / name)
+    services = packages / "botocore" / "data"
+    for folder in services.glob("*/"):
+        if folder.is_dir() and folder.name not in KEPT_SERVICES:
+            _remove(folder)
+    for pattern in _DROPPED_FILES:
+        for file in packages.rglob(pattern):
+            file.unlink()
+    endpoints = services / "endpoints.json"
+    if endpoints.is_file():
+        endpoints.with_suffix(".json.gz").write_bytes(gzip.compress(endpoints.read_bytes(), mtime=0))
+        endpoints.unlink()
+
+
+def source_only_pattern() -> str:
+    """Build a regular expression of the paths that are not compiled, for `compileall -x`."""
+    names = "|".join(re.escape(name) for name in NOT_COMPILED)
+    return rf"/python/({names})(/|$)"
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

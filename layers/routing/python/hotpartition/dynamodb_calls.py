@@ -1,0 +1,114 @@
+"""What the DynamoDB adapters need of a client: requests in DynamoDB's own JSON form, answers or errors of ours.
+
+Two clients implement it, chosen by the setting `dynamodb_client`: `dynamodb_http.py` (`lean`) speaks the protocol
+itself, `dynamodb_boto3.py` (`boto3`) goes through the SDK. Both build their errors here, so they tell the same things
+apart. Sources: DynamoDB Developer Guide, "Low-level API" and "Error handling"; the service model that botocore ships.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from hotpartition.errors import (
+    ConditionFailedError,
+    HotPartitionError,
+    RetryLaterError,
+    StoreRefusedError,
+    StoreUnavailableError,
+    ThrottledError,
+)
+
+CONNECT_TIMEOUT_SECONDS = 0.5
+READ_TIMEOUT_SECONDS = 2.0
+
+Answer = dict[str, Any]
+"""What DynamoDB answered, as boto3 shows it too: attribute values keep their types (`{"S": "text"}`)."""
+
+
+class Call(NamedTuple):
+    """One request: DynamoDB's name of the operation (`PutItem`), and its members."""
+
+    operation: str
+    request: Mapping[str, Any]
+
+
+class Round(NamedTuple):
+    """What became of calls that ran at the same time, in their order, and how many were asked a second time."""
+
+    outcomes: list[Answer | RetryLaterError]
+    hedged: int = 0
+
+
+class DynamoDBCalls(Protocol):
+    """Sends requests to DynamoDB, one attempt each. For several threads at the same time.
+
+    Both methods raise `StoreRefusedError` for what only a person can mend (`ConditionFailedError` among them), and
+    `CredentialsError`.
+    """
+
+    def call(self, operation: str, request: Mapping[str, Any]) -> Answer:
+        """Send one request.
+
+        Raises:
+            ThrottledError: DynamoDB refused for a limit.
+            StoreUnavailableError: no answer came in time, or one that says that something failed.
+        """
+        ...
+
+    def call_many(self, calls: Sequence[Call], *, is_hedged: bool) -> Round:
+        """Send several *reads* at the same time.
+
+        What `call` would raise to be repeated later is returned in its place.
+
+        Args:
+            calls: the requests.
+            is_hedged: what is slow to be answered may be asked a second time.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close its connections. A function never does: its process ends with them."""
+        ...
+
+
+_logger = logging.getLogger(__name__)
+
+_THROTTLES = frozenset({"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"})
+_STALE = frozenset({"ExpiredTokenException", "ExpiredToken", "RequestExpired", "RequestTimeTooSkewed"})
+_SKEWED = ("Signature expired", "Signature not yet current")
+_SERVER_ERROR_STATUS = 500
+_TRANSIENT_STATUS = frozenset({408, 429})
+"""What something on the way to DynamoDB says when it has no time: DynamoDB itself uses neither."""
+
+
+def build_error(code: str, *, status: int, explanation: str = "", facts: Mapping[str, Any]) -> HotPartitionError:
+    """Build the error of ours that says what the caller can do about an error of DynamoDB's.
+
+    Args:
+        code: the exception's name, without a namespace.
+        status: the answer's HTTP status.
+        explanation: DynamoDB's own words.
+        facts: the answer's other members.
+    """
+    if code in _THROTTLES:
+        # Two spellings, by exception (the service model of DynamoDB).
+        reasons = facts.get("ThrottlingReasons") or facts.get("throttlingReasons") or ()
+        return ThrottledError([reason["reason"] for reason in reasons if "reason" in reason])
+    if is_stale(code, explanation):
+        # New credentials are on their way, or the clock is about to be set: repeating helps, if not at once. Logged
+        # here, since whoever gives up in the end only answers that it did.
+        _logger.warning("DynamoDB takes the signature for outdated", extra={"code": code, "explanation": explanation})
+        return StoreUnavailableError(f"DynamoDB takes the signature for outdated ({code}: {explanation})")
+    if status >= _SERVER_ERROR_STATUS or status in _TRANSIENT_STATUS:
+        return StoreUnavailableError(f"DynamoDB answered with {code}")
+    if code == "ConditionalCheckFailedException":
+        return ConditionFailedError(facts.get("Item"), explanation)
+    return StoreRefusedError(code, explanation)
+
+
+def is_stale(code: str, explanation: str) -> bool:
+    """Say whether the credentials have ended, or the clock is off: the signature was right once, or will be."""
+    is_skewed = code == "InvalidSignatureException" and explanation.startswith(_SKEWED)
+    return code in _STALE or is_skewed

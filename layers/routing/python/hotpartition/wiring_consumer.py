@@ -1,0 +1,33 @@
+"""How the stream consumer's job is put together from its settings."""
+
+from __future__ import annotations
+
+from hotpartition.consumer import Consumer
+from hotpartition.detector import Thresholds
+from hotpartition.dynamodb import DynamoDBJournal
+from hotpartition.dynamodb_clients import open_dynamodb
+from hotpartition.ports import Telemetry
+from hotpartition.redis_registry import RedisRegistry
+from hotpartition.redis_reports import RedisReportSource
+from hotpartition.settings import ConsumerSettings
+from hotpartition.wiring import CONSUMER_COMMAND_TIMEOUT_MS, connect_redis, system_clock
+
+
+def build_consumer(settings: ConsumerSettings, telemetry: Telemetry) -> Consumer:
+    """Build the stream consumer's job."""
+    connection = connect_redis(settings, telemetry, "detection", command_timeout_ms=CONSUMER_COMMAND_TIMEOUT_MS)
+    calls = open_dynamodb(settings)
+    return Consumer(
+        source=RedisReportSource(connection, settings.table_name),
+        journal=DynamoDBJournal(calls, settings.table_name, settings.routing_index_name),
+        registry=RedisRegistry(connection, settings.table_name),
+        telemetry=telemetry,
+        clock=system_clock(),
+        thresholds=Thresholds(
+            hot_at_once_wcu=settings.hot_at_once_wcu,
+            hot_sustained_wcu=settings.hot_sustained_wcu,
+            target_shard_wcu=settings.target_shard_wcu,
+            max_shard_count=settings.max_shard_count,
+        ),
+        stream_partitions=settings.stream_partitions,
+    )

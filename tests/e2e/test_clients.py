@@ -1,0 +1,34 @@
+"""The other client of DynamoDB: everything works with boto3 as well, where the setting asks for it."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from stack import WRITE_LIMIT_WCU, Load, assert_read_back, read_meanwhile, route_in_journal, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+REQUESTS = ("PutItem", "UpdateItem", "GetItem", "Query", "BatchGetItem")
+
+
+def test_a_rush_under_faults_is_raised_and_read_back(sdk_stack):
+    """Answers are lost, errors come, and a conversation gets hot meanwhile: nothing is lost or doubled."""
+    conversation, load = f"sdk:{uuid.uuid4().hex}", Load()
+    sdk_stack.set_faults(
+        {"operation": "PutItem", "fault": "lose_answer", "probability": 0.1},
+        *({"operation": operation, "fault": "error", "probability": 0.1} for operation in REQUESTS),
+    )
+    sdk_stack.offer(
+        conversation,
+        rate=2 * WRITE_LIMIT_WCU,
+        seconds=4,
+        during=lambda: read_meanwhile(sdk_stack, conversation, load, seconds=3),
+        load=load,
+    )
+    sdk_stack.set_faults()
+    assert wait_for(lambda: route_in_journal(sdk_stack, conversation), seconds=5)
+    assert_read_back(sdk_stack, conversation, load)
+    written = load.history(conversation).acknowledged[0].message_id
+    assert sdk_stack.read_one(conversation, written).status == 200

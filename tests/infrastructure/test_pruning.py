@@ -1,0 +1,209 @@
+"""What the dependency layer leaves out, and that no function misses it."""
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.packages import build_layers, install_plain, size_bytes
+from infra.pruning import DROPPED, KEPT_SERVICES, NOT_COMPILED, prune, source_only_pattern
+
+LARGEST_SHARE = 0.5
+"""Of the same packages as pip installs them; with bytecode on both sides."""
+
+RUN = """
+import json, sys
+import handler
+
+class Context:
+    function_name, memory_limit_in_mb, aws_request_id = "pruned", 1769, "1"
+    invoked_function_arn = "arn:aws:lambda:eu-central-1:123456789012:function:pruned"
+    get_remaining_time_in_millis = staticmethod(lambda: 4_000)
+
+try:
+    answer = handler.handler(json.loads(sys.argv[1]), Context())
+    outcome = answer.get("statusCode") or sorted(answer)
+except Exception as error:
+    outcome = type(error).__name__
+root = sys.argv[2]
+files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+print(json.dumps({
+    "outcome": outcome,
+    "has_boto3": "boto3" in sys.modules,
+    "sources": sorted(file[len(root) + 1:] for file in files if file.startswith(root) and file.endswith(".py")),
+}))
+"""
+HTTP = {
+    "version": "2.0",
+    "rawQueryString": "",
+    "headers": {},
+    "pathParameters": {"conversation_id": "room-1"},
+    "isBase64Encoded": False,
+}
+
+
+def http(method, body=None):
+    context = {"stage": "$default", "http": {"method": method, "path": "/"}}
+    route = f"{method} /conversations/{{conversation_id}}/messages"
+    return {**HTTP, "routeKey": route, "requestContext": context, "body": body}
+
+
+EVENTS = {
+    "write_message": http("POST", json.dumps({"sender": "ann", "body": "hello"})),
+    "read_messages": http("GET"),
+    "consume_reports": {"time": "2026-11-21T00:00:00Z"},
+    "operate": {"command": "route", "conversation_id": "room-1"},
+}
+
+
+@pytest.fixture
+def packages(tmp_path):
+    """Packages with something of everything that is left out, and neighbours that stay."""
+    for name in (
+        *(f"{name}/file.txt" if "." not in name.rpartition("/")[2] else name for name in DROPPED),
+        "botocore/data/dynamodb/2012-08-10/service-2.json.gz",
+        "botocore/data/dynamodb/2012-08-10/examples-1.json",
+        "botocore/data/ec2/2016-11-15/service-2.json.gz",
+        "botocore/data/partitions.json",
+        "boto3/session.py",
+        "pydantic/main.py",
+        "pydantic/main.pyi",
+        "boto3-1.0.dist-info/LICENSE",
+        "boto3-1.0.dist-info/NOTICE",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "botocore/data/endpoints.json").write_text('{"partitions": []}')
+    return tmp_path
+
+
+def test_only_what_is_used_stays(packages):
+    """Other services' descriptions, resources, examples and stubs go; code, the kept services and licences stay."""
+    prune(packages)
+    left = sorted(str(path.relative_to(packages)) for path in packages.rglob("*") if path.is_file())
+    assert left == [
+        "boto3-1.0.dist-info/LICENSE",
+        "boto3-1.0.dist-info/NOTICE",
+        "boto3/session.py",
+        "botocore/data/dynamodb/2012-08-10/service-2.json.gz",
+        "botocore/data/endpoints.json.gz",
+        "botocore/data/partitions.json",
+        "pydantic/main.py",
+    ]
+    assert gzip.decompress((packages / "botocore/data/endpoints.json.gz").read_bytes()) == b'{"partitions": []}'
+
+
+def test_a_release_that_lacks_something_is_no_error(tmp_path):
+    """There is less to leave out then."""
+    (tmp_path / "redis").mkdir()
+    prune(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["redis"]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_compiled"),
+    [
+        ("redis/asyncio/client.py", False),
+        ("redis/http", False),
+        ("redis/http/http_client.py", False),
+        ("dateutil/rrule.py", False),
+        ("redis/http_helper.py", True),
+        ("dateutil/rrule_helper.py", True),
+        ("pydantic/v1/main.py", False),
+        ("pydantic/main.py", True),
+        ("other/redis/http/x.py", True),
+    ],
+)
+def test_the_pattern_names_whole_files_and_folders(path, is_compiled):
+    """Nothing whose name only begins alike, or that lies elsewhere."""
+    assert (re.search(source_only_pattern(), f"/draft/python/{path}") is None) is is_compiled
+
+
+@pytest.fixture(scope="module")
+def layers():
+    return build_layers()
+
+
+def run(function, layers, root, **settings):
+    environ = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": ":".join(str(folder) for folder in (root / "lambdas" / function, *layers)),
+        "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "eu-central-1",
+        "AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:9",
+        "HOTPARTITION_TABLE_NAME": "t",
+        "HOTPARTITION_REGISTRY_HOST": "127.0.0.1",
+        "HOTPARTITION_REGISTRY_PORT": "9",
+        "HOTPARTITION_REGISTRY_TLS": "false",
+        "POWERTOOLS_SERVICE_NAME": function,
+        "POWERTOOLS_METRICS_NAMESPACE": "pruned",
+        **settings,
+    }
+    # Isolated from this machine's packages: what is not in the layers is not there.
+    interpreter = getattr(sys, "_base_executable", sys.executable)
+    command = [interpreter, "-B", "-S", "-c", RUN, json.dumps(EVENTS[function]), str(layers[1])]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+OUTCOMES = {
+    "write_message": 503,  # nobody answers in DynamoDB's and Redis's place
+    "read_messages": 503,
+    "consume_reports": None,
+    "operate": ["error"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", ["lean", "boto3"])
+@pytest.mark.parametrize("function", EVENTS)
+def test_every_function_serves_from_what_is_left(function, client, layers, root):
+    """With either client, it does what it does where neither DynamoDB nor Redis answers; all it imports is compiled."""
+    folders = tuple(layer / "python" for layer in layers)
+    served = run(function, folders, root, HOTPARTITION_DYNAMODB_CLIENT=client)
+    if OUTCOMES[function] is not None:
+        assert served["outcome"] == OUTCOMES[function]
+    else:
+        assert isinstance(served["outcome"], list)  # a run's summary
+    assert served["has_boto3"] is (client == "boto3")
+    tag = sys.implementation.cache_tag
+    assert len(served["sources"]) > 100
+    missing = []
+    for name in served["sources"]:
+        source = folders[1] / name
+        if not (source.parent / "__pycache__" / f"{source.stem}.{tag}.pyc").is_file():
+            missing.append(name)
+    assert missing == []
+
+
+@pytest.mark.slow
+def test_botocore_finds_its_compressed_list_of_endpoints(layers):
+    """And the services that are kept, and no other."""
+    code = (
+        "import botocore.session\n"
+        "session = botocore.session.get_session()\n"
+        "print(sorted(session.get_available_services()), len(session.get_data('endpoints')['partitions']) > 3)"
+    )
+    command = [getattr(sys, "_base_executable", sys.executable), "-B", "-S", "-c", code]
+    environ = {"PYTHONPATH": str(layers[1] / "python")}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{sorted(KEPT_SERVICES)} True"
+
+
+@pytest.mark.slow
+def test_the_layers_are_small(layers):
+    """Both together take at most half of what their packages take as they are installed, bytecode included."""
+    assert sum(map(size_bytes, layers)) <= LARGEST_SHARE * size_bytes(install_plain())
+
+
+@pytest.mark.slow
+def test_the_lists_name_what_is_there():
+    """An entry that a new release made useless is taken off the list."""
+    plain = install_plain()
+    assert [name for name in (*DROPPED, *NOT_COMPILED) if not (plain / name).exists()] == []

@@ -1,0 +1,870 @@
+"""The lean client against servers that fail in every way in which servers, and what lies between, fail."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import ssl
+import struct
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from threading import Barrier, Event, Lock, Thread
+
+import pytest
+import trustme
+
+from hotpartition.aws_credentials import FixedCredentials
+from hotpartition.aws_endpoints import Endpoint
+from hotpartition.aws_signing import Credentials, JsonRequestSigner
+from hotpartition.dynamodb_calls import Call
+from hotpartition.dynamodb_http import TARGET, HttpCalls
+from hotpartition.errors import StoreRefusedError, StoreUnavailableError
+from hotpartition.hedging import MIN_LATENCIES, HedgePolicy
+from hotpartition.http_connections import MAX_DRAINING, MAX_IDLE_SECONDS, ConnectionPool, Timeouts, build_context
+from unreachable import closed_port, full_port
+
+READ_TIMEOUT_SECONDS = 0.4
+PATIENCE_SECONDS = 20.0
+"""Where nothing is to time out, however busy the machine is."""
+
+
+class Peer:
+    """One connection, on the server's side."""
+
+    def __init__(self, sock: socket.socket, number: int, log: list[tuple[int, dict]]) -> None:
+        self.sock = sock
+        self.number = number
+        self._log = log
+        self._buffer = b""
+
+    def take(self) -> dict | None:
+        """Read one request; None at the connection's end."""
+        while b"\r\n\r\n" not in self._buffer:
+            if not (data := self.sock.recv(65536)):
+                return None
+            self._buffer += data
+        head, _, rest = self._buffer.partition(b"\r\n\r\n")
+        headers = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+        length = int(headers[b"content-length"])
+        while len(rest) < length:
+            if not (data := self.sock.recv(65536)):
+                return None
+            rest += data
+        self._buffer = rest[length:]
+        request = json.loads(rest[:length])
+        self._log.append((self.number, request))
+        return request
+
+    def reply(self, content: object, *, status: int = 200, more: bytes = b"") -> None:
+        self.sock.sendall(whole(content, status=status, more=more))
+
+    def echo(self) -> None:
+        """Answer every request with itself, to the connection's end."""
+        while (request := self.take()) is not None:
+            self.reply({"echo": request})
+
+    def reset(self) -> None:
+        """Close so that the other side meets a reset."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.sock.close()
+
+
+def whole(content: object, *, status: int = 200, more: bytes = b"") -> bytes:
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nx-amz-crc32: {zlib.crc32(body)}\r\n"
+    return head.encode() + more + b"\r\n" + body
+
+
+class Server:
+    """Serves each connection by what its number, from 0, is given to do; later ones by the last."""
+
+    def __init__(self, behaviours: tuple[Callable[[Peer], object], ...], tls: ssl.SSLContext | None) -> None:
+        self.log: list[tuple[int, dict]] = []
+        self.errors: list[BaseException] = []
+        self.accepted = 0
+        self._behaviours = behaviours
+        self._tls = tls
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._peers: list[socket.socket] = []
+        self._lock = Lock()
+        self._threads = [Thread(target=self._accept)]
+        self._threads[0].start()
+        self.port: int = self._listening.getsockname()[1]
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listening.accept()
+            except OSError:
+                return
+            with self._lock:
+                number, self.accepted = self.accepted, self.accepted + 1
+                self._peers.append(sock)
+            thread = Thread(target=self._serve, args=(sock, number))
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, sock: socket.socket, number: int) -> None:
+        behave = self._behaviours[min(number, len(self._behaviours) - 1)]
+        with suppress(OSError):  # the client may break off
+            if self._tls is not None:
+                sock = self._tls.wrap_socket(sock, server_side=True)
+                with self._lock:
+                    self._peers.append(sock)
+            with sock:
+                try:
+                    behave(Peer(sock, number, self.log))
+                except (AssertionError, ValueError, KeyError) as error:
+                    self.errors.append(error)
+
+    def connections(self) -> list[int]:
+        """By which connection each request came."""
+        return [number for number, _ in self.log]
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        with self._lock:
+            peers = list(self._peers)
+        for sock in peers:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+        for thread in self._threads:
+            thread.join(PATIENCE_SECONDS)
+        assert self.errors == []
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Server]]:
+    with ExitStack() as stack:
+
+        def start(*behaviours: Callable[[Peer], object], tls: ssl.SSLContext | None = None) -> Server:
+            server = Server(behaviours, tls)
+            stack.callback(server.close)
+            return server
+
+        yield start
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., HttpCalls]]:
+    """Builds clients of a port; `wall` is their wall clock, `answer_seconds` their patience."""
+    with ExitStack() as stack:
+
+        def build(
+            port: int,
+            *,
+            answer_seconds: float = PATIENCE_SECONDS,
+            wall: Callable[[], float] = time.time,
+            host: str = "127.0.0.1",
+            is_tls: bool = False,
+            ca_file: str = "",
+            size: int = 8,
+            resolve: Callable | None = None,
+            **options,
+        ) -> HttpCalls:
+            pool = ConnectionPool(
+                Endpoint(is_tls, host, port, "/", f"{host}:{port}"),
+                size=size,
+                timeouts=Timeouts(connect=PATIENCE_SECONDS if is_tls else 2.0, answer=answer_seconds),
+                timer=time.monotonic,
+                now_seconds=wall,
+                ca_file=ca_file,
+                resolve=resolve,
+            )
+            signer = JsonRequestSigner(host=host, region="r", service="dynamodb", target=TARGET)
+            credentials = FixedCredentials(Credentials("A", "S", "T"))
+            calls = HttpCalls(pool, signer, credentials, timer=time.monotonic, now_seconds=time.time, **options)
+            stack.callback(calls.close)
+            return calls
+
+        yield build
+
+
+def ask(calls: HttpCalls, number: int = 0, operation: str = "Query") -> dict:
+    return calls.call(operation, {"n": number})
+
+
+@contextmanager
+def unavailable(reason: str) -> Iterator[None]:
+    """What the body does fails, and may be repeated; an operator can learn why, whoever asked does not."""
+    with pytest.raises(StoreUnavailableError, match=r"^DynamoDB did not answer \(\w+\)$") as raised:
+        yield
+    assert reason in repr(raised.value.__cause__)
+
+
+def once(peer: Peer) -> None:
+    """Answer one request, and close."""
+    assert peer.take() is not None
+    peer.reply({})
+
+
+class TestOneConnection:
+    """Many requests, one after the other."""
+
+    def test_a_connection_is_kept(self, serve, connect):
+        """Requests follow one another on it, and answers are those of their requests."""
+        server = serve(Peer.echo)
+        calls = connect(server.port)
+        assert [ask(calls, n)["echo"] for n in range(5)] == [{"n": n} for n in range(5)]
+        assert server.connections() == [0] * 5
+
+    def test_one_that_was_closed_meanwhile_is_not_written_to(self, serve, connect):
+        """Its end is seen before the next request is sent."""
+        closed = Event()
+
+        def close_after_one(peer):
+            once(peer)
+            peer.sock.close()
+            closed.set()
+
+        server = serve(close_after_one, Peer.echo)
+        calls = connect(server.port)
+        ask(calls)
+        assert closed.wait(PATIENCE_SECONDS)
+        time.sleep(0.05)  # the end crosses the loopback
+        ask(calls, 1)
+        assert server.log == [(0, {"n": 0}), (1, {"n": 1})]
+
+    @pytest.mark.parametrize("operation", ["Query", "PutItem", "UpdateItem"])
+    @pytest.mark.parametrize("end", [Peer.reset, lambda peer: peer.sock.close()], ids=["reset", "closed"])
+    def test_one_that_closes_on_a_request_is_replaced_once(self, serve, connect, operation, end):
+        """Before a byte of the answer: the request goes again, on a new connection."""
+
+        def close_on_second(peer):
+            assert peer.take() is not None
+            peer.reply({})
+            assert peer.take() is not None
+            end(peer)
+
+        server = serve(close_on_second, Peer.echo)
+        calls = connect(server.port)
+        ask(calls)
+        assert ask(calls, 1, operation) == {"echo": {"n": 1}}
+        assert server.log == [(0, {"n": 0}), (0, {"n": 1}), (1, {"n": 1})]
+
+    def test_it_is_replaced_only_once(self, serve, connect):
+        """What fails on a new connection is told, not tried for ever."""
+
+        def answer_then_close(peer):
+            if peer.number == 0:
+                assert peer.take() is not None
+                peer.reply({})
+            assert peer.take() is not None
+
+        server = serve(answer_then_close)
+        calls = connect(server.port)
+        ask(calls)
+        with unavailable("closed before an answer"):
+            ask(calls, 1)
+        assert server.connections() == [0, 0, 1]
+
+    def test_a_new_connection_that_closes_is_a_failure(self, serve, connect):
+        """It was not idle: the server means it."""
+        server = serve(Peer.take)
+        with unavailable("closed before an answer"):
+            ask(connect(server.port))
+        assert server.connections() == [0]
+
+    @pytest.mark.parametrize("is_reused", [False, True])
+    @pytest.mark.parametrize("half", [b"HT", b"HTTP/1.1 200 OK\r\nContent-Le", whole({"a": 1})[:-1]])
+    def test_half_an_answer_is_a_failure(self, serve, connect, is_reused, half):
+        """The request has arrived: it is not sent again behind its caller's back."""
+
+        def break_off(peer):
+            if is_reused:
+                assert peer.take() is not None
+                peer.reply({})
+            assert peer.take() is not None
+            peer.sock.sendall(half)
+
+        server = serve(break_off, Peer.echo)
+        calls = connect(server.port)
+        if is_reused:
+            ask(calls)
+        with unavailable("in the middle"):
+            ask(calls, 1)
+        assert server.connections() == [0] * (1 + is_reused)
+        assert ask(calls, 2) == {"echo": {"n": 2}}
+
+    @pytest.mark.parametrize("is_reused", [False, True])
+    def test_an_answer_that_does_not_come_in_time_is_a_failure(self, serve, connect, is_reused):
+        """It is not repeated, and its connection never serves again: the answer may still come."""
+        late = Event()
+
+        def answer_late(peer):
+            if is_reused:
+                assert peer.take() is not None
+                peer.reply({})
+            assert peer.take() is not None
+            late.wait(PATIENCE_SECONDS)
+            peer.reply({"late": True})
+
+        server = serve(answer_late, Peer.echo)
+        calls = connect(server.port, answer_seconds=READ_TIMEOUT_SECONDS)
+        if is_reused:
+            ask(calls)
+        started = time.monotonic()
+        with unavailable("in time"):
+            ask(calls, 1)
+        assert READ_TIMEOUT_SECONDS <= time.monotonic() - started < READ_TIMEOUT_SECONDS + 3
+        late.set()
+        assert ask(calls, 2) == {"echo": {"n": 2}}
+        assert server.connections()[-1] == 1
+
+    def test_an_answer_that_drips_is_late_as_well(self, serve, connect):
+        """The limit is for the whole of it."""
+
+        def drip(peer):
+            assert peer.take() is not None
+            for byte in whole({"a": "x" * 1000}):
+                peer.sock.sendall(bytes([byte]))
+                time.sleep(0.02)
+
+        with unavailable("in time"):
+            ask(connect(serve(drip).port, answer_seconds=READ_TIMEOUT_SECONDS))
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            b"SSH-2.0-OpenSSH_9\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+            whole({"a": 1}).replace(b'"a"', b'"b"'),
+            whole(b"<html>nothing here</html>"),
+            whole(b"<html>Bad Gateway</html>", status=502),
+        ],
+        ids=["other protocol", "no length", "wrong checksum", "no JSON", "gateway"],
+    )
+    def test_what_is_no_answer_is_worth_a_retry(self, serve, connect, answer):
+        """And the next request finds a connection in order."""
+
+        def send(peer):
+            assert peer.take() is not None
+            peer.sock.sendall(answer)
+            peer.echo()
+
+        calls = connect(serve(send, Peer.echo).port)
+        with pytest.raises(StoreUnavailableError):
+            ask(calls)
+        assert ask(calls, 1) == {"echo": {"n": 1}}
+
+    def test_what_nobody_asked_for_ends_a_connection(self, serve, connect):
+        """Bytes behind an answer, at once or later, would be taken for the next one."""
+        taken, sent = Event(), Event()
+
+        def chatter(peer):
+            assert peer.take() is not None
+            peer.sock.sendall(whole({}) + (whole({"stray": 1}) if peer.number == 0 else b""))
+            if peer.number == 1:
+                assert taken.wait(PATIENCE_SECONDS)
+                peer.sock.sendall(whole({"stray": 2}))
+                sent.set()
+            while peer.take() is not None:
+                peer.reply({"wrong connection": peer.number})
+
+        server = serve(chatter, chatter, Peer.echo)
+        calls = connect(server.port)
+        for number in range(2):
+            assert ask(calls, number) == {}
+        taken.set()
+        assert sent.wait(PATIENCE_SECONDS)
+        time.sleep(0.05)  # what nobody asked for crosses the loopback
+        assert ask(calls, 2) == {"echo": {"n": 2}}
+        assert server.connections() == [0, 1, 2]
+
+    @pytest.mark.parametrize("more", [b"Connection: close\r\n", b"Connection: CLOSE\r\n"])
+    def test_a_connection_is_closed_when_it_is_said_so(self, serve, connect, more):
+        """The next request opens another one."""
+
+        def answer(peer):
+            while peer.take() is not None:
+                peer.reply({}, more=more)
+
+        server = serve(answer)
+        calls = connect(server.port)
+        ask(calls)
+        ask(calls)
+        assert server.connections() == [0, 1]
+
+    def test_answers_may_come_in_chunks_and_in_pieces(self, serve, connect):
+        """However they are cut."""
+        answer = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"a":\r\n2\r\n1}\r\n0\r\n\r\n'
+
+        def send(peer):
+            while peer.take() is not None:
+                for byte in answer:
+                    peer.sock.sendall(bytes([byte]))
+
+        server = serve(send)
+        calls = connect(server.port)
+        assert [ask(calls), ask(calls)] == [{"a": 1}] * 2
+        assert server.connections() == [0, 0]
+
+    def test_a_body_may_end_with_the_connection(self, serve, connect):
+        """As HTTP allows; it is checked like any other."""
+
+        def send(peer):
+            assert peer.take() is not None
+            peer.sock.sendall(b'HTTP/1.1 200 OK\r\nx-amz-crc32: %d\r\n\r\n{"a":1}' % zlib.crc32(b'{"a":1}'))
+
+        assert ask(connect(serve(send).port)) == {"a": 1}
+
+    def test_large_requests_and_answers_pass(self, serve, connect):
+        """More than the system takes at once, in both directions."""
+
+        def slowly(peer):
+            time.sleep(0.05)  # the system's buffers are full by then
+            peer.echo()
+
+        text = "é" * 3_000_000
+        calls = connect(serve(slowly).port)
+        assert calls.call("PutItem", {"text": text}) == {"echo": {"text": text}}
+        assert ask(calls, 1) == {"echo": {"n": 1}}
+
+    def test_an_answer_may_come_before_the_request_was_taken(self, serve, connect):
+        """A refusal for its size, for instance; the rest of the request must not reach anybody as a new one."""
+        refused = Event()
+
+        def refuse(peer):
+            peer.sock.recv(1000)
+            peer.reply({"__type": "#RequestTooLarge"}, status=413)
+            assert refused.wait(PATIENCE_SECONDS)  # nobody reads the rest, so it cannot be sent
+            while peer.sock.recv(65536):
+                pass
+
+        server = serve(refuse, Peer.echo)
+        calls = connect(server.port)
+        with pytest.raises(StoreRefusedError, match="RequestTooLarge"):
+            calls.call("PutItem", {"text": "x" * 20_000_000})
+        refused.set()
+        assert ask(calls, 1) == {"echo": {"n": 1}}
+        assert server.connections() == [1]
+
+    def test_half_a_character_is_left_to_dynamodb(self, serve, connect):
+        """JSON can say it, UTF-8 cannot."""
+        assert connect(serve(Peer.echo).port).call("PutItem", {"b": "\ud800"}) == {"echo": {"b": "\ud800"}}
+
+    def test_a_request_that_is_no_json_takes_no_connection(self, serve, connect):
+        """A bug of ours is told, and the next request finds everything in order."""
+        server = serve(Peer.echo)
+        calls = connect(server.port)
+        ask(calls)
+        with pytest.raises(TypeError):
+            calls.call("PutItem", {"n": object()})
+        ask(calls, 1)
+        assert server.connections() == [0, 0]
+
+    def test_a_connection_that_was_idle_for_long_is_given_up(self, serve, connect):
+        """Its environment was frozen, perhaps: nobody told it of the other side's end."""
+        now = [1000.0]
+        server = serve(Peer.echo)
+        calls = connect(server.port, wall=lambda: now[0])
+        for step in (0.0, MAX_IDLE_SECONDS, MAX_IDLE_SECONDS + 1, -5000.0):
+            now[0] += step
+            ask(calls)
+        assert server.connections() == [0, 0, 1, 2]
+
+
+class TestOpening:
+    """Connections that cannot be opened, or only at another address."""
+
+    def test_a_refusal_is_told(self, connect):
+        """At once."""
+        with closed_port() as port, unavailable("ConnectionRefused"):
+            ask(connect(port))
+
+    def test_the_next_address_is_tried(self, serve, connect):
+        """A name may stand for several; one that is away is passed over."""
+        server = serve(Peer.echo)
+        with closed_port() as closed:
+            ports = [closed, closed, server.port]
+            calls = connect(1, resolve=lambda *_: [(socket.AF_INET, ("127.0.0.1", port)) for port in ports])
+            assert ask(calls) == {"echo": {"n": 0}}
+
+    def test_one_that_is_not_open_yet_is_not_kept(self):
+        """Nobody waits for it any more: its request must not be sent later."""
+        with full_port() as port:
+            pool = ConnectionPool(
+                Endpoint(False, "127.0.0.1", port, "/", "h"),
+                size=1,
+                timeouts=Timeouts(connect=PATIENCE_SECONDS, answer=PATIENCE_SECONDS),
+                timer=time.monotonic,
+                now_seconds=time.time,
+            )
+            connection = pool.open()
+            connection.send(b"POST / HTTP/1.1\r\n\r\n", time.monotonic())
+            pool.leave(connection)
+            assert connection.sock.fileno() == -1
+
+    def test_a_name_that_nobody_knows_is_told(self, connect):
+        """It may be known again soon."""
+
+        def fail(*_):
+            raise socket.gaierror(socket.EAI_AGAIN, "try again")
+
+        with unavailable("gaierror"):
+            ask(connect(1, resolve=fail))
+
+    def test_addresses_are_looked_up_again_after_a_while(self, serve, connect):
+        """But not for every connection."""
+        asked = []
+        server = serve(once)
+
+        def resolve(host, port):
+            asked.append(host)
+            return [(socket.AF_INET, ("127.0.0.1", port))]
+
+        calls = connect(server.port, resolve=resolve)
+        for _ in range(3):
+            ask(calls)
+        assert asked == ["127.0.0.1"]
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+class TestTls:
+    """Who is spoken to is known, and nobody else can listen."""
+
+    @pytest.fixture
+    def ca_file(self, authority, tmp_path):
+        path = tmp_path / "ca.pem"
+        authority.cert_pem.write_to_path(str(path))
+        return str(path)
+
+    @pytest.fixture
+    def context(self, authority):
+        def build(name="localhost"):
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            authority.issue_cert(name).configure_cert(context)
+            return context
+
+        return build
+
+    @pytest.fixture
+    def secure(self, connect, ca_file):
+        def build(server, **options):
+            address = (socket.AF_INET, ("127.0.0.1", server.port))
+            given = {"host": "localhost", "ca_file": ca_file, "resolve": lambda *_: [address], **options}
+            return connect(server.port, is_tls=True, **given)
+
+        return build
+
+    def test_requests_share_a_connection(self, serve, secure, context):
+        """Small and large ones."""
+        server = serve(Peer.echo, tls=context())
+        calls = secure(server)
+        text = "x" * 300_000
+        assert ask(calls, 1) == {"echo": {"n": 1}}
+        assert calls.call("PutItem", {"text": text}) == {"echo": {"text": text}}
+        assert server.connections() == [0, 0]
+
+    def test_a_stranger_is_not_spoken_to(self, serve, secure, context):
+        """A certificate for another name, or by an authority that is not ours: no request leaves."""
+        impostor, stranger = serve(Peer.echo, tls=context("other.example")), serve(Peer.echo, tls=context())
+        for server, options in ((impostor, {}), (stranger, {"ca_file": ""})):
+            with unavailable("SSLCertVerification"):
+                ask(secure(server, **options))
+        assert impostor.log == stranger.log == []
+
+    def test_a_file_without_certificates_is_told(self, serve, secure, context):
+        """Nothing is trusted instead."""
+        server = serve(Peer.echo, tls=context())
+        with unavailable("FileNotFound"):
+            ask(secure(server, ca_file="/nonexistent"))
+
+    @pytest.mark.parametrize("folder", ["", "empty"])
+    def test_a_machine_without_certificates_takes_those_of_the_sdk(self, monkeypatch, tmp_path, folder):
+        """Without them nobody could be trusted."""
+        monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent")
+        monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path) if folder else "/nonexistent")
+        context = build_context("")
+        assert context.cert_store_stats()["x509_ca"] > 50
+        assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+    def test_a_machines_own_certificates_are_enough(self, monkeypatch, tmp_path, ca_file):
+        """As one file, or as a folder of them, which is read when it is needed."""
+        monkeypatch.setenv("SSL_CERT_DIR", "/nonexistent")
+        monkeypatch.setenv("SSL_CERT_FILE", ca_file)
+        assert build_context("").cert_store_stats()["x509_ca"] == 1
+        monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent")
+        monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+        (tmp_path / "0123abcd.0").touch()
+        assert build_context("").cert_store_stats()["x509_ca"] == 0
+
+    def test_a_server_without_tls_is_not_spoken_to(self, serve, secure):
+        """Nor a request sent in clear."""
+        server = serve(lambda peer: peer.sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+        with unavailable("SSL"):
+            ask(secure(server))
+        assert server.log == []
+
+    def test_a_stale_connection_is_replaced(self, serve, secure, context):
+        """As without TLS."""
+
+        def close_on_second(peer):
+            assert peer.take() is not None
+            peer.reply({})
+            assert peer.take() is not None
+
+        server = serve(close_on_second, Peer.echo, tls=context())
+        calls = secure(server)
+        ask(calls)
+        assert ask(calls, 1) == {"echo": {"n": 1}}
+        assert server.connections() == [0, 0, 1]
+
+    def test_later_connections_take_up_the_session(self, serve, secure, context):
+        """Which spares the handshake most of its work."""
+        resumed = []
+
+        def note(peer):
+            resumed.append(peer.sock.session_reused)
+            once(peer)
+
+        calls = secure(serve(note, tls=context()))
+        for _ in range(3):
+            ask(calls)
+        assert resumed == [False, True, True]
+
+    def test_many_are_opened_at_the_same_time(self, serve, secure, context):
+        """All handshakes run side by side, on one thread: none ends before all have begun."""
+        barrier = Barrier(4)
+
+        def meet(peer):
+            barrier.wait(PATIENCE_SECONDS)
+            peer.echo()
+
+        server = serve(meet, tls=context())
+        calls = secure(server, parallel=4)
+        outcomes, _ = calls.call_many([Call("Query", {"n": n}) for n in range(4)], is_hedged=False)
+        assert outcomes == [{"echo": {"n": n}} for n in range(4)]
+
+
+class TestRounds:
+    """Several requests at the same time, on one thread."""
+
+    def test_no_more_run_at_once_than_allowed(self, serve, connect):
+        """However many there are; answers keep the order of their requests."""
+        running, most, lock = [0], [0], Lock()
+
+        def count(peer):
+            while (request := peer.take()) is not None:
+                with lock:
+                    running[0] += 1
+                    most[0] = max(most[0], running[0])
+                time.sleep(0.01)
+                with lock:
+                    running[0] -= 1
+                peer.reply({"echo": request})
+
+        server = serve(count)
+        calls = connect(server.port, parallel=3)
+        outcomes, hedged = calls.call_many([Call("Query", {"n": n}) for n in range(12)], is_hedged=True)
+        assert (outcomes, hedged) == ([{"echo": {"n": n}} for n in range(12)], 0)
+        assert most[0] <= 3
+        assert server.accepted == 3
+
+    def test_failures_stay_with_their_requests(self, serve, connect):
+        """The others' answers are all there."""
+
+        def fail_some(peer):
+            while (request := peer.take()) is not None:
+                if request["n"] == 1:
+                    return
+                if request["n"] == 2:
+                    peer.reply({"__type": "#InternalServerError"}, status=500)
+                else:
+                    peer.reply({"echo": request})
+
+        calls = connect(serve(fail_some).port, parallel=4)
+        outcomes, _ = calls.call_many([Call("Query", {"n": n}) for n in range(4)], is_hedged=False)
+        assert [type(outcome) for outcome in outcomes] == [dict, StoreUnavailableError, StoreUnavailableError, dict]
+
+    def test_a_round_of_nothing_is_nothing(self, connect):
+        """Nobody is asked."""
+        assert connect(1).call_many([], is_hedged=True) == ([], 0)
+
+    def test_all_stale_connections_are_replaced(self, serve, connect):
+        """An environment that was frozen for minutes: every one of them is."""
+
+        def close_on_second(peer):
+            assert peer.take() is not None
+            peer.reply({})
+            assert peer.take() is not None
+            peer.reset()
+
+        server = serve(*[close_on_second] * 4, Peer.echo)
+        calls = connect(server.port, parallel=4)
+        round_ = [Call("Query", {"n": n}) for n in range(4)]
+        calls.call_many(round_, is_hedged=False)
+        assert calls.call_many(round_, is_hedged=False).outcomes == [{"echo": {"n": n}} for n in range(4)]
+
+    def test_a_refusal_is_raised_and_the_others_are_left_in_order(self, serve, connect):
+        """A bug is not hidden; what was under way does not answer the next request."""
+        release = Event()
+
+        def refuse_one(peer):
+            while (request := peer.take()) is not None:
+                if request["n"] == 1:
+                    peer.reply({"__type": "#AccessDeniedException"}, status=400)
+                else:
+                    if request["n"] < 10:
+                        release.wait(PATIENCE_SECONDS)
+                    peer.reply({"echo": request})
+
+        calls = connect(serve(refuse_one).port, parallel=3)
+        with pytest.raises(StoreRefusedError, match="AccessDenied"):
+            calls.call_many([Call("Query", {"n": n}) for n in range(3)], is_hedged=False)
+        release.set()
+        for number in range(10, 20):
+            assert ask(calls, number) == {"echo": {"n": number}}
+
+    def test_threads_share_a_client(self, serve, connect):
+        """Each gets its own answers."""
+        calls = connect(serve(Peer.echo).port, parallel=4)
+        wrong = []
+
+        def work(thread):
+            for turn in range(60):
+                numbers = [thread * 100_000 + turn * 10 + n for n in range(3)]
+                outcomes, _ = calls.call_many([Call("Query", {"n": n}) for n in numbers], is_hedged=False)
+                if outcomes != [{"echo": {"n": n}} for n in numbers]:
+                    wrong.append(outcomes)
+
+        threads = [Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+
+
+def experienced(seconds=0.03):
+    policy = HedgePolicy(quantile=0.95)
+    for _ in range(10 * MIN_LATENCIES):
+        policy.record(seconds)
+    return policy
+
+
+class TestHedges:
+    """Requests that are slow to be answered are asked a second time."""
+
+    def test_the_first_answer_is_taken(self, serve, connect):
+        """The round does not wait for the slow one, whose connection serves again only after its answer has come."""
+        release, asked, lock = Event(), {}, Lock()
+
+        def slow_once(peer):
+            while (request := peer.take()) is not None:
+                with lock:
+                    asked[request["n"]] = asked.get(request["n"], 0) + 1
+                    is_slow = request["n"] == 1 and asked[1] == 1
+                if is_slow:
+                    assert release.wait(PATIENCE_SECONDS)
+                peer.reply({"echo": request, "is_slow": is_slow})
+
+        server = serve(slow_once)
+        calls = connect(server.port, parallel=3, policy=experienced())
+        outcomes, hedged = calls.call_many([Call("Query", {"n": n}) for n in range(3)], is_hedged=True)
+        assert outcomes == [{"echo": {"n": n}, "is_slow": False} for n in range(3)]
+        assert hedged >= 1
+        assert asked[1] == 2
+        opened = server.accepted
+        for number in range(10, 16):
+            assert ask(calls, number)["echo"] == {"n": number}
+        release.set()
+        time.sleep(0.1)  # the late answer crosses the loopback
+        outcomes, _ = calls.call_many([Call("Query", {"n": n}) for n in range(20, 23)], is_hedged=False)
+        assert [outcome["echo"] for outcome in outcomes] == [{"n": n} for n in range(20, 23)]
+        assert server.accepted == opened
+
+    def test_a_failed_hedge_waits_for_the_first_attempt(self, serve, connect):
+        """Only when no other attempt is left does a failure count."""
+        asked, lock, failed = [0], Lock(), Event()
+
+        def slow_then_failing(peer):
+            while (request := peer.take()) is not None:
+                with lock:
+                    asked[0] += request["n"] == 0
+                    attempt = asked[0]
+                if request["n"] == 0 and attempt == 1:
+                    assert failed.wait(PATIENCE_SECONDS)
+                    time.sleep(0.05)
+                elif request["n"] == 0:
+                    peer.reply({"__type": "#InternalServerError"}, status=500)
+                    failed.set()
+                    continue
+                peer.reply({"echo": request})
+
+        calls = connect(serve(slow_then_failing).port, parallel=2, policy=experienced())
+        outcomes, hedged = calls.call_many([Call("Query", {"n": n}) for n in range(2)], is_hedged=True)
+        assert (outcomes, hedged) == ([{"echo": {"n": 0}}, {"echo": {"n": 1}}], 1)
+
+    @pytest.mark.parametrize(("policy", "is_hedged"), [(None, True), (experienced(), False)])
+    def test_nothing_is_asked_twice_without_leave(self, serve, connect, policy, is_hedged):
+        """Neither without a policy, nor where the caller does not want it."""
+
+        def slow(peer):
+            while (request := peer.take()) is not None:
+                time.sleep(0.15)
+                peer.reply({"echo": request})
+
+        server = serve(slow)
+        calls = connect(server.port, parallel=3, policy=policy)
+        assert calls.call_many([Call("Query", {"n": n}) for n in range(3)], is_hedged=is_hedged).hedged == 0
+        assert len(server.log) == 3
+
+    def test_the_budget_bounds_what_is_asked_twice(self, serve, connect):
+        """A DynamoDB that is slow everywhere is not asked twice for everything."""
+
+        def slow(peer):
+            while (request := peer.take()) is not None:
+                time.sleep(0.15)
+                peer.reply({"echo": request})
+
+        server = serve(slow)
+        calls = connect(server.port, parallel=12, size=16, policy=experienced())
+        outcomes, hedged = calls.call_many([Call("Query", {"n": n}) for n in range(12)], is_hedged=True)
+        assert outcomes == [{"echo": {"n": n}} for n in range(12)]
+        assert hedged == 4
+        assert len(server.log) == 16
+
+    def test_answers_are_never_mixed_up(self, serve, connect):
+        """Rounds with slow, hedged, failing and closing requests, one after the other: each answer is its request's."""
+        chance = random.Random(7)
+        lock = Lock()
+
+        def unreliable(peer):
+            while (request := peer.take()) is not None:
+                with lock:
+                    draw = chance.random()
+                if draw < 0.15:
+                    time.sleep(0.03)
+                elif draw < 0.18:
+                    peer.reply({"__type": "#InternalServerError"}, status=500)
+                    continue
+                elif draw < 0.21:
+                    return
+                peer.reply({"echo": request})
+
+        server = serve(unreliable)
+        calls = connect(server.port, parallel=5, policy=experienced(0.005))
+        hedges = answered = 0
+        for turn in range(120):
+            numbers = [turn * 10 + n for n in range(8)]
+            outcomes, hedged = calls.call_many([Call("Query", {"n": n}) for n in numbers], is_hedged=True)
+            hedges += hedged
+            for number, outcome in zip(numbers, outcomes, strict=True):
+                if not isinstance(outcome, StoreUnavailableError):
+                    assert outcome == {"echo": {"n": number}}
+                    answered += 1
+        assert hedges > 10
+        assert answered > 800
+        assert len(calls._pool._idle) <= 8
+        assert len(calls._pool._draining) <= MAX_DRAINING
