@@ -13,6 +13,8 @@ LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --
 TYPED := layers/routing/python/hotpartition lambdas infra app.py local demo proof trials simulation openapi benchmarks operations
 # Files of tests side by side, but for those that start the local run: they measure, and it needs the machine.
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadgroup
+# Plugins that packages bring and no unit test uses: importing them takes each process seconds.
+WITHOUT_PLUGINS := -p no:schemathesis -p no:pydynox -p no:anyio -p no:typeguard
 # The CDK's Node.js side warns about Node 20's age on every start.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 
@@ -51,7 +53,7 @@ types: setup
 	$(BIN)/mypy $(TYPED)
 
 unit: setup
-	$(BIN)/pytest $(PARALLEL) -m "not slow" tests/unit tests/infrastructure
+	$(BIN)/pytest $(PARALLEL) $(WITHOUT_PLUGINS) -m "not slow" tests/unit tests/infrastructure
 
 check: lint types unit ## The fast part: lint, types, unit tests
 

@@ -12,6 +12,7 @@ settings.load_profile("hotpartition")
 INFRASTRUCTURE = Path(__file__).parent / "infrastructure"
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep a file's tests in one process; those of the infrastructure all in one, since they share the templates."""
     for item in items:

@@ -155,6 +155,7 @@ def test_a_page_is_exact_however_uneven_the_keys_are(
     shelf.assert_exact(shelf.read(*((EMPTY_ROUTE, whole) if is_news else (whole,)), cut=cut))
 
 
+@pytest.mark.slow
 @given(
     shards=st.integers(2, 20),
     skew=st.floats(0, 4),

@@ -1,4 +1,8 @@
-"""Opens the client of DynamoDB that the setting `dynamodb_client` names; what the other one needs is not imported."""
+"""Opens the client of DynamoDB that the setting `dynamodb_client` names.
+
+The lean one is imported with this module, so that it is there before the first request, and in a snapshot; boto3 only
+when it is chosen.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,13 @@ import os
 import time
 from typing import Final
 
+from hotpartition.aws_credentials import find_credentials
+from hotpartition.aws_endpoints import find_dynamodb_endpoint, find_region
+from hotpartition.aws_signing import JsonRequestSigner
 from hotpartition.dynamodb_calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, DynamoDBCalls
+from hotpartition.dynamodb_http import TARGET, HttpCalls
 from hotpartition.hedging import HEDGE_CONNECTIONS, HedgePolicy
+from hotpartition.http_connections import ConnectionPool, Timeouts
 from hotpartition.settings import CommonSettings
 
 LEAN: Final = "lean"
@@ -35,12 +44,6 @@ def open_lean(
     read_timeout_seconds: float = READ_TIMEOUT_SECONDS,
 ) -> DynamoDBCalls:
     """Open the client of this project, as the environment's variables say where and with which credentials."""
-    from hotpartition.aws_credentials import find_credentials  # noqa: PLC0415 - see this module's docstring
-    from hotpartition.aws_endpoints import find_dynamodb_endpoint, find_region  # noqa: PLC0415
-    from hotpartition.aws_signing import JsonRequestSigner  # noqa: PLC0415
-    from hotpartition.dynamodb_http import TARGET, HttpCalls  # noqa: PLC0415
-    from hotpartition.http_connections import ConnectionPool, Timeouts  # noqa: PLC0415
-
     region = find_region(os.environ)
     endpoint = find_dynamodb_endpoint(os.environ, region)
     pool = ConnectionPool(
