@@ -20,9 +20,11 @@ from hotpartition.route import Route, needed_keys
 
 SLACK_DEVIATIONS = 2.0
 """Slack of a first question, in standard deviations of a shard's share: a shard that holds more is asked again."""
-FIRST_ROUND_PAGES = 2.1
-"""What all shards together are asked for at first, in pages; with the second round, 2.5 pages are read. Many shards
-have uneven shares: the slack of each would sum up to far more than it saves in second questions."""
+MOST_PAGES = 2.5
+"""What all shards together may read for one page, in pages, on average. Many shards have uneven shares: the slack of
+each would sum up to far more than it saves in second questions."""
+SECOND_ROUND_MESSAGES = 0.25
+"""What a second round reads of each shard, on average: left for it of the above."""
 SMALL_PAGE = 50
 """Smaller pages may read as much as this one: their items share read units, so another question costs more."""
 
@@ -184,7 +186,8 @@ class PageMerge:
         spread = [key for key in needed if key != base_key or not self.range.newest_first] or list(needed)
         fair = want / len(spread)
         most = min(want, ceil(fair + SLACK_DEVIATIONS * sqrt(fair))) if len(spread) > 1 else want
-        each, left = divmod(int(FIRST_ROUND_PAGES * max(self.range.limit, SMALL_PAGE)), len(spread))
+        at_first = MOST_PAGES * max(self.range.limit, SMALL_PAGE) - SECOND_ROUND_MESSAGES * len(spread)
+        each, left = divmod(max(0, int(at_first)), len(spread))
         if not each:
             # One message of each key is more than that already: the fewest queries are what can still be saved.
             each = most
