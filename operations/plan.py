@@ -49,13 +49,7 @@ class Load:
 
 def default_thresholds() -> Thresholds:
     """Take the settings' own defaults: as the stack sizes unless told otherwise."""
-    settings = ConsumerSettings(table_name="", registry_host="")
-    return Thresholds(
-        hot_at_once_wcu=settings.hot_at_once_wcu,
-        hot_sustained_wcu=settings.hot_sustained_wcu,
-        target_shard_wcu=settings.target_shard_wcu,
-        max_shard_count=settings.max_shard_count,
-    )
+    return Thresholds.of(ConsumerSettings(table_name="", registry_host=""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,12 +75,7 @@ second of a population like this one, 570 with a tenth of that, where fewer shar
 _WRITER = WriterSettings(table_name="-", registry_host="-")
 _CONSUMER = ConsumerSettings(table_name="-", registry_host="-")
 PARTITIONS = _WRITER.stream_partitions
-THRESHOLDS = Thresholds(
-    hot_at_once_wcu=_CONSUMER.hot_at_once_wcu,
-    hot_sustained_wcu=_CONSUMER.hot_sustained_wcu,
-    target_shard_wcu=_CONSUMER.target_shard_wcu,
-    max_shard_count=_CONSUMER.max_shard_count,
-)
+THRESHOLDS = Thresholds.of(_CONSUMER)
 
 LEVELS = (
     Level(writes_per_second=10_000, rushes=2, seeds=20),

@@ -100,7 +100,8 @@ class Scenario:
     table: TableConfig
     other_wcu: float = 0.0
     """Write load of other keys, evenly spread over the table, which is not simulated request by request."""
-    oracle_shards: int = 8
+    oracle_wcu: float = 4000.0
+    """The load of the hot conversation at its highest, in WCU/s: what the oracle knows."""
     writers: FunctionConfig = field(default_factory=lambda: FunctionConfig(warm=100))
     reading: FunctionConfig = field(default_factory=lambda: FunctionConfig(warm=50))
     clients: Clients = field(default_factory=Clients)
@@ -173,7 +174,7 @@ def steady() -> Scenario:
         seconds=40.0,
         onset=5.0,
         hot_conversation="room-0",
-        oracle_shards=2,
+        oracle_wcu=1.0,
         table=_table(8),
         readers=_COMPARED_READERS,
     )
@@ -196,7 +197,7 @@ def flash() -> Scenario:
         ),
         seconds=40.0,
         onset=5.0,
-        oracle_shards=12,
+        oracle_wcu=6000.0,
         table=_table(16),
         writers=FunctionConfig(concurrency=1000, warm=400),
         readers=_COMPARED_READERS,
@@ -257,7 +258,7 @@ def many() -> Scenario:
         workload=Workload(flows),
         seconds=25.0,
         onset=5.0,
-        oracle_shards=3,
+        oracle_wcu=1500.0,
         table=_table(64),
         writers=FunctionConfig(concurrency=1000, warm=800),
         readers=_COMPARED_READERS,
@@ -280,6 +281,7 @@ def large() -> Scenario:
         ),
         seconds=40.0,
         onset=5.0,
+        oracle_wcu=2500.0,
         table=_table(16),
         readers=replace(_COMPARED_READERS, per_second=2.0, limits=(10,)),
     )
@@ -305,6 +307,7 @@ def backfill() -> Scenario:
         ),
         seconds=35.0,
         onset=5.0,
+        oracle_wcu=2800.0,
         table=_table(16),
         writers=FunctionConfig(concurrency=1000, warm=400),
         readers=_COMPARED_READERS,
@@ -326,6 +329,7 @@ def spam() -> Scenario:
         ),
         seconds=25.0,
         onset=5.0,
+        oracle_wcu=2000.0,
         table=_table(8),
         writers=FunctionConfig(concurrency=1000, warm=40),
         readers=_COMPARED_READERS,

@@ -25,6 +25,7 @@ from redis.exceptions import RedisError
 from hotpartition.backoff import Budget
 from hotpartition.consumer import RunSummary
 from hotpartition.cursor import build_cursor
+from hotpartition.detector import Thresholds, size_route
 from hotpartition.dynamodb import DynamoDBMessageStore
 from hotpartition.dynamodb_threads import ThreadedCalls
 from hotpartition.errors import MessageNotFoundError, RetryLaterError
@@ -155,14 +156,15 @@ class Oracle(Ours):
     def start(self, world: World, scenario: Scenario) -> None:
         """Put the route where the functions look for it."""
         since_ms = EPOCH_MS + int((scenario.onset - ORACLE_LEAD_SECONDS) * 1000)
-        generation = Generation(since_ms=since_ms, shard_count=scenario.oracle_shards)
+        generation = Generation(since_ms=since_ms, shard_count=self.shard_count(scenario))
         world.store.preset(scenario.hot_conversation, [generation], updated_ms=EPOCH_MS)
         key = route_key(TABLE_NAME, scenario.hot_conversation)
         world.redis.node_of(key).change(0.0, lambda data: data.sadd(key, (generation.encode(),)))
 
     def shard_count(self, scenario: Scenario) -> int:
         """See `Strategy.shard_count`."""
-        return scenario.oracle_shards
+        thresholds = Thresholds.of(scenario.settings.consumer)
+        return min(size_route(scenario.oracle_wcu, thresholds), thresholds.max_shard_count)
 
 
 @dataclass(slots=True)

@@ -191,12 +191,7 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
         registry=RedisRegistry(connection, TABLE_NAME),
         telemetry=SharedTelemetry(world.counters),
         clock=world.clock(world.random(f"consumer-{index}")),
-        thresholds=Thresholds(
-            hot_at_once_wcu=settings.hot_at_once_wcu,
-            hot_sustained_wcu=settings.hot_sustained_wcu,
-            target_shard_wcu=settings.target_shard_wcu,
-            max_shard_count=settings.max_shard_count,
-        ),
+        thresholds=Thresholds.of(settings),
         stream_partitions=settings.stream_partitions,
     )
 

@@ -174,12 +174,7 @@ def _build_consumer(settings: ConsumerSettings, clock: _FedClock) -> Consumer:
         registry=registry,
         telemetry=SilentTelemetry(),
         clock=Clock(now_ms=clock.now_ms, sleep=clock.sleep, random=Random(7).random),
-        thresholds=Thresholds(
-            hot_at_once_wcu=settings.hot_at_once_wcu,
-            hot_sustained_wcu=settings.hot_sustained_wcu,
-            target_shard_wcu=settings.target_shard_wcu,
-            max_shard_count=settings.max_shard_count,
-        ),
+        thresholds=Thresholds.of(settings),
         stream_partitions=settings.stream_partitions,
     )
 

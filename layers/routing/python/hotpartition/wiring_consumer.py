@@ -23,11 +23,6 @@ def build_consumer(settings: ConsumerSettings, telemetry: Telemetry) -> Consumer
         registry=RedisRegistry(connection, settings.table_name),
         telemetry=telemetry,
         clock=system_clock(),
-        thresholds=Thresholds(
-            hot_at_once_wcu=settings.hot_at_once_wcu,
-            hot_sustained_wcu=settings.hot_sustained_wcu,
-            target_shard_wcu=settings.target_shard_wcu,
-            max_shard_count=settings.max_shard_count,
-        ),
+        thresholds=Thresholds.of(settings),
         stream_partitions=settings.stream_partitions,
     )
