@@ -12,10 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import boto3
-from botocore.config import Config
-
-from hotpartition.dynamodb_calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS
+from hotpartition.dynamodb_boto3 import create_client
 from local.events import HttpRequest, Route, build_http_event
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -152,11 +149,4 @@ def _event(method: str, conversation_id: str, headers: Sequence[tuple[str, str]]
 
 def plain_client(*, connections: int) -> Any:
     """Build the rivals' boto3 client: the same limits and retries as ours, so that only the work differs."""
-    config = Config(
-        retries={"total_max_attempts": 1, "mode": "standard"},
-        connect_timeout=CONNECT_TIMEOUT_SECONDS,
-        read_timeout=READ_TIMEOUT_SECONDS,
-        max_pool_connections=connections,
-        tcp_keepalive=True,
-    )
-    return boto3.client("dynamodb", config=config)
+    return create_client(connections=connections)

@@ -14,6 +14,7 @@ import base64
 import inspect
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -75,13 +76,13 @@ def build_app() -> web.Application:
 
 async def _serve(request: web.Request) -> web.Response:
     body = await request.read()
-    moto_request = Request(_wsgi_environ(request, body))
+    moto_request = Request(build_environ(request.headers, body))
     status, _, payload = FastDynamoHandler.dispatch(moto_request, str(request.url), moto_request.headers)
     text = payload if isinstance(payload, bytes) else cast("str", payload).encode()
     return web.Response(status=status, body=text, content_type="application/x-amz-json-1.0")
 
 
-def _wsgi_environ(request: web.Request, body: bytes) -> dict[str, Any]:
+def build_environ(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
     """Describe the request the way werkzeug's request class reads it."""
     from io import BytesIO  # noqa: PLC0415 - the only user
 
@@ -93,14 +94,14 @@ def _wsgi_environ(request: web.Request, body: bytes) -> dict[str, Any]:
         "SERVER_NAME": "127.0.0.1",
         "SERVER_PORT": "80",
         "SERVER_PROTOCOL": "HTTP/1.1",
-        "CONTENT_TYPE": request.headers.get("Content-Type", "application/x-amz-json-1.0"),
+        "CONTENT_TYPE": headers.get("Content-Type", "application/x-amz-json-1.0"),
         "CONTENT_LENGTH": str(len(body)),
         "wsgi.input": BytesIO(body),
         "wsgi.url_scheme": "http",
     }
     for name in ("Host", "Authorization", "X-Amz-Target", "X-Amz-Date"):
-        if name in request.headers:
-            environ["HTTP_" + name.upper().replace("-", "_")] = request.headers[name]
+        if name in headers:
+            environ["HTTP_" + name.upper().replace("-", "_")] = headers[name]
     return environ
 
 

@@ -6,17 +6,15 @@ functions then ask of DynamoDB and Redis is counted apart.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from simulation.results import FaultSeed, FaultStudy
 from simulation.run import simulate
 from simulation.scenarios import scenario_by_name
-from simulation.studies import MISSED, OUT_DIR, at_least, at_most, replay_command, run_all, say_bars, write_result
+from simulation.studies import MISSED, at_least, at_most, parse_seeds, replay_command, run_all, say_bars, write_result
 
 SCENARIO = "faults"
 SEEDS = 300
@@ -79,15 +77,10 @@ def judge(
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m simulation faults", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many ({SEEDS})")
-    parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=OUT_DIR)
-    options = parser.parse_args(arguments)
+    seeds, out_dir = parse_seeds("faults", arguments, about=__doc__, seeds=SEEDS)
     began = time.perf_counter()
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
     study = judge(run_all("faults", run_seed, seeds, scenario=SCENARIO))
-    path = write_result(study, options.out, "faults.json")
+    path = write_result(study, out_dir, "faults.json")
     sys.stdout.write(
         f"{study.seeds} seeds, {study.operations:,} client requests ({study.store_operations:,} requests to DynamoDB), "
         f"{study.acknowledged:,} acknowledged messages, {study.reads:,} reads, {study.raises:,} raises, "

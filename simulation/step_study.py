@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from simulation.results import Bar, Distribution, RunResult, Series, StepSeed, StepStudy
 from simulation.run import simulate
 from simulation.scenarios import Scenario, scenario_by_name
-from simulation.studies import MISSED, OUT_DIR, at_least, at_most, run_all, say_bars, write_result
+from simulation.studies import MISSED, at_least, at_most, parse_seeds, run_all, say_bars, write_result
 
 SCENARIO = "step"
 SEEDS = 100
@@ -92,17 +90,12 @@ def judge(ours: Sequence[RunResult], unmitigated: Sequence[RunResult], scenario:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m simulation step", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many ({SEEDS})")
-    parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=OUT_DIR)
-    options = parser.parse_args(arguments)
+    seeds, out_dir = parse_seeds("step", arguments, about=__doc__, seeds=SEEDS)
     began = time.perf_counter()
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
     unmitigated = run_all("no mitigation", run_unmitigated, seeds[::UNMITIGATED_EACH], scenario=SCENARIO)
     ours = run_all("step", run_seed, seeds, scenario=SCENARIO)
     study = judge(ours, unmitigated, scenario_by_name(SCENARIO))
-    path = write_result(study, options.out, "step.json")
+    path = write_result(study, out_dir, "step.json")
     sys.stdout.write(f"{study.description}\n{study.seeds} seeds in {time.perf_counter() - began:.0f} s\n")
     say_bars(study.bars)
     sys.stdout.write(f"{path}\n")

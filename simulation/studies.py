@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,6 +30,16 @@ MISSED = 1
 def replay_command(scenario: str, seed: int) -> str:
     """Name the command that runs a seed again."""
     return f"make simulate-replay SCENARIO={scenario} SEED={seed}"
+
+
+def parse_seeds(command: str, arguments: Sequence[str], *, about: str | None, seeds: int) -> tuple[range, Path]:
+    """Parse the command line of a study: its seeds, `seeds` of them by default, and the folder for its result."""
+    parser = argparse.ArgumentParser(prog=f"python -m simulation {command}", description=about)
+    parser.add_argument("--seeds", type=int, default=seeds, help=f"how many ({seeds})")
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=OUT_DIR)
+    options = parser.parse_args(arguments)
+    return range(options.first_seed, options.first_seed + options.seeds), options.out
 
 
 def run_all(name: str, work: Callable[[int], ResultT], seeds: Iterable[int], *, scenario: str) -> list[ResultT]:

@@ -9,12 +9,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from io import BytesIO
 from threading import Lock, Thread
 from typing import Any, NamedTuple
 
 from moto.core.request import Request as MotoRequest
 from moto.dynamodb.responses import DynamoHandler
+
+from local.moto_app import build_environ
 
 UNWATCHED = "/unwatched"
 """The path at which tests look into the table: nothing is counted or scripted there."""
@@ -120,21 +121,7 @@ def running(server: DynamoDBServer) -> Iterator[str]:
 
 
 def _ask_moto(headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-    environ = {
-        "REQUEST_METHOD": "POST",
-        "SCRIPT_NAME": "",
-        "PATH_INFO": "/",
-        "QUERY_STRING": "",
-        "SERVER_NAME": "127.0.0.1",
-        "SERVER_PORT": "80",
-        "SERVER_PROTOCOL": "HTTP/1.1",
-        "CONTENT_TYPE": "application/x-amz-json-1.0",
-        "CONTENT_LENGTH": str(len(body)),
-        "wsgi.input": BytesIO(body),
-        "wsgi.url_scheme": "http",
-        **{"HTTP_" + n.upper().replace("-", "_"): headers[n] for n in ("Host", "Authorization", "X-Amz-Target")},
-    }
-    request = MotoRequest(environ)
+    request = MotoRequest(build_environ(headers, body))
     status, _, payload = DynamoHandler.dispatch(request, "http://127.0.0.1/", request.headers)
     return status, payload if isinstance(payload, bytes) else str(payload).encode()
 

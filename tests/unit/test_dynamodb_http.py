@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hotpartition.dynamodb_http import StaleSignatureError, read_answer
+from hotpartition.dynamodb_calls import StaleSignatureError
+from hotpartition.dynamodb_http import read_answer
 from hotpartition.errors import ConditionFailedError, StoreRefusedError, StoreUnavailableError, ThrottledError
 from hotpartition.http_answers import HttpAnswer
 

@@ -9,7 +9,7 @@ A raise goes to the journal first and to Redis second: nobody can learn of a gen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -247,22 +247,19 @@ class Consumer:
         """Add a generation to the journal; Redis follows in `_push`."""
         load = round(decision.rate_wcu_per_second + decision.later_wcu_per_second)
         reason = Cause(decision.reason, rate_wcu_per_second=load).encode()
-        while True:
-            try:
-                entry = self._journal.add(
-                    decision.conversation_id, (generation,), reason=reason, now_ms=self._clock.now_ms()
-                )
-            except RetryLaterError:
-                self._telemetry.count("JournalUpdateRetried")
-                if self._clock.now_ms() >= deadline_ms:
-                    self._telemetry.event("raise failed, to be decided again", conversation_id=decision.conversation_id)
-                    return
-                self._clock.sleep(RAISE_RETRY_MS / 1000)
-            except MalformedGenerationError as error:
-                self._report_malformed(decision.conversation_id, error)
-                return
-            else:
-                break
+
+        def add() -> JournalEntry:
+            now_ms = self._clock.now_ms()
+            return self._journal.add(decision.conversation_id, (generation,), reason=reason, now_ms=now_ms)
+
+        try:
+            entry = call_persistently(add, self._clock, self._telemetry, deadline_ms=deadline_ms)
+        except RetryLaterError:
+            self._telemetry.event("raise failed, to be decided again", conversation_id=decision.conversation_id)
+            return
+        except MalformedGenerationError as error:
+            self._report_malformed(decision.conversation_id, error)
+            return
         state.routes[decision.conversation_id] = entry
         state.to_push.add(decision.conversation_id)
         state.summary.raises += 1
@@ -315,6 +312,24 @@ class Consumer:
             self._telemetry.count("RegistryUnavailable")
             return False
         return True
+
+
+def call_persistently(
+    call: Callable[[], JournalEntry], clock: Clock, telemetry: Telemetry, *, deadline_ms: float
+) -> JournalEntry:
+    """Call the journal until it answers: the item of a conversation shares the partition that is hot.
+
+    Raises:
+        RetryLaterError: it refused until the deadline, Unix ms.
+    """
+    while True:
+        try:
+            return call()
+        except RetryLaterError:
+            telemetry.count("JournalUpdateRetried")
+            if clock.now_ms() >= deadline_ms:
+                raise
+            clock.sleep(RAISE_RETRY_MS / 1000)
 
 
 class RegistryRebuild:

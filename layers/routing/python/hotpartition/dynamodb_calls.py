@@ -73,6 +73,10 @@ class DynamoDBCalls(Protocol):
         ...
 
 
+class StaleSignatureError(StoreUnavailableError):
+    """The credentials have ended, or the clock is off."""
+
+
 _logger = logging.getLogger(__name__)
 
 _THROTTLES = frozenset({"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"})
@@ -96,11 +100,11 @@ def build_error(code: str, *, status: int, explanation: str = "", facts: Mapping
         # Two spellings, by exception (the service model of DynamoDB).
         reasons = facts.get("ThrottlingReasons") or facts.get("throttlingReasons") or ()
         return ThrottledError([reason["reason"] for reason in reasons if "reason" in reason])
-    if is_stale(code, explanation):
+    if _is_stale(code, explanation):
         # New credentials are on their way, or the clock is about to be set: repeating helps, if not at once. Logged
         # here, since whoever gives up in the end only answers that it did.
         _logger.warning("DynamoDB takes the signature for outdated", extra={"code": code, "explanation": explanation})
-        return StoreUnavailableError(f"DynamoDB takes the signature for outdated ({code}: {explanation})")
+        return StaleSignatureError(f"DynamoDB takes the signature for outdated ({code}: {explanation})")
     if status >= _SERVER_ERROR_STATUS or status in _TRANSIENT_STATUS:
         return StoreUnavailableError(f"DynamoDB answered with {code}")
     if code == "ConditionalCheckFailedException":
@@ -108,7 +112,7 @@ def build_error(code: str, *, status: int, explanation: str = "", facts: Mapping
     return StoreRefusedError(code, explanation)
 
 
-def is_stale(code: str, explanation: str) -> bool:
+def _is_stale(code: str, explanation: str) -> bool:
     """Say whether the credentials have ended, or the clock is off: the signature was right once, or will be."""
     is_skewed = code == "InvalidSignatureException" and explanation.startswith(_SKEWED)
     return code in _STALE or is_skewed

@@ -26,7 +26,7 @@ from typing import Any
 
 from hotpartition.aws_credentials import CredentialSource
 from hotpartition.aws_signing import JsonRequestSigner
-from hotpartition.dynamodb_calls import Answer, Call, Round, build_error, is_stale
+from hotpartition.dynamodb_calls import Answer, Call, Round, StaleSignatureError, build_error
 from hotpartition.errors import HotPartitionError, RetryLaterError, StoreUnavailableError
 from hotpartition.hedging import HedgePolicy, RoundState
 from hotpartition.http_answers import BadAnswerError, HttpAnswer
@@ -111,10 +111,6 @@ class HttpCalls:
             return error
 
 
-class StaleSignatureError(StoreUnavailableError):
-    """The credentials have ended, or the clock is off."""
-
-
 def read_answer(answer: HttpAnswer) -> Answer:
     """Read an answer of DynamoDB's.
 
@@ -140,8 +136,6 @@ def _build_error(status: int, content: Mapping[str, Any]) -> HotPartitionError:
     """Build the error that an answer names, as boto3 reads it: `namespace#code:address`, or else the status."""
     code = str(content.get("__type") or status).partition(":")[0].rpartition("#")[2]
     explanation = str(content.get("message") or content.get("Message") or "")
-    if is_stale(code, explanation):
-        return StaleSignatureError(str(build_error(code, status=status, explanation=explanation, facts=content)))
     return build_error(code, status=status, explanation=explanation, facts=content)
 
 

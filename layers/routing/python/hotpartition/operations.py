@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from hotpartition.backoff import Clock, try_for
-from hotpartition.consumer import RAISE_BUDGET_MS, RAISE_RETRY_MS, READ_LIMIT
+from hotpartition.consumer import RAISE_BUDGET_MS, READ_LIMIT, call_persistently
 from hotpartition.detector import SUSTAINED_SECONDS, ReportWindow
 from hotpartition.errors import (
     InvalidConversationIdError,
@@ -20,7 +20,6 @@ from hotpartition.errors import (
     MalformedReportError,
     Problem,
     RegistryUnavailableError,
-    RetryLaterError,
 )
 from hotpartition.heat import NO_HEAT, Heat, measure_heat
 from hotpartition.items import format_time
@@ -314,16 +313,9 @@ class Operations:
         return try_for(self._clock, RETRY_BUDGET_MS, call)
 
     def _persistently(self, call: Callable[[], JournalEntry]) -> JournalEntry:
-        """Call the journal as the consumer does for a raise: its item shares the partition that may be hot already."""
+        """Call the journal as the consumer does for a raise."""
         deadline_ms = self._clock.now_ms() + RAISE_BUDGET_MS
-        while True:
-            try:
-                return call()
-            except RetryLaterError:
-                self._telemetry.count("JournalUpdateRetried")
-                if self._clock.now_ms() >= deadline_ms:
-                    raise
-                self._clock.sleep(RAISE_RETRY_MS / 1000)
+        return call_persistently(call, self._clock, self._telemetry, deadline_ms=deadline_ms)
 
 
 def _check_raise(conversation_id: str, shard_count: int, since_ms: int, now_ms: int) -> None:
