@@ -10,7 +10,7 @@ ROUNDS ?= 3
 LOAD ?= 4
 BIN := .venv/bin
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
-TYPED := layers/routing/python/hotpartition lambdas infra app.py local demo proof trials simulation openapi benchmarks operations
+TYPED := layers/routing/python/hotpartition layers/messages/python/hotpartition_messages lambdas infra app.py tools hotpartition_cli
 # Files of tests side by side, but for those that start the local run: they measure, and it needs the machine.
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadgroup
 # Plugins that packages bring and no unit test uses: importing them takes each process seconds.
@@ -48,6 +48,7 @@ build: setup ## Build the dependency layers, for AWS and for this machine
 lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
 
 types: setup
 	$(BIN)/mypy $(TYPED)
@@ -66,31 +67,31 @@ test-long: test ## And what takes longer: larger models, more seeds
 	$(BIN)/pytest -m long
 
 demo: setup ## Run a chat workload against the stack on this machine, end to end (MESSAGES=file.jsonl[.gz] replays a file)
-	$(BIN)/python -m demo
+	$(BIN)/python -m tools.demo
 
 up: setup ## Run the stack on this machine, and stay up
-	$(BIN)/python -m local up --port $(PORT)
+	$(BIN)/python -m tools.local up --port $(PORT)
 
 bench: setup ## Measure every row against its rival (10 minutes; ONLY=<name> takes one, STRICT=1 fails on a missed bar)
-	$(BIN)/python -m benchmarks $(addprefix --only ,$(ONLY)) $(if $(STRICT),--strict)
+	$(BIN)/python -m tools.benchmarks $(addprefix --only ,$(ONLY)) $(if $(STRICT),--strict)
 
 detect-trials: setup ## Twenty rushes spread over 50 environments: how soon each is detected (3 minutes)
-	$(BIN)/python -m trials.detect
+	$(BIN)/python -m tools.trials.detect
 
 kill-trials: setup ## Fifty rushes in which the consumer is killed at a random moment (5 minutes)
-	$(BIN)/python -m trials.kill
+	$(BIN)/python -m tools.trials.kill
 
 simulate: setup ## Strategies side by side, a million writes a second, and why the settings are what they are (5 minutes; SCENARIO=, SEED=, MESSAGES=)
-	$(BIN)/python -m simulation compare $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --messages ,$(MESSAGES))
+	$(BIN)/python -m tools.simulation compare $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --messages ,$(MESSAGES))
 
 simulate-faults: setup ## 300 seeds in the simulator with everything failing: nothing lost, nothing doubled (10 minutes; SEEDS=)
-	$(BIN)/python -m simulation faults $(addprefix --seeds ,$(SEEDS))
+	$(BIN)/python -m tools.simulation faults $(addprefix --seeds ,$(SEEDS))
 
 simulate-step: setup ## 100 seeds of a step to 4,000 WCU/s: how soon it is noticed, spread and over (10 minutes; SEEDS=)
-	$(BIN)/python -m simulation step $(addprefix --seeds ,$(SEEDS))
+	$(BIN)/python -m tools.simulation step $(addprefix --seeds ,$(SEEDS))
 
 simulate-replay: setup ## One seed of the simulator again, with what went wrong (SCENARIO=, SEED=, STRATEGY=)
-	$(BIN)/python -m simulation replay $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --strategy ,$(STRATEGY))
+	$(BIN)/python -m tools.simulation replay $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --strategy ,$(STRATEGY))
 
 fault-trials: setup ## The fault tests under longer loads, again and again, each time in another order (LOAD=4, ROUNDS=3)
 	@for round in $$(seq $(ROUNDS)); do \
@@ -99,10 +100,10 @@ fault-trials: setup ## The fault tests under longer loads, again and again, each
 	done
 
 soak: setup ## Ten minutes of load while every part fails at random (SECONDS=600, SEED=a new one)
-	$(BIN)/python -m trials.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tools.trials.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
 openapi: setup ## Write docs/openapi.json, the API's description, from the code
-	$(BIN)/python -m openapi
+	$(BIN)/python -m tools.openapi
 
 synth: setup ## Synthesize dev and prod, and have cdk-nag and cfn-lint judge them
 	@for name in dev prod; do \

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-sys.path[:0] = [str(ROOT), str(ROOT / "layers" / "routing" / "python")]
+sys.path[:0] = [str(ROOT), *(str(ROOT / "layers" / layer / "python") for layer in ("routing", "messages"))]
 
 from infra.app import main  # noqa: E402 - the line above makes it importable
 

@@ -1,9 +1,9 @@
 """Builds what the layers hold, for the functions' Python and architecture, without Docker.
 
-The dependency layer: what the functions use of the locked packages. The routing layer: our own code. Both with bytecode
-where an interpreter of the functions' version is at hand. What is built stays in `build/layers/`, in a folder named by
-everything that it depends on. A folder that is there is complete, so a second synthesis needs neither network nor pip.
-`python -m infra.bundle` fills it in advance.
+The dependency layer: what the functions use of the locked packages. The routing and messages layers: our own code. All
+with bytecode where an interpreter of the functions' version is at hand. What is built stays in `build/layers/`, in a
+folder named by everything that it depends on. A folder that is there is complete, so a second synthesis needs neither
+network nor pip. `python -m infra.bundle` fills it in advance.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class DependencyBundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceBundle:
-    """One build of the routing layer: the sources as they are, and their bytecode.
+    """One build of a layer of our own code: the sources as they are, and their bytecode.
 
     Attributes:
         folder: The layer's sources, which contain `python/`.
@@ -145,7 +145,7 @@ class SourceBundle:
 
     def build(self) -> Path:
         """Build the layer unless it is there already, and return its folder."""
-        built = self.cache / f"routing-{self.key[:16]}"
+        built = self.cache / f"{self.folder.name}-{self.key[:16]}"
         if built.is_dir():
             return built
         self.cache.mkdir(parents=True, exist_ok=True)
@@ -173,9 +173,9 @@ def build_bundle(target: LayerTarget, interpreter: Interpreter | None = None) ->
     return DependencyBundle(lock=lock, target=target, cache=_CACHE, interpreter=interpreter)
 
 
-def build_sources(interpreter: Interpreter | None) -> SourceBundle:
-    """Describe the project's own routing layer."""
-    return SourceBundle(folder=ROOT / "layers" / "routing", cache=_CACHE, interpreter=interpreter)
+def build_sources(layer: str, interpreter: Interpreter | None) -> SourceBundle:
+    """Describe a layer of the project's own code: `routing` (the library) or `messages` (the API)."""
+    return SourceBundle(folder=ROOT / "layers" / layer, cache=_CACHE, interpreter=interpreter)
 
 
 def run_pip(arguments: Sequence[str]) -> None:

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hotpartition.capacity import read_units, write_units
-from hotpartition.settings import WriterSettings
+from hotpartition.core.capacity import read_units, write_units
+from hotpartition.runtime.settings import WriterSettings
+from hotpartition_cli.plan import Load, read_pages
 from infra.alarms import WatchedRoute, list_alarms
 from infra.environments import DEV, PROD, Environment
-from operations.plan import Load, read_pages
 
 HOURS = 730
 """Hours of an average month, as AWS's own calculator takes them."""

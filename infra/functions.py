@@ -10,8 +10,8 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from hotpartition.redis_access import Role
-from hotpartition.settings import CommonSettings, build_environment
+from hotpartition.redis.acl import Role
+from hotpartition.runtime.settings import CommonSettings, build_environment
 from infra.acknowledgements import acknowledge, acknowledge_wildcards
 from infra.bundle import ROOT
 from infra.environments import FunctionSize
@@ -83,6 +83,7 @@ class FunctionFactory:
         size: FunctionSize,
         role: Role,
         reserved_concurrency: int | None = None,
+        serves_api: bool = False,
         is_snap_started: bool = False,
     ) -> lambda_.Function:
         """Make the function whose code is `lambdas/<folder>`; it may use the registry as its role may."""
@@ -97,7 +98,7 @@ class FunctionFactory:
             handler="handler.handler",
             runtime=self._layers.runtime,
             architecture=self._layers.architecture,
-            layers=self._layers.all,
+            layers=self._layers.of_api if serves_api else self._layers.of_library,
             memory_size=size.memory_mb,
             timeout=cdk.Duration.seconds(size.timeout_seconds),
             reserved_concurrent_executions=reserved_concurrency,

@@ -1,4 +1,4 @@
-"""The two layers: our routing code, and the packages that it needs."""
+"""The layers: our routing code, the messages API, and the packages that they need."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ COMPILED_PYTHON = ["__pycache__", "*.pyc"]
 
 
 class Layers(Construct):
-    """Layers for one Python and architecture. Two, so that a fix in the routing code rebuilds no dependencies.
+    """Layers for one Python and architecture. Apart, so that a fix of ours rebuilds no dependencies.
 
-    Where the functions' Python is at hand, both carry its bytecode: `/opt` is read-only, so a module without it would
+    Where the functions' Python is at hand, all carry its bytecode: `/opt` is read-only, so a module without it would
     be compiled again at every cold start.
     """
 
@@ -34,12 +34,15 @@ class Layers(Construct):
             "x86_64": lambda_.Architecture.X86_64,
         }[target.architecture]
         interpreter = find_interpreter(target.python_version, os.environ) if target.is_deployed else None
-        routing = self._sources(interpreter)
-        dependencies = self._dependencies(target, interpreter)
-        self.all = [
-            self._layer("Routing", "hotpartition: routing logic shared by all functions", routing),
-            self._layer("Dependencies", "hotpartition: locked third-party packages", dependencies),
-        ]
+        routing = self._layer(
+            "Routing", "hotpartition: routing logic shared by all functions", self._sources("routing", interpreter)
+        )
+        messages = self._layer("Messages", "hotpartition: the messages API", self._sources("messages", interpreter))
+        dependencies = self._layer(
+            "Dependencies", "hotpartition: locked third-party packages", self._dependencies(target, interpreter)
+        )
+        self.of_library = [routing, dependencies]
+        self.of_api = [routing, messages, dependencies]
 
     def _layer(self, id_: str, description: str, code: lambda_.Code) -> lambda_.LayerVersion:
         return lambda_.LayerVersion(
@@ -51,9 +54,9 @@ class Layers(Construct):
             compatible_architectures=[self.architecture],
         )
 
-    def _sources(self, interpreter: Interpreter | None) -> lambda_.Code:
-        """Take the routing code with its bytecode, or as it is where none can be made or nothing is deployed."""
-        bundle = build_sources(interpreter)
+    def _sources(self, layer: str, interpreter: Interpreter | None) -> lambda_.Code:
+        """Take our code with its bytecode, or as it is where none can be made or nothing is deployed."""
+        bundle = build_sources(layer, interpreter)
         if interpreter is not None and self._is_bundled():
             return lambda_.Code.from_asset(str(bundle.build()), asset_hash=bundle.key)
         return lambda_.Code.from_asset(str(bundle.folder), exclude=COMPILED_PYTHON)

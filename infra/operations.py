@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aws_cdk import aws_lambda as lambda_
 
-from hotpartition.redis_access import Role
-from hotpartition.settings import OperateSettings
+from hotpartition.redis.acl import Role
+from hotpartition.runtime.settings import OperateSettings
 from infra.environments import FunctionSize
 from infra.functions import FunctionFactory
 from infra.table import MessageTable

@@ -9,7 +9,7 @@ from aws_cdk import aws_elasticache as elasticache
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from hotpartition.redis_access import Role, build_rights
+from hotpartition.redis.acl import Role, build_rights
 from infra.acknowledgements import acknowledge
 from infra.environments import RegistrySize
 from infra.network import REGISTRY_PORT, Network

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import Field, fields
 from typing import Any, get_type_hints
 
-from hotpartition.dynamodb_calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS
-from hotpartition.settings import (
+from hotpartition.dynamodb.calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS
+from hotpartition.runtime.settings import (
     CommonSettings,
     ConsumerSettings,
     OperateSettings,

@@ -8,8 +8,8 @@ import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from hotpartition.redis_access import Role
-from hotpartition.settings import ConsumerSettings, ReaderSettings, WriterSettings
+from hotpartition.redis.acl import Role
+from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
 from infra.alarms import Subject, WatchedRoute, list_alarms
 from infra.api import MESSAGE_PATH, MESSAGES_PATH, MessageApi
 from infra.detection import Detection
@@ -98,6 +98,7 @@ class HotPartitionStack(cdk.Stack):
             settings=WriterSettings,
             size=environment.writer,
             role=Role.WRITER,
+            serves_api=True,
             is_snap_started=environment.is_snap_started,
         )
         # Refreshing a route from the journal.
@@ -113,6 +114,7 @@ class HotPartitionStack(cdk.Stack):
             settings=ReaderSettings,
             size=environment.reader,
             role=Role.READER,
+            serves_api=True,
             is_snap_started=environment.is_snap_started,
         )
         self._table.grant_items(reader, "dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query")

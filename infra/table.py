@@ -9,7 +9,7 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from hotpartition.items import MESSAGE_ATTRIBUTES, ROUTING_ATTRIBUTES
+from hotpartition.core.items import MESSAGE_ATTRIBUTES, ROUTING_ATTRIBUTES
 from infra.environments import TableOptions
 
 ROUTING_INDEX = "routing-index"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotpartition import cold_start  # before all others
+from hotpartition.runtime import cold_start  # before all others
 
 # isort: split
 import gc
@@ -14,10 +14,10 @@ from typing import Any
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from hotpartition.consumer import GC_THRESHOLDS, Consumer
-from hotpartition.settings import ConsumerSettings
-from hotpartition.telemetry import PowertoolsTelemetry
-from hotpartition.wiring_consumer import build_consumer
+from hotpartition.jobs.consumer import GC_THRESHOLDS, Consumer
+from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.telemetry import PowertoolsTelemetry
+from hotpartition.runtime.wiring_consumer import build_consumer
 
 STOP_MARGIN_MS = 10_000
 """How long before its timeout the function stops by itself: a pass of refused raises may take 8 s."""

@@ -15,7 +15,7 @@ A `cursor` in an answer that is not null asks for the next part. What cannot be 
 
 from __future__ import annotations
 
-from hotpartition import cold_start  # before all others
+from hotpartition.runtime import cold_start  # before all others
 
 # isort: split
 import os
@@ -26,6 +26,9 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from hotpartition.core.items import format_time
+from hotpartition.core.route import EMPTY_ROUTE, Generation
+from hotpartition.core.route_history import NAME_PATTERN, NAME_RULE, Raise
 from hotpartition.errors import (
     HotPartitionError,
     InvalidRequestError,
@@ -33,14 +36,11 @@ from hotpartition.errors import (
     RegistryUnavailableError,
     RetryLaterError,
 )
-from hotpartition.items import format_time
-from hotpartition.operations import HotList, Operations, RaiseByHand, RoutePage, RouteRow
-from hotpartition.raises import NAME_PATTERN, NAME_RULE, Raise
-from hotpartition.registry_check import RebuildPart, RegistryCheck, RouteState, Verification
-from hotpartition.route import EMPTY_ROUTE, Generation
-from hotpartition.settings import OperateSettings
-from hotpartition.telemetry import PowertoolsTelemetry
-from hotpartition.wiring_operations import build_operations
+from hotpartition.jobs.operations import HotList, Operations, RaiseByHand, RoutePage, RouteRow
+from hotpartition.jobs.reconcile import RebuildPart, RegistryCheck, RouteState, Verification
+from hotpartition.runtime.settings import OperateSettings
+from hotpartition.runtime.telemetry import PowertoolsTelemetry
+from hotpartition.runtime.wiring_operations import build_operations
 
 MAX_ROWS = 1_000
 """Routes in one answer: at most some 500 bytes each, far below Lambda's 6 MB."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotpartition import cold_start  # before all others
+from hotpartition.runtime import cold_start  # before all others
 
 # isort: split
 import os
@@ -16,7 +16,12 @@ from aws_lambda_powertools.event_handler.openapi.params import Query
 from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import AfterValidator, ConfigDict, Field
 
-from hotpartition.api import (
+from hotpartition.core.cursor import CURSOR_PATTERN
+from hotpartition.jobs.reader import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, Reader
+from hotpartition.runtime.settings import ReaderSettings
+from hotpartition.runtime.telemetry import PowertoolsTelemetry
+from hotpartition.runtime.wiring_reader import build_reader
+from hotpartition_messages.api import (
     EXAMPLE_MESSAGE,
     INVALID_REQUEST,
     MESSAGE_NOT_FOUND,
@@ -36,11 +41,6 @@ from hotpartition.api import (
     remaining_ms,
     render_message,
 )
-from hotpartition.cursor import CURSOR_PATTERN
-from hotpartition.reader import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, Reader
-from hotpartition.settings import ReaderSettings
-from hotpartition.telemetry import PowertoolsTelemetry
-from hotpartition.wiring_reader import build_reader
 
 logger = Logger()
 metrics = Metrics()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotpartition import cold_start  # before all others
+from hotpartition.runtime import cold_start  # before all others
 
 # isort: split
 import os
@@ -16,7 +16,11 @@ from aws_lambda_powertools.event_handler.openapi.params import Body
 from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import BaseModel, ConfigDict, Field
 
-from hotpartition.api import (
+from hotpartition.jobs.writer import NewMessage, Writer
+from hotpartition.runtime.settings import WriterSettings
+from hotpartition.runtime.telemetry import PowertoolsTelemetry
+from hotpartition.runtime.wiring_writer import build_writer
+from hotpartition_messages.api import (
     EXAMPLE_MESSAGE,
     INVALID_REQUEST,
     MESSAGE_CONFLICT,
@@ -36,10 +40,6 @@ from hotpartition.api import (
     problem_responses,
     remaining_ms,
 )
-from hotpartition.settings import WriterSettings
-from hotpartition.telemetry import PowertoolsTelemetry
-from hotpartition.wiring_writer import build_writer
-from hotpartition.writer import NewMessage, Writer
 
 MAX_SENDER_LENGTH = 256
 

@@ -1,4 +1,4 @@
-"""The whole stack: the synthesized template, run by `python -m local up`.
+"""The whole stack: the synthesized template, run by `python -m tools.local up`.
 
 One run for most tests, and small ones: two whose Redis is of another form, and one with the other client of DynamoDB.
 """
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from local.synthesis import synthesize
 from stack import SETTINGS, WRITE_LIMIT_WCU, Stack
+from tools.local.synthesis import synthesize
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 90
@@ -44,10 +44,10 @@ def stack(assembly, tmp_path_factory) -> Iterator[Stack]:
 
 @contextmanager
 def running_stack(assembly: Path, work: Path, *options: str) -> Iterator[Stack]:
-    """Run the stack with further options of `python -m local up`."""
+    """Run the stack with further options of `python -m tools.local up`."""
     ready, log = work / "ready.json", work / "up.log"
     command = [
-        *(sys.executable, "-m", "local", "up", "--ready-file", str(ready), "--work-dir", str(work / "run")),
+        *(sys.executable, "-m", "tools.local", "up", "--ready-file", str(ready), "--work-dir", str(work / "run")),
         *("--partition-write-limit", str(WRITE_LIMIT_WCU), "--assembly", str(assembly)),
         *("--idle-choice", "random", *options),
     ]

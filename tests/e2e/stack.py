@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 import redis
 import urllib3
 
-from proof.history import Acknowledged, History, Page, Read, Seen, check_history, content_digest, join_pages
+from tools.history_checker import Acknowledged, History, Page, Read, Seen, check_history, content_digest, join_pages
 
 WRITE_LIMIT_WCU = 20
 """One fiftieth of DynamoDB's own limit; the thresholds below shrink with it."""

@@ -22,7 +22,7 @@ FIELDS = {
 def test_redis_killed_during_the_demonstration_loses_nothing(tmp_path):
     """Verdict `pass`, exit status 0, and a summary and a report that say so."""
     command = [
-        *(sys.executable, "-m", "demo", "--duration", "30", "--out", str(tmp_path)),
+        *(sys.executable, "-m", "tools.demo", "--duration", "30", "--out", str(tmp_path)),
         *("--kill-redis-at", "12", "--restart-redis-at", "20"),
     ]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=220)
@@ -54,7 +54,7 @@ def test_a_file_of_messages_is_replayed(tmp_path):
         lines += _chat(f"room-{room}", 12, 120)
     file = tmp_path / "messages.jsonl.gz"
     file.write_bytes(gzip.compress("\n".join(lines).encode()))
-    command = [sys.executable, "-m", "demo", "--duration", "20", "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "tools.demo", "--duration", "20", "--out", str(tmp_path / "out")]
     environ = {**os.environ, "MESSAGES": str(file)}
     finished = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False, timeout=140)
     assert finished.returncode == 0, finished.stdout[-4_000:] + finished.stderr[-2_000:]

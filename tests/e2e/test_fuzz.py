@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from described import check_described
-from openapi.document import DOCUMENT_FILE
+from support.described import check_described
+from tools.openapi.document import DOCUMENT_FILE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

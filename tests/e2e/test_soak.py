@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trials.faults import KINDS
+from tools.trials.faults import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_nothing_is_lost_while_every_part_fails(tmp_path):
     """The verdict is `pass`, and the summary has the fields of the demonstration, the faults and the seed."""
     command = [
-        *(sys.executable, "-m", "trials.soak", "--seconds", "45", "--rate", "40", "--seed", "11"),
+        *(sys.executable, "-m", "tools.trials.soak", "--seconds", "45", "--rate", "40", "--seed", "11"),
         *("--out", str(tmp_path)),
     ]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=220)

@@ -19,16 +19,16 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from builders import THRESHOLDS
-from fakes import FakeJournal, FakeRegistry, FakeReports, FakeTable, FakeTelemetry
-from fleet import START_MS, Arrival
-from hotpartition.backoff import Clock
-from hotpartition.consumer import Consumer, RunSummary
-from hotpartition.counter import SLOT_MS, WriteCounter, slot_of
-from hotpartition.detector import Thresholds
+from hotpartition.core.backoff import Clock
+from hotpartition.core.counter import SLOT_MS, WriteCounter, slot_of
+from hotpartition.core.detector import Thresholds
+from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
+from hotpartition.jobs.consumer import Consumer, RunSummary
 from hotpartition.ports import JournalEntry, StreamEntry
-from hotpartition.reports import Report, stream_partition_of
-from hotpartition.route import EMPTY_ROUTE, Generation, Route
+from support.builders import THRESHOLDS
+from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeTable, FakeTelemetry
+from support.fleet import START_MS, Arrival
 
 STREAM_PARTITIONS = 4
 JOURNAL_CALL_MS = 6

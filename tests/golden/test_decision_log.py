@@ -6,13 +6,13 @@ from math import ceil
 
 import pytest
 
-from builders import THRESHOLDS
-from fakes import KEY_RANGE_THROTTLE
-from fleet import START_MS
 from golden.stage import Stage, Writers, WritingFleet, read_recording, write_recording
 from golden.traces import ONSET_MS, TRACES, run_trace, step
-from hotpartition.detector import SLOTS_PER_SECOND, SUSTAINED_SECONDS
-from hotpartition.route import Generation
+from hotpartition.core.detector import SLOTS_PER_SECOND, SUSTAINED_SECONDS
+from hotpartition.core.route import Generation
+from support.builders import THRESHOLDS
+from support.fakes import KEY_RANGE_THROTTLE
+from support.fleet import START_MS
 
 
 @pytest.mark.parametrize("name", ["two-hot-conversations", "duplicated-and-reordered", "unlucky-partition"])

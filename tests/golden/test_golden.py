@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from builders import THRESHOLDS
-from fleet import START_MS
 from golden.traces import BACKFILL_MS, ONSET_MS, TRACES, UNLUCKY_SHARDS, perform, render, run_trace
-from hotpartition.counter import SLOT_MS
-from hotpartition.detector import size_route
-from hotpartition.reports import Report
+from hotpartition.core.counter import SLOT_MS
+from hotpartition.core.detector import size_route
+from hotpartition.core.reports import Report
+from support.builders import THRESHOLDS
+from support.fleet import START_MS
 
 FOLDER = Path(__file__).parent
 ONSET_SLOT_START_MS = ONSET_MS // SLOT_MS * SLOT_MS - ONSET_MS

@@ -8,14 +8,14 @@ from random import Random
 
 import pytest
 
-from fleet import START_MS
 from golden.stage import JOURNAL_CALL_MS, STREAM_PARTITIONS, Pause, Stage, ThinFleet, WritingFleet
 from golden.traces import ONSET_MS, TRACES, perform, run_trace
-from hotpartition.consumer import POLL_MS
+from hotpartition.core.reports import stream_partition_of
+from hotpartition.core.route import Route
 from hotpartition.errors import RegistryUnavailableError
+from hotpartition.jobs.consumer import POLL_MS
 from hotpartition.ports import StreamEntry
-from hotpartition.reports import stream_partition_of
-from hotpartition.route import Route
+from support.fleet import START_MS
 
 PAUSE_MS = 5_000
 OVERLAPS = ["two-hot-conversations", "step-x40", "slow-clients", "unlucky-partition"]

@@ -11,12 +11,10 @@ from random import Random
 
 import pytest
 
-from builders import THRESHOLDS
-from fleet import START_MS
 from golden.noise import excess_odds, slot_odds
 from golden.stage import Stage
-from hotpartition.counter import SLOT_MS, slot_of
-from hotpartition.detector import (
+from hotpartition.core.counter import SLOT_MS, slot_of
+from hotpartition.core.detector import (
     HORIZON_SLOTS,
     SLOTS_PER_SECOND,
     SUSTAINED_SECONDS,
@@ -24,8 +22,10 @@ from hotpartition.detector import (
     ConversationReports,
     decide,
 )
-from hotpartition.reports import Report
-from hotpartition.route import EMPTY_ROUTE
+from hotpartition.core.reports import Report
+from hotpartition.core.route import EMPTY_ROUTE
+from support.builders import THRESHOLDS
+from support.fleet import START_MS
 
 HOUR_SLOTS = 3_600 * SLOTS_PER_SECOND
 WARM_CONVERSATIONS = 50

@@ -8,7 +8,6 @@ from functools import cache
 from math import exp
 from random import Random
 
-from fleet import START_MS, Arrival
 from golden.stage import (
     Actor,
     Load,
@@ -21,10 +20,11 @@ from golden.stage import (
     highest_rate,
     slot_estimates,
 )
-from hotpartition.consumer import RunSummary
-from hotpartition.counter import slot_of
-from hotpartition.reports import Report
-from hotpartition.route import Generation, Route
+from hotpartition.core.counter import slot_of
+from hotpartition.core.reports import Report
+from hotpartition.core.route import Generation, Route
+from hotpartition.jobs.consumer import RunSummary
+from support.fleet import START_MS, Arrival
 
 ONSET_MS = 3_137
 """When the heat begins, in ms since the trace began: not at a slot's edge."""

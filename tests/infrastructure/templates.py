@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from hotpartition.settings import (
+from hotpartition.runtime.settings import (
     CommonSettings,
     ConsumerSettings,
     OperateSettings,

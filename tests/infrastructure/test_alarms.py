@@ -68,14 +68,14 @@ def test_all_are_in_the_template(template):
 @pytest.mark.parametrize("environment", [DEV, PROD])
 def test_own_metrics_are_counted_by_the_function_that_is_watched(environment, root):
     """An alarm on a name that nobody counts would never ring."""
-    sources = [*(root / "layers/routing/python").rglob("*.py"), *(root / "lambdas").rglob("*.py")]
+    sources = [*(root / "layers").rglob("*.py"), *(root / "lambdas").rglob("*.py")]
     text = "\n".join(source.read_text() for source in sources)
     own = {m.name for alarm in alarms_of(environment) for m in alarm.metrics if m.namespace == OWN_NAMESPACE}
     assert len(own) > 8
     counted = {name for name in own if f'"{name}"' in text}
     decisions = {name for name in own - counted if name.startswith("Decision-")}
     assert own - counted == decisions
-    reasons = set(re.findall(r'= "([a-z-]+)"', (root / "layers/routing/python/hotpartition/detector.py").read_text()))
+    reasons = set(re.findall(r'= "([a-z-]+)"', (root / "layers/routing/python/hotpartition/core/detector.py").read_text()))
     assert {name.removeprefix("Decision-") for name in decisions} <= reasons
 
 
@@ -176,7 +176,7 @@ def test_the_dashboard_shows_alarms_and_our_metrics(template):
 
 def test_every_metric_of_the_readme_is_counted(root):
     """No row of the table of metrics outlives its metric. The other way round is a test of the documents."""
-    sources = [*(root / "layers/routing/python").rglob("*.py"), *(root / "lambdas").rglob("*.py")]
+    sources = [*(root / "layers").rglob("*.py"), *(root / "lambdas").rglob("*.py")]
     text = "\n".join(source.read_text() for source in sources)
     table = (root / "README.md").read_text().split("| Metric | Meaning |")[1].split("\n\n")[0]
     named = {

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from hotpartition.wiring import system_clock
+from hotpartition.runtime.wiring import system_clock
 
 
 def run_app(root, outdir, *contexts, **environ):

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from hotpartition.settings import WriterSettings
+from hotpartition.runtime.settings import WriterSettings
+from hotpartition_cli.main import run
 from infra.costs import (
     USES,
     Use,
@@ -19,7 +20,6 @@ from infra.costs import (
 )
 from infra.environments import PROD
 from infra.options import override
-from operations.main import run
 
 BUSY = Use(
     name="busy",

@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from builders import build_message
-from hotpartition.dynamodb import DynamoDBJournal
-from hotpartition.dynamodb_threads import ThreadedCalls
-from hotpartition.items import MESSAGE_ATTRIBUTES, ROUTING_ATTRIBUTES
-from hotpartition.route import Generation
+from hotpartition.core.items import MESSAGE_ATTRIBUTES, ROUTING_ATTRIBUTES
+from hotpartition.core.route import Generation
+from hotpartition.dynamodb.store import DynamoDBJournal
+from hotpartition.dynamodb.threads import ThreadedCalls
 from infrastructure.templates import FUNCTIONS, Statement, short_name
+from support.builders import build_message
 
 ANY_RESOURCE = {
     # Lambda joins the VPC under the function's role, before there is an interface that could be named.

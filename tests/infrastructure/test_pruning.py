@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from benchmarks.packages import build_layers, install_plain, size_bytes
 from infra.pruning import DROPPED, KEPT_SERVICES, NOT_COMPILED, prune, source_only_pattern
+from tools.benchmarks.packages import build_layers, install_plain, size_bytes
 
 LARGEST_SHARE = 0.5
 """Of the same packages as pip installs them; with bytecode on both sides."""

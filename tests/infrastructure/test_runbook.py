@@ -11,11 +11,11 @@ import pytest
 from botocore import xform_name
 from botocore.session import get_session
 
-from hotpartition.consumer import RunSummary
-from hotpartition.detector import Reason
+from hotpartition.core.detector import Reason
+from hotpartition.jobs.consumer import RunSummary
+from hotpartition_cli.arguments import parse_arguments
 from infra.api import _ACCESS_LOG_FORMAT
 from infrastructure.templates import short_name
-from operations.arguments import parse_arguments
 
 GLOBAL_OPTIONS = {"query", "output", "cli-binary-format"}
 LAMBDA_FIELDS = {"type", "record", "status", "metrics", "durationMs", "initDurationMs", "maxMemoryUsedMB"}
@@ -49,7 +49,7 @@ def queries(commands):
 
 @pytest.fixture(scope="module")
 def sources(root):
-    paths = [*(root / "layers/routing/python").rglob("*.py"), *(root / "lambdas").rglob("*.py")]
+    paths = [*(root / "layers").rglob("*.py"), *(root / "lambdas").rglob("*.py")]
     return "\n".join(path.read_text() for path in paths)
 
 

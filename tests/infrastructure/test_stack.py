@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from hotpartition.redis_access import Role
+from hotpartition.redis.acl import Role
 from infrastructure.templates import FUNCTIONS, short_name
 
 ROLES = {
@@ -256,12 +256,15 @@ class TestFunctions:
         assert template.variables("consume_reports")["HOTPARTITION_ROUTING_INDEX_NAME"] == index["IndexName"]
 
     @pytest.mark.parametrize("folder", FUNCTIONS)
-    def test_have_both_layers(self, template, folder):
-        """Routing code and dependencies are layers, built for the function's own Python and processor."""
+    def test_have_their_layers(self, template, folder):
+        """Our code and its dependencies are layers, built for the function's own Python and processor."""
         function = template.function(folder)
         layers = template.of_type("AWS::Lambda::LayerVersion")
-        assert {layer["Ref"] for layer in function["Layers"]} == set(layers)
-        assert len(layers) == 2
+        serves_api = folder in {"write_message", "read_messages"}
+        assert len(layers) == 3
+        assert {layer["Ref"] for layer in function["Layers"]} == {
+            name for name in layers if serves_api or not name.startswith("LayersMessages")
+        }
         for layer in layers.values():
             assert layer["Properties"]["CompatibleRuntimes"] == [function["Runtime"]]
             assert layer["Properties"]["CompatibleArchitectures"] == function["Architectures"]

@@ -1,6 +1,6 @@
 """The adapters are tested on the table that is deployed."""
 
-from tables import TABLE_SCHEMA
+from support.tables import TABLE_SCHEMA
 
 
 def test_the_table_of_the_tests_is_the_table_of_the_stack(template):

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from dynamodb_server import UNWATCHED, DynamoDBServer, running
-from hotpartition.dynamodb import DynamoDBJournal, DynamoDBMessageStore
-from hotpartition.dynamodb_calls import DynamoDBCalls
-from hotpartition.dynamodb_clients import open_boto3, open_lean
-from hotpartition.redis_cluster import RedisConnection
-from hotpartition.settings import DYNAMODB_CLIENTS
-from redis_process import RedisProcess
-from tables import INDEX_NAME, TABLE_NAME, TABLE_SCHEMA
+from hotpartition.dynamodb.calls import DynamoDBCalls
+from hotpartition.dynamodb.clients import open_boto3, open_lean
+from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore
+from hotpartition.redis.cluster import RedisConnection
+from hotpartition.runtime.settings import DYNAMODB_CLIENTS
+from support.dynamodb_server import UNWATCHED, DynamoDBServer, running
+from support.redis_process import RedisProcess
+from support.tables import INDEX_NAME, TABLE_NAME, TABLE_SCHEMA
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

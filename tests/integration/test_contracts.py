@@ -6,21 +6,21 @@ import time
 
 import pytest
 
-from builders import build_message, message_id, route_of
-from fakes import FakeJournal, FakeRegistry, FakeReports, FakeRoutingItems, FakeTable, InlineBackground
-from hotpartition.dynamodb import DynamoDBRoutingItems
+from hotpartition.core.merge import KeyQuery
+from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.route import EMPTY_ROUTE, Generation
+from hotpartition.core.route_history import Cause, Raise
+from hotpartition.dynamodb.store import DynamoDBRoutingItems
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError
-from hotpartition.merge import KeyQuery
 from hotpartition.ports import JournalEntry, QueryAnswer, RoutingItem
-from hotpartition.raises import Cause, Raise
-from hotpartition.redis_listing import RedisRegistryListing
-from hotpartition.redis_registry import RedisRegistry
-from hotpartition.redis_reports import RedisReportSink, RedisReportSource
-from hotpartition.reports import Report, stream_partition_of
-from hotpartition.route import EMPTY_ROUTE, Generation
-from hotpartition.settings import DYNAMODB_CLIENTS
-from tables import INDEX_NAME, TABLE_NAME
-from unreachable import closed_port
+from hotpartition.redis.listing import RedisRegistryListing
+from hotpartition.redis.registry import RedisRegistry
+from hotpartition.redis.reports import RedisReportSink, RedisReportSource
+from hotpartition.runtime.settings import DYNAMODB_CLIENTS
+from support.builders import build_message, message_id, route_of
+from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeRoutingItems, FakeTable, InlineBackground
+from support.tables import INDEX_NAME, TABLE_NAME
+from support.unreachable import closed_port
 
 FOUR = Generation(since_ms=5, shard_count=4)
 EIGHT = Generation(since_ms=9, shard_count=8)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from builders import build_message
-from hotpartition.dynamodb import DynamoDBJournal
-from hotpartition.route import Generation
-from tables import INDEX_NAME, TABLE_NAME, TABLE_SCHEMA
+from hotpartition.core.route import Generation
+from hotpartition.dynamodb.store import DynamoDBJournal
+from support.builders import build_message
+from support.tables import INDEX_NAME, TABLE_NAME, TABLE_SCHEMA
 
 pytestmark = pytest.mark.slow
 

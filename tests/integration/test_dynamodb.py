@@ -9,11 +9,13 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ParamValidationError
 
-from builders import build_message, message_id, new_message, route_of
-from dynamodb_server import Scripted, error
-from fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
-from hotpartition.counter import WriteCounter
-from hotpartition.dynamodb import (
+from hotpartition.core.counter import WriteCounter
+from hotpartition.core.items import ROUTING_ATTRIBUTES, Message
+from hotpartition.core.merge import KeyQuery
+from hotpartition.core.route import Generation
+from hotpartition.dynamodb.boto3_client import create_client
+from hotpartition.dynamodb.calls import Round
+from hotpartition.dynamodb.store import (
     MAX_BATCH_ROUNDS,
     ROUTING_PARTITIONS,
     DynamoDBJournal,
@@ -21,8 +23,6 @@ from hotpartition.dynamodb import (
     DynamoDBRoutingItems,
     routing_partition_of,
 )
-from hotpartition.dynamodb_boto3 import create_client
-from hotpartition.dynamodb_calls import Round
 from hotpartition.errors import (
     CredentialsError,
     MalformedGenerationError,
@@ -32,15 +32,15 @@ from hotpartition.errors import (
     StoreUnavailableError,
     ThrottledError,
 )
-from hotpartition.items import ROUTING_ATTRIBUTES, Message
-from hotpartition.merge import KeyQuery
+from hotpartition.jobs.reader import PageRequest, Reader
+from hotpartition.jobs.route_cache import RouteCache, RouteSource
+from hotpartition.jobs.writer import Writer
 from hotpartition.ports import JournalEntry, QueryAnswer, RoutingItem
-from hotpartition.reader import PageRequest, Reader
-from hotpartition.route import Generation
-from hotpartition.routes import RouteCache, RouteSource
-from hotpartition.writer import Writer
-from tables import INDEX_NAME, TABLE_NAME
-from unreachable import closed_port, full_port, silent_port
+from support.builders import build_message, message_id, new_message, route_of
+from support.dynamodb_server import Scripted, error
+from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
+from support.tables import INDEX_NAME, TABLE_NAME
+from support.unreachable import closed_port, full_port, silent_port
 
 NOW_MS = 1_700_000_000_000
 FOUR = Generation(since_ms=5, shard_count=4)

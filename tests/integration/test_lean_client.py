@@ -16,15 +16,21 @@ from threading import Barrier, Event, Lock, Thread
 import pytest
 import trustme
 
-from hotpartition.aws_credentials import FixedCredentials
-from hotpartition.aws_endpoints import Endpoint
-from hotpartition.aws_signing import Credentials, JsonRequestSigner
-from hotpartition.dynamodb_calls import Call
-from hotpartition.dynamodb_http import TARGET, HttpCalls
+from hotpartition.aws.credentials import FixedCredentials
+from hotpartition.aws.endpoints import Endpoint
+from hotpartition.aws.signing import Credentials, JsonRequestSigner
+from hotpartition.core.hedging import MIN_LATENCIES, HedgePolicy
+from hotpartition.dynamodb.calls import Call
+from hotpartition.dynamodb.http import TARGET, HttpCalls
+from hotpartition.dynamodb.http_connections import (
+    MAX_DRAINING,
+    MAX_IDLE_SECONDS,
+    ConnectionPool,
+    Timeouts,
+    build_context,
+)
 from hotpartition.errors import StoreRefusedError, StoreUnavailableError
-from hotpartition.hedging import MIN_LATENCIES, HedgePolicy
-from hotpartition.http_connections import MAX_DRAINING, MAX_IDLE_SECONDS, ConnectionPool, Timeouts, build_context
-from unreachable import closed_port, full_port
+from support.unreachable import closed_port, full_port
 
 READ_TIMEOUT_SECONDS = 0.4
 PATIENCE_SECONDS = 20.0

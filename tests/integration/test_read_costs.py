@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from builders import build_message
-from dynamodb_server import Exchange
-from fakes import FakeClock, FakeRegistry, FakeTelemetry, InlineBackground
-from hotpartition.reader import PageRequest, Reader
-from hotpartition.route import Generation, Route, choose_placement
-from hotpartition.routes import RouteCache, RouteSource
+from hotpartition.core.route import Generation, Route, choose_placement
+from hotpartition.jobs.reader import PageRequest, Reader
+from hotpartition.jobs.route_cache import RouteCache, RouteSource
+from support.builders import build_message
+from support.dynamodb_server import Exchange
+from support.fakes import FakeClock, FakeRegistry, FakeTelemetry, InlineBackground
 
 pytestmark = pytest.mark.slow
 

@@ -8,21 +8,21 @@ from collections import Counter
 
 import pytest
 
-from fakes import InlineBackground
-from hotpartition.background import BackgroundThread
+from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.route import EMPTY_ROUTE, Generation
 from hotpartition.errors import RegistryUnavailableError
-from hotpartition.redis_cluster import (
+from hotpartition.redis.cluster import (
     SENTINEL_COUNT,
     consumer_key,
     reports_key,
     route_key,
     sentinel_keys,
 )
-from hotpartition.redis_registry import RedisRegistry
-from hotpartition.redis_reports import STREAM_AGE_MS, RedisReportSink, RedisReportSource
-from hotpartition.reports import Report, stream_partition_of
-from hotpartition.route import EMPTY_ROUTE, Generation
-from unreachable import closed_port, full_port, scripted_port, silent_port
+from hotpartition.redis.registry import RedisRegistry
+from hotpartition.redis.reports import STREAM_AGE_MS, RedisReportSink, RedisReportSource
+from hotpartition.runtime.background import BackgroundThread
+from support.fakes import InlineBackground
+from support.unreachable import closed_port, full_port, scripted_port, silent_port
 
 FOUR = Generation(since_ms=5, shard_count=4)
 EIGHT = Generation(since_ms=9, shard_count=8)

@@ -17,19 +17,19 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from fakes import InlineBackground
+from hotpartition.core.reports import Report
+from hotpartition.core.route import Generation
 from hotpartition.errors import RegistryRefusedError, RegistryUnavailableError
-from hotpartition.redis_access import Role, build_rights
-from hotpartition.redis_cluster import _trust
-from hotpartition.redis_credentials import PasswordFile
-from hotpartition.redis_listing import RedisRegistryListing
-from hotpartition.redis_registry import RedisRegistry
-from hotpartition.redis_reports import RedisReportSink, RedisReportSource
-from hotpartition.reports import Report
-from hotpartition.route import Generation
-from local.redis_access import FUNCTIONS_USER, write_secret
-from local.redis_nodes import RedisNodes
-from local.redis_server import find_binary, free_port
+from hotpartition.redis.acl import Role, build_rights
+from hotpartition.redis.cluster import _trust
+from hotpartition.redis.credentials import PasswordFile
+from hotpartition.redis.listing import RedisRegistryListing
+from hotpartition.redis.registry import RedisRegistry
+from hotpartition.redis.reports import RedisReportSink, RedisReportSource
+from support.fakes import InlineBackground
+from tools.local.redis_access import FUNCTIONS_USER, write_secret
+from tools.local.redis_nodes import RedisNodes
+from tools.local.redis_server import find_binary, free_port
 
 pytestmark = pytest.mark.slow
 

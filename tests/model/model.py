@@ -39,12 +39,12 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from hotpartition.cursor import build_cursor
-from hotpartition.items import Message
-from hotpartition.merge import KeyQuery, PageMerge
-from hotpartition.message_ids import message_time_ms
-from hotpartition.reader import PageRequest, build_range
-from hotpartition.route import Generation, Route, candidate_keys, choose_placement
+from hotpartition.core.cursor import build_cursor
+from hotpartition.core.items import Message
+from hotpartition.core.merge import KeyQuery, PageMerge
+from hotpartition.core.message_ids import message_time_ms
+from hotpartition.core.route import Generation, Route, candidate_keys, choose_placement
+from hotpartition.jobs.reader import PageRequest, build_range
 
 CONVERSATION = "c"
 

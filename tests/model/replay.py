@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from builders import World as Stores
-from fakes import FakeTable
+from hotpartition.core.keys import build_message_sort_key
+from hotpartition.core.merge import KeyQuery
+from hotpartition.core.route import Generation
 from hotpartition.errors import MessageNotFoundError
-from hotpartition.keys import build_message_sort_key
-from hotpartition.merge import KeyQuery
+from hotpartition.jobs.reader import PageRequest
+from hotpartition.jobs.writer import NewMessage
 from hotpartition.ports import Fetched, JournalEntry, QueryAnswer
-from hotpartition.reader import PageRequest
-from hotpartition.route import Generation
-from hotpartition.writer import NewMessage
 from model.model import CONVERSATION, Answer, Broken, Done, Lookup, Place, ProtocolModel, Step
+from support.builders import World as Stores
+from support.fakes import FakeTable
 
 
 def walk(model: ProtocolModel, random: Random) -> list[Step]:

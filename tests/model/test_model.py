@@ -5,11 +5,10 @@ from random import Random
 
 import pytest
 
-from builders import message_id
-from hotpartition.merge import KeyQuery, PageMerge
-from hotpartition.message_ids import message_time_ms
-from hotpartition.reader import PageRequest
-from hotpartition.route import Generation, Route, choose_placement, stable_hash
+from hotpartition.core.merge import KeyQuery, PageMerge
+from hotpartition.core.message_ids import message_time_ms
+from hotpartition.core.route import Generation, Route, choose_placement, stable_hash
+from hotpartition.jobs.reader import PageRequest
 from model.explore import explore
 from model.model import (
     CONVERSATION,
@@ -25,6 +24,7 @@ from model.model import (
 )
 from model.narrate import narrate
 from model.replay import Replay, walk
+from support.builders import message_id
 
 START = 1_700_000_000_000
 NOW = START + 15

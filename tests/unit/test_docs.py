@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from hotpartition.detector import Reason
-from hotpartition.settings import ConsumerSettings, OperateSettings, ReaderSettings, WriterSettings, variable_name
+from hotpartition.core.detector import Reason
+from hotpartition.runtime.settings import (
+    ConsumerSettings,
+    OperateSettings,
+    ReaderSettings,
+    WriterSettings,
+    variable_name,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
-SOURCES = [*(ROOT / "layers/routing/python").rglob("*.py"), *(ROOT / "lambdas").rglob("*.py")]
+SOURCES = [*(ROOT / "layers").rglob("*.py"), *(ROOT / "lambdas").rglob("*.py")]
 
 
 @pytest.mark.parametrize("settings", [WriterSettings, ReaderSettings, ConsumerSettings, OperateSettings])

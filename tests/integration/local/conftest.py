@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from local.environments import Launcher, install_runtime
-from local.pool import FunctionPool
-from local.template import FunctionSpec
+from tools.local.environments import Launcher, install_runtime
+from tools.local.pool import FunctionPool
+from tools.local.template import FunctionSpec
 
 RUNTIME = f"python{sys.version_info.major}.{sys.version_info.minor}"
 

@@ -13,11 +13,11 @@ from aiohttp import web
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from local.dynamodb_backend import Backend
-from local.dynamodb_meter import Meter
-from local.dynamodb_proxy import DynamoDBProxy
-from local.moto_server import MotoServer, create_table
-from local.partitions import PartitionModel, Timeline
+from tools.local.dynamodb_backend import Backend
+from tools.local.dynamodb_meter import Meter
+from tools.local.dynamodb_proxy import DynamoDBProxy
+from tools.local.moto_server import MotoServer, create_table
+from tools.local.partitions import PartitionModel, Timeline
 
 pytestmark = pytest.mark.slow
 

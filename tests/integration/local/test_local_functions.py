@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from local.errors import LocalRunError
-from local.pool import ThrottledInvocationError
-from local.redis_server import RedisServer, find_binary, free_port
+from tools.local.errors import LocalRunError
+from tools.local.pool import ThrottledInvocationError
+from tools.local.redis_server import RedisServer, find_binary, free_port
 
 pytestmark = pytest.mark.slow
 

@@ -57,7 +57,7 @@ def _is_running(pid: int) -> bool:
 
 def _command(assembly: Path, folder: Path, *options: str) -> list[str]:
     where = ["--assembly", str(assembly), "--work-dir", str(folder / "work"), "--ready-file", str(folder / "ready")]
-    return [sys.executable, "-m", "local", "up", *where, *options]
+    return [sys.executable, "-m", "tools.local", "up", *where, *options]
 
 
 @contextmanager

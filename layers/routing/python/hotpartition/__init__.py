@@ -10,13 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hotpartition.counter import Crossing, WriteCounter
-    from hotpartition.detector import Decision, Reason, ReportWindow, Thresholds, decide
-    from hotpartition.errors import HotPartitionError
-    from hotpartition.items import Message
-    from hotpartition.merge import KeyQuery, Page, PageMerge, PageRange
-    from hotpartition.reports import Report
-    from hotpartition.route import (
+    from hotpartition.core.counter import Crossing, WriteCounter
+    from hotpartition.core.detector import Decision, Reason, ReportWindow, Thresholds, decide
+    from hotpartition.core.items import Message
+    from hotpartition.core.merge import KeyQuery, Page, PageMerge, PageRange
+    from hotpartition.core.reports import Report
+    from hotpartition.core.route import (
         EMPTY_ROUTE,
         Generation,
         Placement,
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
         needed_keys,
         stable_hash,
     )
+    from hotpartition.errors import HotPartitionError
 
 __all__ = [
     "EMPTY_ROUTE",
@@ -53,13 +53,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "counter": ("Crossing", "WriteCounter"),
-    "detector": ("Decision", "Reason", "ReportWindow", "Thresholds", "decide"),
+    "core.counter": ("Crossing", "WriteCounter"),
+    "core.detector": ("Decision", "Reason", "ReportWindow", "Thresholds", "decide"),
     "errors": ("HotPartitionError",),
-    "items": ("Message",),
-    "merge": ("KeyQuery", "Page", "PageMerge", "PageRange"),
-    "reports": ("Report",),
-    "route": (
+    "core.items": ("Message",),
+    "core.merge": ("KeyQuery", "Page", "PageMerge", "PageRange"),
+    "core.reports": ("Report",),
+    "core.route": (
         "EMPTY_ROUTE",
         "Generation",
         "Placement",

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from hotpartition.capacity import AttributeValue
+from hotpartition.core.capacity import AttributeValue
+from hotpartition.core.items import Message
+from hotpartition.core.merge import KeyQuery
+from hotpartition.core.reports import Report
+from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
+from hotpartition.core.route_history import Raise
 from hotpartition.errors import RetryLaterError
-from hotpartition.items import Message
-from hotpartition.merge import KeyQuery
-from hotpartition.raises import Raise
-from hotpartition.reports import Report
-from hotpartition.route import EMPTY_ROUTE, Generation, Route
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,0 @@
-"""The demonstration: a chat workload against the local run, one conversation gets hot, and every message is checked."""
-
-import sys
-from pathlib import Path
-
-# The layer's folder is an import root, as `/opt/python` is in Lambda.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "layers" / "routing" / "python"))

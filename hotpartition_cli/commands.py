@@ -1,0 +1,105 @@
+"""What each command asks of the operations function, and which exit status its answer earns. Prints nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hotpartition_cli.callers import Caller
+from hotpartition_cli.errors import Status
+
+MAX_HOT = 1_000
+"""Conversations whose load one answer holds."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A command's answer, as its JSON shows it, and the exit status; `complaint` says what was not to be learned."""
+
+    document: Mapping[str, Any]
+    status: Status = Status.FINE
+    complaint: str | None = None
+
+
+def show_hot(call: Caller, *, limit: int) -> Outcome:
+    """Ask for the hottest conversations, and the routes raised last."""
+    answer = call({"command": "hot", "limit": limit})
+    return Outcome(answer, Status.FINE if answer["is_complete"] else Status.FINDING)
+
+
+def show_all(call: Caller, progress: Progress) -> Outcome:
+    """Ask for every route, with its heat, hottest first."""
+    hot = call({"command": "hot", "limit": MAX_HOT})
+    rows = {row["conversation_id"]: row for row in hot["routes"]}
+    # Who is not among all that reported is not written; unless there are more than one answer holds.
+    idle = {"wcu_per_second": 0.0, "throttled_share": 0.0} if hot["active"] <= MAX_HOT and hot["is_complete"] else {}
+    cursor = None
+    while True:
+        page = call({"command": "routes", "cursor": cursor})
+        for row in page["routes"]:
+            rows.setdefault(row["conversation_id"], {**row, **idle})
+        progress(f"{len(rows):,} routes")
+        cursor = page["cursor"]
+        if cursor is None:
+            break
+    # Oldest first, then stably by heat: the hottest first, and the newest among equals.
+    newest = sorted(rows.values(), key=lambda row: (row["newest_since"] or "", row["conversation_id"]), reverse=True)
+    ordered = sorted(newest, key=lambda row: -(row["wcu_per_second"] or 0.0))
+    return Outcome({**hot, "routes": ordered}, Status.FINE if hot["is_complete"] else Status.FINDING)
+
+
+def show_route(call: Caller, conversation_id: str) -> Outcome:
+    """Ask for one conversation's route."""
+    answer = call({"command": "route", "conversation_id": conversation_id})
+    if answer["agreement"] == "registry-unavailable":
+        return Outcome(answer, Status.FAILED, "Redis did not answer, so what the registry knows is not known")
+    return Outcome(answer, Status.FINE if answer["agreement"] == "equal" else Status.FINDING)
+
+
+def raise_route(call: Caller, conversation_id: str, shard_count: int, *, since_ms: int | None, by: str) -> Outcome:
+    """Raise a conversation by hand."""
+    command: dict[str, object] = {
+        "command": "raise",
+        "conversation_id": conversation_id,
+        "shard_count": shard_count,
+        "since_ms": since_ms,
+        "by": by,
+    }
+    answer = call(command)
+    return Outcome(answer, Status.FINE if answer["in_registry"] else Status.FINDING)
+
+
+def verify(call: Caller, *, mends: bool, progress: Progress) -> Outcome:
+    """Compare registry and journal, part by part."""
+    counts: dict[str, int] = {}
+    differences: list[Mapping[str, str]] = []
+    mended = 0
+    cursor = None
+    while True:
+        part = call({"command": "verify", "mend": mends, "cursor": cursor})
+        counts = {name: counts.get(name, 0) + count for name, count in part["counts"].items()}
+        differences += part["differences"]
+        mended += part["mended"]
+        progress(f"{sum(counts.values()):,} routes compared")
+        cursor = part["cursor"]
+        if cursor is None:
+            break
+    document = {"counts": counts, "differences": differences, "mended": mended}
+    return Outcome(document, Status.FINDING if len(differences) > mended else Status.FINE)
+
+
+def rebuild_registry(call: Caller, progress: Progress) -> Outcome:
+    """Fill the registry from the journal, part by part."""
+    routes, malformed = 0, list[str]()
+    cursor = None
+    while True:
+        part = call({"command": "rebuild-registry", "cursor": cursor})
+        routes += part["routes"]
+        malformed += part["malformed"]
+        progress(f"{routes:,} routes put into the registry")
+        cursor = part["cursor"]
+        if cursor is None:
+            return Outcome({"routes": routes, "malformed": malformed}, Status.FINDING if malformed else Status.FINE)

@@ -1,0 +1,216 @@
+"""Runs one command: asks, prints a table or JSON, and returns the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from hotpartition.core.route_history import MAX_NAME_LENGTH, NAME_PATTERN, NAME_RULE
+from hotpartition_cli import commands
+from hotpartition_cli.arguments import parse_arguments
+from hotpartition_cli.callers import Caller, LambdaCaller, UrlCaller
+from hotpartition_cli.commands import Outcome
+from hotpartition_cli.errors import FailedError, Status, ToolError, UsageError
+from hotpartition_cli.plan import Load, default_thresholds, make_plan, measure_item, render
+from hotpartition_cli.views import VIEWS
+
+PIPED_WIDTH = 120
+"""Columns of a table that is no terminal's."""
+
+
+class Screen:
+    """Where answers go: tables or JSON on standard output, sentences about trouble on standard error."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self.console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+        self.errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def show(self, command: str, outcome: Outcome) -> None:
+        """Print an answer."""
+        if self.as_json:
+            print(json.dumps(outcome.document), flush=True)
+        else:
+            view = VIEWS[command](outcome.document)
+            for part in view.renderables if isinstance(view, Group) else [view]:
+                # A sentence stays one line where somebody may search for it.
+                self.console.print(part, soft_wrap=isinstance(part, Text) and not self.console.is_terminal)
+
+    def warn(self, sentence: str) -> None:
+        """Print a sentence that a person should not miss."""
+        self.errors.print(f"hotpartition: {sentence}", markup=False, style="red")
+
+    def complain(self, error: ToolError) -> None:
+        """Print what went wrong instead of an answer: a sentence for a person, and an object for a program."""
+        self.warn(str(error))
+        if self.as_json:
+            print(json.dumps({"error": {"kind": error.kind, "message": str(error)}}), flush=True)
+
+    @contextmanager
+    def progress(self, text: str) -> Iterator[Callable[[str], None]]:
+        """Show how far a long command is, where somebody looks."""
+        if self.as_json or not self.errors.is_terminal:
+            yield lambda _: None
+            return
+        with self.errors.status(text) as status:
+            yield status.update
+
+
+def connect(options: argparse.Namespace) -> Caller:
+    """Reach whom the options name.
+
+    Raises:
+        ToolError: what they name cannot be.
+    """
+    if options.url:
+        return UrlCaller(options.url)
+    return LambdaCaller.connect(options.function, region=options.region, profile=options.profile)
+
+
+def run(
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    connect: Callable[[argparse.Namespace], Caller] = connect,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Run a command and return its exit status."""
+    # argparse has not told yet, and a wrong option should be told in JSON as well.
+    screen = Screen(as_json="--json" in arguments)
+    try:
+        options = parse_arguments(arguments, environ)
+        if options.command == "plan":
+            return _show(screen, "plan", _plan(options))
+        call = connect(options)
+        if options.command == "watch":
+            return _watch(call, options, screen, sleep)
+        return _show(screen, options.command, _ask(call, options, screen))
+    except ToolError as error:
+        screen.complain(error)
+        return error.status
+    except KeyboardInterrupt:
+        return Status.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has enough; what is still buffered would complain once more at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Status.FAILED
+
+
+def _show(screen: Screen, command: str, outcome: Outcome) -> int:
+    screen.show(command, outcome)
+    if outcome.complaint:
+        screen.warn(outcome.complaint)
+    return outcome.status
+
+
+def _ask(call: Caller, options: argparse.Namespace, screen: Screen) -> Outcome:
+    match options.command:
+        case "hot" if options.all:
+            with screen.progress("reading routes") as progress:
+                return commands.show_all(call, progress)
+        case "hot":
+            return commands.show_hot(call, limit=options.limit)
+        case "route":
+            return commands.show_route(call, options.conversation_id)
+        case "raise":
+            by = _name_caller(options.by)
+            id_, count = options.conversation_id, options.shard_count
+            return commands.raise_route(call, id_, count, since_ms=options.since_ms, by=by)
+        case "verify":
+            with screen.progress("comparing routes") as progress:
+                return commands.verify(call, mends=options.mend, progress=progress)
+        case "rebuild-registry":
+            with screen.progress("reading routes") as progress:
+                return commands.rebuild_registry(call, progress)
+        case command:
+            raise AssertionError(command)
+
+
+def _watch(call: Caller, options: argparse.Namespace, screen: Screen, sleep: Callable[[float], None]) -> int:
+    """Show what is hot, again and again; Ctrl-C ends it and is no error."""
+    outcome = commands.show_hot(call, limit=options.limit)
+    if options.once:
+        return _show(screen, "watch", outcome)
+    try:
+        if screen.as_json or not screen.console.is_terminal:
+            screen.show("watch", outcome)
+            while True:
+                again = _look_again(call, options, screen, sleep)
+                if again:
+                    screen.show("watch", again)
+        with Live(VIEWS["watch"](outcome.document), console=screen.console, auto_refresh=False, screen=False) as live:
+            while True:
+                again = _look_again(call, options, screen, sleep)
+                if again:
+                    live.update(VIEWS["watch"](again.document), refresh=True)
+    except KeyboardInterrupt:
+        return Status.FINE
+
+
+def _look_again(
+    call: Caller, options: argparse.Namespace, screen: Screen, sleep: Callable[[float], None]
+) -> Outcome | None:
+    """Wait and ask; what fails is told, and tried again the next time."""
+    sleep(options.every)
+    try:
+        return commands.show_hot(call, limit=options.limit)
+    except FailedError as error:
+        screen.complain(error)
+        return None
+
+
+def _plan(options: argparse.Namespace) -> Outcome:
+    item_bytes = measure_item(_read_item(options.item)) if options.item is not None else options.item_bytes
+    default = default_thresholds()
+    thresholds = replace(
+        default,
+        target_shard_wcu=_chosen(options.target_shard_wcu, default.target_shard_wcu),
+        max_shard_count=_chosen(options.max_shard_count, default.max_shard_count),
+    )
+    plan = make_plan(Load(messages_per_second=options.rate, item_bytes=item_bytes, page=options.page), thresholds)
+    return Outcome(render(plan), Status.FINE if plan.is_covered else Status.FINDING)
+
+
+def _chosen(given: Any, default: Any) -> Any:
+    return default if given is None else given
+
+
+def _read_item(text: str) -> str:
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{text[1:]} cannot be read: {error}") from error
+
+
+def _name_caller(name: str | None) -> str:
+    """Say who asks: as they call themselves, or the name they are logged in by."""
+    if name is None:
+        try:
+            user = getpass.getuser()
+        except (ImportError, KeyError, OSError):  # a user without a name, as in some containers
+            return "unknown"
+        return re.sub(r"[^A-Za-z0-9_.:@/+=,-]", "_", user)[:MAX_NAME_LENGTH] or "unknown"
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise UsageError(f"--by should be {NAME_RULE}, not {name!r}")
+    return name
+
+
+def main() -> int:
+    """Run the command line's command."""
+    return run(sys.argv[1:], os.environ)

@@ -1,0 +1,284 @@
+"""What a load needs and what it will cost to read: N, WCU, and the RCU of a page before and after. Pure, local.
+
+How many keys: every WCU that DynamoDB charges, divided by what one key takes. With DynamoDB's limit of 1,000 WCU/s that
+gives the least number that can work, with no room for growth or for shards that share a partition; the stack sizes with
+both (`detector.size_route`), so it chooses more. What a page costs is counted by running the read function's merge over
+made-up messages: first rounds, second rounds and rounding to 4 KiB are what they will be.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from random import Random
+from typing import Any
+
+from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes, read_units, write_units
+from hotpartition.core.detector import Thresholds, size_route
+from hotpartition.core.items import Message
+from hotpartition.core.keys import ROUTING_SORT_KEY, build_shard_key, parse_conversation_id
+from hotpartition.core.merge import KeyQuery, PageMerge, PageRange
+from hotpartition.core.message_ids import mint_message_id
+from hotpartition.core.route import EMPTY_ROUTE, MAX_SHARD_COUNT, Generation, Route, choose_placement
+from hotpartition.core.route_history import Cause, encode_raises
+from hotpartition.errors import InvalidRequestError
+from hotpartition.jobs.reader import MAX_LIMIT
+from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition_cli.errors import UsageError
+
+KEY_LIMIT_WCU = 1_000
+"""What one partition key takes in a second (DynamoDB Developer Guide, "Designing partition keys")."""
+
+SAMPLE_PAGES = 10
+"""Pages that a figure is the mean of: the spread over shards differs from page to page."""
+
+_NOW_MS = 1_767_225_600_000
+_CONVERSATION = "room-1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What is to be written and read: messages a second, an item's stored size, and messages on a page."""
+
+    messages_per_second: float
+    item_bytes: int
+    page: int
+
+
+def default_thresholds() -> Thresholds:
+    """Take the settings' own defaults: as the stack sizes unless told otherwise."""
+    return Thresholds.of(ConsumerSettings(table_name="", registry_host=""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageCost:
+    """One newest page of a conversation with history; all are means, RCU by consistency."""
+
+    queries: float
+    rounds: float
+    items_read: float
+    rcu_strong: float
+    rcu_eventual: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side of the comparison: the base key alone, or with shards. `keys` are those that new messages go to."""
+
+    keys: int
+    wcu_per_second_per_key: float
+    wcu_per_second_refused: float
+    page: PageCost
+    read_amplification: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The answer. `shard_count` 0: the base key serves it, and nothing is to be done."""
+
+    load: Load
+    wcu_per_message: int
+    wcu_per_second: float
+    least_shard_count: int
+    shard_count: int
+    is_at_cap: bool
+    before: Side
+    after: Side
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether what is planned takes the whole load."""
+        return not self.after.wcu_per_second_refused
+
+
+def make_plan(load: Load, thresholds: Thresholds) -> Plan:
+    """Plan for a load.
+
+    Raises:
+        UsageError: the load is none that the API takes.
+    """
+    _check(load, thresholds)
+    wcu = write_units(load.item_bytes)
+    rate = load.messages_per_second * wcu
+    wanted = size_route(rate, thresholds) if rate > thresholds.hot_sustained_wcu else 0
+    count = min(wanted, thresholds.max_shard_count)
+    before = read_pages(0, load)
+    after = read_pages(count, load) if count else before
+    return Plan(
+        load=load,
+        wcu_per_message=wcu,
+        wcu_per_second=rate,
+        least_shard_count=ceil(rate / KEY_LIMIT_WCU),
+        shard_count=count,
+        is_at_cap=count < wanted,
+        before=_side(rate, 1, before, before),
+        after=_side(rate, max(count, 1), after, before),
+    )
+
+
+def read_pages(shard_count: int, load: Load) -> PageCost:
+    """Read some pages as the read function does, and count what each costs on average."""
+    route = Route(frozenset({Generation(since_ms=_NOW_MS, shard_count=shard_count)})) if shard_count else EMPTY_ROUTE
+    pages = [_read_page(route, load, Random(seed)) for seed in range(SAMPLE_PAGES)]
+    sums = [sum(figures) / SAMPLE_PAGES for figures in zip(*pages, strict=True)]
+    queries, rounds, items, strong = sums
+    return PageCost(queries=queries, rounds=rounds, items_read=items, rcu_strong=strong, rcu_eventual=strong / 2)
+
+
+def measure_item(text: str) -> int:
+    """Return how many bytes a message takes in storage: a JSON object with `sender`, `body`, perhaps `attributes`.
+
+    `conversation_id` may be given as well, since ids count, in the key and once more. On a shard, as most will be.
+
+    Raises:
+        UsageError: saying what is wrong with it.
+    """
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--item should be JSON, or @FILE with JSON in it: {error}") from error
+    allowed = {"sender": str, "body": str, "attributes": dict, "conversation_id": str}
+    is_message = (
+        isinstance(fields, dict)
+        and {"sender", "body"} <= fields.keys()
+        and all(isinstance(value, allowed.get(name, ())) for name, value in fields.items())
+    )
+    if not is_message:
+        raise UsageError(
+            '--item should be like {"sender": "ann", "body": "hello", "attributes": {}}, perhaps with a conversation_id'
+        )
+    conversation_id = fields.get("conversation_id", _CONVERSATION)
+    message = Message(
+        conversation_id,
+        mint_message_id(_NOW_MS, lambda _: 0),
+        fields["sender"],
+        fields["body"],
+        fields.get("attributes", {}),
+    )
+    try:
+        parse_conversation_id(conversation_id)
+        return item_size_bytes(message.to_item(build_shard_key(conversation_id, 0)))
+    except InvalidRequestError as error:
+        raise UsageError(f"--item cannot be stored: {error}") from error
+
+
+def render(plan: Plan) -> dict[str, Any]:
+    """Spell a plan out as JSON; the names are a contract (docs/command-line.md)."""
+    return {
+        "messages_per_second": plan.load.messages_per_second,
+        "item_bytes": plan.load.item_bytes,
+        "page": plan.load.page,
+        "wcu_per_message": plan.wcu_per_message,
+        "wcu_per_second": plan.wcu_per_second,
+        "least_shard_count": plan.least_shard_count,
+        "shard_count": plan.shard_count,
+        "is_at_cap": plan.is_at_cap,
+        "is_covered": plan.is_covered,
+        "before": _render_side(plan.before),
+        "after": _render_side(plan.after),
+    }
+
+
+def _render_side(side: Side) -> dict[str, float]:
+    return {
+        "keys": side.keys,
+        "wcu_per_second_per_key": round(side.wcu_per_second_per_key, 1),
+        "wcu_per_second_refused": round(side.wcu_per_second_refused, 1),
+        "queries_per_page": round(side.page.queries, 1),
+        "rounds_per_page": round(side.page.rounds, 2),
+        "items_read_per_page": round(side.page.items_read, 1),
+        "rcu_per_page_strong": round(side.page.rcu_strong, 2),
+        "rcu_per_page_eventual": round(side.page.rcu_eventual, 2),
+        "read_amplification": round(side.read_amplification, 2),
+    }
+
+
+def _side(rate: float, keys: int, page: PageCost, alone: PageCost) -> Side:
+    return Side(
+        keys=keys,
+        wcu_per_second_per_key=rate / keys,
+        wcu_per_second_refused=max(0.0, rate - KEY_LIMIT_WCU * keys),
+        page=page,
+        read_amplification=page.rcu_strong / alone.rcu_strong,
+    )
+
+
+def _read_page(route: Route, load: Load, random: Random) -> tuple[int, int, int, float]:
+    """Read the newest page of a conversation that has many messages, on the base key from before its raise too.
+
+    Returns:
+        Queries, rounds, items and RCU (strongly consistent).
+    """
+    keys = _fill_keys(route, load.page, random)
+    merge = PageMerge(PageRange(_CONVERSATION, newest_first=True, limit=load.page))
+    routing_bytes = _routing_item_bytes(route)
+    queries = rounds = items = 0
+    rcu = 0.0
+    while asked := merge.next_queries(route):
+        rounds += 1
+        for query in asked:
+            found, is_exhausted = _answer(keys.get(query.partition_key, ()), query)
+            # The newest page of the base key passes the routing item.
+            extra = routing_bytes if query.partition_key == _CONVERSATION and query.last_id is None else 0
+            merge.add(query, found, is_exhausted=is_exhausted)
+            queries, items = queries + 1, items + len(found)
+            rcu += read_units(len(found) * load.item_bytes + extra, is_strong=True)
+    return queries, rounds, items, rcu
+
+
+def _fill_keys(route: Route, page: int, random: Random) -> Mapping[str, Sequence[Message]]:
+    """Place messages as the write function does, newest first: enough that no key runs out."""
+    keys: dict[str, list[Message]] = {}
+    shards = max(route.max_shard_count, 1)
+    times: Iterable[int] = range(_NOW_MS + 4 * (page + 1) + 12 * shards, _NOW_MS - 2 * (page + 1), -1)
+    for time_ms in times:
+        message = Message(_CONVERSATION, mint_message_id(time_ms, random.getrandbits), "", "")
+        keys.setdefault(choose_placement(route, _CONVERSATION, message.message_id).partition_key, []).append(message)
+    return keys
+
+
+def _answer(stored: Sequence[Message], query: KeyQuery) -> tuple[tuple[Message, ...], bool]:
+    within = [
+        message
+        for message in stored
+        if (query.first_id is None or message.message_id >= query.first_id)
+        and (query.last_id is None or message.message_id <= query.last_id)
+    ]
+    return tuple(within[: query.limit]), len(within) < query.limit
+
+
+def _routing_item_bytes(route: Route) -> int:
+    """Measure the routing item of a conversation that was raised once."""
+    if not route:
+        return 0
+    members = sorted(route.encode())
+    history = encode_raises(route.generations, reason=Cause("raised", 9_999).encode(), now_ms=_NOW_MS)
+    texts = {"pk": _CONVERSATION, "sk": ROUTING_SORT_KEY, "updated_at": "0" * 24, "reason": "raised rate=9999"}
+    return item_size_bytes(
+        {
+            **{name: {"S": text} for name, text in texts.items()},
+            "routing_partition": {"S": "00"},
+            "generations": {"SS": members},
+            "raises": {"SS": history},
+        }
+    )
+
+
+def _check(load: Load, thresholds: Thresholds) -> None:
+    """Check what was asked.
+
+    Raises:
+        UsageError: naming the option, and what is allowed.
+    """
+    if not 0 < load.messages_per_second < float("inf"):
+        raise UsageError(f"--rate should be greater than 0, not {load.messages_per_second:g}")
+    if not 1 <= load.item_bytes <= ITEM_LIMIT_BYTES:
+        raise UsageError(f"--item-bytes should be from 1 to {ITEM_LIMIT_BYTES:,}, DynamoDB's limit")
+    if not 1 <= load.page <= MAX_LIMIT:
+        raise UsageError(f"--page should be from 1 to {MAX_LIMIT}, as many as the API gives at once")
+    if not thresholds.target_shard_wcu > 0:
+        raise UsageError("--target-shard-wcu should be greater than 0")
+    if not 2 <= thresholds.max_shard_count <= MAX_SHARD_COUNT:
+        raise UsageError(f"--max-shard-count should be from 2 to {MAX_SHARD_COUNT}")

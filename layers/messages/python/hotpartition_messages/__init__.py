@@ -1,0 +1,1 @@
+"""The messages API: what clients send and get, over HTTP."""

@@ -1,0 +1,1 @@
+"""What the adapters need of AWS itself: credentials and signatures."""

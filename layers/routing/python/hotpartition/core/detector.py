@@ -1,0 +1,605 @@
+"""The detector: from the fleet's reports and the known route to a decision, as a pure function.
+
+State is `(slot, source, conversation) -> values`, written by assignment, so redelivered, reordered and doubled
+reports change nothing, and whoever reads the same stream comes to the same decision.
+
+Load is judged against what the route already gives. Messages whose N(t) is m form one *load class*; `max(m, 1)` keys
+serve it. It is hot at once when one second of slots exceeds `hot_at_once_wcu` for each of these keys, and hot when
+the mean of five seconds exceeds `hot_sustained_wcu` for each. The shard count is sized from one whole slot after the
+trigger, so that a step in load of any size takes one raise (design.md, section 6; how many, decision 19).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+from math import ceil, sqrt
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from hotpartition.core.counter import SLOT_MS, slot_of
+from hotpartition.core.reports import Report
+from hotpartition.core.route import Generation, Route
+
+if TYPE_CHECKING:
+    from hotpartition.runtime.settings import ConsumerSettings
+
+SLOTS_PER_SECOND = 1000 // SLOT_MS
+SUSTAINED_SECONDS = 5
+SUSTAINED_SLOTS = SUSTAINED_SECONDS * SLOTS_PER_SECOND
+
+HORIZON_SLOTS = 15 * SLOTS_PER_SECOND
+"""How far back reports are kept: longer than any trigger looks, so a consumer that starts anew misses nothing."""
+MAX_SLOTS_AHEAD = 2 * SLOTS_PER_SECOND
+"""Reports from further ahead come from a broken clock and are left out."""
+TRIGGER_SLOTS = SUSTAINED_SLOTS
+"""How far back a trigger still counts: heat that ended earlier needs no new shards."""
+
+REPORT_DELAY_MS = 150
+"""How long after a slot's end its reports have arrived: one XADD, and the consumer's poll of 100 ms."""
+
+SINCE_QUANTILE = 0.01
+MIN_SAMPLES_FOR_QUANTILE = 3
+
+BACKFILL_REACH = 2
+"""How many times the age of a backfill's messages a raise for them reaches back."""
+
+EVIDENCE_SLOTS = 2 * SLOTS_PER_SECOND
+EVIDENCE_MIN_SLOTS = 2
+"""Throttles in so many different slots of the last two seconds are not a passing burst."""
+EVIDENCE_LOAD_SHARE = 0.4
+"""Own load, as a share of what the route is sized for, below which a throttle is a neighbour's doing."""
+EVIDENCE_THROTTLED_SHARE = 0.02
+"""Of the own load; retries cure less than this, and twice as many shards would make it only half."""
+EVIDENCE_PAUSE_MS = 5_000
+
+_ROUNDING_MARGIN = 1 - 1e-9
+"""A sum of floats depends on their order; what is left out of judging must be below the thresholds in any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """The decision's numbers; defaults are in `ConsumerSettings`, all in WCU/s."""
+
+    hot_at_once_wcu: float
+    hot_sustained_wcu: float
+    target_shard_wcu: float
+    max_shard_count: int
+
+    @classmethod
+    def of(cls, settings: ConsumerSettings) -> Self:
+        """Take them from the consumer's settings."""
+        return cls(
+            hot_at_once_wcu=settings.hot_at_once_wcu,
+            hot_sustained_wcu=settings.hot_sustained_wcu,
+            target_shard_wcu=settings.target_shard_wcu,
+            max_shard_count=settings.max_shard_count,
+        )
+
+
+def size_route(wcu_per_second: float, thresholds: Thresholds) -> int:
+    """Size a route: how many shards a load is to have, at least 2, whatever the cap is.
+
+    Shards fall onto physical partitions by chance, and several on one can be more than it takes. The larger the load,
+    the more shards there are to meet; it takes shards of half the size, four times as many, to keep twice the load as
+    safe. So a shard is sized for `target_shard_wcu` up to a load that one key takes, and for less in proportion above
+    it (decision 19 has the figures).
+    """
+    crowding = max(1.0, wcu_per_second / thresholds.hot_at_once_wcu)
+    return max(2, ceil(crowding * wcu_per_second / thresholds.target_shard_wcu))
+
+
+def _sized_for(key_count: int, thresholds: Thresholds) -> float:
+    """Say for which load, in WCU/s, `size_route` would choose so many keys."""
+    wcu = key_count * thresholds.target_shard_wcu
+    return wcu if wcu <= thresholds.hot_at_once_wcu else sqrt(wcu * thresholds.hot_at_once_wcu)
+
+
+class Reason(StrEnum):
+    """Why a decision is what it is."""
+
+    RAISED = "raised"
+    UNLUCKY_PARTITION = "unlucky-partition"  # raised: throttled although the load is covered
+    SIZING = "sizing"  # hot; the slot that tells the size is not over yet
+    COVERED = "covered"  # more than a base key serves, and the route's shards serve it
+    AT_CAP = "at-cap"
+    NO_EVIDENCE = "no-evidence"  # throttled, but not by its own load
+    COOLING_DOWN = "cooling-down"  # throttled although covered, so soon after a raise
+    BELOW_THRESHOLD = "below-threshold"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about one load class of one conversation, and why.
+
+    `generation` is set when the route is to be raised; `rate_wcu_per_second` is the load that decided, `per_slot_wcu`
+    the slots it came from (oldest first), `shard_count` the m of the load class, `later_wcu_per_second` the load of
+    later messages that the same shards serve and that counts for the size.
+    """
+
+    conversation_id: str
+    reason: Reason
+    shard_count: int = 0
+    rate_wcu_per_second: float = 0.0
+    later_wcu_per_second: float = 0.0
+    throttled_wcu: float = 0.0
+    trigger_slot: int | None = None
+    per_slot_wcu: tuple[float, ...] = ()
+    generation: Generation | None = None
+
+
+class _Sample(NamedTuple):
+    """One crossing: the WCU it stands for, and the message that stands for them."""
+
+    slot: int
+    wcu: float
+    message_time_ms: int
+    placed_under: int
+    is_throttled: bool
+
+
+# Skips what a named tuple does to its arguments, which takes longer than making the tuple.
+_new_tuple = tuple.__new__
+
+
+class _Share(NamedTuple):
+    """Samples of one slot, and what they amount to."""
+
+    samples: tuple[_Sample, ...]
+    wcu: float
+    first_time_ms: int
+    last_time_ms: int
+
+    @classmethod
+    def of(cls, samples: Iterable[_Sample]) -> Self:
+        listed = tuple(samples)
+        _, wcu, times, _, _ = zip(*listed, strict=True)
+        return cls(listed, sum(wcu), min(times), max(times))
+
+
+_Crossing = tuple[float, int, int, bool]
+"""What of a report is kept: its value in WCU, message time in ms, N and whether it was throttled.
+
+A plain tuple, without the names that the dictionaries above it hold: a busy consumer keeps half a million of them.
+"""
+
+
+class _Slot:
+    """The reports of one conversation in one slot. REQUIRES: at least one is added before they are asked for."""
+
+    __slots__ = ("_crossings", "_share", "is_throttled", "wcu")
+
+    def __init__(self) -> None:
+        # source -> its crossings by rising value; the same value of the same source is the same crossing. Most sources
+        # cross once, so a tuple takes a third of what a dictionary would.
+        self._crossings: dict[str, tuple[_Crossing, ...]] = {}
+        self._share: _Share | None = None
+        self.wcu = 0.0
+        self.is_throttled = False
+
+    def add(self, source: str, crossing: _Crossing) -> None:
+        value = crossing[0]
+        known = self._crossings.get(source)
+        if known is None:
+            self._crossings[source] = (crossing,)
+            self.wcu += value
+        elif value > known[-1][0]:
+            self._crossings[source] = (*known, crossing)
+            self.wcu += value - known[-1][0]
+        elif not self._insert(source, known, crossing):
+            return
+        self._share = None
+        if crossing[3]:
+            self.is_throttled = True
+
+    def _insert(self, source: str, known: tuple[_Crossing, ...], crossing: _Crossing) -> bool:
+        """Add what is not the source's largest value, or is a repetition; say whether that changes anything."""
+        at = bisect_left(known, crossing[0], key=_value_of)
+        is_repetition = known[at][0] == crossing[0]
+        if is_repetition and not crossing[3]:
+            return False
+        self._crossings[source] = (*known[:at], crossing, *known[at + is_repetition :])
+        return True
+
+    def share(self, slot: int) -> _Share:
+        """Sum the slot up, once until it changes: a consumer decides ten times a second, most slots are complete."""
+        if self._share is None:
+            self._share = _Share.of(self._samples(slot))
+        return self._share
+
+    def _samples(self, slot: int) -> list[_Sample]:
+        """List the samples in a fixed order; each stands for the WCU since its source's last one."""
+        samples = []
+        for source in sorted(self._crossings):
+            known = self._crossings[source]
+            samples.append(_new_tuple(_Sample, (slot, *known[0])))
+            if len(known) > 1:
+                samples += [_Sample(slot, after[0] - before[0], *after[1:]) for before, after in pairwise(known)]
+        return samples
+
+
+def _value_of(crossing: _Crossing) -> float:
+    return crossing[0]
+
+
+class ConversationReports:
+    """The reports of one conversation within the horizon."""
+
+    __slots__ = ("_highest_wcu", "_is_throttled", "_loud_slot", "_slots", "first_slot")
+
+    def __init__(self) -> None:
+        self._slots: dict[int, _Slot] = {}
+        self._is_throttled = False
+        # the highest of all slots
+        self._highest_wcu = 0.0
+        # no second of slots that ends later is loud
+        self._loud_slot = -1
+        # none is older
+        self.first_slot = 0
+
+    def add(self, report: Report) -> None:
+        """Take a report in; a repetition changes nothing, except that it may add that the write was throttled."""
+        _, number, source, value, message_time_ms, shard_count, is_throttled = report
+        self.add_crossing(number, source, (value, message_time_ms, shard_count, is_throttled), 0.0)
+
+    def add_crossing(self, number: int, source: str, crossing: _Crossing, quiet_wcu: float) -> bool:
+        """Take in what is kept of a report.
+
+        Returns:
+            Whether it was throttled, or its slot belongs to a second of slots with more than `quiet_wcu`.
+        """
+        slot = self._slots.get(number)
+        if slot is None:
+            self.first_slot = min(self.first_slot, number) if self._slots else number
+            slot = self._slots[number] = _Slot()
+        slot.add(source, crossing)
+        if slot.wcu > self._highest_wcu:  # noqa: PLR1730 - of each report, and several times faster than max()
+            self._highest_wcu = slot.wcu
+        if crossing[3]:
+            self._is_throttled = True
+            return True
+        last = number + SLOTS_PER_SECOND - 1
+        if self._loud_slot >= last:
+            return True
+        # Nearly always decided here, by one multiplication.
+        if self._highest_wcu * SLOTS_PER_SECOND <= quiet_wcu or self._is_quiet_around(number, quiet_wcu):
+            return False
+        self._loud_slot = last
+        return True
+
+    def _is_quiet_around(self, number: int, quiet_wcu: float) -> bool:
+        """Say whether no second of slots that a slot belongs to has more than so many WCU."""
+        around = range(number - SLOTS_PER_SECOND + 1, number + SLOTS_PER_SECOND)
+        wcu = [slot.wcu if (slot := self._slots.get(n)) else 0.0 for n in around]
+        return all(sum(wcu[first : first + SLOTS_PER_SECOND]) <= quiet_wcu for first in range(SLOTS_PER_SECOND))
+
+    def forget_before(self, slot: int) -> None:
+        """Drop what is older than a slot."""
+        if self.first_slot >= slot:
+            return
+        for dropped in [s for s in self._slots if s < slot]:
+            del self._slots[dropped]
+        self.first_slot = min(self._slots, default=slot)
+        self._highest_wcu = max([rest.wcu for rest in self._slots.values()], default=0.0)
+        self._is_throttled = self._is_throttled and any(rest.is_throttled for rest in self._slots.values())
+
+    def is_quiet_since(self, slot: int) -> bool:
+        """Say whether no second that ends with a slot or later was loud when it was added to, nor a write throttled."""
+        return not self._is_throttled and self._loud_slot < slot
+
+    def __bool__(self) -> bool:
+        return bool(self._slots)
+
+    def shares(self, since_slot: int) -> list[tuple[int, _Share]]:
+        """List what each slot from one on amounts to, oldest first."""
+        return [(number, self._slots[number].share(number)) for number in sorted(self._slots) if number >= since_slot]
+
+
+def decide(
+    conversation_id: str,
+    reports: ConversationReports,
+    route: Route,
+    thresholds: Thresholds,
+    *,
+    now_ms: int,
+    raised_at_ms: int | None = None,
+) -> tuple[Decision, ...]:
+    """Decide about one conversation.
+
+    Args:
+        conversation_id: whose reports these are.
+        reports: what is known of its load.
+        route: what the journal holds for it, as far as known. A stale route can only lead to a raise that is
+            already there, or is larger than needed.
+        thresholds: when it is hot, and how it is sized.
+        now_ms: Unix time in ms.
+        raised_at_ms: when its route last grew, Unix ms.
+
+    Returns:
+        One decision for each load class that asks for a raise or waits for one, or else a single decision.
+    """
+    current = slot_of(now_ms)
+    classes = _split_by_class(reports.shares(current - HORIZON_SLOTS), route)
+    loads = [_LoadClass(m, shares) for m, shares in sorted(classes.items())]
+    for load in loads:
+        load.later = [other for other in loads if other.shard_count > load.shard_count]
+        load.is_backfill = route.max_shard_count > load.shard_count
+    decisions = [_judge(conversation_id, load, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms) for load in loads]
+    urgent = [d for d in decisions if d.generation or d.reason in {Reason.SIZING, Reason.AT_CAP}]
+    if urgent:
+        return tuple(urgent)
+    rest = [d for d in decisions if d.reason is not Reason.BELOW_THRESHOLD] or decisions
+    return (max(rest, key=lambda d: d.rate_wcu_per_second, default=Decision(conversation_id, Reason.BELOW_THRESHOLD)),)
+
+
+def _split_by_class(shares: Iterable[tuple[int, _Share]], route: Route) -> dict[int, dict[int, _Share]]:
+    """Split what slots amount to by the N(t) of their messages: load class -> slot -> share."""
+    starts = sorted(g.since_ms for g in route.generations)
+    # The N(t) before the first of them, and from each of them on.
+    counts = [0, *(route.shard_count_at(start) for start in starts)]
+    classes: dict[int, dict[int, _Share]] = {}
+    for slot, share in shares:
+        lowest = counts[bisect_right(starts, share.first_time_ms)]
+        if (
+            lowest == counts[bisect_right(starts, share.last_time_ms)]
+        ):  # N(t) never falls: what lies between is the same
+            classes.setdefault(lowest, {})[slot] = share
+            continue
+        parts: dict[int, list[_Sample]] = {}
+        for sample in share.samples:
+            parts.setdefault(counts[bisect_right(starts, sample.message_time_ms)], []).append(sample)
+        for shard_count, samples in parts.items():
+            classes.setdefault(shard_count, {})[slot] = _Share.of(samples)
+    return classes
+
+
+class _LoadClass:
+    """The load of the messages whose N(t) is m.
+
+    `later` are the classes of later messages, which have more shards: those include all that this class can get.
+    `is_backfill` says that a generation for later messages exists, so these are older ones.
+    """
+
+    def __init__(self, shard_count: int, shares: Mapping[int, _Share]) -> None:
+        self.shard_count = shard_count
+        self.key_count = max(shard_count, 1)
+        self.later: Sequence[_LoadClass] = ()
+        self.is_backfill = False
+        self._shares = shares
+
+    def samples(self, first_slot: int, last_slot: int) -> list[_Sample]:
+        return [s for slot, share in self._shares.items() if first_slot <= slot <= last_slot for s in share.samples]
+
+    def throttled_wcu(self, first_slot: int) -> float:
+        later = (share for slot, share in self._shares.items() if slot >= first_slot)
+        return sum(s.wcu for share in later for s in share.samples if s.is_throttled)
+
+    def wcu(self, slot: int) -> float:
+        share = self._shares.get(slot)
+        return share.wcu if share else 0.0
+
+    def sum(self, first_slot: int, last_slot: int) -> float:
+        return sum(self.per_slot(first_slot, last_slot))
+
+    def per_slot(self, first_slot: int, last_slot: int) -> tuple[float, ...]:
+        shares = self._shares
+        return tuple([shares[s].wcu if s in shares else 0.0 for s in range(first_slot, last_slot + 1)])
+
+    def is_at_most(self, wcu: float) -> bool:
+        """Say whether all of it together is surely no more than so many WCU."""
+        return sum([share.wcu for share in self._shares.values()]) <= wcu * _ROUNDING_MARGIN
+
+
+@dataclass(frozen=True, slots=True)
+class _Trigger:
+    """The first slot at which a load class was hot, and the window that made it so.
+
+    `heat_slot` is where the heat began: the window's first slot, or an earlier one when a consumer that starts late
+    finds windows before it hot as well.
+    """
+
+    slot: int
+    first_slot: int
+    rate_wcu_per_second: float
+    heat_slot: int
+
+
+def _find_trigger(load: _LoadClass, thresholds: Thresholds, current_slot: int) -> _Trigger | None:
+    at_once = thresholds.hot_at_once_wcu * load.key_count
+    sustained = thresholds.hot_sustained_wcu * load.key_count
+    enough = min(at_once, sustained * SUSTAINED_SECONDS)
+    if load.is_at_most(enough):
+        return None  # as for most load classes: all of it together would not be enough
+    first = current_slot - HORIZON_SLOTS - SUSTAINED_SLOTS
+    wcu = load.per_slot(first, current_slot)
+    if sum(wcu) <= enough:
+        return None
+
+    def judge_window(slot: int) -> tuple[int, float] | None:
+        """Return the first slot and the rate of a hot window that ends with a slot."""
+        end = slot - first + 1
+        one_second = sum(wcu[end - SLOTS_PER_SECOND : end])
+        if one_second > at_once:
+            return slot - SLOTS_PER_SECOND + 1, one_second
+        mean = sum(wcu[end - SUSTAINED_SLOTS : end]) / SUSTAINED_SECONDS
+        return (slot - SUSTAINED_SLOTS + 1, mean) if mean > sustained else None
+
+    for slot in range(current_slot - TRIGGER_SLOTS, current_slot + 1):
+        window = judge_window(slot)
+        if window:
+            break
+    else:
+        return None
+    heat_slot = window[0]
+    for earlier in range(slot - 1, current_slot - HORIZON_SLOTS, -1):
+        hot = judge_window(earlier)
+        if hot is None:
+            break
+        heat_slot = min(heat_slot, hot[0])
+    return _Trigger(slot, *window, heat_slot)
+
+
+def _judge(
+    conversation_id: str, load: _LoadClass, thresholds: Thresholds, *, now_ms: int, raised_at_ms: int | None
+) -> Decision:
+    current = slot_of(now_ms)
+    trigger = _find_trigger(load, thresholds, current)
+    if trigger is None:
+        return _judge_throttles(conversation_id, load, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
+    sizing_slot = trigger.slot + 1
+    hot = Decision(
+        conversation_id,
+        Reason.SIZING,
+        shard_count=load.shard_count,
+        rate_wcu_per_second=trigger.rate_wcu_per_second,
+        throttled_wcu=load.throttled_wcu(trigger.first_slot),
+        trigger_slot=trigger.slot,
+        per_slot_wcu=load.per_slot(trigger.first_slot, sizing_slot),
+    )
+    if load.shard_count >= thresholds.max_shard_count:
+        return replace(hot, reason=Reason.AT_CAP)
+    if now_ms < (sizing_slot + 1) * SLOT_MS + REPORT_DELAY_MS:
+        return hot
+    rate = max(load.wcu(sizing_slot) * SLOTS_PER_SECOND, trigger.rate_wcu_per_second)
+    # The new shards serve later messages as well, where those have as many.
+    later = sum(other.wcu(sizing_slot) for other in load.later) * SLOTS_PER_SECOND
+    count = min(size_route(rate + later, thresholds), thresholds.max_shard_count)
+    since_ms = _choose_since(load, trigger.heat_slot, sizing_slot, now_ms)
+    return replace(
+        hot,
+        reason=Reason.RAISED,
+        rate_wcu_per_second=rate,
+        later_wcu_per_second=later,
+        generation=_generation(count, load, since_ms),
+    )
+
+
+def _judge_throttles(
+    conversation_id: str, load: _LoadClass, thresholds: Thresholds, *, now_ms: int, raised_at_ms: int | None
+) -> Decision:
+    current = slot_of(now_ms)
+    last_second = load.sum(current - SLOTS_PER_SECOND, current - 1)
+    # Only what was placed under the present N tells something about the present shards.
+    evidence = [
+        s
+        for s in load.samples(current - EVIDENCE_SLOTS + 1, current + MAX_SLOTS_AHEAD)
+        if s.is_throttled and s.placed_under == load.shard_count
+    ]
+    cool = Decision(
+        conversation_id,
+        Reason.BELOW_THRESHOLD,
+        shard_count=load.shard_count,
+        rate_wcu_per_second=last_second,
+        throttled_wcu=sum(s.wcu for s in evidence),
+        per_slot_wcu=load.per_slot(current - SLOTS_PER_SECOND, current),
+    )
+    slots = {s.slot for s in evidence}
+    recent_wcu = load.sum(current - EVIDENCE_SLOTS + 1, current + MAX_SLOTS_AHEAD)
+    if len(slots) < EVIDENCE_MIN_SLOTS or cool.throttled_wcu < EVIDENCE_THROTTLED_SHARE * recent_wcu:
+        is_covered = load.shard_count > 0 and last_second > thresholds.hot_sustained_wcu
+        return replace(cool, reason=Reason.COVERED) if is_covered else cool
+    if last_second < EVIDENCE_LOAD_SHARE * _sized_for(load.key_count, thresholds):
+        return replace(cool, reason=Reason.NO_EVIDENCE)
+    if load.shard_count >= thresholds.max_shard_count:
+        return replace(cool, reason=Reason.AT_CAP)
+    if raised_at_ms is not None and now_ms - raised_at_ms < EVIDENCE_PAUSE_MS:
+        return replace(cool, reason=Reason.COOLING_DOWN)
+    count = min(2 * load.key_count, thresholds.max_shard_count)
+    since_ms = _choose_since(load, min(slots), max(slots), now_ms)
+    generation = _generation(count, load, since_ms)
+    return replace(cool, reason=Reason.UNLUCKY_PARTITION, generation=generation)
+
+
+def _generation(count: int, load: _LoadClass, since_ms: int) -> Generation:
+    return Generation(since_ms=since_ms, shard_count=max(count, load.shard_count + 1, 2))
+
+
+def _choose_since(load: _LoadClass, first_slot: int, last_slot: int, now_ms: int) -> int:
+    """Choose where the new generation begins, Unix ms.
+
+    A low quantile of the hot messages' times, so that messages refused before the raise, slow clients and backfills
+    find the new shards; robust, so that one lone ancient id does not drag it back; and never later than the start of
+    the first slot of the heat. An early `since` is always safe: it costs readers of that time some empty queries.
+
+    A backfill may run backwards in time, always just ahead of the last `since`. So each raise of older messages reaches
+    back twice as far as they do: the number of raises grows with the logarithm of their age only.
+    """
+    hot = load.samples(first_slot, last_slot)
+    times = sorted(s.message_time_ms for s in hot)
+    skipped = max(1, int(len(times) * SINCE_QUANTILE)) if len(times) >= MIN_SAMPLES_FOR_QUANTILE else 0
+    since_ms = min(times[skipped], min(s.slot for s in hot) * SLOT_MS)
+    if load.is_backfill:
+        since_ms = now_ms - BACKFILL_REACH * (now_ms - since_ms)
+    return max(0, since_ms)
+
+
+class ReportWindow:
+    """All reports within the horizon, by conversation.
+
+    Memory is proportional to what the streams hold of 15 s (docs/decisions/0027-the-consumers-state.md).
+    """
+
+    def __init__(self, thresholds: Thresholds | None = None) -> None:
+        """Start empty.
+
+        Args:
+            thresholds: what `to_judge` leaves out conversations by; without them it lists all.
+        """
+        self._quiet_wcu = -1.0
+        if thresholds is not None:
+            self._quiet_wcu = min(thresholds.hot_at_once_wcu, thresholds.hot_sustained_wcu) * _ROUNDING_MARGIN
+        self._conversations: dict[str, ConversationReports] = {}
+        # A dictionary for its order: a set's differs from process to process.
+        self._loud: dict[str, None] = {}
+        # The sources of late, so that their names are held once and not once a report.
+        self._sources: dict[str, str] = {}
+
+    def add(self, report: Report, now_ms: int) -> bool:
+        """Take a report in.
+
+        Returns:
+            False when its slot is outside the horizon (late, or from a broken clock), and it was left out.
+        """
+        conversation_id, number, source, value, message_time_ms, shard_count, is_throttled = report
+        ahead = number - now_ms // SLOT_MS
+        if not -HORIZON_SLOTS <= ahead <= MAX_SLOTS_AHEAD:
+            return False
+        reports = self._conversations.get(conversation_id)
+        if reports is None:
+            reports = self._conversations[conversation_id] = ConversationReports()
+        source = self._sources.setdefault(source, source)
+        crossing = (value, message_time_ms, shard_count, is_throttled)
+        if reports.add_crossing(number, source, crossing, self._quiet_wcu):
+            self._loud[conversation_id] = None
+        return True
+
+    def forget(self, now_ms: int) -> None:
+        """Drop what has left the horizon."""
+        oldest = slot_of(now_ms) - HORIZON_SLOTS
+        aged = [(c, reports) for c, reports in self._conversations.items() if reports.first_slot < oldest]
+        for conversation_id, reports in aged:
+            reports.forget_before(oldest)
+            if not reports:
+                del self._conversations[conversation_id]
+        self._sources.clear()
+        kept = ((c, self._conversations.get(c)) for c in self._loud)
+        self._loud = {c: None for c, reports in kept if reports and not reports.is_quiet_since(oldest)}
+
+    def to_judge(self) -> Sequence[str]:
+        """List the conversations about which `decide` may say anything but `below-threshold`.
+
+        The rest, nearly all, have had in no second of the horizon what makes hot, and no throttled write. (Where the
+        mean of five seconds is above a threshold, one of the five is.) A consumer decides ten times a second, so it
+        cannot look at each conversation that was written to at all.
+        """
+        return list(self._loud)
+
+    def items(self) -> Iterable[tuple[str, ConversationReports]]:
+        """List the conversations that have reports."""
+        return self._conversations.items()
+
+    def as_mapping(self) -> Mapping[str, ConversationReports]:
+        """Show the reports by conversation id."""
+        return self._conversations

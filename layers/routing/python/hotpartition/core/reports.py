@@ -1,0 +1,123 @@
+"""Reports: what environments tell the consumer through the stream, and how an entry is read back.
+
+An entry has one field, `r`, whose text is eight parts with `|` between them, a format shared by all versions that may
+run at once. Each field of an entry costs both ends and Redis more than its text does: one is read at three times the
+speed of eight.
+
+| part | meaning |
+|---|---|
+| format | `2` |
+| conversation id | which cannot contain `|` |
+| slot | Unix time in ms of the environment's clock, divided by 250, rounded down |
+| value | what the source counted of this conversation in this slot, up to sampling, in WCU |
+| message time | the sampled message's time, Unix ms |
+| N | what it was placed under; 0 is the base key |
+| throttled | `1` when the write was throttled, else `0` |
+| source | the environment, or a part of it, that counted; the last part, so it may contain anything |
+
+A write whose report is already sent when the put is throttled is reported again as throttled, with the same value.
+
+Format `1`, a field for each part (`f`, `c`, `s`, `v`, `t`, `n`, `x`, `e`), is still read: while a version that writes
+it is replaced, both are in the streams.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from hotpartition.core.keys import parse_conversation_id
+from hotpartition.errors import InvalidConversationIdError, MalformedReportError
+
+FORMAT = "2"
+FIELD = "r"
+MAX_VALUE_WCU = 1e6
+MAX_SOURCE_LENGTH = 64
+
+_SEPARATOR = "|"
+_PARTS = 8
+_FLAGS = {"0": False, "1": True}
+
+_OLD_FORMAT = "1"
+_OLD_FIELDS = ("c", "s", "v", "t", "n", "x", "e")
+
+
+class Report(NamedTuple):
+    """One sampled crossing (design.md, section 6)."""
+
+    conversation_id: str
+    slot: int
+    source: str
+    value_wcu: float
+    message_time_ms: int
+    shard_count: int
+    is_throttled: bool = False
+
+    def encode(self) -> dict[str, str]:
+        """Build the stream entry's fields."""
+        conversation_id, slot, source, value_wcu, message_time_ms, shard_count, is_throttled = self
+        flag = "1" if is_throttled else "0"
+        return {
+            FIELD: f"{FORMAT}|{conversation_id}|{slot}|{value_wcu!r}|{message_time_ms}|{shard_count}|{flag}|{source}"
+        }
+
+    @classmethod
+    def decode(cls, fields: Mapping[str, str]) -> Report:
+        """Parse a stream entry.
+
+        Raises:
+            MalformedReportError: saying what is wrong with it.
+        """
+        packed = fields.get(FIELD)
+        if packed is None:
+            return cls._parse(*_take_old_parts(fields))
+        parts = packed.split(_SEPARATOR, _PARTS - 1)
+        if parts[0] != FORMAT:
+            raise MalformedReportError(f"format {parts[0]!r} is not {FORMAT!r}")
+        if len(parts) != _PARTS:
+            raise MalformedReportError(f"{len(parts)} parts, not {_PARTS}")
+        return cls._parse(*parts[1:])
+
+    @classmethod
+    def _parse(cls, conversation_id: str, slot: str, value: str, time: str, n: str, flag: str, source: str) -> Report:
+        try:
+            report = cls(
+                parse_conversation_id(conversation_id),
+                int(slot),
+                source,
+                float(value),
+                int(time),
+                int(n),
+                _FLAGS[flag],
+            )
+        except KeyError as error:
+            raise MalformedReportError(f"throttled is {error}, neither 0 nor 1") from error
+        except (ValueError, InvalidConversationIdError) as error:
+            raise MalformedReportError(str(error)) from error
+        report._check_ranges()
+        return report
+
+    def _check_ranges(self) -> None:
+        _, slot, source, value_wcu, message_time_ms, shard_count, _ = self
+        if not 0 < value_wcu <= MAX_VALUE_WCU:  # NaN is not, either
+            raise MalformedReportError(f"value {value_wcu} is not within 0 and {MAX_VALUE_WCU:g} WCU")
+        if not 0 < len(source) <= MAX_SOURCE_LENGTH:
+            raise MalformedReportError(f"source has {len(source)} characters; 1 to {MAX_SOURCE_LENGTH} are allowed")
+        if slot < 0 or message_time_ms < 0 or shard_count < 0:
+            raise MalformedReportError("slot, message time and shard count should not be negative")
+
+
+def _take_old_parts(fields: Mapping[str, str]) -> tuple[str, ...]:
+    if fields.get("f") != _OLD_FORMAT:
+        raise MalformedReportError(f"no field {FIELD!r}, and format {fields.get('f')!r} is not {_OLD_FORMAT!r}")
+    missing = [name for name in _OLD_FIELDS if name not in fields]
+    if missing:
+        raise MalformedReportError(f"field {missing[0]!r} is missing")
+    return tuple(fields[name] for name in _OLD_FIELDS)
+
+
+def stream_partition_of(conversation_id: str, partitions: int) -> int:
+    """Choose the stream of a conversation: all its reports are in one, so one reader sees its whole load."""
+    digest = hashlib.blake2b(conversation_id.encode(), digest_size=8).digest()
+    return int.from_bytes(digest) % partitions

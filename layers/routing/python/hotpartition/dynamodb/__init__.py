@@ -1,0 +1,1 @@
+"""DynamoDB: the clients, and the ports that are implemented over them."""

@@ -1,0 +1,77 @@
+"""DynamoDB through boto3: the client `boto3`. With credentials and Redis tokens, the only place that knows the SDK.
+
+It is imported only where it is chosen: it takes as long to import as all the rest of a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore import xform_name
+from botocore.config import Config
+from botocore.exceptions import (
+    ClientError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    IncompleteReadError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+from botocore.exceptions import ConnectionError as NoConnectionError
+
+from hotpartition.dynamodb.calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, Answer, build_error
+from hotpartition.errors import CredentialsError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+_NO_ANSWER = (HTTPClientError, NoConnectionError, IncompleteReadError, CredentialRetrievalError)
+"""Timeouts are in the first (answers) and the second (connections); refused connections only in the second."""
+_NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError)
+
+
+def create_client(
+    *,
+    connections: int,
+    connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
+    read_timeout_seconds: float = READ_TIMEOUT_SECONDS,
+) -> DynamoDBClient:
+    """Create boto3's client as the request path needs it: one attempt, short timeouts, a connection for each thread.
+
+    Retries are ours (`backoff.py`): the SDK's own wait for about a second after a throttle.
+    """
+    config = Config(
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        connect_timeout=connect_timeout_seconds,
+        read_timeout=read_timeout_seconds,
+        max_pool_connections=connections,
+        tcp_keepalive=True,
+    )
+    return boto3.client("dynamodb", config=config)
+
+
+class Boto3Call:
+    """Sends one request through boto3's client: what `ThreadedCalls` is built over."""
+
+    def __init__(self, client: DynamoDBClient) -> None:
+        self._client = client
+
+    def __call__(self, operation: str, request: Mapping[str, Any]) -> Answer:
+        """See `DynamoDBCalls.call`. The SDK's complaints about a malformed request are bugs, and stay as they are."""
+        send = getattr(self._client, xform_name(operation))
+        try:
+            answer: Answer = send(**request)
+        except ClientError as error:
+            response: Any = error.response
+            facts = response["Error"]
+            status = response["ResponseMetadata"]["HTTPStatusCode"]
+            raise build_error(
+                facts["Code"], status=status, explanation=facts.get("Message", ""), facts=response
+            ) from error
+        except _NO_ANSWER as error:
+            raise StoreUnavailableError(f"DynamoDB did not answer ({type(error).__name__})") from error
+        except _NO_CREDENTIALS as error:
+            raise CredentialsError(str(error)) from error
+        return answer

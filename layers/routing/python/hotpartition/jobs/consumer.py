@@ -1,0 +1,404 @@
+"""The consumer job: read the report streams, decide, raise. Started each minute; runs until its successor is at work.
+
+There is no acknowledgement, lease or hand-over protocol. The state is rebuilt from the last 15 s of the streams by
+assignment, whoever reads them comes to the same decisions, and a raise done twice is a raise done once. So a crash, an
+overlap or a zombie consumer changes nothing (design.md, section 6).
+
+A raise goes to the journal first and to Redis second: nobody can learn of a generation that is not durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.counter import SLOT_MS
+from hotpartition.core.detector import HORIZON_SLOTS, Decision, Reason, ReportWindow, Thresholds, decide
+from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.route import Generation, Route
+from hotpartition.core.route_history import Cause
+from hotpartition.errors import (
+    MalformedGenerationError,
+    MalformedReportError,
+    RegistryUnavailableError,
+    RetryLaterError,
+)
+from hotpartition.ports import Journal, JournalEntry, Registry, ReportSource, StreamEntry, Telemetry
+
+POLL_MS = 100
+"""How often the streams are read."""
+READ_LIMIT = 5_000
+"""Entries taken from one stream at a time; a full answer is followed by another read at once."""
+CATCH_UP_MS = HORIZON_SLOTS * SLOT_MS
+HOUSEKEEPING_MS = 1_000
+REFRESH_MS = 5_000
+"""How often the registry is checked for losses, and given again what is known of hot routes."""
+
+GC_THRESHOLDS = (200_000, 20, 100)
+"""For `gc.set_threshold`, where the process is a consumer's. What it keeps are tuples and dictionaries without cycles,
+which their last reference frees; left alone, the collector looks through the half million of them again and again and
+takes nearly as long as all the rest (decision 27). Python 3.14 goes by the first two only: how many new objects there
+are before it looks, and how slowly it goes through the old."""
+
+REPEAT_LOG_MS = 60_000
+REBUILD_SLICE = 200
+"""Routes put into Redis in one pass of a rebuild: at a ms each, no pass takes long enough to delay a raise much."""
+
+RAISE_RETRY_MS = 2
+RAISE_BUDGET_MS = 5_000
+"""The journal item shares the very partition that is hot: its update is repeated fast, for seconds. All raises of one
+pass share the budget, since nothing is read meanwhile; what is left over is decided again in the next pass."""
+
+
+@dataclass(slots=True)
+class RunSummary:
+    """What one run did, for its log line and return value."""
+
+    entries: int = 0
+    malformed: int = 0
+    out_of_window: int = 0
+    raises: int = 0
+    rebuilt_routes: int = 0
+    ended: str = ""
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """How far one stream was read, and when: what a decision calls now, however long the calls before it took."""
+
+    partition: int
+    after_id: str
+    read_at_ms: int
+
+
+@dataclass(slots=True)
+class _State:
+    """What one run knows. All of it can be lost."""
+
+    cursors: list[_Cursor]
+    window: ReportWindow
+    routes: dict[str, JournalEntry] = field(default_factory=dict)
+    # conversations whose route in the journal may not be in Redis yet
+    to_push: set[str] = field(default_factory=set)
+    # by conversation and load class, what was logged last and in which minute: a lasting state is no ten lines a second
+    logged: dict[tuple[str, int], tuple[Reason, int]] = field(default_factory=dict)
+    # how old what was decided on has been at worst since this was last told
+    lag_ms: int = 0
+    summary: RunSummary = field(default_factory=RunSummary)
+
+
+class Consumer:
+    """Sums the fleet's reports and raises hot conversations."""
+
+    def __init__(
+        self,
+        *,
+        source: ReportSource,
+        journal: Journal,
+        registry: Registry,
+        telemetry: Telemetry,
+        clock: Clock,
+        thresholds: Thresholds,
+        stream_partitions: int,
+    ) -> None:
+        self._source = source
+        self._journal = journal
+        self._registry = registry
+        self._telemetry = telemetry
+        self._clock = clock
+        self._thresholds = thresholds
+        self._partitions = stream_partitions
+
+    def run(self, run_ms: float) -> RunSummary:
+        """Work until a successor has announced itself, or for `run_ms` at most."""
+        started_ms = self._clock.now_ms()
+        first_id = f"{max(started_ms - CATCH_UP_MS, 0)}-0"
+        cursors = [_Cursor(p, first_id, started_ms) for p in range(self._partitions)]
+        state = _State(cursors, ReportWindow(self._thresholds))
+        rebuild = RegistryRebuild(self._journal, self._registry, self._telemetry)
+        next_housekeeping_ms = next_refresh_ms = started_ms
+        has_announced = False
+        while True:
+            now_ms = self._clock.now_ms()
+            has_caught_up = self._take_reports(state)
+            # The successor announces itself only when it knows what its predecessor knows.
+            if has_caught_up and not has_announced:
+                has_announced = self._announce(started_ms)
+            self._decide(state)
+            self._push(state)
+            oldest_ms = min(cursor.read_at_ms for cursor in state.cursors)
+            state.lag_ms = max(state.lag_ms, self._clock.now_ms() - oldest_ms)
+            if now_ms >= next_refresh_ms:
+                next_refresh_ms = now_ms + REFRESH_MS
+                self._tell_lag(state)
+                rebuild.check()
+                # Redis may have lost a route and kept its sentinels: what is known here is put there again.
+                state.to_push.update(c for c, entry in state.routes.items() if entry.route)
+            rebuild.work()
+            if now_ms >= next_housekeeping_ms:
+                next_housekeeping_ms = now_ms + HOUSEKEEPING_MS
+                state.window.forget(now_ms)
+                self._forget_quiet(state)
+                self._telemetry.flush()
+                if self._has_successor(started_ms):
+                    state.summary.ended = "successor"
+                    break
+            if self._clock.now_ms() - started_ms >= run_ms:
+                state.summary.ended = "time"
+                break
+            elapsed_ms = self._clock.now_ms() - now_ms
+            if elapsed_ms < POLL_MS:
+                self._clock.sleep((POLL_MS - elapsed_ms) / 1000)
+        state.summary.rebuilt_routes = rebuild.routes
+        return state.summary
+
+    def _take_reports(self, state: _State) -> bool:
+        """Read what is new in all streams; one that is away does not keep the others waiting.
+
+        Returns:
+            Whether the end of every stream was reached.
+        """
+        ends_reached = [self._read_stream(state, cursor) for cursor in state.cursors]
+        return all(ends_reached)
+
+    def _read_stream(self, state: _State, cursor: _Cursor) -> bool:
+        now_ms = self._clock.now_ms()
+        try:
+            entries = self._source.read(cursor.partition, cursor.after_id, READ_LIMIT)
+            while entries:
+                cursor.after_id = entries[-1].entry_id
+                self._take(state, entries)
+                if len(entries) < READ_LIMIT:
+                    break
+                entries = self._source.read(cursor.partition, cursor.after_id, READ_LIMIT)
+        except RegistryUnavailableError:
+            self._telemetry.count("RegistryUnavailable")
+            return False
+        cursor.read_at_ms = now_ms
+        return True
+
+    def _take(self, state: _State, entries: Sequence[StreamEntry]) -> None:
+        now_ms = self._clock.now_ms()
+        state.summary.entries += len(entries)
+        decode, add = Report.decode, state.window.add
+        for entry_id, fields in entries:
+            try:
+                report = decode(fields)
+            except MalformedReportError as error:
+                state.summary.malformed += 1
+                self._telemetry.count("ReportsMalformed")
+                self._telemetry.event("malformed report skipped", entry_id=entry_id, reason=str(error))
+                continue
+            if not add(report, now_ms):
+                state.summary.out_of_window += 1
+                self._telemetry.count("ReportsOutOfWindow")
+
+    def _decide(self, state: _State) -> None:
+        deadline_ms = self._clock.now_ms() + RAISE_BUDGET_MS
+        judged = dict.fromkeys(state.window.to_judge())
+        # What was told about and is over is judged once more: should it come again, that is told again.
+        judged.update((place[0], None) for place in state.logged if place[0] in state.window.as_mapping())
+        for conversation_id in judged:
+            entry = state.routes.get(conversation_id)
+            decisions = self._decide_one(state, conversation_id)
+            if any(d.generation for d in decisions) or (entry is None and _needs_route(decisions)):
+                # What is known of the route may be stale or missing: read it, and decide again.
+                if not self._load_route(state, conversation_id):
+                    continue
+                decisions = self._decide_one(state, conversation_id)
+            for decision in decisions:
+                self._log(state, decision)
+                if decision.generation:
+                    self._raise(state, decision, decision.generation, deadline_ms)
+
+    def _decide_one(self, state: _State, conversation_id: str) -> tuple[Decision, ...]:
+        entry = state.routes.get(conversation_id, JournalEntry())
+        cursor = state.cursors[stream_partition_of(conversation_id, self._partitions)]
+        return decide(
+            conversation_id,
+            state.window.as_mapping()[conversation_id],
+            entry.route,
+            self._thresholds,
+            now_ms=cursor.read_at_ms,
+            raised_at_ms=entry.updated_at_ms,
+        )
+
+    def _load_route(self, state: _State, conversation_id: str) -> bool:
+        try:
+            entry = self._journal.get(conversation_id, is_strong=True)
+        except RetryLaterError:
+            self._telemetry.count("JournalReadFailed")
+            return False
+        except MalformedGenerationError as error:
+            self._report_malformed(conversation_id, error)
+            return False
+        state.routes[conversation_id] = entry
+        if entry.route:
+            state.to_push.add(conversation_id)
+        return True
+
+    def _report_malformed(self, conversation_id: str, error: MalformedGenerationError) -> None:
+        self._telemetry.count("JournalMalformed")
+        self._telemetry.event("routing item cannot be read", conversation_id=conversation_id, reason=str(error))
+
+    def _raise(self, state: _State, decision: Decision, generation: Generation, deadline_ms: int) -> None:
+        """Add a generation to the journal; Redis follows in `_push`."""
+        load = round(decision.rate_wcu_per_second + decision.later_wcu_per_second)
+        reason = Cause(decision.reason, rate_wcu_per_second=load).encode()
+
+        def add() -> JournalEntry:
+            now_ms = self._clock.now_ms()
+            return self._journal.add(decision.conversation_id, (generation,), reason=reason, now_ms=now_ms)
+
+        try:
+            entry = call_persistently(add, self._clock, self._telemetry, deadline_ms=deadline_ms)
+        except RetryLaterError:
+            self._telemetry.event("raise failed, to be decided again", conversation_id=decision.conversation_id)
+            return
+        except MalformedGenerationError as error:
+            self._report_malformed(decision.conversation_id, error)
+            return
+        state.routes[decision.conversation_id] = entry
+        state.to_push.add(decision.conversation_id)
+        state.summary.raises += 1
+        self._telemetry.count("Raises")
+
+    def _push(self, state: _State) -> None:
+        """Bring Redis up to the journal; what fails is tried again next time."""
+        for conversation_id in sorted(state.to_push):
+            try:
+                self._registry.add(conversation_id, state.routes[conversation_id].route.generations)
+            except RegistryUnavailableError:
+                self._telemetry.count("RegistryUnavailable")
+                return
+            state.to_push.discard(conversation_id)
+
+    def _tell_lag(self, state: _State) -> None:
+        self._telemetry.count("ConsumerLagMs", state.lag_ms)
+        state.lag_ms = 0
+
+    def _has_successor(self, started_ms: int) -> bool:
+        try:
+            latest_ms = self._source.latest_start_ms()
+        except RegistryUnavailableError:
+            return False
+        return latest_ms is not None and latest_ms > started_ms
+
+    def _forget_quiet(self, state: _State) -> None:
+        """Drop what is known about conversations that send no reports any more."""
+        alive = state.window.as_mapping().keys() | state.to_push
+        state.routes = {c: entry for c, entry in state.routes.items() if c in alive}
+        state.logged = {place: said for place, said in state.logged.items() if place[0] in alive}
+
+    def _log(self, state: _State, decision: Decision) -> None:
+        """Log and count each decision but `below-threshold`: when it changes, and once a minute while it lasts."""
+        place = (decision.conversation_id, decision.shard_count)
+        if decision.reason is Reason.BELOW_THRESHOLD:
+            state.logged.pop(place, None)
+            return
+        said = (decision.reason, self._clock.now_ms() // REPEAT_LOG_MS)
+        if state.logged.get(place) == said and not decision.generation:
+            return
+        state.logged[place] = said
+        self._telemetry.count(f"Decision-{decision.reason}")
+        self._telemetry.event("decision", **describe(decision))
+
+    def _announce(self, started_ms: int) -> bool:
+        try:
+            self._source.announce(started_ms)
+        except RegistryUnavailableError:
+            self._telemetry.count("RegistryUnavailable")
+            return False
+        return True
+
+
+def call_persistently(
+    call: Callable[[], JournalEntry], clock: Clock, telemetry: Telemetry, *, deadline_ms: float
+) -> JournalEntry:
+    """Call the journal until it answers: the item of a conversation shares the partition that is hot.
+
+    Raises:
+        RetryLaterError: it refused until the deadline, Unix ms.
+    """
+    while True:
+        try:
+            return call()
+        except RetryLaterError:
+            telemetry.count("JournalUpdateRetried")
+            if clock.now_ms() >= deadline_ms:
+                raise
+            clock.sleep(RAISE_RETRY_MS / 1000)
+
+
+class RegistryRebuild:
+    """Fills an emptied (or new) Redis from the journal, a slice at a time, so that reports are read meanwhile."""
+
+    def __init__(self, journal: Journal, registry: Registry, telemetry: Telemetry) -> None:
+        self._journal = journal
+        self._registry = registry
+        self._telemetry = telemetry
+        self._rest: Iterator[tuple[str, Route | None]] | None = None
+        self.routes = 0
+
+    def check(self) -> None:
+        """Begin a rebuild if Redis lost something and none is under way."""
+        if self._rest is not None:
+            return
+        try:
+            if not self._registry.is_whole():
+                self._rest = self._journal.scan()
+        except RegistryUnavailableError:
+            self._telemetry.count("RegistryUnavailable")
+
+    def work(self) -> None:
+        """Put the next routes into Redis; an error ends this rebuild, and the next check begins another."""
+        if self._rest is None:
+            return
+        try:
+            routes = list(islice(self._rest, REBUILD_SLICE))
+            for conversation_id, route in routes:
+                self._put(conversation_id, route)
+            if len(routes) < REBUILD_SLICE:
+                self._end()
+        except RegistryUnavailableError:
+            self._telemetry.count("RegistryUnavailable")
+            self._rest = None
+        except RetryLaterError as error:
+            self._telemetry.event("registry could not be rebuilt, will be tried again", reason=str(error))
+            self._rest = None
+
+    def _put(self, conversation_id: str, route: Route | None) -> None:
+        if route is None:
+            self._telemetry.count("JournalMalformed")
+            self._telemetry.event("routing item cannot be read", conversation_id=conversation_id)
+            return
+        self._registry.add(conversation_id, route.generations)
+        self.routes += 1
+
+    def _end(self) -> None:
+        """State that Redis is whole: only now, so that a rebuild that ended half-way is begun again."""
+        self._registry.mark_whole()
+        self._rest = None
+        self._telemetry.count("RegistryRebuilt")
+        self._telemetry.event("registry rebuilt from the journal", routes=self.routes)
+
+
+def describe(decision: Decision) -> dict[str, object]:
+    """Spell a decision out as log fields."""
+    return {
+        "conversation_id": decision.conversation_id,
+        "reason": str(decision.reason),
+        "load_class": decision.shard_count,
+        "rate_wcu_per_second": round(decision.rate_wcu_per_second, 1),
+        "later_wcu_per_second": round(decision.later_wcu_per_second, 1),
+        "throttled_wcu": round(decision.throttled_wcu, 1),
+        "trigger_slot": decision.trigger_slot,
+        "per_slot_wcu": [round(wcu, 1) for wcu in decision.per_slot_wcu],
+        "generation": decision.generation.encode() if decision.generation else None,
+    }
+
+
+def _needs_route(decisions: Iterable[Decision]) -> bool:
+    return any(d.reason is not Reason.BELOW_THRESHOLD for d in decisions)

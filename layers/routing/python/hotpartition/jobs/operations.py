@@ -1,0 +1,337 @@
+"""The operations job: what an operator asks of the running stack, and the raise that an operator may make.
+
+Nothing here is on a request's path. A raise by hand goes the way of all raises, the journal first and the registry
+second: repeated, interrupted or done by two people at once, it does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from hotpartition.core.backoff import Clock, try_for
+from hotpartition.core.detector import SUSTAINED_SECONDS, ReportWindow
+from hotpartition.core.heat import NO_HEAT, Heat, measure_heat
+from hotpartition.core.items import format_time
+from hotpartition.core.keys import parse_conversation_id
+from hotpartition.core.reports import Report
+from hotpartition.core.route import EMPTY_ROUTE, MAX_SHARD_COUNT, Generation, Route
+from hotpartition.core.route_history import BY_HAND, Cause
+from hotpartition.errors import (
+    InvalidConversationIdError,
+    InvalidRequestError,
+    MalformedReportError,
+    Problem,
+    RegistryUnavailableError,
+)
+from hotpartition.jobs.consumer import RAISE_BUDGET_MS, READ_LIMIT, call_persistently
+from hotpartition.jobs.reconcile import RETRY_BUDGET_MS, RouteState, compare
+from hotpartition.ports import Journal, JournalEntry, Registry, ReportSource, RoutingItem, RoutingItems, Telemetry
+
+MIN_SHARD_COUNT = 2
+"""One shard would serve no more than the base key does."""
+
+SINCE_AGO_MS = 5_000
+"""How far before now a raise by hand begins unless told: messages whose ids clients minted a moment ago are with it."""
+MAX_SINCE_AHEAD_MS = 24 * 3_600_000
+"""A generation is for ever, so a `since` that is far ahead is taken for a mistake."""
+LONG_AGO_MS = 24 * 3_600_000
+"""How far back a raise by hand reaches before it is warned of: older pages get dearer to read."""
+
+HEAT_LATENESS_MS = 1_500
+"""How much longer than the slots that count the streams are read back: reports come late, and clocks differ."""
+MAX_HEAT_READS = 8
+"""Reads of one stream for one look at the heat, of 5,000 reports each: seconds of work, if all streams are so full."""
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRow:
+    """A route in a list. `wcu_per_second` None: not measured; `newest_since_ms` None: never raised.
+
+    `shard_count` is the N of messages sent now; `throttled_share` is a share of the load, not of the requests.
+    """
+
+    conversation_id: str
+    wcu_per_second: float | None
+    throttled_share: float | None
+    shard_count: int
+    capacity_wcu_per_second: float
+    newest_since_ms: int | None
+    is_malformed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HotList:
+    """The hottest conversations, and then the routes raised last.
+
+    `active` counts all conversations that reported; `is_complete` is False when a stream could not be read to its end.
+    `consumer_started_ms` is when the latest stream consumer began its run; None: nobody knows.
+    """
+
+    rows: tuple[RouteRow, ...]
+    active: int
+    is_complete: bool
+    consumer_started_ms: int | None
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoutePage:
+    """Some routes of the journal, in no particular order."""
+
+    rows: tuple[RouteRow, ...]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseByHand:
+    """What a raise by hand did. `shard_count_before` is the N of the messages from `generation.since_ms` on."""
+
+    conversation_id: str
+    generation: Generation
+    is_changed: bool
+    shard_count_before: int
+    route: Route
+    is_in_registry: bool
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationsLimits:
+    """What the other functions are set to, as far as an operator is told of it."""
+
+    stream_partitions: int
+    hot_sustained_wcu: float
+    max_shard_count: int
+    route_cache_seconds: float
+
+
+class Operations:
+    """Answers operators."""
+
+    def __init__(
+        self,
+        *,
+        source: ReportSource,
+        journal: Journal,
+        routing_items: RoutingItems,
+        registry: Registry,
+        telemetry: Telemetry,
+        clock: Clock,
+        limits: OperationsLimits,
+    ) -> None:
+        self._source = source
+        self._journal = journal
+        self._routing_items = routing_items
+        self._registry = registry
+        self._telemetry = telemetry
+        self._clock = clock
+        self._limits = limits
+
+    def list_hot(self, limit: int) -> HotList:
+        """List the conversations that are written now, hottest first, and fill up with the routes raised last.
+
+        Raises:
+            RetryLaterError: the journal could not be read.
+        """
+        now_ms = self._clock.now_ms()
+        window, is_complete = self._read_reports(now_ms)
+        heats = {c: heat for c, reports in window.items() if (heat := measure_heat(reports, now_ms)).wcu_per_second}
+        hottest = sorted(heats, key=lambda c: (-heats[c].wcu_per_second, c))[:limit]
+        rows = [self._row(c, self._find_route(c), heats[c], now_ms) for c in hottest]
+        if len(rows) < limit:
+            listed = set(hottest)
+            newest = self._try(lambda: self._routing_items.newest(limit))
+            idle = [self._row(i.conversation_id, i.route, NO_HEAT, now_ms) for i in newest]
+            rows += [row for row in idle if row.conversation_id not in listed][: limit - len(rows)]
+        return HotList(tuple(rows), len(heats), is_complete, self._find_consumer(), now_ms)
+
+    def list_routes(self, cursor: str | None, limit: int) -> RoutePage:
+        """List some routes of the journal, without their heat.
+
+        Raises:
+            InvalidRequestError: the cursor is none of ours.
+            RetryLaterError: the journal could not be read.
+        """
+        now_ms = self._clock.now_ms()
+        items, following = self._try(lambda: self._routing_items.page(cursor, limit))
+        return RoutePage(tuple(self._row(i.conversation_id, i.route, None, now_ms) for i in items), following)
+
+    def show_route(self, conversation_id: str) -> RouteState:
+        """Compare one conversation's route in both places, and say who or what made it.
+
+        Raises:
+            InvalidRequestError: the conversation id is malformed.
+            RetryLaterError: the journal could not be read.
+        """
+        parse_conversation_id(conversation_id)
+        try:
+            # Before the journal: what the registry knows later would look as if it were ahead.
+            registry: Route | None = self._registry.get(conversation_id)
+        except RegistryUnavailableError:
+            registry = None
+        item = self._read(conversation_id)
+        return RouteState(conversation_id, item, registry, compare(item, registry), self._clock.now_ms())
+
+    def raise_by_hand(
+        self, conversation_id: str, shard_count: int, *, since_ms: int | None = None, by: str | None = None
+    ) -> RaiseByHand:
+        """Spread a conversation's messages from an instant on over so many shards; if it has as many, change nothing.
+
+        Raises:
+            InvalidRequestError: naming every wrong field.
+            MalformedGenerationError: the stored route cannot be read.
+            RetryLaterError: the journal refused for seconds; whatever became of it, repeating it is safe.
+        """
+        now_ms = self._clock.now_ms()
+        since_ms = now_ms - SINCE_AGO_MS if since_ms is None else since_ms
+        _check_raise(conversation_id, shard_count, since_ms, now_ms)
+        generation = Generation(since_ms=since_ms, shard_count=shard_count)
+        route = self._persistently(lambda: self._journal.get(conversation_id, is_strong=True)).route
+        before = route.shard_count_at(since_ms)
+        is_changed = shard_count > before
+        if is_changed:
+            reason = Cause(BY_HAND, by=by).encode()
+            route = self._persistently(
+                lambda: self._journal.add(conversation_id, (generation,), reason=reason, now_ms=now_ms)
+            ).route
+            self._telemetry.count("Raises")
+        is_in_registry = self._tell_registry(conversation_id, route)
+        self._telemetry.event(
+            "raise by hand",
+            conversation_id=conversation_id,
+            generation=generation.encode(),
+            changed=is_changed,
+            shard_count_before=before,
+            by=by,
+            in_registry=is_in_registry,
+        )
+        warnings = self._raise_warnings(route, generation, now_ms, is_changed=is_changed, is_in_registry=is_in_registry)
+        return RaiseByHand(conversation_id, generation, is_changed, before, route, is_in_registry, warnings)
+
+    def _read_reports(self, now_ms: int) -> tuple[ReportWindow, bool]:
+        """Read what the fleet reported of late; a stream that is away is left out."""
+        window = ReportWindow()
+        is_complete = True
+        after_ms = max(0, now_ms - SUSTAINED_SECONDS * 1000 - HEAT_LATENESS_MS)
+        for partition in range(self._limits.stream_partitions):
+            try:
+                is_complete &= self._read_stream(window, partition, f"{after_ms}-0", now_ms)
+            except RegistryUnavailableError:
+                self._telemetry.count("RegistryUnavailable")
+                is_complete = False
+        return window, is_complete
+
+    def _read_stream(self, window: ReportWindow, partition: int, after_id: str, now_ms: int) -> bool:
+        """Read one stream; say whether its end was reached."""
+        for _ in range(MAX_HEAT_READS):
+            entries = self._source.read(partition, after_id, READ_LIMIT)
+            for entry in entries:
+                with suppress(MalformedReportError):  # the consumer counts and names them
+                    window.add(Report.decode(entry.fields), now_ms)
+            if len(entries) < READ_LIMIT:
+                return True
+            after_id = entries[-1].entry_id
+        return False
+
+    def _find_consumer(self) -> int | None:
+        try:
+            return self._source.latest_start_ms()
+        except RegistryUnavailableError:
+            return None
+
+    def _find_route(self, conversation_id: str) -> Route | None:
+        """Ask the registry, and the journal while it is away; None for a route that cannot be read."""
+        try:
+            return self._registry.get(conversation_id)
+        except RegistryUnavailableError:
+            item = self._read(conversation_id)
+            return EMPTY_ROUTE if item is None else item.route
+
+    def _row(self, conversation_id: str, route: Route | None, heat: Heat | None, now_ms: int) -> RouteRow:
+        known = route or EMPTY_ROUTE
+        shard_count = known.shard_count_at(now_ms)
+        return RouteRow(
+            conversation_id,
+            heat.wcu_per_second if heat else None,
+            heat.throttled_share if heat else None,
+            shard_count,
+            self._limits.hot_sustained_wcu * max(shard_count, 1),
+            max((g.since_ms for g in known.generations), default=None),
+            is_malformed=route is None,
+        )
+
+    def _raise_warnings(
+        self, route: Route, generation: Generation, now_ms: int, *, is_changed: bool, is_in_registry: bool
+    ) -> tuple[str, ...]:
+        warnings = []
+        n, since = generation.shard_count, format_time(generation.since_ms)
+        if is_changed:
+            warnings.append(
+                f"Each read of messages from {since} on now queries {route.shard_count_at(generation.since_ms)} shard"
+                " keys beside the base key, for ever: N never goes down."
+            )
+            warnings.append(
+                f"Writers use the new shards within {self._limits.route_cache_seconds:g} s: so long a route is cached."
+            )
+        if n > self._limits.max_shard_count:
+            warnings.append(
+                f"{n} is more than detection itself ever decides (max_shard_count is {self._limits.max_shard_count}):"
+                " it will not raise this conversation any further."
+            )
+        if is_changed and generation.since_ms < now_ms - LONG_AGO_MS:
+            warnings.append(
+                f"Pages as old as {since} get dearer to read as well, though their messages stay where they are."
+            )
+        if is_changed and generation.since_ms > now_ms:
+            warnings.append(
+                f"Messages sent before {since} go where they went so far; the newest pages get dearer at once."
+            )
+        if not is_in_registry:
+            warnings.append(
+                "Redis did not answer, so writers do not learn of it yet: the journal has it; run"
+                " `hotpartition verify --mend` once Redis answers."
+            )
+        return tuple(warnings)
+
+    def _tell_registry(self, conversation_id: str, route: Route) -> bool:
+        try:
+            self._registry.add(conversation_id, route.generations)
+        except RegistryUnavailableError:
+            self._telemetry.count("RegistryUnavailable")
+            return False
+        return True
+
+    def _read(self, conversation_id: str) -> RoutingItem | None:
+        return self._try(lambda: self._routing_items.read(conversation_id))
+
+    def _try(self, call: Callable[[], ResultT]) -> ResultT:
+        return try_for(self._clock, RETRY_BUDGET_MS, call)
+
+    def _persistently(self, call: Callable[[], JournalEntry]) -> JournalEntry:
+        """Call the journal as the consumer does for a raise."""
+        deadline_ms = self._clock.now_ms() + RAISE_BUDGET_MS
+        return call_persistently(call, self._clock, self._telemetry, deadline_ms=deadline_ms)
+
+
+def _check_raise(conversation_id: str, shard_count: int, since_ms: int, now_ms: int) -> None:
+    """Check what a raise by hand is to do.
+
+    Raises:
+        InvalidRequestError: naming every wrong field.
+    """
+    problems: list[Problem] = []
+    try:
+        parse_conversation_id(conversation_id)
+    except InvalidConversationIdError as error:
+        problems += error.problems
+    if not MIN_SHARD_COUNT <= shard_count <= MAX_SHARD_COUNT:
+        problems.append(Problem("shard_count", f"should be from {MIN_SHARD_COUNT} to {MAX_SHARD_COUNT}"))
+    if not 0 <= since_ms <= now_ms + MAX_SINCE_AHEAD_MS:
+        problems.append(Problem("since", "should be after 1970 and at most a day ahead"))
+    if problems:
+        raise InvalidRequestError(problems)

@@ -1,0 +1,293 @@
+"""The read job: gather a conversation's messages from every key that can hold them, and merge them.
+
+Redis is a hint. In the same round as the messages, and with the same consistency, the journal is read, and the union of
+both decides which keys are needed; what the hint did not know is queried in a second round. So a wrong, stale,
+empty or unreachable Redis costs time, never a message (design.md, section 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+
+from hotpartition.core.backoff import Budget, Clock
+from hotpartition.core.cursor import build_cursor, parse_cursor
+from hotpartition.core.items import Message, format_time
+from hotpartition.core.keys import parse_conversation_id
+from hotpartition.core.merge import KeyQuery, Page, PageMerge, PageRange, choose_copy
+from hotpartition.core.message_ids import (
+    MAX_TIME_MS,
+    first_message_id_at,
+    last_message_id_before,
+    message_time_ms,
+    parse_message_id,
+    shift_message_id,
+)
+from hotpartition.core.route import Route, candidate_keys
+from hotpartition.core.route_history import AHEAD_OF_JOURNAL
+from hotpartition.errors import (
+    InvalidRequestError,
+    MalformedGenerationError,
+    MessageNotFoundError,
+    RegistryUnavailableError,
+    RetryLaterError,
+)
+from hotpartition.jobs.route_cache import RouteSource
+from hotpartition.ports import Background, Journal, JournalEntry, MessageStore, QueryAnswer, Registry, Telemetry
+
+MAX_LIMIT = 200
+DEFAULT_LIMIT = 50
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """Which page is wanted. Messages lie at or after `after_ms` and before `before_ms` (Unix ms; None: no bound)."""
+
+    conversation_id: str
+    newest_first: bool = True
+    limit: int = DEFAULT_LIMIT
+    after_ms: int | None = None
+    before_ms: int | None = None
+    cursor: str | None = None
+    is_strong: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PageResult:
+    """One page: its messages, the cursor of the next one if there is any, and how far the past is settled.
+
+    `settled_until`, RFC 3339: a client that polls oldest-first continues with `after` = this, and ignores ids it has
+    seen. Messages with older times are not expected any more, though a client may still send some.
+    """
+
+    messages: tuple[Message, ...]
+    next_cursor: str | None
+    settled_until: str
+
+
+class Reader:
+    """Reads messages. One per execution environment."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        journal: Journal,
+        registry: Registry,
+        routes: RouteSource,
+        background: Background,
+        telemetry: Telemetry,
+        clock: Clock,
+        budget_ms: float,
+        settle_ms: float,
+    ) -> None:
+        self._store = store
+        self._journal = journal
+        self._registry = registry
+        self._routes = routes
+        self._background = background
+        self._telemetry = telemetry
+        self._clock = clock
+        self._budget_ms = budget_ms
+        self._settle_ms = settle_ms
+
+    def read_page(
+        self,
+        request: PageRequest,
+        *,
+        remaining_ms: float = float("inf"),
+        fits: Callable[[Sequence[Message]], int] = len,
+    ) -> PageResult:
+        """Read one page: complete, or an error.
+
+        Args:
+            request: which page.
+            remaining_ms: time the function has left; the budget never passes it.
+            fits: says how many of the messages the answer can carry; the page ends there, at one message at least.
+
+        Raises:
+            InvalidRequestError: the conversation id, limit or cursor is wrong.
+            RetryLaterError: a key could not be read within the budget.
+        """
+        started_ms = self._clock.now_ms()
+        page_range = build_range(request)
+        if page_range is None:
+            return self._result(request, Page((), has_more=False, divergent=0), started_ms)
+        budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
+        with self._naming_unreadable_routes(request.conversation_id):
+            page = self._gather(page_range, budget, is_strong=request.is_strong)
+        if page.messages and (count := max(1, fits(page.messages))) < len(page.messages):
+            page = replace(page, messages=page.messages[:count], has_more=True)
+        if page.divergent:
+            self._telemetry.count("DivergentCopies", page.divergent)
+        if hedged := self._store.take_hedged():
+            self._telemetry.count("QueriesHedged", hedged)
+        return self._result(request, page, started_ms)
+
+    def read_message(
+        self, conversation_id: str, message_id: str, *, is_strong: bool = False, remaining_ms: float = float("inf")
+    ) -> Message:
+        """Read one message by its id.
+
+        Raises:
+            InvalidRequestError: an id is malformed.
+            MessageNotFoundError: it is not stored.
+            RetryLaterError: it could not be looked up within the budget.
+        """
+        parse_conversation_id(conversation_id)
+        message_id = parse_message_id(message_id)
+        budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
+        route = hint = self._routes.get_route(conversation_id, self._clock.now_ms())
+        asked: set[str] = set()
+        copies: list[Message] = []
+        while missing := [key for key in candidate_keys(route, conversation_id, message_id) if key not in asked]:
+            with self._naming_unreadable_routes(conversation_id):
+                found, entry = self._get(conversation_id, missing, message_id, budget, is_strong=is_strong)
+            asked.update(missing)
+            copies.extend(found)
+            route = route.union(self._verify(conversation_id, hint, entry, is_strong=is_strong))
+        if not copies:
+            raise MessageNotFoundError(conversation_id, message_id)
+        return choose_copy(copies)
+
+    @contextmanager
+    def _naming_unreadable_routes(self, conversation_id: str) -> Iterator[None]:
+        """Tell an operator whose routing item must be repaired; the read fails, since it could be incomplete."""
+        try:
+            yield
+        except MalformedGenerationError as error:
+            self._telemetry.count("JournalMalformed")
+            self._telemetry.event("routing item cannot be read", conversation_id=conversation_id, reason=str(error))
+            raise
+
+    def _gather(self, page_range: PageRange, budget: Budget, *, is_strong: bool) -> Page:
+        conversation_id = page_range.conversation_id
+        route = hint = self._routes.get_route(conversation_id, self._clock.now_ms())
+        merge = PageMerge(page_range)
+        is_verified = False
+        while (queries := merge.next_queries(route)) or not is_verified:
+            entry = self._run_round(merge, queries, budget, is_strong=is_strong, with_journal=not is_verified)
+            if entry is not None:
+                route = route.union(self._verify(conversation_id, hint, entry, is_strong=is_strong))
+                is_verified = True
+        return merge.page()
+
+    def _run_round(
+        self, merge: PageMerge, queries: list[KeyQuery], budget: Budget, *, is_strong: bool, with_journal: bool
+    ) -> JournalEntry | None:
+        """Run one round of queries, and those that fail again within the budget.
+
+        Raises:
+            RetryLaterError: one still failed when the budget was spent.
+        """
+        journal: JournalEntry | None = None
+        while True:
+            wants_journal = with_journal and journal is None
+            fetched = self._store.fetch(
+                queries, is_strong=is_strong, journal_of=merge.range.conversation_id if wants_journal else None
+            )
+            failures: list[RetryLaterError] = []
+            failed: list[KeyQuery] = []
+            for query, answer in zip(queries, fetched.answers, strict=True):
+                if isinstance(answer, QueryAnswer):
+                    merge.add(query, answer.messages, is_exhausted=answer.is_exhausted)
+                else:
+                    failures.append(answer)
+                    failed.append(query)
+            if isinstance(fetched.journal, RetryLaterError):
+                failures.append(fetched.journal)
+            elif fetched.journal is not None:
+                journal = fetched.journal
+            if not failures:
+                return journal
+            self._telemetry.count("ReadsRetried", len(failures))
+            if not budget.wait():
+                raise failures[0]
+            queries = failed
+
+    def _get(
+        self, conversation_id: str, keys: list[str], message_id: str, budget: Budget, *, is_strong: bool
+    ) -> tuple[tuple[Message, ...], JournalEntry]:
+        while True:
+            try:
+                return self._store.get_with_journal(conversation_id, keys, message_id, is_strong=is_strong)
+            except RetryLaterError:
+                self._telemetry.count("ReadsRetried")
+                if not budget.wait():
+                    raise
+
+    def _verify(self, conversation_id: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
+        """Compare Redis's word with the journal's, mend the one that knows less, and return the journal's."""
+        if not hint.covers(entry.route):
+            self._routes.learn(conversation_id, entry.route, self._clock.now_ms())
+            self._mend_registry(conversation_id, entry.route)
+        if is_strong and not entry.route.covers(hint):
+            self._mend_journal(conversation_id, hint)
+        return entry.route
+
+    def _mend_registry(self, conversation_id: str, route: Route) -> None:
+        self._telemetry.count("RegistryBehindJournal")
+
+        def add() -> None:
+            # Not counted: this runs beside the request, whose thread alone may touch the metrics.
+            with suppress(RegistryUnavailableError):
+                self._registry.add(conversation_id, route.generations)
+
+        self._background.submit(add)
+
+    def _mend_journal(self, conversation_id: str, hint: Route) -> None:
+        """Add to the journal what only Redis knew: somebody restored the table, or part of it."""
+        # A raise between the journal's read and Redis's looks the same for a moment, so look once more.
+        try:
+            ahead = hint.minus(self._journal.get(conversation_id, is_strong=True).route)
+            if not ahead:
+                return
+            self._journal.add(conversation_id, ahead, reason=AHEAD_OF_JOURNAL, now_ms=self._clock.now_ms())
+        except RetryLaterError:
+            self._telemetry.count("JournalMendFailed")
+            return
+        self._telemetry.count("RegistryAheadOfJournal")
+        self._telemetry.event(
+            "registry was ahead of the journal",
+            conversation_id=conversation_id,
+            generations=sorted(g.encode() for g in ahead),
+        )
+
+    def _result(self, request: PageRequest, page: Page, started_ms: int) -> PageResult:
+        last = page.messages[-1].message_id if page.messages else None
+        next_cursor = (
+            build_cursor(request.conversation_id, last, newest_first=request.newest_first)
+            if page.has_more and last
+            else None
+        )
+        settled_ms = max(0, int(started_ms - self._settle_ms))
+        if next_cursor and last and not request.newest_first:
+            settled_ms = min(settled_ms, message_time_ms(last))
+        return PageResult(page.messages, next_cursor, format_time(settled_ms))
+
+
+def build_range(request: PageRequest) -> PageRange | None:
+    """Turn a request into bounds on message ids; None when no id can lie between them.
+
+    Raises:
+        InvalidRequestError: naming what is wrong.
+    """
+    parse_conversation_id(request.conversation_id)
+    if not 1 <= request.limit <= MAX_LIMIT:
+        raise InvalidRequestError.of("limit", f"should be a whole number from 1 to {MAX_LIMIT}")
+    first = first_message_id_at(request.after_ms) if request.after_ms is not None else None
+    last = last_message_id_before(request.before_ms) if request.before_ms is not None else None
+    is_empty = request.before_ms is not None and last is None
+    is_empty |= request.after_ms is not None and request.after_ms > MAX_TIME_MS
+    if request.cursor is not None:
+        position = parse_cursor(request.cursor, request.conversation_id, newest_first=request.newest_first)
+        following = shift_message_id(position, -1 if request.newest_first else 1)
+        is_empty |= following is None
+        if request.newest_first:
+            last = min(filter(None, (last, following)), default=None)
+        else:
+            first = max(filter(None, (first, following)), default=None)
+    if is_empty or (first is not None and last is not None and first > last):
+        return None
+    return PageRange(request.conversation_id, request.newest_first, request.limit, first, last)

@@ -1,0 +1,257 @@
+"""Registry against journal: compare all routes, mend what differs, or fill the registry anew. For operators.
+
+Thousands of routes take longer than one request may: each method does a part, which ends when its time is used up, and
+names the cursor that the next part begins with. Whatever is mended is only added: nobody can lose anything by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
+
+from hotpartition.core.backoff import Clock, try_for
+from hotpartition.core.keys import parse_conversation_id
+from hotpartition.core.route import EMPTY_ROUTE, Route
+from hotpartition.core.route_history import AHEAD_OF_JOURNAL
+from hotpartition.errors import InvalidConversationIdError, InvalidRequestError
+from hotpartition.ports import Journal, Registry, RegistryListing, RoutingItem, RoutingItems, Telemetry
+
+RETRY_BUDGET_MS = 2_000.0
+"""How long one item is tried for while DynamoDB refuses."""
+PAGE_ITEMS = 100
+MAX_DIFFERENCES = 2_000
+"""Differences named in one part, at some 300 bytes each."""
+RECENT_MS = 5_000
+SETTLE_SECONDS = 0.5
+"""A route that grew a moment ago may be on its way to Redis: it is compared again after this pause."""
+
+ResultT = TypeVar("ResultT")
+
+
+class Agreement(StrEnum):
+    """How a route in the registry compares with the journal's."""
+
+    EQUAL = "equal"
+    MISSING_IN_REGISTRY = "missing-in-registry"
+    AHEAD_OF_JOURNAL = "ahead-of-journal"  # the registry knows a generation that the journal does not
+    MALFORMED = "malformed"  # the journal's cannot be read
+    UNKNOWN = "registry-unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class RouteState:
+    """One conversation's route in both places. `item` None: never raised; `registry` None: Redis did not answer."""
+
+    conversation_id: str
+    item: RoutingItem | None
+    registry: Route | None
+    agreement: Agreement
+    at_ms: int
+
+
+@dataclass(slots=True)
+class Verification:
+    """Counts of one part of a comparison, and what differed; `cursor` None: it was the last part."""
+
+    counts: dict[Agreement, int] = field(
+        default_factory=lambda: dict.fromkeys((a for a in Agreement if a is not Agreement.UNKNOWN), 0)
+    )
+    differences: list[tuple[str, Agreement]] = field(default_factory=list)
+    mended: int = 0
+    cursor: str | None = None
+
+
+@dataclass(slots=True)
+class RebuildPart:
+    """How many routes one part put into the registry, and which could not be read."""
+
+    routes: int = 0
+    malformed: list[str] = field(default_factory=list)
+    cursor: str | None = None
+
+
+class RegistryCheck:
+    """Compares and fills, a part at a time."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        routing_items: RoutingItems,
+        registry: Registry,
+        listing: RegistryListing,
+        telemetry: Telemetry,
+        clock: Clock,
+    ) -> None:
+        self._journal = journal
+        self._routing_items = routing_items
+        self._registry = registry
+        self._listing = listing
+        self._telemetry = telemetry
+        self._clock = clock
+
+    def compare_all(self, cursor: str | None, *, mends: bool, budget_ms: float) -> Verification:
+        """Compare a part of all routes: first those of the journal, then what only the registry has.
+
+        Args:
+            cursor: that of the last part; None begins.
+            mends: whether each learns what only the other knows. A malformed route is left to a person.
+            budget_ms: time after which the part ends.
+
+        Raises:
+            InvalidRequestError: the cursor is none of ours.
+            RegistryUnavailableError: Redis did not answer.
+            RetryLaterError: the journal could not be read.
+        """
+        deadline_ms = self._clock.now_ms() + budget_ms
+        part = Verification()
+        phase, _, place = (cursor or "journal:").partition(":")
+        if phase not in {"journal", "registry"}:
+            raise InvalidRequestError.of("cursor", "should be the cursor of the last answer")
+        while True:
+            if phase == "journal":
+                following = self._check_journal_page(part, place or None, mends=mends)
+                phase, place = ("journal", following) if following is not None else ("registry", "")
+            else:
+                following = self._check_registry_page(part, place or None, mends=mends)
+                if following is None:
+                    return part
+                place = following
+            if self._clock.now_ms() >= deadline_ms or len(part.differences) >= MAX_DIFFERENCES:
+                part.cursor = f"{phase}:{place}"
+                return part
+
+    def rebuild(self, cursor: str | None, *, budget_ms: float) -> RebuildPart:
+        """Put every route of the journal into the registry, a part at a time, and at the end state that it is whole.
+
+        Raises:
+            InvalidRequestError: the cursor is none of ours.
+            RegistryUnavailableError: Redis did not answer; what is there already stays.
+            RetryLaterError: the journal could not be read.
+        """
+        deadline_ms = self._clock.now_ms() + budget_ms
+        part = RebuildPart()
+        while True:
+            items, cursor = self._page(cursor)
+            for item in items:
+                if item.route is None:
+                    self._note_malformed(item.conversation_id)
+                    part.malformed.append(item.conversation_id)
+                else:
+                    self._registry.add(item.conversation_id, item.route.generations)
+                    part.routes += 1
+            if cursor is None:
+                self._registry.mark_whole()
+                self._telemetry.count("RegistryRebuilt")
+                self._telemetry.event("registry rebuilt by hand", routes=part.routes)
+                return part
+            if self._clock.now_ms() >= deadline_ms or len(part.malformed) >= MAX_DIFFERENCES:
+                part.cursor = cursor
+                return part
+
+    def _check_journal_page(self, part: Verification, cursor: str | None, *, mends: bool) -> str | None:
+        items, following = self._page(cursor)
+        differing = [
+            item.conversation_id
+            for item in items
+            if compare(item, self._registry.get(item.conversation_id)) is not Agreement.EQUAL
+        ]
+        part.counts[Agreement.EQUAL] += len(items) - len(differing)
+        # The index may lag behind, so what differs from it is compared with the item itself.
+        self._note_states(part, self._settled_states(differing), mends=mends)
+        return following
+
+    def _check_registry_page(self, part: Verification, cursor: str | None, *, mends: bool) -> str | None:
+        """Look for routes of which the journal knows nothing; all others were compared already."""
+        conversation_ids, following = self._listing.page(cursor)
+        known = {c for c in conversation_ids if _is_conversation_id(c)}
+        unknown_to_journal = sorted(c for c in known if self._read(c) is None)
+        self._note_states(part, self._settled_states(unknown_to_journal), mends=mends)
+        return following
+
+    def _settled_states(self, conversation_ids: Sequence[str]) -> list[RouteState]:
+        """Compare routes, and those again after a moment that a raise may be under way for."""
+        states = [self._read_both(conversation_id) for conversation_id in conversation_ids]
+        if not any(_may_be_on_its_way(state) for state in states):
+            return states
+        self._clock.sleep(SETTLE_SECONDS)
+        return [self._read_both(s.conversation_id) if _may_be_on_its_way(s) else s for s in states]
+
+    def _read_both(self, conversation_id: str) -> RouteState:
+        registry = self._registry.get(conversation_id)
+        item = self._read(conversation_id)
+        return RouteState(conversation_id, item, registry, compare(item, registry), self._clock.now_ms())
+
+    def _note_states(self, part: Verification, states: Sequence[RouteState], *, mends: bool) -> None:
+        for state in states:
+            part.counts[state.agreement] += 1
+            if state.agreement is Agreement.EQUAL:
+                continue
+            part.differences.append((state.conversation_id, state.agreement))
+            if state.agreement is Agreement.MALFORMED:
+                self._note_malformed(state.conversation_id)
+            elif mends:
+                self._mend(state)
+                part.mended += 1
+
+    def _mend(self, state: RouteState) -> None:
+        """Let each place learn what only the other knows: nothing is taken away from either."""
+        known = state.item.route if state.item and state.item.route else EMPTY_ROUTE
+        ahead = (state.registry or EMPTY_ROUTE).minus(known)
+        if ahead:
+            now_ms = self._clock.now_ms()
+            known = self._try(
+                lambda: self._journal.add(state.conversation_id, ahead, reason=AHEAD_OF_JOURNAL, now_ms=now_ms)
+            ).route
+            self._telemetry.count("RegistryAheadOfJournal")
+        else:
+            self._telemetry.count("RegistryBehindJournal")
+        self._registry.add(state.conversation_id, known.generations)
+        self._telemetry.event(
+            "route mended by hand",
+            conversation_id=state.conversation_id,
+            agreement=str(state.agreement),
+            generations=sorted(known.encode()),
+        )
+
+    def _note_malformed(self, conversation_id: str) -> None:
+        self._telemetry.count("JournalMalformed")
+        self._telemetry.event("routing item cannot be read", conversation_id=conversation_id)
+
+    def _page(self, cursor: str | None) -> tuple[Sequence[RoutingItem], str | None]:
+        return self._try(lambda: self._routing_items.page(cursor, PAGE_ITEMS))
+
+    def _read(self, conversation_id: str) -> RoutingItem | None:
+        return self._try(lambda: self._routing_items.read(conversation_id))
+
+    def _try(self, call: Callable[[], ResultT]) -> ResultT:
+        return try_for(self._clock, RETRY_BUDGET_MS, call)
+
+
+def _may_be_on_its_way(state: RouteState) -> bool:
+    """Say whether the journal's route grew so lately that Redis may be about to learn of it."""
+    updated_ms = state.item.updated_at_ms if state.item else None
+    is_missing = state.agreement is Agreement.MISSING_IN_REGISTRY
+    return is_missing and updated_ms is not None and state.at_ms - updated_ms < RECENT_MS
+
+
+def compare(item: RoutingItem | None, registry: Route | None) -> Agreement:
+    """Compare a route in the journal (None: there is none) with the registry's (None: Redis did not answer)."""
+    if item is not None and item.route is None:
+        return Agreement.MALFORMED
+    if registry is None:
+        return Agreement.UNKNOWN
+    journal = item.route if item is not None and item.route is not None else EMPTY_ROUTE
+    if not journal.covers(registry):
+        return Agreement.AHEAD_OF_JOURNAL
+    return Agreement.EQUAL if registry.covers(journal) else Agreement.MISSING_IN_REGISTRY
+
+
+def _is_conversation_id(text: str) -> bool:
+    try:
+        parse_conversation_id(text)
+    except InvalidConversationIdError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Redis or Valkey: the registry of routes and the report streams."""

@@ -1,0 +1,257 @@
+"""The connection to Redis, and every key in it. With the other `redis_` modules, all that knows redis-py.
+
+All keys begin with `hp:<table>:`: a table restored from a backup is a new table and starts with a fresh registry. No
+key ever has a TTL, and the server's eviction policy is `noeviction`. Braces hold the cluster's hash tag.
+
+`hp:<table>:route:{<conversation id>}`, set of `<shard count>@<since, Unix ms>`
+    Written by the consumer and by readers that mend it, read by writers and readers. If it vanishes, readers ask the
+    journal and mend it, and writers use the base key: slower, never wrong.
+`hp:<table>:whole:{<tag>}`, string `1`, one in each 64th of the slots
+    Written and read by the consumer. If one vanishes, the registry is rebuilt from the journal.
+`hp:<table>:reports:{<partition>}`, stream of what `reports.py` describes, trimmed to the last 60 s
+    Written by writers, read by the consumer. If it vanishes, a raise comes a little later.
+`hp:<table>:consumer`, sorted set: member `latest`, score the start of the latest consumer (Unix ms)
+    Written and read by the consumer. If it vanishes, two consumers overlap until the older one's time is up.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, TypeVar
+
+from redis.backoff import NoBackoff
+from redis.cluster import ClusterNode, RedisCluster
+from redis.connection import SSLConnection
+from redis.crc import key_slot
+from redis.credentials import CredentialProvider
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    ClusterDownError,
+    ConnectionError,  # noqa: A004
+    NoPermissionError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+    TimeoutError,  # noqa: A004
+)
+from redis.retry import Retry
+
+from hotpartition.errors import RegistryRefusedError, RegistryUnavailableError
+from hotpartition.redis.acl import Role, build_rights
+
+ResultT = TypeVar("ResultT")
+
+_REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError, ssl.SSLCertVerificationError)
+"""What another try with the same user, password and rights would meet again."""
+
+_KEY_PLACES = dict.fromkeys(("smembers", "sadd", "exists", "set", "xadd", "zadd", "zscore"), 1) | {"xread": 4}
+"""The commands in use on keys, and where in each the key stands."""
+
+ACCESS = build_rights(Role, "*")
+"""What a user must be allowed who is all functions at once, as ACL SETUSER and ElastiCache's access strings say it."""
+
+SLOT_COUNT = 16384
+SENTINEL_COUNT = 64
+"""A node that owns a 64th of the slots in one piece holds a sentinel of its own, so its loss alone is noticed."""
+
+
+def route_key(table_name: str, conversation_id: str) -> str:
+    """Build the key of a conversation's route."""
+    return f"hp:{table_name}:route:{{{conversation_id}}}"
+
+
+def reports_key(table_name: str, partition: int) -> str:
+    """Build the key of one report stream."""
+    return f"hp:{table_name}:reports:{{{partition}}}"
+
+
+def consumer_key(table_name: str) -> str:
+    """Build the key of the consumers' heartbeat."""
+    return f"hp:{table_name}:consumer"
+
+
+def sentinel_keys(table_name: str) -> list[str]:
+    """Build the keys whose absence says that Redis, or one node of it, was emptied: spread evenly over the slots."""
+    tags: dict[int, str] = {}
+    candidate = 0
+    while len(tags) < SENTINEL_COUNT:
+        tag = str(candidate)
+        tags.setdefault(key_slot(tag.encode()) * SENTINEL_COUNT // SLOT_COUNT, tag)
+        candidate += 1
+    return [f"hp:{table_name}:whole:{{{tags[part]}}}" for part in range(SENTINEL_COUNT)]
+
+
+@cache
+def _trust(ca_file: str | None) -> ssl.SSLContext:
+    """Build what TLS connections share: reading the system's certificates takes some 20 ms."""
+    return ssl.create_default_context(cafile=ca_file)
+
+
+class _TlsConnection(SSLConnection):
+    """redis-py's TLS connection, which would read the certificates anew each time.
+
+    Handshake and authentication count as connecting: each of their answers may take as long as a connection.
+    """
+
+    def _wrap_socket_with_ssl(self, sock: socket.socket) -> ssl.SSLSocket:
+        sock.settimeout(self.socket_connect_timeout)
+        return _trust(self.ca_certs).wrap_socket(sock, server_hostname=self.host)
+
+    def on_connect(self) -> None:
+        super().on_connect()  # type: ignore[no-untyped-call]
+        connected: Any = self._sock
+        connected.settimeout(self.socket_timeout)
+
+
+class _Cluster(RedisCluster):
+    """redis-py's cluster client, quicker to open and quicker to give up."""
+
+    ERRORS_ALLOW_RETRY = (ConnectionError, TimeoutError)  # type: ignore[assignment]  # typed as its first value is
+    """Not for a cluster that says it is down: redis-py waits for 250 ms before each of these retries."""
+
+    def command(self, **_: Any) -> dict[str, dict[str, Any]]:
+        """Name the commands in use here, and where their key stands.
+
+        redis-py asks the server for its whole command table each time a client is opened, which takes ten times as
+        long as the rest (some 40 ms of parsing), and asks it where the key stands at every XREAD.
+        """
+        return {
+            name: {"name": name, "flags": [], "first_key_pos": place, "last_key_pos": place, "step_count": 1}
+            for name, place in _KEY_PLACES.items()
+        }
+
+
+class RedisConnection:
+    """A lazily opened cluster client; a node of it that failed is left alone for a while.
+
+    So a dead node costs one short timeout in each rest period, not one in each request, and the others serve on. Not
+    opened before the first call, so that a function starts while Redis is away. Each thread's calls should go through
+    one of their own.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        is_tls: bool,
+        connect_timeout_ms: int,
+        command_timeout_ms: int,
+        rest_ms: int,
+        now_ms: Callable[[], float],
+        ca_file: str = "",
+        credentials: CredentialProvider | None = None,
+        on_refusal: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Remember how to connect.
+
+        Args:
+            host: the cluster's configuration endpoint.
+            port: its port.
+            is_tls: whether to use TLS.
+            connect_timeout_ms: limit for a connection.
+            command_timeout_ms: limit for an answer.
+            rest_ms: how long to leave Redis alone after a failure.
+            now_ms: a monotonic clock, in ms.
+            ca_file: certificates (PEM) that the server's must descend from; empty: the system's.
+            credentials: asked at each new connection; None: nothing is said.
+            on_refusal: told, once a rest period, why Redis does not let us in.
+        """
+        self._options: dict[str, Any] = {
+            # As an URL, because a class of connections is taken only then.
+            "url": f"redis://{host}:{port}",
+            "credential_provider": credentials,
+            "socket_connect_timeout": connect_timeout_ms / 1000,
+            "socket_timeout": command_timeout_ms / 1000,
+            # One retry, so that a redirected or re-established connection is used at once.
+            "retry": Retry(NoBackoff(), 1),
+            # Always by the configuration endpoint's name: the nodes found through it may all have been replaced.
+            "dynamic_startup_nodes": False,
+            # RESP3 costs two more round trips a connection, and lets a server in maintenance lift the timeouts.
+            "protocol": 2,
+            "driver_info": None,
+            "decode_responses": True,
+        }
+        if is_tls:
+            self._options |= {"connection_class": _TlsConnection, "ssl_ca_certs": ca_file or None}
+        self._rest_ms = rest_ms
+        self._on_refusal = on_refusal
+        self._now_ms = now_ms
+        self._client: RedisCluster | None = None
+        # node name -> until when it is left alone; the whole cluster, while it cannot be opened, has the name ""
+        self._resting: dict[str, float] = {}
+
+    def call(self, key: str, command: Callable[[RedisCluster], ResultT]) -> ResultT:
+        """Run a command on a key.
+
+        Raises:
+            RegistryRefusedError: the key's node does not let us in.
+            RegistryUnavailableError: the key's node failed, or failed so recently that it is left alone.
+        """
+        node = ""
+        try:
+            client = self._open()
+            node = _node_of(client, key)
+            self._check_rest(node)
+            return command(client)
+        # RedisClusterException, which says that no node could be reached, is no RedisError.
+        except (RedisError, RedisClusterException, OSError) as error:
+            refusal = _refusal_in(error)
+            if refusal is not None or not _is_about_this_command(error):
+                self._resting[node] = self._now_ms() + self._rest_ms
+            if refusal is not None:
+                reason = f"Redis refused: {refusal}"
+                self._on_refusal(reason)
+                raise RegistryRefusedError(reason) from error
+            raise RegistryUnavailableError(f"Redis failed: {error}") from error
+
+    def _open(self) -> RedisCluster:
+        if self._client is None:
+            self._check_rest("")
+            start: list[ClusterNode] = []
+            try:
+                self._client = _Cluster(startup_nodes=start, **self._options)
+            except BaseException:
+                # What could not be opened is nobody's to close, and may hold a connection.
+                for node in start:
+                    if node.redis_connection is not None:
+                        node.redis_connection.connection_pool.disconnect()
+                raise
+        return self._client
+
+    def _check_rest(self, node: str) -> None:
+        if self._now_ms() < self._resting.get(node, float("-inf")):
+            raise RegistryUnavailableError("Redis failed a moment ago and is left alone")
+
+    def close(self) -> None:
+        """Close the client, if one is open; a later call opens another."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.disconnect_connection_pools()  # type: ignore[no-untyped-call]
+            client.close()
+
+
+def _node_of(client: RedisCluster, key: str) -> str:
+    node: ClusterNode | None = client.get_node_from_key(key)  # type: ignore[no-untyped-call]
+    return node.name if node else ""
+
+
+def _refusal_in(error: BaseException) -> BaseException | None:
+    """Find the refusal that redis-py may have wrapped up as a failure to reach any node."""
+    return next((cause for cause in _causes(error) if isinstance(cause, _REFUSALS)), None)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _is_about_this_command(error: Exception) -> bool:
+    """Say whether Redis is well and refused this one command, for instance on a key of another type."""
+    return isinstance(error, ResponseError) and not isinstance(error, ClusterDownError)

@@ -1,0 +1,133 @@
+"""How a connection to Redis says who it is: a token of IAM, or a password from a file.
+
+redis-py asks a `CredentialProvider` each time it opens a connection, and only then. That is all the renewal that
+ElastiCache needs: a token is looked at once, when the connection authenticates. ElastiCache closes a connection of IAM
+12 hours later; what is sent through it next opens another, with a token of that time. So no open connection is ever
+authenticated again, and a changed password is taken up by the next connection.
+
+Sources: "Authenticating with IAM", ElastiCache User Guide; Signature Version 4, "Authenticating requests: query".
+Neither was run against ElastiCache itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from redis.credentials import CredentialProvider
+from redis.exceptions import AuthenticationError
+
+from hotpartition.aws.credentials import find_credentials
+from hotpartition.aws.endpoints import find_region
+from hotpartition.aws.signing import Credentials, presign
+from hotpartition.errors import CredentialsError, StoreUnavailableError
+
+TOKEN_SECONDS = 900
+"""How long a token may be used: the longest that ElastiCache takes."""
+TOKEN_REST_SECONDS = 120
+"""How long before its end a token is replaced: more than clocks and a slow connection should differ by."""
+
+_SERVICE = "elasticache"
+
+
+class IamCredentials(CredentialProvider):
+    """Signs a short-lived token for one cache and one user, and keeps it until it is about to end.
+
+    Not for several threads: each connection to Redis has one of its own.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache_name: str,
+        user: str,
+        region: str,
+        find_credentials: Callable[[], Credentials],
+        now_seconds: Callable[[], float],
+    ) -> None:
+        """Remember what to sign; nothing is signed before the first connection.
+
+        Args:
+            cache_name: the replication group id, in any case.
+            user: the ElastiCache user's name, which is its id as well.
+            region: the cache's region.
+            find_credentials: see `CredentialSource.get`.
+            now_seconds: wall clock. Not a monotonic one, which stands still in a frozen environment.
+        """
+        self._host = cache_name.lower()
+        self._user = user
+        self._region = region
+        self._find_credentials = find_credentials
+        self._now_seconds = now_seconds
+        self._token = ""
+        self._signed_at = float("-inf")
+        self._signed_with: Credentials | None = None
+
+    def get_credentials(self) -> tuple[str, str]:
+        """Return the user and a token, a new one when the last one is about to end or its credentials were replaced.
+
+        Raises:
+            AuthenticationError: there is nothing to sign with.
+        """
+        try:
+            credentials = self._find_credentials()
+        except (CredentialsError, StoreUnavailableError) as error:
+            raise AuthenticationError(f"no token can be signed: {error}") from error
+        now = self._now_seconds()
+        is_young = 0 <= now - self._signed_at < TOKEN_SECONDS - TOKEN_REST_SECONDS
+        # A token dies with the credentials that signed it, which are replaced before they end.
+        if not is_young or credentials != self._signed_with:
+            self._token = self._sign(credentials, now)
+            self._signed_at, self._signed_with = now, credentials
+        return self._user, self._token
+
+    def _sign(self, credentials: Credentials, now_seconds: float) -> str:
+        return presign(
+            host=self._host,
+            parameters={"Action": "connect", "User": self._user},
+            service=_SERVICE,
+            region=self._region,
+            credentials=credentials,
+            now_seconds=now_seconds,
+            life_seconds=TOKEN_SECONDS,
+        )
+
+
+class PasswordFile(CredentialProvider):
+    """Reads the password at each new connection, so that a rotated one needs no new environment."""
+
+    def __init__(self, *, user: str, path: Path) -> None:
+        self._user = user
+        self._path = path
+
+    def get_credentials(self) -> tuple[str, str]:
+        """Return the user and the file's content without the line's end.
+
+        Raises:
+            AuthenticationError: the file cannot be read, or holds nothing.
+        """
+        try:
+            password = self._path.read_text().rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise AuthenticationError(f"the password cannot be read: {error}") from error
+        if not password:
+            raise AuthenticationError(f"the password cannot be read: {self._path} is empty")
+        return self._user, password
+
+
+def iam_credentials(
+    *, cache_name: str, user: str, environ: Mapping[str, str], now_seconds: Callable[[], float]
+) -> IamCredentials:
+    """Build the provider that signs with the function's own credentials, in its own region.
+
+    Raises:
+        CredentialsError: the environment names a source of credentials that cannot be used.
+        SettingsError: it names no region; Lambda always does.
+    """
+    return IamCredentials(
+        cache_name=cache_name,
+        user=user,
+        region=find_region(environ),
+        find_credentials=find_credentials(environ, now_seconds).get,
+        now_seconds=now_seconds,
+    )

@@ -1,0 +1,87 @@
+"""The report streams in Redis, for writers and for the consumer. Keys: `redis_cluster.py`; entries: `reports.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.errors import RegistryUnavailableError
+from hotpartition.ports import Background, StreamEntry
+from hotpartition.redis.cluster import RedisConnection, consumer_key, reports_key
+
+STREAM_AGE_MS = 60_000
+"""What is older is trimmed: four times what a consumer reads back."""
+
+_LATEST = "latest"
+
+
+class RedisReportSink:
+    """`ReportSink` on a Redis cluster; sends beside the request."""
+
+    def __init__(
+        self,
+        connection: RedisConnection,
+        table_name: str,
+        *,
+        partitions: int,
+        background: Background,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Use a connection of its own, so that a failing report does not make routes unavailable."""
+        self._connection = connection
+        self._table_name = table_name
+        self._partitions = partitions
+        self._background = background
+        self._now_ms = now_ms
+        self._dropped = 0
+
+    def send(self, report: Report) -> None:
+        """See `ReportSink.send`."""
+        if not self._background.submit(lambda: self._add(report)):
+            self._dropped += 1
+
+    def take_dropped(self) -> int:
+        """See `ReportSink.take_dropped`."""
+        dropped, self._dropped = self._dropped, 0
+        return dropped
+
+    def _add(self, report: Report) -> None:
+        partition = stream_partition_of(report.conversation_id, self._partitions)
+        key = reports_key(self._table_name, partition)
+        fields: dict[Any, Any] = dict(report.encode())
+        try:
+            self._connection.call(
+                key, lambda client: client.xadd(key, fields, minid=self._now_ms() - STREAM_AGE_MS, approximate=True)
+            )
+        except RegistryUnavailableError:
+            self._dropped += 1
+
+
+class RedisReportSource:
+    """`ReportSource` on a Redis cluster."""
+
+    def __init__(self, connection: RedisConnection, table_name: str) -> None:
+        self._connection = connection
+        self._table_name = table_name
+
+    def read(self, partition: int, after_id: str, limit: int) -> Sequence[StreamEntry]:
+        """See `ReportSource.read`."""
+        key = reports_key(self._table_name, partition)
+        answer: Any = self._connection.call(key, lambda client: client.xread({key: after_id}, count=limit))
+        if not answer:
+            return ()
+        ((_, entries),) = answer
+        return [StreamEntry(entry_id, fields or {}) for entry_id, fields in entries]
+
+    def announce(self, started_ms: int) -> None:
+        """See `ReportSource.announce`."""
+        key = consumer_key(self._table_name)
+        # GT: an atomic maximum, so that a late older consumer does not hide a younger one.
+        self._connection.call(key, lambda client: client.zadd(key, {_LATEST: started_ms}, gt=True))
+
+    def latest_start_ms(self) -> int | None:
+        """See `ReportSource.latest_start_ms`."""
+        key = consumer_key(self._table_name)
+        score: Any = self._connection.call(key, lambda client: client.zscore(key, _LATEST))
+        return None if score is None else int(score)

@@ -1,0 +1,1 @@
+"""What makes functions of the jobs: settings, wiring, telemetry."""

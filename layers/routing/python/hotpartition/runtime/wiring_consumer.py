@@ -1,0 +1,28 @@
+"""How the stream consumer's job is put together from its settings."""
+
+from __future__ import annotations
+
+from hotpartition.core.detector import Thresholds
+from hotpartition.dynamodb.clients import open_dynamodb
+from hotpartition.dynamodb.store import DynamoDBJournal
+from hotpartition.jobs.consumer import Consumer
+from hotpartition.ports import Telemetry
+from hotpartition.redis.registry import RedisRegistry
+from hotpartition.redis.reports import RedisReportSource
+from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.wiring import CONSUMER_COMMAND_TIMEOUT_MS, connect_redis, system_clock
+
+
+def build_consumer(settings: ConsumerSettings, telemetry: Telemetry) -> Consumer:
+    """Build the stream consumer's job."""
+    connection = connect_redis(settings, telemetry, "detection", command_timeout_ms=CONSUMER_COMMAND_TIMEOUT_MS)
+    calls = open_dynamodb(settings)
+    return Consumer(
+        source=RedisReportSource(connection, settings.table_name),
+        journal=DynamoDBJournal(calls, settings.table_name, settings.routing_index_name),
+        registry=RedisRegistry(connection, settings.table_name),
+        telemetry=telemetry,
+        clock=system_clock(),
+        thresholds=Thresholds.of(settings),
+        stream_partitions=settings.stream_partitions,
+    )

@@ -1,0 +1,47 @@
+"""How the operations function's jobs are put together from its settings."""
+
+from __future__ import annotations
+
+from hotpartition.dynamodb.clients import open_dynamodb
+from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBRoutingItems
+from hotpartition.jobs.operations import Operations, OperationsLimits
+from hotpartition.jobs.reconcile import RegistryCheck
+from hotpartition.ports import Telemetry
+from hotpartition.redis.listing import RedisRegistryListing
+from hotpartition.redis.registry import RedisRegistry
+from hotpartition.redis.reports import RedisReportSource
+from hotpartition.runtime.settings import OperateSettings
+from hotpartition.runtime.wiring import CONSUMER_COMMAND_TIMEOUT_MS, connect_redis, system_clock
+
+
+def build_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[Operations, RegistryCheck]:
+    """Build the jobs of the operations function."""
+    clock = system_clock()
+    calls = open_dynamodb(settings)
+    connection = connect_redis(settings, telemetry, "operations", command_timeout_ms=CONSUMER_COMMAND_TIMEOUT_MS)
+    journal = DynamoDBJournal(calls, settings.table_name, settings.routing_index_name)
+    routing_items = DynamoDBRoutingItems(calls, settings.table_name, settings.routing_index_name)
+    registry = RedisRegistry(connection, settings.table_name)
+    operations = Operations(
+        source=RedisReportSource(connection, settings.table_name),
+        journal=journal,
+        routing_items=routing_items,
+        registry=registry,
+        telemetry=telemetry,
+        clock=clock,
+        limits=OperationsLimits(
+            stream_partitions=settings.stream_partitions,
+            hot_sustained_wcu=settings.hot_sustained_wcu,
+            max_shard_count=settings.max_shard_count,
+            route_cache_seconds=settings.route_cache_seconds,
+        ),
+    )
+    check = RegistryCheck(
+        journal=journal,
+        routing_items=routing_items,
+        registry=registry,
+        listing=RedisRegistryListing(connection, settings.table_name),
+        telemetry=telemetry,
+        clock=clock,
+    )
+    return operations, check

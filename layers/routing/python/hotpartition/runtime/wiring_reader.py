@@ -1,0 +1,36 @@
+"""How the read function's job is put together from its settings."""
+
+from __future__ import annotations
+
+import time
+
+from hotpartition.dynamodb.clients import open_dynamodb
+from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore
+from hotpartition.jobs.reader import Reader
+from hotpartition.jobs.route_cache import RouteCache, RouteSource
+from hotpartition.ports import Telemetry
+from hotpartition.redis.registry import RedisRegistry
+from hotpartition.runtime.background import BackgroundThread
+from hotpartition.runtime.settings import ReaderSettings
+from hotpartition.runtime.wiring import connect_redis, system_clock
+
+
+def build_reader(settings: ReaderSettings, telemetry: Telemetry) -> Reader:
+    """Build the read function's job."""
+    clock = system_clock()
+    calls = open_dynamodb(settings, parallel=settings.fan_out_threads, hedge_quantile=settings.hedge_quantile)
+    registry = RedisRegistry(connect_redis(settings, telemetry, "routes"), settings.table_name)
+    cache = RouteCache(
+        life_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=clock.random
+    )
+    return Reader(
+        store=DynamoDBMessageStore(calls, settings.table_name),
+        journal=DynamoDBJournal(calls, settings.table_name, index_name=""),
+        registry=RedisRegistry(connect_redis(settings, telemetry, "mending"), settings.table_name),
+        routes=RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=time.monotonic),
+        background=BackgroundThread(),
+        telemetry=telemetry,
+        clock=clock,
+        budget_ms=settings.request_budget_ms,
+        settle_ms=settings.settle_seconds * 1000,
+    )

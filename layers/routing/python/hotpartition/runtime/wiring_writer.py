@@ -1,0 +1,56 @@
+"""How the write function's job is put together from its settings."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+
+from hotpartition.core.counter import WriteCounter
+from hotpartition.dynamodb.clients import open_dynamodb
+from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore
+from hotpartition.jobs.route_cache import RouteCache, RouteSource
+from hotpartition.jobs.writer import Writer
+from hotpartition.ports import Telemetry
+from hotpartition.redis.registry import RedisRegistry
+from hotpartition.redis.reports import RedisReportSink
+from hotpartition.runtime.background import BackgroundThread
+from hotpartition.runtime.settings import WriterSettings
+from hotpartition.runtime.wiring import connect_redis, system_clock
+
+
+def build_writer(settings: WriterSettings, telemetry: Telemetry) -> Writer:
+    """Build the write function's job. Call it on the first request: it makes the environment's id."""
+    clock = system_clock()
+    calls = open_dynamodb(settings)
+    journal = DynamoDBJournal(calls, settings.table_name, index_name="")
+    reports = RedisReportSink(
+        connect_redis(settings, telemetry, "reports"),
+        settings.table_name,
+        partitions=settings.stream_partitions,
+        background=BackgroundThread(),
+        now_ms=clock.now_ms,
+    )
+    cache = RouteCache(
+        life_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=clock.random
+    )
+    return Writer(
+        store=DynamoDBMessageStore(calls, settings.table_name),
+        routes=RouteSource(
+            cache=cache,
+            registry=RedisRegistry(connect_redis(settings, telemetry, "routes"), settings.table_name),
+            telemetry=telemetry,
+            timer=time.monotonic,
+            journal=journal,
+        ),
+        counter=WriteCounter(
+            environment_id=uuid.uuid4().hex,
+            sampling_distance_wcu=settings.sampling_distance_wcu,
+            random=clock.random,
+        ),
+        reports=reports,
+        telemetry=telemetry,
+        clock=clock,
+        random_bits=random.SystemRandom().getrandbits,
+        budget_ms=settings.request_budget_ms,
+    )

@@ -1,1 +1,0 @@
-"""What judges the promise: no acknowledged message is missing from a later strong read, none appears twice in any."""

@@ -1,0 +1,185 @@
+"""Short ways to build the values that tests are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from random import Random
+
+from hotpartition.core.counter import WriteCounter
+from hotpartition.core.detector import Thresholds
+from hotpartition.core.items import Message
+from hotpartition.core.message_ids import mint_message_id
+from hotpartition.core.route import Generation, Route
+from hotpartition.jobs.consumer import Consumer
+from hotpartition.jobs.operations import Operations, OperationsLimits
+from hotpartition.jobs.reader import PageRequest, Reader
+from hotpartition.jobs.reconcile import RegistryCheck
+from hotpartition.jobs.route_cache import RouteCache, RouteSource
+from hotpartition.jobs.writer import NewMessage, Writer, Written
+from hotpartition.ports import JournalEntry
+from support.fakes import (
+    FakeClock,
+    FakeJournal,
+    FakeRegistry,
+    FakeReports,
+    FakeRoutingItems,
+    FakeTable,
+    FakeTelemetry,
+    InlineBackground,
+)
+
+THRESHOLDS = Thresholds(hot_at_once_wcu=1000, hot_sustained_wcu=800, target_shard_wcu=500, max_shard_count=128)
+
+
+def message_id(time_ms: int, tail: int = 0) -> str:
+    """Build the id of an instant; `tail` tells ids of one instant apart."""
+    return mint_message_id(time_ms, lambda _: tail)
+
+
+def build_message(
+    time_ms: int = 1_700_000_000_000, tail: int = 0, *, conversation_id: str = "c", body: str = "hello"
+) -> Message:
+    return Message(conversation_id, message_id(time_ms, tail), "ann", body)
+
+
+def route_of(*generations: tuple[int, int]) -> Route:
+    """Build a route of (shard count, since in ms) pairs."""
+    return Route(frozenset(Generation(since_ms=since, shard_count=count) for count, since in generations))
+
+
+@dataclass
+class World:
+    """A table, a Redis and a clock, with any number of writers, readers and consumers around them."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    table: FakeTable = field(default_factory=FakeTable)
+    registry: FakeRegistry = field(default_factory=FakeRegistry)
+    reports: FakeReports = field(default_factory=FakeReports)
+    telemetry: FakeTelemetry = field(default_factory=FakeTelemetry)
+    random: Random = field(default_factory=lambda: Random(7))
+    routing_items: FakeRoutingItems = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.routing_items = FakeRoutingItems(self.table)
+
+    @property
+    def journal(self) -> FakeJournal:
+        return FakeJournal(self.table)
+
+    def routes(self, *, life_seconds: float = 2.0, with_journal: bool = False) -> RouteSource:
+        cache = RouteCache(life_seconds=life_seconds, max_entries=100, random=lambda: 0.0)
+        journal = self.journal if with_journal else None
+        return RouteSource(
+            cache=cache, registry=self.registry, telemetry=self.telemetry, timer=lambda: 0.0, journal=journal
+        )
+
+    def writer(
+        self, *, sampling_distance_wcu: float = 1.0, budget_ms: float = 300, life_seconds: float = 2.0
+    ) -> Writer:
+        return Writer(
+            store=self.table,
+            routes=self.routes(life_seconds=life_seconds, with_journal=True),
+            counter=WriteCounter(
+                environment_id=f"e{self.random.getrandbits(32)}",
+                sampling_distance_wcu=sampling_distance_wcu,
+                random=self.random.random,
+            ),
+            reports=self.reports,
+            telemetry=self.telemetry,
+            clock=self.clock.as_clock(),
+            random_bits=self.random.getrandbits,
+            budget_ms=budget_ms,
+        )
+
+    def reader(self, *, budget_ms: float = 300, life_seconds: float = 2.0) -> Reader:
+        return Reader(
+            store=self.table,
+            journal=self.journal,
+            registry=self.registry,
+            routes=self.routes(life_seconds=life_seconds),
+            background=InlineBackground(),
+            telemetry=self.telemetry,
+            clock=self.clock.as_clock(),
+            budget_ms=budget_ms,
+            settle_ms=5_000,
+        )
+
+    def consumer(self, thresholds: Thresholds = THRESHOLDS) -> Consumer:
+        return Consumer(
+            source=self.reports,
+            journal=self.journal,
+            registry=self.registry,
+            telemetry=self.telemetry,
+            clock=self.clock.as_clock(),
+            thresholds=thresholds,
+            stream_partitions=self.reports.partitions,
+        )
+
+    def operations(self) -> Operations:
+        return Operations(
+            source=self.reports,
+            journal=self.journal,
+            routing_items=self.routing_items,
+            registry=self.registry,
+            telemetry=self.telemetry,
+            clock=self.clock.as_clock(),
+            limits=OperationsLimits(
+                stream_partitions=self.reports.partitions,
+                hot_sustained_wcu=THRESHOLDS.hot_sustained_wcu,
+                max_shard_count=THRESHOLDS.max_shard_count,
+                route_cache_seconds=2.0,
+            ),
+        )
+
+    def registry_check(self) -> RegistryCheck:
+        return RegistryCheck(
+            journal=self.journal,
+            routing_items=self.routing_items,
+            registry=self.registry,
+            listing=self.registry,
+            telemetry=self.telemetry,
+            clock=self.clock.as_clock(),
+        )
+
+    def raise_to(self, shard_count: int, since_ms: int, *, conversation_id: str = "c", in_redis: bool = True) -> None:
+        """Add a generation as a raiser does: to the journal, then (unless it crashed) to Redis."""
+        generation = Generation(since_ms=since_ms, shard_count=shard_count)
+        known = self.table.routes.get(conversation_id, JournalEntry()).route
+        self.table.routes[conversation_id] = JournalEntry(
+            known.union(Route(frozenset({generation}))), self.clock.now_ms
+        )
+        if in_redis:
+            self.registry.add(conversation_id, {generation})
+
+    def store(self, message: Message, partition_key: str) -> None:
+        """Put a message where some writer once put it."""
+        item = message.to_item(partition_key)
+        self.table.items[partition_key, item["sk"]["S"]] = item
+
+
+def new_message(body: str = "hello", *, conversation_id: str = "c", message_id: str | None = None) -> NewMessage:
+    return NewMessage(conversation_id, "ann", body, {}, message_id)
+
+
+def read_all(reader: Reader, request: PageRequest) -> list[Message]:
+    """Read all pages of a request."""
+    messages: list[Message] = []
+    while True:
+        page = reader.read_page(request)
+        messages.extend(page.messages)
+        if page.next_cursor is None:
+            return messages
+        request = PageRequest(
+            request.conversation_id,
+            request.newest_first,
+            request.limit,
+            request.after_ms,
+            request.before_ms,
+            page.next_cursor,
+            request.is_strong,
+        )
+
+
+def bodies(written: Iterable[Written]) -> list[str]:
+    return [w.message.body for w in written]

@@ -1,0 +1,39 @@
+"""Holds answers to the published description of the API."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from tools.openapi.document import DOCUMENT_FILE
+
+
+@cache
+def description() -> dict[str, Any]:
+    """Return the document as it is published."""
+    document: dict[str, Any] = json.loads(DOCUMENT_FILE.read_text(encoding="utf-8"))
+    return document
+
+
+def check_described(route_key: str, status: int, headers: dict[str, str], body: str | bytes) -> None:
+    """Assert that an answer's status, headers, content type and content are among those described for its route."""
+    method, _, path = route_key.partition(" ")
+    answers = description()["paths"][path][method.lower()]["responses"]
+    assert str(status) in answers, f"{route_key} answered {status}: {body!r:.300}"
+    answer = answers[str(status)]
+    lowered = {name.lower(): value for name, value in headers.items()}
+    assert lowered["content-type"] in answer["content"]
+    for name in answer.get("headers", {}):
+        assert name.lower() in lowered
+    _validator(route_key, status, lowered["content-type"]).validate(json.loads(body))
+
+
+@cache
+def _validator(route_key: str, status: int, content_type: str) -> Draft202012Validator:
+    method, _, path = route_key.partition(" ")
+    document = description()
+    schema = document["paths"][path][method.lower()]["responses"][str(status)]["content"][content_type]["schema"]
+    return Draft202012Validator({**schema, "components": document["components"]})

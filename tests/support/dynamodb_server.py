@@ -1,0 +1,138 @@
+"""moto's DynamoDB on a loopback port, for clients that are no boto3; what moto never does can be scripted."""
+
+from __future__ import annotations
+
+import json
+import sys
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+from typing import Any, NamedTuple
+
+from moto.core.request import Request as MotoRequest
+from moto.dynamodb.responses import DynamoHandler
+
+from tools.local.moto_app import build_environ
+
+UNWATCHED = "/unwatched"
+"""The path at which tests look into the table: nothing is counted or scripted there."""
+
+
+class Scripted(NamedTuple):
+    """An answer instead of moto's."""
+
+    status: int
+    content: Mapping[str, Any]
+
+
+def error(code: str, status: int = 400, **facts: Any) -> Scripted:
+    """Build an error as DynamoDB sends it."""
+    return Scripted(status, {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "scripted", **facts})
+
+
+class Exchange(NamedTuple):
+    """A request, and what it was answered with."""
+
+    operation: str
+    request: Mapping[str, Any]
+    status: int
+    answer: Mapping[str, Any]
+
+
+class DynamoDBServer:
+    """Counts the requests that arrive, by operation, and remembers every partition key that one names."""
+
+    def __init__(self) -> None:
+        self.exchanges: list[Exchange] = []
+        self.script: deque[Scripted] = deque()
+        """Answers for the next requests, in their order."""
+        self.intervene: Callable[[str, dict[str, Any]], Scripted | None] = lambda *_: None
+        """Asked about each request, which it may change as well; what it returns is the answer."""
+        self._lock = Lock()
+
+    @property
+    def operations(self) -> Counter[str]:
+        return Counter(exchange.operation for exchange in self.exchanges)
+
+    @property
+    def keys(self) -> set[str]:
+        return {key for exchange in self.exchanges for key in _partition_keys(exchange.request)}
+
+    def clear(self) -> None:
+        """Forget what was counted."""
+        self.exchanges.clear()
+
+    def answer(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
+        """Answer one request; moto handles one at a time."""
+        operation = headers["X-Amz-Target"].rpartition(".")[2]
+        request = json.loads(body)
+        with self._lock:
+            if path == UNWATCHED:
+                return _ask_moto(headers, body)
+            scripted = self.script.popleft() if self.script else self.intervene(operation, request)
+            if scripted is None:
+                status, answer = _ask_moto(headers, json.dumps(request).encode())
+            else:
+                status, answer = scripted.status, json.dumps(scripted.content).encode()
+            self.exchanges.append(Exchange(operation, request, status, json.loads(answer)))
+            return status, answer
+
+
+@contextmanager
+def running(server: DynamoDBServer) -> Iterator[str]:
+    """Serve on a free port; yields its address. Connections are kept, as DynamoDB keeps them."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # the head and the body are written one after the other
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            status, answer = server.answer(self.path, self.headers, body)
+            self.send_response(status)
+            self.send_header("Content-Type", "application/x-amz-json-1.0")
+            self.send_header("x-amz-crc32", str(zlib.crc32(answer)))
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    class HttpServer(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            if not isinstance(sys.exception(), ConnectionError):  # clients may break off
+                super().handle_error(request, client_address)
+
+    http = HttpServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{http.server_port}"
+    finally:
+        http.shutdown()
+        http.server_close()
+        thread.join()
+
+
+def _ask_moto(headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
+    request = MotoRequest(build_environ(headers, body))
+    status, _, payload = DynamoHandler.dispatch(request, "http://127.0.0.1/", request.headers)
+    return status, payload if isinstance(payload, bytes) else str(payload).encode()
+
+
+def _partition_keys(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, content in value.items():
+            if name in {"pk", ":pk"}:
+                yield content["S"]
+            else:
+                yield from _partition_keys(content)
+    elif isinstance(value, list):
+        for element in value:
+            yield from _partition_keys(element)

@@ -1,0 +1,303 @@
+"""Hand-written stand-ins for the ports: in memory, as strict as the real thing, and able to fail on request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.items import Message
+from hotpartition.core.keys import ROUTING_SORT_KEY, build_message_sort_key
+from hotpartition.core.merge import KeyQuery
+from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.route import Generation, Route
+from hotpartition.core.route_history import decode_raises, encode_raises
+from hotpartition.errors import InvalidRequestError, RegistryUnavailableError, RetryLaterError, ThrottledError
+from hotpartition.ports import Fetched, JournalEntry, QueryAnswer, RoutingItem, StreamEntry
+
+KEY_RANGE_THROTTLE = ThrottledError(["TableWriteKeyRangeThroughputExceeded"])
+
+
+class FakeClock:
+    """A clock that only moves when it is told to; sleeping moves it."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.now_ms = now_ms
+        self.slept: list[float] = []
+        self.on_sleep: Callable[[], None] = lambda: None
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now_ms += round(seconds * 1000)
+        self.on_sleep()
+
+    def as_clock(self, random: Callable[[], float] = lambda: 0.5) -> Clock:
+        return Clock(now_ms=lambda: self.now_ms, sleep=self.sleep, random=random)
+
+
+@dataclass
+class FakeTable:
+    """Messages and routing items, with DynamoDB's rules: conditional puts, ordered queries, counted requests.
+
+    `failures` are raised by the next calls, one each; `on_call` runs before every call and may change the world.
+    """
+
+    items: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    routes: dict[str, JournalEntry] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    raises: dict[str, set[str]] = field(default_factory=dict)
+    failures: list[RetryLaterError | None] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    queries: list[KeyQuery] = field(default_factory=list)
+    items_read: int = 0
+    on_call: Callable[[str], None] = lambda _: None
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        self.on_call(name)
+        failure = self.failures.pop(0) if self.failures else None
+        if failure is not None:
+            raise failure
+
+    def put(self, item: Mapping[str, Any]) -> Message | None:
+        self._call(f"put {item['pk']['S']}")
+        key = (item["pk"]["S"], item["sk"]["S"])
+        if key in self.items:
+            return Message.from_item(self.items[key])
+        self.items[key] = dict(item)
+        return None
+
+    def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched:
+        journal: JournalEntry | RetryLaterError | None = None
+        answers: list[QueryAnswer | RetryLaterError] = []
+        carried = False
+        for query in queries:
+            carries = query.partition_key == journal_of and query.newest_first and query.last_id is None
+            carried |= carries
+            try:
+                self._call(f"query {query.partition_key}")
+            except RetryLaterError as error:
+                answers.append(error)
+                journal = error if carries else journal
+                continue
+            self.queries.append(query)
+            answers.append(self._query(query))
+            if carries:
+                journal = self.routes.get(query.partition_key, JournalEntry())
+        if journal_of is not None and not carried:
+            try:
+                self._call(f"get {journal_of}")
+                journal = self.routes.get(journal_of, JournalEntry())
+            except RetryLaterError as error:
+                journal = error
+        return Fetched(tuple(answers), journal)
+
+    def _query(self, query: KeyQuery) -> QueryAnswer:
+        stored = sorted(
+            (
+                Message.from_item(item)
+                for (pk, sk), item in self.items.items()
+                if pk == query.partition_key and sk != ROUTING_SORT_KEY
+            ),
+            key=lambda m: m.message_id,
+            reverse=query.newest_first,
+        )
+        within = [
+            m
+            for m in stored
+            if (query.first_id is None or m.message_id >= query.first_id)
+            and (query.last_id is None or m.message_id <= query.last_id)
+        ]
+        taken = within[: query.limit]
+        self.items_read += len(taken)
+        # Like DynamoDB: a query that stops at its limit cannot know that nothing follows.
+        return QueryAnswer(tuple(taken), is_exhausted=len(taken) < query.limit)
+
+    def take_hedged(self) -> int:
+        return 0
+
+    def get_with_journal(
+        self, conversation_id: str, partition_keys: Sequence[str], message_id: str, *, is_strong: bool
+    ) -> tuple[tuple[Message, ...], JournalEntry]:
+        self._call(f"batch-get {','.join(partition_keys)}")
+        sort_key = build_message_sort_key(message_id)
+        found = [self.items[pk, sort_key] for pk in partition_keys if (pk, sort_key) in self.items]
+        return tuple(Message.from_item(i) for i in found), self.routes.get(conversation_id, JournalEntry())
+
+
+class FakeJournal:
+    """The journal's side of a `FakeTable`."""
+
+    def __init__(self, table: FakeTable) -> None:
+        self.table = table
+
+    def get(self, conversation_id: str, *, is_strong: bool) -> JournalEntry:
+        self.table._call(f"get {conversation_id}")
+        return self.table.routes.get(conversation_id, JournalEntry())
+
+    def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
+        self.table._call(f"update {conversation_id}")
+        generations = list(generations)
+        self.table.reasons[conversation_id] = reason
+        self.table.raises.setdefault(conversation_id, set()).update(
+            encode_raises(generations, reason=reason, now_ms=now_ms)
+        )
+        known = self.table.routes.get(conversation_id, JournalEntry()).route
+        entry = JournalEntry(known.union(Route(frozenset(generations))), now_ms)
+        self.table.routes[conversation_id] = entry
+        return entry
+
+    def scan(self) -> Iterator[tuple[str, Route]]:
+        yield from [(c, entry.route) for c, entry in self.table.routes.items()]
+
+
+class FakeRoutingItems:
+    """The routing items of a `FakeTable`, for operators; `unreadable` ones have members that are no generations."""
+
+    def __init__(self, table: FakeTable) -> None:
+        self.table = table
+        self.unreadable: dict[str, tuple[str, ...]] = {}
+
+    def read(self, conversation_id: str) -> RoutingItem | None:
+        self.table._call(f"get {conversation_id}")
+        return self._item(conversation_id)
+
+    def page(self, cursor: str | None, limit: int) -> tuple[Sequence[RoutingItem], str | None]:
+        self.table._call("page")
+        names = sorted({*self.table.routes, *self.unreadable})
+        if cursor is not None and cursor not in names:
+            raise InvalidRequestError.of("cursor", "should be the cursor of the last answer")
+        rest = [name for name in names if cursor is None or name > cursor]
+        items = [item for name in rest[:limit] if (item := self._item(name))]
+        return items, rest[limit - 1] if len(rest) > limit else None
+
+    def newest(self, limit: int) -> Sequence[RoutingItem]:
+        self.table._call("newest")
+        items = [item for name in {*self.table.routes, *self.unreadable} if (item := self._item(name))]
+        return sorted(items, key=lambda i: (i.updated_at_ms or 0, i.conversation_id), reverse=True)[:limit]
+
+    def _item(self, conversation_id: str) -> RoutingItem | None:
+        if conversation_id in self.unreadable:
+            return RoutingItem(conversation_id, None, self.unreadable[conversation_id])
+        entry = self.table.routes.get(conversation_id)
+        if entry is None:
+            return None
+        return RoutingItem(
+            conversation_id,
+            entry.route,
+            tuple(sorted(entry.route.encode())),
+            entry.updated_at_ms,
+            self.table.reasons.get(conversation_id),
+            decode_raises(self.table.raises.get(conversation_id, ())),
+        )
+
+
+class FakeRegistry:
+    """Redis's sets; `is_down` makes every call fail."""
+
+    def __init__(self) -> None:
+        self.routes: dict[str, Route] = {}
+        self.whole = False
+        self.is_down = False
+        self.reads = 0
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise RegistryUnavailableError("down")
+
+    def get(self, conversation_id: str) -> Route:
+        self._check()
+        self.reads += 1
+        return self.routes.get(conversation_id, Route())
+
+    def add(self, conversation_id: str, generations: Iterable[Generation]) -> None:
+        self._check()
+        self.routes[conversation_id] = self.routes.get(conversation_id, Route()).union(Route(frozenset(generations)))
+
+    def page(self, cursor: str | None) -> tuple[Sequence[str], str | None]:
+        """List two at a time, as `RegistryListing`."""
+        self._check()
+        if cursor is not None and cursor not in self.routes:
+            raise InvalidRequestError.of("cursor", "should be the cursor of the last answer")
+        rest = [name for name in sorted(self.routes) if cursor is None or name > cursor]
+        return rest[:2], rest[1] if len(rest) > 2 else None
+
+    def is_whole(self) -> bool:
+        self._check()
+        return self.whole
+
+    def mark_whole(self) -> None:
+        self._check()
+        self.whole = True
+
+
+class FakeReports:
+    """Streams that writers and the consumer share."""
+
+    def __init__(self, partitions: int = 2) -> None:
+        self.partitions = partitions
+        self.streams: list[list[StreamEntry]] = [[] for _ in range(partitions)]
+        self.sent: list[Report] = []
+        self.latest: int | None = None
+        self.is_down = False
+        self._sequence = 0
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise RegistryUnavailableError("down")
+
+    def send(self, report: Report) -> None:
+        self.sent.append(report)
+        partition = stream_partition_of(report.conversation_id, self.partitions)
+        self.append(partition, report.encode(), (report.slot + 1) * 250)
+
+    def append(self, partition: int, fields: Mapping[str, str], at_ms: int) -> None:
+        self._sequence += 1
+        self.streams[partition].append(StreamEntry(f"{at_ms}-{self._sequence}", fields))
+
+    def take_dropped(self) -> int:
+        return 0
+
+    def read(self, partition: int, after_id: str, limit: int) -> Sequence[StreamEntry]:
+        self._check()
+        after = _parse_entry_id(after_id)
+        return [e for e in self.streams[partition] if _parse_entry_id(e.entry_id) > after][:limit]
+
+    def announce(self, started_ms: int) -> None:
+        self._check()
+        self.latest = max(started_ms, self.latest or 0)
+
+    def latest_start_ms(self) -> int | None:
+        self._check()
+        return self.latest
+
+
+def _parse_entry_id(entry_id: str) -> tuple[int, int]:
+    milliseconds, _, sequence = entry_id.partition("-")
+    return int(milliseconds), int(sequence)
+
+
+class FakeTelemetry:
+    """Remembers what was counted and logged."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, float] = {}
+        self.events: list[tuple[str, dict[str, object]]] = []
+
+    def count(self, metric: str, value: float = 1.0) -> None:
+        self.counts[metric] = self.counts.get(metric, 0.0) + value
+
+    def event(self, message: str, **facts: object) -> None:
+        self.events.append((message, facts))
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+class InlineBackground:
+    """Does background work at once."""
+
+    def submit(self, work: Callable[[], None]) -> bool:
+        work()
+        return True

@@ -1,0 +1,111 @@
+"""A fleet on a virtual clock: a load over time becomes reports, and the detector's decisions a log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from random import Random
+
+from hotpartition.core.counter import WriteCounter
+from hotpartition.core.detector import Decision, ReportWindow, Thresholds, decide
+from hotpartition.core.reports import Report
+from hotpartition.core.route import EMPTY_ROUTE, Route
+from support.builders import THRESHOLDS
+
+START_MS = 1_700_000_000_000
+TICK_MS = 100
+
+
+@dataclass
+class Arrival:
+    """A report on its way to the consumer."""
+
+    at_ms: int
+    report: Report
+
+
+@dataclass
+class Fleet:
+    """Environments that share a conversation's writes at random."""
+
+    environments: int = 100
+    sampling_distance_wcu: float = 10.0
+    seed: int = 1
+    delay_ms: int = 20
+    message_age_ms: Callable[[Random], int] = lambda _: 0
+    is_throttled: Callable[[int], bool] = lambda _: False
+
+    def __post_init__(self) -> None:
+        self.random = Random(self.seed)
+        self.counters = [
+            WriteCounter(
+                environment_id=f"e{i}", sampling_distance_wcu=self.sampling_distance_wcu, random=self.random.random
+            )
+            for i in range(self.environments)
+        ]
+
+    def offer(
+        self, rate_wcu: Callable[[int], float], duration_ms: int, conversation_id: str = "c", placed_under: int = 0
+    ) -> list[Arrival]:
+        """Offer a load (WCU/s as a function of ms since the start) in writes of 1 WCU; return the reports."""
+        arrivals, due = [], 0.0
+        for offset in range(duration_ms):
+            due += rate_wcu(offset) / 1000
+            while due >= 1:
+                due -= 1
+                now_ms = START_MS + offset
+                crossing = self.random.choice(self.counters).record(conversation_id, 1, now_ms)
+                if crossing is not None:
+                    report = Report(
+                        conversation_id=conversation_id,
+                        slot=crossing.slot,
+                        source=crossing.source,
+                        value_wcu=crossing.value_wcu,
+                        message_time_ms=now_ms - self.message_age_ms(self.random),
+                        shard_count=placed_under,
+                        is_throttled=self.is_throttled(now_ms),
+                    )
+                    arrivals.append(Arrival(now_ms + self.delay_ms, report))
+        return arrivals
+
+
+@dataclass
+class Detection:
+    """What a consumer decided over a trace: every raise with its time, and all reasons that were given."""
+
+    raises: list[tuple[int, Decision]] = field(default_factory=list)
+    reasons: set[str] = field(default_factory=set)
+    route: Route = EMPTY_ROUTE
+
+    @property
+    def shard_counts(self) -> list[int]:
+        return [d.generation.shard_count for _, d in self.raises if d.generation]
+
+
+def detect(
+    arrivals: Iterable[Arrival],
+    duration_ms: int,
+    *,
+    thresholds: Thresholds = THRESHOLDS,
+    conversation_id: str = "c",
+    route: Route = EMPTY_ROUTE,
+) -> Detection:
+    """Run the detector over a trace in ticks of 100 ms, applying each raise at once."""
+    waiting = sorted(arrivals, key=lambda a: a.at_ms)
+    window, detection, raised_at_ms = ReportWindow(), Detection(route=route), None
+    for now_ms in range(START_MS, START_MS + duration_ms, TICK_MS):
+        while waiting and waiting[0].at_ms <= now_ms:
+            window.add(waiting.pop(0).report, now_ms)
+        window.forget(now_ms)
+        reports = window.as_mapping().get(conversation_id)
+        if reports is None:
+            continue
+        for decision in decide(
+            conversation_id, reports, detection.route, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms
+        ):
+            detection.reasons.add(str(decision.reason))
+            if decision.generation:
+                detection.route = detection.route.union(Route(frozenset({decision.generation})))
+                detection.raises.append((now_ms - START_MS, decision))
+                raised_at_ms = now_ms
+    return detection

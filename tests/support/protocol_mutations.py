@@ -1,0 +1,110 @@
+"""The product with its routing protocol broken on purpose, in the five ways of the routing proof (`tests/model`)."""
+
+from hotpartition.core.backoff import Budget
+from hotpartition.core.merge import PageMerge
+from hotpartition.core.message_ids import message_time_ms
+from hotpartition.core.route import EMPTY_ROUTE, Route
+from hotpartition.errors import RegistryUnavailableError
+from hotpartition.jobs.consumer import Consumer
+from hotpartition.jobs.reader import Reader
+from hotpartition.jobs.route_cache import RouteSource
+from tools.simulation.wiring import Parts
+
+
+class RedisFirstConsumer(Consumer):
+    """Tells Redis of a generation before the journal holds it."""
+
+    def _raise(self, state, decision, generation, deadline_ms):
+        try:
+            self._registry.add(decision.conversation_id, (generation,))
+        except RegistryUnavailableError:
+            return
+        super()._raise(state, decision, generation, deadline_ms)
+
+
+class UnverifyingReader(Reader):
+    """Takes Redis's word for the route."""
+
+    def _verify(self, conversation_id, hint, entry, *, is_strong):
+        return EMPTY_ROUTE
+
+
+class MergingReader(Reader):
+    """Merges pages in another way, see `merge_type`."""
+
+    merge_type = PageMerge
+
+    def _gather(self, page_range, budget: Budget, *, is_strong):
+        conversation_id = page_range.conversation_id
+        route = hint = self._routes.get_route(conversation_id, self._clock.now_ms())
+        merge = self.merge_type(page_range)
+        merge.now_ms = self._clock.now_ms()
+        is_verified = False
+        while (queries := merge.next_queries(route)) or not is_verified:
+            entry = self._run_round(merge, queries, budget, is_strong=is_strong, with_journal=not is_verified)
+            if entry is not None:
+                route = route.union(self._verify(conversation_id, hint, entry, is_strong=is_strong))
+                is_verified = True
+        return merge.page()
+
+
+class MergeWithoutBaseKey(PageMerge):
+    """Looks at shards only, once there are any."""
+
+    def _needed(self, route, edge):
+        base_key, *shard_keys = super()._needed(route, edge)
+        return tuple(shard_keys) or (base_key,)
+
+
+class ReversedRoute(Route):
+    """Takes the generations with since >= t."""
+
+    def shard_count_at(self, time_ms):
+        return max((g.shard_count for g in self.generations if time_ms is None or g.since_ms >= time_ms), default=0)
+
+    def shard_count_of(self, message_id):
+        return self.shard_count_at(message_time_ms(message_id))
+
+
+class ReversingMerge(PageMerge):
+    """Plans pages by a reversed route."""
+
+    def next_queries(self, route):
+        return super().next_queries(ReversedRoute(route.generations))
+
+
+class ReversedRoutes(RouteSource):
+    """Gives writers reversed routes to place by."""
+
+    def get_route(self, conversation_id, now_ms):
+        return ReversedRoute(super().get_route(conversation_id, now_ms).generations)
+
+    def refresh_after_throttle(self, conversation_id, now_ms):
+        return ReversedRoute(super().refresh_after_throttle(conversation_id, now_ms).generations)
+
+
+class PresentMerge(PageMerge):
+    """Takes the present where there is no upper bound."""
+
+    def next_queries(self, route):
+        now_ms = self.now_ms
+
+        class PresentRoute(Route):
+            def shard_count_at(self, time_ms):
+                return super().shard_count_at(now_ms if time_ms is None else time_ms)
+
+        return super().next_queries(PresentRoute(route.generations))
+
+
+def merging(merge_type):
+    """Build a reader that merges in its own way."""
+    return type(merge_type.__name__ + "Reader", (MergingReader,), {"merge_type": merge_type})
+
+
+MUTATIONS = {
+    "Redis before the journal": Parts(consumer=RedisFirstConsumer),
+    "reader without verification": Parts(reader=UnverifyingReader),
+    "no base key": Parts(reader=merging(MergeWithoutBaseKey)),
+    "time bound reversed": Parts(reader=merging(ReversingMerge), routes=ReversedRoutes),
+    "t2 is the present": Parts(reader=merging(PresentMerge)),
+}

@@ -1,0 +1,46 @@
+"""A real `redis-server` for tests that are not asynchronous: the local run's, with its own folder and port."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Self
+
+import redis
+
+from tools.local.redis_server import RedisServer, find_binary, free_port
+
+
+class RedisProcess:
+    """One server, running inside the `with` block; it may be killed, started again, paused and resumed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self._server = RedisServer(find_binary(os.environ), folder, self.port)
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._runner.close()
+
+    @property
+    def admin(self) -> redis.Redis:
+        """A plain client of the test's own, with patience."""
+        return redis.Redis(port=self.port, decode_responses=True, socket_timeout=10, protocol=2)
+
+    def start(self) -> None:
+        self._runner.run(self._server.start())
+
+    def kill(self) -> None:
+        self._runner.run(self._server.kill())
+
+    def pause(self) -> None:
+        self._server.pause()
+
+    def resume(self) -> None:
+        self._server.resume()

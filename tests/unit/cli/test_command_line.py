@@ -1,0 +1,398 @@
+"""`hotpartition`: options, exit statuses, tables and JSON, over the real function's answers."""
+
+import io
+import json
+
+import pytest
+from botocore.exceptions import EndpointConnectionError, NoCredentialsError
+from botocore.response import StreamingBody
+from botocore.session import get_session
+from botocore.stub import Stubber
+
+from hotpartition.ports import JournalEntry
+from hotpartition_cli import commands
+from hotpartition_cli.callers import LambdaCaller, UrlCaller, read_answer
+from hotpartition_cli.errors import FailedError, FoundError, Status, UsageError
+from hotpartition_cli.main import run
+from support.builders import World, route_of
+from support.fakes import KEY_RANGE_THROTTLE
+from support.fleet import START_MS, Fleet
+from support.handlers import load_handler
+
+URL = {"HOTPARTITION_URL": "http://127.0.0.1:1"}
+
+
+@pytest.fixture
+def world():
+    world = World()
+    world.clock.now_ms = START_MS + 6_000
+    world.reports.announce(world.clock.now_ms)
+    return world
+
+
+@pytest.fixture
+def tool(world, capsys):
+    """Runs a command against a world: exit status, standard output, standard error."""
+
+    def call(command):
+        # Through JSON, as on the wire.
+        event = json.loads(json.dumps(command))
+        answer = load_handler("operate").answer(event, world.operations(), world.registry_check(), remaining_ms=60_000)
+        return read_answer(json.dumps(answer).encode(), is_error=False)
+
+    def tool(*arguments, environ=URL, sleep=None):
+        status = run(arguments, environ, connect=lambda _: call, sleep=sleep or (lambda _: None))
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return tool
+
+
+def write(world, rate=2_000):
+    for arrival in Fleet().offer(lambda _: rate, 6_000, "rush"):
+        world.reports.send(arrival.report)
+
+
+class TestCommands:
+    def test_hot(self, tool, world):
+        """A row for each conversation; a program gets the answer as it is."""
+        write(world)
+        world.raise_to(4, START_MS - 60_000, conversation_id="old")
+        status, out, _ = tool("hot")
+        rush, old = (line.split() for line in out.splitlines() if line.split()[:1] in (["rush"], ["old"]))
+        assert status == Status.FINE
+        assert rush[0] == "rush"
+        assert rush[3:] == ["0%", "-", "-"]
+        assert old == ["old", "0", "0%", "-", "4", "1", "min", "old"]
+        status, out, _ = tool("hot", "--json")
+        assert [row["conversation_id"] for row in json.loads(out)["routes"]] == ["rush", "old"]
+
+    def test_hot_all_follows_the_cursor(self, tool, world, monkeypatch):
+        """However many there are; hottest first, then the newest."""
+        write(world)
+        for i in range(2_500):
+            world.raise_to(2, i, conversation_id=f"c{i}")
+        status, out, _ = tool("hot", "--all", "--json")
+        rows = json.loads(out)["routes"]
+        assert status == Status.FINE
+        assert [row["conversation_id"] for row in rows] == ["rush", *(f"c{i}" for i in reversed(range(2_500)))]
+        assert {row["wcu_per_second"] for row in rows[1:]} == {0.0}
+
+    def test_hot_all_does_not_call_cold_what_it_did_not_ask_for(self, tool, world, monkeypatch):
+        """With more active conversations than one answer holds, the rest is unknown."""
+        monkeypatch.setattr(commands, "MAX_HOT", 1)
+        write(world)
+        for i, (id_, count) in enumerate((("busy", 2), ("idle", 4))):
+            world.raise_to(count, i, conversation_id=id_)
+        for arrival in Fleet(seed=2).offer(lambda _: 500, 6_000, "busy"):
+            world.reports.send(arrival.report)
+        _, out, _ = tool("hot", "--all", "--json")
+        heats = {row["conversation_id"]: row["wcu_per_second"] for row in json.loads(out)["routes"]}
+        assert heats["rush"] > 1_000
+        assert (heats["busy"], heats["idle"]) == (None, None)
+
+    def test_an_incomplete_picture_is_a_finding(self, tool, world):
+        """And said below the table."""
+        world.raise_to(4, 5)
+        world.reports.is_down = True
+        status, out, _ = tool("hot")
+        assert (status, "more load than is shown" in out) == (Status.FINDING, True)
+
+    def test_a_consumer_that_does_not_start_is_said(self, tool, world):
+        """Nothing would be detected."""
+        world.clock.now_ms += 600_000
+        assert "nothing is being detected" in tool("hot")[1]
+
+    def test_route(self, tool, world):
+        """Equal is fine; a difference is a finding; one that was never raised is fine as well."""
+        tool("raise", "c", "--n", "8", "--by", "ann")
+        status, out, _ = tool("route", "c")
+        assert (status, "equal" in out, "by-hand" in out, "ann" in out) == (Status.FINE, True, True, True)
+        world.registry.routes.clear()
+        status, out, _ = tool("route", "c")
+        assert (status, "missing-in-registry" in out) == (Status.FINDING, True)
+        status, out, _ = tool("route", "d")
+        assert (status, out) == (Status.FINE, "d was never raised: all of it is on the base key.\n")
+
+    def test_route_without_redis_is_shown_and_a_failure(self, tool, world):
+        """One JSON object all the same."""
+        world.raise_to(4, 5)
+        world.registry.is_down = True
+        status, out, err = tool("route", "c", "--json")
+        assert (status, json.loads(out)["agreement"]) == (Status.FAILED, "registry-unavailable")
+        assert "Redis did not answer" in err
+
+    def test_raise(self, tool, world):
+        """It says what it did, what it costs and when it works; or that there was nothing to do."""
+        status, out, _ = tool("raise", "c", "--n", "8", "--since", "2023-11-14T22:13:20Z")
+        assert status == Status.FINE
+        assert "spread over 8 shards" in out
+        assert "2023-11-14T22:13:20.000Z" in out
+        assert "queries 8 shard keys" in out
+        assert "within 2 s" in out
+        assert world.table.routes["c"].route == route_of((8, START_MS))
+        status, out, _ = tool("raise", "c", "--n", "4")
+        assert (status, "nothing was changed" in out) == (Status.FINE, True)
+
+    def test_raise_says_who_it_was(self, tool, world, monkeypatch):
+        """By the name of the user, unless told otherwise; whatever that name is."""
+        monkeypatch.setenv("LOGNAME", "ann müller")
+        tool("raise", "c", "--n", "8")
+        assert world.table.reasons["c"] == "by-hand by=ann_m_ller"
+
+    def test_a_raise_that_redis_does_not_know_of_is_a_finding(self, tool, world):
+        """It is done, and there is something left to do."""
+        world.registry.is_down = True
+        status, out, _ = tool("raise", "c", "--n", "8")
+        assert (status, "verify --mend" in out) == (Status.FINDING, True)
+
+    def test_verify(self, tool, world):
+        """Differences are a finding until they are mended."""
+        for i in range(250):
+            world.raise_to(2, i, conversation_id=f"c{i}")
+        assert tool("verify")[0] == Status.FINE
+        for i in range(30):
+            del world.registry.routes[f"c{i}"]
+        world.table.routes |= {c: JournalEntry(e.route, 1) for c, e in world.table.routes.items()}
+        status, out, _ = tool("verify")
+        assert (status, "and 10 more" in out) == (Status.FINDING, True)
+        status, out, _ = tool("verify", "--json")
+        document = json.loads(out)
+        assert document["counts"] == {
+            "equal": 220, "missing-in-registry": 30, "ahead-of-journal": 0, "malformed": 0,
+        }  # fmt: skip
+        assert len(document["differences"]) == 30
+        assert tool("verify", "--mend")[0] == Status.FINE
+        assert tool("verify")[0] == Status.FINE
+
+    def test_rebuild_registry(self, tool, world):
+        """What cannot be read is named, and a finding."""
+        world.raise_to(4, 5, in_redis=False)
+        assert tool("rebuild-registry")[0] == Status.FINE
+        assert world.registry.routes["c"] == route_of((4, 5))
+        world.routing_items.unreadable["broken"] = ("x",)
+        status, out, _ = tool("rebuild-registry")
+        assert (status, "broken" in out) == (Status.FINDING, True)
+
+    def test_watch_ends_with_control_c(self, tool, world):
+        """And that is no error; where nobody looks at a terminal, each look is a line for a program."""
+        looks = []
+
+        def sleep(seconds):
+            looks.append(seconds)
+            if len(looks) == 3:
+                raise KeyboardInterrupt
+
+        status, out, _ = tool("watch", "--every", "7", "--json", sleep=sleep)
+        assert (status, looks) == (Status.FINE, [7, 7, 7])
+        assert [json.loads(line)["is_complete"] for line in out.splitlines()] == [True] * 3
+
+    def test_watch_survives_a_failure(self, tool, world):
+        """It is told, and the next look is taken all the same."""
+        looks = []
+
+        def sleep(_):
+            looks.append(1)
+            world.table.failures = [KEY_RANGE_THROTTLE] * (500 if len(looks) == 1 else 0)
+            if len(looks) == 3:
+                raise KeyboardInterrupt
+
+        status, out, err = tool("watch", sleep=sleep)
+        assert status == Status.FINE
+        assert "throttled" in err
+        assert out.count("Nothing is being written") == 2
+
+    def test_watch_once(self, tool, world):
+        """One look, one table."""
+        world.raise_to(4, 5)
+        status, out, _ = tool("watch", "--once", sleep=None)
+        assert (status, out.count("newest generation")) == (Status.FINE, 1)
+
+    def test_plan_asks_nobody(self, tool):
+        """No function, no URL, no credentials."""
+        status, out, _ = tool("plan", "--rate", "5000", "--item-bytes", "1024", environ={})
+        assert (status, "at least 5 are needed" in out, "N = 84" in out) == (Status.FINE, True, True)
+        status, out, _ = tool("plan", "--rate", "5", "--item-bytes", "1024", "--json", environ={})
+        assert (status, json.loads(out)["shard_count"]) == (Status.FINE, 0)
+
+    def test_a_load_that_no_plan_covers_is_a_finding(self, tool):
+        """And it says what else there is to do."""
+        status, out, _ = tool("plan", "--rate", "5000", "--item-bytes", "1024", "--max-shard-count", "2", environ={})
+        assert (status, "does not take the whole load" in out) == (Status.FINDING, True)
+
+    def test_an_item_can_be_in_a_file(self, tool, tmp_path):
+        """Behind an @."""
+        file = tmp_path / "item.json"
+        file.write_text('{"sender": "ann", "body": "hello"}')
+        status, out, _ = tool("plan", "--rate", "5", "--item", f"@{file}", "--json", environ={})
+        assert (status, json.loads(out)["item_bytes"]) == (Status.FINE, 146)
+        status, _, err = tool("plan", "--rate", "5", "--item", f"@{file}x", environ={})
+        assert (status, "cannot be read" in err) == (Status.USAGE, True)
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("arguments", "environ", "sentence"),
+        [
+            (["hot"], {}, "where is the stack?"),
+            (["hot"], {"HOTPARTITION_URL": ""}, "where is the stack?"),
+            (["hot", "--url", "http://a", "--function", "b"], {}, "two places"),
+            (["hot"], {**URL, "HOTPARTITION_FUNCTION": "f"}, "two places"),
+            (["dance"], URL, "invalid choice: 'dance'"),
+            ([], URL, "COMMAND"),
+            (["raise", "c"], URL, "--n"),
+            (["raise", "c", "--n", "many"], URL, "invalid int value: 'many'"),
+            (["raise", "c", "--n", "1"], URL, "should be from 2 to 1024"),
+            (["raise", "a#1", "--n", "4"], URL, "1 to 256 characters out of"),
+            (["raise", "c", "--n", "4", "--since", "yesterday"], URL, "a time with its offset"),
+            (["raise", "c", "--n", "4", "--since", "2026-01-01T00:00:00"], URL, "a time with its offset"),
+            (["raise", "c", "--n", "4", "--by", "two words"], URL, "--by should be"),
+            (["route", "a#1"], URL, "1 to 256 characters out of"),
+            (["hot", "--limit", "0"], URL, "limit"),
+            (["watch", "--every", "0"], URL, "from 0.1 to 3600"),
+            (["plan", "--rate", "5"], {}, "--item-bytes"),
+            (["plan", "--rate", "0", "--item-bytes", "1"], {}, "--rate should be greater than 0"),
+        ],
+    )
+    def test_are_said_in_a_sentence(self, tool, world, arguments, environ, sentence):
+        """On standard error, with exit status 2; nothing else happens."""
+        status, out, err = tool(*arguments, environ=environ)
+        assert (status, out) == (Status.USAGE, "")
+        assert sentence in err
+        assert err.startswith("hotpartition: ")
+        assert err.count("\n") == 1
+        assert world.table.routes == {}
+
+    def test_are_said_in_json_too(self, tool):
+        """A program reads the kind."""
+        status, out, _ = tool("route", "a#1", "--json")
+        assert (status, json.loads(out)["error"]["kind"]) == (Status.USAGE, "invalid-request")
+
+    def test_an_option_beats_the_environment(self, world):
+        """As everywhere."""
+        chosen = []
+
+        def connect(options):
+            chosen.append((options.function, options.url))
+            raise FailedError("stop", kind="failed")
+
+        environ = {**URL, "HOTPARTITION_FUNCTION": "f"}
+        assert run(["hot", "--function", "g"], environ, connect=connect) == Status.FAILED
+        assert run(["hot", "--url", "http://u"], environ, connect=connect) == Status.FAILED
+        assert chosen == [("g", None), (None, "http://u")]
+
+    @pytest.mark.parametrize("command", [[], *([c] for c in ("hot", "route", "raise", "verify", "watch", "plan"))])
+    def test_help_has_examples(self, capsys, command):
+        """And the whole's has the exit statuses."""
+        with pytest.raises(SystemExit) as ended:
+            run([*command, "--help"], {})
+        out = capsys.readouterr().out
+        assert ended.value.code == 0
+        assert "example" in out
+        assert command or "exit status:" in out
+
+
+class TestLambda:
+    """Through Lambda's API, as botocore would answer."""
+
+    @pytest.fixture
+    def client(self):
+        session = get_session()
+        session.set_credentials("testing", "testing")
+        client = session.create_client("lambda", region_name="eu-central-1")
+        yield client
+        client.close()
+
+    def test_the_answer_is_the_payload(self, client):
+        """One request, with the command as its payload."""
+        with Stubber(client) as stub:
+            body = StreamingBody(io.BytesIO(b'{"routes": []}'), 14)
+            expected = {"FunctionName": "f", "Payload": b'{"command": "hot"}'}
+            stub.add_response("invoke", {"StatusCode": 200, "Payload": body}, expected)
+            assert LambdaCaller("f", client, "eu-central-1")({"command": "hot"}) == {"routes": []}
+            stub.assert_no_pending_responses()
+
+    def test_a_function_that_failed_is_named(self, client):
+        """Its log says more."""
+        text = b'{"errorType": "KeyError", "errorMessage": "x"}'
+        with Stubber(client) as stub:
+            body = StreamingBody(io.BytesIO(text), len(text))
+            stub.add_response("invoke", {"StatusCode": 200, "FunctionError": "Unhandled", "Payload": body})
+            with pytest.raises(FailedError, match="KeyError: x"):
+                LambdaCaller("f", client, "eu-central-1")({"command": "hot"})
+
+    @pytest.mark.parametrize(
+        ("code", "kind", "sentence"),
+        [
+            ("ResourceNotFoundException", "not-found", "no function f in eu-central-1.*OperateFunctionName"),
+            ("TooManyRequestsException", "throttled", "throttled"),
+            ("AccessDeniedException", "access-denied", "lambda:InvokeFunction"),
+            ("ExpiredTokenException", "no-credentials", "sign in again"),
+            ("ServiceException", "failed", "ServiceException"),
+        ],
+    )
+    def test_refusals_name_the_way_out(self, client, code, kind, sentence):
+        """One sentence, and a word for programs."""
+        with Stubber(client) as stub:
+            stub.add_client_error("invoke", code, http_status_code=400)
+            with pytest.raises(FailedError, match=sentence) as caught:
+                LambdaCaller("f", client, "eu-central-1")({"command": "hot"})
+        assert caught.value.kind == kind
+
+    @pytest.mark.parametrize(
+        ("error", "kind"),
+        [
+            (NoCredentialsError(), "no-credentials"),
+            (EndpointConnectionError(endpoint_url="https://lambda.example"), "unreachable"),
+        ],
+    )
+    def test_what_never_left_is_said(self, error, kind):
+        """No credentials, no way there."""
+
+        class Client:
+            def invoke(self, **_):
+                raise error
+
+        with pytest.raises(FailedError) as caught:
+            LambdaCaller("f", Client(), "eu-central-1")({"command": "hot"})
+        assert caught.value.kind == kind
+
+    def test_no_region_and_no_profile_are_usage(self, monkeypatch, tmp_path):
+        """They are for the caller to set."""
+        for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+        with pytest.raises(UsageError, match="--region"):
+            LambdaCaller.connect("f", region=None, profile=None)
+        with pytest.raises(UsageError, match="nobody"):
+            LambdaCaller.connect("f", region="eu-central-1", profile="nobody")
+
+
+class TestAnswers:
+    @pytest.mark.parametrize(
+        ("payload", "is_error", "error"),
+        [
+            (b"<html>", False, FailedError),
+            (b"[]", False, FailedError),
+            (b'{"error": {"kind": "invalid-request", "message": "m"}}', False, UsageError),
+            (b'{"error": {"kind": "malformed-route", "message": "m"}}', False, FoundError),
+            (b'{"error": {"kind": "retry-later", "message": "m"}}', False, FailedError),
+            (b'{"errorMessage": "m"}', True, FailedError),
+        ],
+    )
+    def test_errors_have_their_status(self, payload, is_error, error):
+        """Wrong, found, or failed."""
+        with pytest.raises(error):
+            read_answer(payload, is_error=is_error)
+
+    @pytest.mark.parametrize("url", ["127.0.0.1:8001", "ftp://a", "http://"])
+    def test_what_is_no_url_is_usage(self, url):
+        """With what one looks like."""
+        with pytest.raises(UsageError, match="should be like http://"):
+            UrlCaller(url)
+
+    def test_a_url_that_does_not_answer_is_said(self):
+        """Port 1 is nobody's."""
+        with pytest.raises(FailedError, match="nothing answers at"):
+            UrlCaller("http://127.0.0.1:1")({"command": "hot"})

@@ -1,0 +1,157 @@
+"""Plans: sizes worked by hand, and pages that cost what the read function really reads."""
+
+import json
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from hotpartition.core.capacity import item_size_bytes
+from hotpartition.core.detector import Thresholds
+from hotpartition.core.items import Message
+from hotpartition.core.message_ids import mint_message_id
+from hotpartition.core.route import choose_placement
+from hotpartition.jobs.reader import PageRequest
+from hotpartition_cli.errors import UsageError
+from hotpartition_cli.plan import SAMPLE_PAGES, Load, default_thresholds, make_plan, measure_item, read_pages, render
+from support.builders import World, build_message
+
+THRESHOLDS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=800, target_shard_wcu=300, max_shard_count=128)
+
+
+def plan_for(rate, item_bytes=1024, page=50, thresholds=THRESHOLDS):
+    return make_plan(Load(messages_per_second=rate, item_bytes=item_bytes, page=page), thresholds)
+
+
+@pytest.mark.parametrize(
+    ("rate", "item_bytes", "wcu", "least", "count"),
+    [
+        (5_000, 1_024, 1, 5, 84),  # the source's own example: 5 at least; 5 times a key's load, so a fifth of 300 each
+        (2_500, 1_025, 2, 5, 84),  # a byte more is another unit
+        (5_000, 100, 1, 5, 84),  # a small item is a whole unit
+        (800, 1_024, 1, 1, 0),  # as much as the base key is trusted with
+        (801, 1_024, 1, 1, 3),
+        (1_000.5, 1_024, 1, 2, 4),
+        (2_000, 1_024, 1, 2, 14),  # twice a key's load: shards of half the size, so four times as many
+        (1, 409_600, 400, 1, 0),
+        (3, 409_600, 400, 2, 5),
+        (6_190, 1_024, 1, 7, 128),
+    ],
+)
+def test_sizes_worked_by_hand(rate, item_bytes, wcu, least, count):
+    """WCU a message times messages a second, over 1,000 at least; over 300 with room, and more where shards crowd."""
+    plan = plan_for(rate, item_bytes, page=1)
+    assert (plan.wcu_per_message, plan.least_shard_count, plan.shard_count) == (wcu, least, count)
+    assert plan.wcu_per_second == rate * wcu
+    assert (plan.is_at_cap, plan.is_covered) == (False, True)
+    assert plan.after.wcu_per_second_per_key == rate * wcu / max(count, 1)
+
+
+def test_the_cap_is_said_and_what_it_leaves_is_counted():
+    """128 keys take 128,000 WCU/s; of 150,000 the rest is refused."""
+    plan = plan_for(150_000, page=1)
+    assert (plan.shard_count, plan.is_at_cap, plan.is_covered) == (128, True, False)
+    assert (plan.before.wcu_per_second_refused, plan.after.wcu_per_second_refused) == (149_000, 22_000)
+    assert plan_for(100_000, page=1).is_covered
+
+
+@pytest.mark.parametrize(
+    ("item_bytes", "page", "rcu"),
+    [
+        (1_024, 50, 13),  # 51 items, one to see whether there is more: 52,224 bytes are 12.75 times 4 KiB
+        (1_024, 3, 1),
+        (1_024, 4, 2),
+        (100, 50, 2),  # 5,100 bytes
+    ],
+)
+def test_the_base_keys_page_worked_by_hand(item_bytes, page, rcu):
+    """One query, one item more than the page holds, rounded up once; half of it when eventual."""
+    cost = read_pages(0, Load(messages_per_second=1, item_bytes=item_bytes, page=page))
+    assert (cost.queries, cost.rounds, cost.items_read) == (1, 1, page + 1)
+    assert (cost.rcu_strong, cost.rcu_eventual) == (rcu, rcu / 2)
+
+
+def test_a_page_of_one_message_over_two_shards_worked_by_hand():
+    """Each shard is asked for all 2 that are wanted, the base key for its newest one: 5 items, 3 RCU."""
+    cost = read_pages(2, Load(messages_per_second=1, item_bytes=1_024, page=1))
+    assert (cost.queries, cost.rounds, cost.items_read, cost.rcu_strong) == (3, 1, 5, 3)
+
+
+@pytest.mark.parametrize(("count", "page"), [(2, 50), (10, 50), (32, 20)])
+def test_pages_cost_what_the_reader_reads(count, page):
+    """The read function itself, on messages that the write function's rule placed, needs as many queries and items."""
+    cost = read_pages(count, Load(messages_per_second=1, item_bytes=1_024, page=page))
+    queries = items = 0
+    for seed in range(100, 100 + SAMPLE_PAGES):
+        world, random = World(), Random(seed)
+        now_ms = world.clock.now_ms
+        world.raise_to(count, now_ms - 10_000, conversation_id="c")
+        route = world.table.routes["c"].route
+        for time_ms in range(now_ms - 10_500, now_ms - 10_000 + 30 * max(page, count)):
+            message = Message("c", mint_message_id(time_ms, random.getrandbits), "", "")
+            world.store(message, choose_placement(route, "c", message.message_id).partition_key)
+        world.reader().read_page(PageRequest("c", limit=page))
+        queries, items = queries + len(world.table.queries), items + world.table.items_read
+    assert cost.queries == pytest.approx(queries / SAMPLE_PAGES, rel=0.1)
+    assert cost.items_read == pytest.approx(items / SAMPLE_PAGES, rel=0.1)
+
+
+def test_amplification_is_the_ratio_of_units():
+    """1 before, and after it what the same page costs more."""
+    plan = plan_for(5_000)
+    assert plan.before.read_amplification == 1
+    assert plan.after.read_amplification == plan.after.page.rcu_strong / plan.before.page.rcu_strong > 1
+
+
+def test_a_plan_is_the_same_each_time():
+    """No chance in it."""
+    assert render(plan_for(5_000)) == render(plan_for(5_000))
+
+
+def test_an_item_is_measured_as_it_is_stored():
+    """By its own form, on a shard, ids and names included."""
+    text = json.dumps({"sender": "ann", "body": "x" * 100, "conversation_id": "c"})
+    item = build_message(conversation_id="c", body="x" * 100).to_item("c#0")
+    assert measure_item(text) == item_size_bytes(item)
+    longer = json.dumps({"sender": "ann", "body": "x" * 100, "conversation_id": "c", "attributes": {"n": 1}})
+    assert measure_item(longer) > measure_item(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", '{"sender": "a"}', '{"sender": "a", "body": 3}', '{"sender": "a", "body": "b", "x": 1}',
+     '{"sender": "a", "body": "b", "conversation_id": "a#1"}', '{"sender": "\\ud800", "body": "b"}',
+     '{"sender": "a", "body": "b", "attributes": {"": 1}}'],
+)  # fmt: skip
+def test_what_is_no_message_is_refused(text):
+    """With a sentence that names the option."""
+    with pytest.raises(UsageError, match="--item"):
+        measure_item(text)
+
+
+@pytest.mark.parametrize(
+    ("load", "sizing", "option"),
+    [
+        ({"messages_per_second": 0}, {}, "--rate"),
+        ({"messages_per_second": float("nan")}, {}, "--rate"),
+        ({"messages_per_second": float("inf")}, {}, "--rate"),
+        ({"item_bytes": 0}, {}, "--item-bytes"),
+        ({"item_bytes": 409_601}, {}, "--item-bytes"),
+        ({"page": 0}, {}, "--page"),
+        ({"page": 201}, {}, "--page"),
+        ({}, {"target_shard_wcu": 0}, "--target-shard-wcu"),
+        ({}, {"max_shard_count": 1}, "--max-shard-count"),
+        ({}, {"max_shard_count": 1025}, "--max-shard-count"),
+    ],
+)
+def test_what_cannot_be_is_refused(load, sizing, option):
+    """With what is allowed."""
+    given = {"messages_per_second": 1, "item_bytes": 1, "page": 1} | load
+    thresholds = replace(THRESHOLDS, **sizing)
+    with pytest.raises(UsageError, match=f"^{option} should be"):
+        make_plan(Load(**given), thresholds)
+
+
+def test_the_stacks_own_numbers_are_the_default():
+    """What the consumer would decide."""
+    assert default_thresholds() == THRESHOLDS

@@ -1,0 +1,335 @@
+"""Detection and decision over simulated fleets: soon, once, large enough, and only when hot."""
+
+import tracemalloc
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from hotpartition.core.detector import ConversationReports, Reason, ReportWindow, decide, size_route
+from hotpartition.core.message_ids import MAX_TIME_MS
+from hotpartition.core.reports import Report
+from support.builders import THRESHOLDS, route_of
+from support.fleet import START_MS, Arrival, Fleet, detect
+
+
+def step(rate, at_ms=2_000, before=50):
+    return lambda offset: rate if offset >= at_ms else before
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("rate", [1_600, 4_000, 16_000])
+def test_a_step_of_any_size_is_one_raise_within_two_seconds(rate, seed):
+    """From a quiet load to x32 and far beyond: one raise, sized for the load within sampling error."""
+    trace = Fleet(environments=400, seed=seed).offer(step(rate), 6_000)
+    detection = detect(trace, 6_000)
+    assert len(detection.raises) == 1
+    at_ms, decision = detection.raises[0]
+    assert 2_000 < at_ms <= 4_000
+    assert decision.reason is Reason.RAISED
+    size = decision.generation.shard_count
+    low, high = (min(size_route(error * rate, THRESHOLDS), THRESHOLDS.max_shard_count) for error in (0.7, 1.45))
+    assert low <= size <= high
+    assert size >= rate / 1000
+
+
+@pytest.mark.parametrize(
+    ("wcu_per_second", "shard_count"),
+    [(1, 2), (800, 2), (1_000, 2), (1_001, 3), (2_000, 8), (4_000, 32), (8_000, 128)],
+)
+def test_shards_are_sized_for_less_as_there_are_more_of_them(wcu_per_second, shard_count):
+    """500 WCU/s each for what one key takes; for twice as much four times as many, since more of them can meet."""
+    assert size_route(wcu_per_second, THRESHOLDS) == shard_count
+
+
+def test_few_throttles_of_a_covered_load_change_nothing():
+    """Retries cure a write in a hundred; N, which never falls, is not doubled for them."""
+    route = route_of((32, START_MS - 1))
+    for share, shard_counts in ((100, []), (20, [64])):
+        fleet = Fleet(is_throttled=lambda now, share=share: now % share == 0)
+        trace = fleet.offer(lambda _: 4_000, 4_500, placed_under=32)
+        assert detect(trace, 4_500, route=route).shard_counts == shard_counts
+
+
+def test_the_new_generation_covers_the_heat_from_its_start():
+    """`since` is never later than the slot where the heat began, and not before the second that was judged."""
+    detection = detect(Fleet().offer(step(4_000), 5_000), 5_000)
+    since_ms = detection.raises[0][1].generation.since_ms
+    assert START_MS + 1_000 <= since_ms <= START_MS + 2_000
+
+
+@pytest.mark.parametrize("rate", [200, 600])
+def test_a_load_below_the_threshold_is_not_raised(rate):
+    """Noise of sampling does not raise what cannot be lowered again."""
+    assert detect(Fleet(environments=300).offer(lambda _: rate, 30_000), 30_000).raises == []
+
+
+def test_a_slow_burn_over_the_sustained_threshold_is_raised():
+    """900 WCU/s never exceeds a second's limit by much, but it does not end either."""
+    detection = detect(Fleet(environments=50, sampling_distance_wcu=2).offer(lambda _: 900, 12_000), 12_000)
+    assert detection.shard_counts == [2]
+
+
+def test_a_raised_conversation_is_judged_by_what_its_shards_serve():
+    """3,000 WCU/s on eight shards is covered; the same load on two is hot."""
+    trace = Fleet().offer(lambda _: 3_000, 8_000)
+    assert detect(trace, 8_000, route=route_of((8, START_MS - 1))).raises == []
+    assert "covered" in detect(trace, 8_000, route=route_of((8, START_MS - 1))).reasons
+    assert detect(trace, 8_000, route=route_of((2, START_MS - 1))).shard_counts[0] >= 6
+
+
+def test_a_backfill_of_old_times_is_cured_like_live_traffic():
+    """Messages an hour old are judged by the N of their own time, and `since` goes back to them."""
+    fleet = Fleet(message_age_ms=lambda r: 3_600_000 + r.randrange(1_000))
+    detection = detect(fleet.offer(lambda _: 3_000, 5_000), 5_000, route=route_of((16, START_MS)))
+    assert len(detection.raises) == 1
+    assert detection.raises[0][1].generation.since_ms < START_MS - 3_598_000
+
+
+def test_a_backfill_that_runs_backwards_takes_few_raises():
+    """Newest first, each message older than the last: a raise reaches twice as far back as its messages."""
+    ages = iter(range(60_000, 10**9, 600))
+    fleet = Fleet(message_age_ms=lambda _: next(ages))
+    detection = detect(fleet.offer(lambda _: 3_000, 30_000), 30_000, route=route_of((6, START_MS)))
+    assert 1 <= len(detection.raises) <= 6
+
+
+def test_a_backfill_beside_live_load_is_sized_for_both():
+    """Its shards serve the live messages too: one raise, large enough for the sum."""
+    fleet = Fleet(message_age_ms=lambda r: 3_600_000 if r.random() < 0.5 else 0)
+    detection = detect(fleet.offer(lambda _: 6_000, 5_000), 5_000, route=route_of((6, START_MS - 1_000)))
+    assert len(detection.raises) == 1
+    assert detection.shard_counts[0] == pytest.approx(size_route(6_000, THRESHOLDS), rel=0.25)
+
+
+def test_slow_clients_are_covered_too():
+    """A third of the messages 20 s old: `since` reaches them, so their retries find the new shards."""
+    fleet = Fleet(message_age_ms=lambda r: 20_000 if r.random() < 1 / 3 else 0)
+    detection = detect(fleet.offer(step(4_000), 6_000), 6_000)
+    assert detection.raises[0][1].generation.since_ms <= START_MS + 2_250 - 20_000
+    assert len(detection.raises) == 1
+
+
+def test_a_lone_ancient_id_does_not_drag_since_back():
+    """One message from 1970 among the hot ones would make readers of all history query every shard."""
+    trace = Fleet().offer(step(4_000), 5_000)
+    hot = next(a for a in trace if a.at_ms > START_MS + 2_200)
+    hot.report = hot.report._replace(message_time_ms=0)
+    assert detect(trace, 5_000).raises[0][1].generation.since_ms >= START_MS + 1_000
+
+
+def test_the_cap_holds_and_is_told():
+    """Past the cap there is nothing to raise to; an operator hears of it."""
+    capped = replace(THRESHOLDS, max_shard_count=4)
+    detection = detect(Fleet().offer(lambda _: 8_000, 5_000), 5_000, thresholds=capped)
+    assert detection.shard_counts == [4]
+    assert "at-cap" in detection.reasons
+
+
+def test_persistent_throttles_of_a_covered_load_double_n():
+    """An unlucky partition: the shards' keys share one. Doubled, and not again at once."""
+    fleet = Fleet(is_throttled=lambda now: now % 3 == 0)
+    trace = fleet.offer(lambda _: 2_000, 4_500, placed_under=4)
+    detection = detect(trace, 4_500, route=route_of((4, START_MS - 1)))
+    assert detection.shard_counts == [8]
+    assert detection.raises[0][1].reason is Reason.UNLUCKY_PARTITION
+
+
+def test_throttles_are_followed_at_most_every_five_seconds():
+    """Doubling again needs the writers to have followed the last raise, and time."""
+    reports = ConversationReports()
+    for arrival in Fleet(is_throttled=lambda _: True).offer(lambda _: 2_000, 2_000, placed_under=4):
+        reports.add(arrival.report)
+    now_ms, route = START_MS + 2_000, route_of((4, START_MS - 1))
+    recent = decide("c", reports, route, THRESHOLDS, now_ms=now_ms, raised_at_ms=now_ms - 4_999)
+    older = decide("c", reports, route, THRESHOLDS, now_ms=now_ms, raised_at_ms=now_ms - 5_000)
+    assert [d.reason for d in (*recent, *older)] == [Reason.COOLING_DOWN, Reason.UNLUCKY_PARTITION]
+
+
+def test_a_neighbours_heat_changes_nothing():
+    """Throttled without a load of its own: somebody else's partition fellow."""
+    trace = Fleet(sampling_distance_wcu=1, is_throttled=lambda _: True).offer(lambda _: 20, 6_000)
+    detection = detect(trace, 6_000)
+    assert detection.raises == []
+    assert "no-evidence" in detection.reasons
+
+
+def test_throttles_reported_ahead_of_the_decision_are_no_trap():
+    """Reports that are younger than the time the stream was read at, for a read that took long."""
+    fleet = Fleet(is_throttled=lambda _: True)
+    trace = fleet.offer(lambda _: 2_000, 3_000, placed_under=4)
+    reports = ConversationReports()
+    for arrival in trace:
+        throttled = arrival.report.slot > (START_MS + 2_000) // 250
+        reports.add(arrival.report._replace(is_throttled=throttled))
+    route = route_of((4, START_MS - 1))
+    (decision,) = decide("c", reports, route, THRESHOLDS, now_ms=START_MS + 2_000)
+    assert decision.reason is Reason.UNLUCKY_PARTITION
+    assert decision.generation.since_ms <= START_MS + 2_500
+
+
+def test_throttles_of_stale_writers_are_no_evidence():
+    """What was throttled under an older N says nothing about the present shards."""
+    fleet = Fleet(is_throttled=lambda _: True)
+    trace = fleet.offer(lambda _: 2_000, 4_000, placed_under=0)
+    assert detect(trace, 4_000, route=route_of((4, START_MS - 1))).raises == []
+
+
+def test_duplicated_and_reordered_reports_change_nothing():
+    """State is written by assignment: the same reports in any order, any number of times, give the same decisions."""
+    trace = Fleet().offer(step(4_000), 5_000)
+    doubled = [*trace, *trace]
+    Random(3).shuffle(doubled)
+    window, other = ReportWindow(), ReportWindow()
+    now_ms = START_MS + 3_000
+    for arrival in trace:
+        window.add(arrival.report, now_ms)
+    for arrival in doubled:
+        other.add(arrival.report, now_ms)
+    decisions = [decide("c", w.as_mapping()["c"], route_of(), THRESHOLDS, now_ms=now_ms) for w in (window, other)]
+    assert decisions[0] == decisions[1]
+    assert decisions[0][0].generation
+
+
+def test_reports_from_broken_clocks_are_left_out():
+    """An environment 10 s ahead cannot place its load in the future; one that is late is not held against now."""
+    window, now_ms = ReportWindow(), START_MS
+    report = Report("c", START_MS // 250, "e", 10.0, START_MS, 0)
+    assert window.add(report, now_ms)
+    assert not window.add(report._replace(slot=report.slot + 40), now_ms)
+    assert not window.add(report._replace(slot=report.slot - 61), now_ms)
+
+
+def test_two_hot_conversations_do_not_mix():
+    """Each is judged by its own reports."""
+    fleet = Fleet()
+    arrivals = [*fleet.offer(step(4_000), 5_000, "a"), *fleet.offer(step(1_600), 5_000, "b")]
+    counts = {c: detect(arrivals, 5_000, conversation_id=c).shard_counts for c in ("a", "b")}
+    assert counts["a"][0] > counts["b"][0] >= 2
+
+
+samples = st.builds(
+    Report,
+    conversation_id=st.just("c"),
+    slot=st.integers(START_MS // 250 - 30, START_MS // 250 + 4),
+    source=st.sampled_from(["a", "b", "c"]),
+    value_wcu=st.integers(1, 500).map(float),
+    message_time_ms=st.integers(0, MAX_TIME_MS) | st.integers(START_MS - 9_000, START_MS + 5_000),
+    shard_count=st.integers(0, 8),
+    is_throttled=st.booleans(),
+)
+some_routes = st.lists(st.tuples(st.integers(1, 128), st.integers(START_MS - 9_000, START_MS)), max_size=3)
+
+
+@given(st.lists(samples, max_size=40), some_routes, st.none() | st.integers(0, 9_000))
+def test_every_raise_helps_and_stays_within_bounds(reports, generations, raised_ago):
+    """Whatever is reported: a raise gives its own messages more shards than they had, and never passes the cap."""
+    state, route = ConversationReports(), route_of(*generations)
+    for report in reports:
+        state.add(report)
+    raised_at = None if raised_ago is None else START_MS - raised_ago
+    decisions = decide("c", state, route, THRESHOLDS, now_ms=START_MS, raised_at_ms=raised_at)
+    assert decisions
+    for decision in decisions:
+        if decision.generation:
+            assert decision.shard_count < decision.generation.shard_count <= THRESHOLDS.max_shard_count
+            assert decision.generation.since_ms >= 0
+
+
+@given(
+    st.lists(st.tuples(samples, st.integers(1, 250)), max_size=12),
+    some_routes,
+    st.integers(0, 4_000),
+    st.booleans(),
+)
+def test_what_is_not_judged_would_be_below_threshold(reports, generations, later_ms, is_forgotten):
+    """Leaving quiet conversations out saves time only: whatever the route, nothing would be said about them."""
+    window = ReportWindow(THRESHOLDS)
+    for report, wcu in reports:
+        window.add(report._replace(value_wcu=float(wcu), is_throttled=report.is_throttled and wcu > 200), START_MS)
+    now_ms = START_MS + later_ms
+    if is_forgotten:
+        window.forget(now_ms)
+    kept = window.as_mapping().get("c", ConversationReports())
+    decisions = decide("c", kept, route_of(*generations), THRESHOLDS, now_ms=now_ms)
+    event("judged" if window.to_judge() else "left out")
+    assert window.to_judge() or [d.reason for d in decisions] == ["below-threshold"]
+
+
+def test_what_is_judged_begins_above_the_lower_threshold_and_ends_with_it():
+    """801 WCU in any second of slots, or a throttled write; until they have left the horizon."""
+    window, now_ms, slot = ReportWindow(THRESHOLDS), START_MS, START_MS // 250
+    window.add(Report("spread", slot - 59, "e", 799.0, START_MS, 0), now_ms)
+    window.add(Report("spread", slot - 55, "e", 799.0, START_MS, 0), now_ms)
+    window.add(Report("late", slot - 56, "e", 799.0, START_MS, 0), now_ms)
+    window.add(Report("refused", slot - 59, "e", 1.0, START_MS, 0, is_throttled=True), now_ms)
+    assert window.to_judge() == ["refused"]
+    window.add(Report("late", slot - 59, "e", 2.0, START_MS, 0), now_ms)
+    assert window.to_judge() == ["refused", "late"]
+    window.forget(now_ms + 500)
+    assert window.to_judge() == ["late"]
+    window.forget(now_ms + 1_250)
+    assert window.to_judge() == []
+    assert list(window.as_mapping()) == ["spread"]
+
+
+def test_what_is_left_after_forgetting_still_counts():
+    """A second that is half there when older slots are dropped becomes loud with its other half."""
+    window, slot = ReportWindow(THRESHOLDS), START_MS // 250
+    window.add(Report("c", slot - 60, "e", 1.0, START_MS, 0), START_MS)
+    window.add(Report("c", slot, "e", 700.0, START_MS, 0), START_MS)
+    window.forget(START_MS + 250)
+    assert window.to_judge() == []
+    window.add(Report("c", slot + 1, "e", 101.0, START_MS, 0), START_MS + 250)
+    assert window.to_judge() == ["c"]
+
+
+def test_the_window_holds_no_more_than_the_horizon():
+    """However long a consumer runs, and whoever writes: after a minute no more than after twenty seconds."""
+    taken = []
+    tracemalloc.start()
+    try:
+        window = ReportWindow(THRESHOLDS)
+        for tick in range(60):
+            now_ms = START_MS + 1_000 * tick
+            for i in range(100):
+                name = f"{tick}-{i}"
+                window.add(Report(f"c-{name}", now_ms // 250, f"e-{name}", 900.0 if i == 0 else 5.0, now_ms, 0), now_ms)
+            window.forget(now_ms)
+            taken.append(tracemalloc.get_traced_memory()[0])
+            assert len(window.as_mapping()) <= 1_600
+            assert len(window.to_judge()) <= 16
+    finally:
+        tracemalloc.stop()
+    assert taken[-1] < 1.1 * taken[20]
+
+
+def test_a_window_without_thresholds_lists_all_conversations():
+    """Who looks at a moment, like an operator, looks at everything."""
+    window = ReportWindow()
+    window.add(Report("c", START_MS // 250, "e", 1.0, START_MS, 0), START_MS)
+    assert window.to_judge() == ["c"]
+    window.forget(START_MS + 15_000)
+    assert window.to_judge() == ["c"]
+
+
+@given(st.integers(1, 60), st.floats(1.0, 8.0))
+def test_more_load_never_yields_fewer_shards(base, factor):
+    """Scale one trace up: N follows, never the other way."""
+
+    def count(scale):
+        state = ConversationReports()
+        for slot in range(START_MS // 250 - 6, START_MS // 250 - 1):
+            state.add(Report("c", slot, "a", base * 10 * scale, START_MS, 0))
+        decisions = decide("c", state, route_of(), THRESHOLDS, now_ms=START_MS)
+        return max((d.generation.shard_count for d in decisions if d.generation), default=0)
+
+    assert count(factor) >= count(1.0)
+
+
+def test_arrivals_are_what_a_consumer_would_see():
+    """The test fleet itself: total over z reports, in expectation."""
+    trace: list[Arrival] = Fleet(environments=500).offer(lambda _: 1_000, 10_000)
+    assert len(trace) == pytest.approx(1_000, rel=0.1)

@@ -1,0 +1,180 @@
+"""The detector against a plain reference: the same decisions to the last bit, whatever arrives in whatever order."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from hotpartition.core.detector import Decision, ReportWindow, decide
+from hotpartition.core.reports import Report
+from hotpartition.core.route import Route
+from support.builders import THRESHOLDS, route_of
+from support.fleet import START_MS, Fleet
+from support.reference_detector import Sample, decide_plainly, is_in_horizon, list_samples
+
+START_SLOT = START_MS // 250
+CONVERSATIONS = ("a", "b")
+
+
+@dataclass
+class Judges:
+    """The product's window and the reference's list, fed alike; raises are applied to the route of both."""
+
+    routes: dict[str, Route]
+    window: ReportWindow = field(default_factory=lambda: ReportWindow(THRESHOLDS))
+    taken: list[Report] = field(default_factory=list)
+    raised_at_ms: dict[str, int] = field(default_factory=dict)
+    seen: Counter = field(default_factory=Counter)
+
+    def take(self, report: Report, now_ms: int) -> None:
+        is_taken = self.window.add(Report.decode(report.encode()), now_ms)
+        assert is_taken == is_in_horizon(report, now_ms)
+        if is_taken:
+            self.taken.append(report)
+
+    def compare(self, now_ms: int) -> None:
+        """Decide about all conversations both ways, and about those left out by the reference alone."""
+        judged = self.window.to_judge()
+        for conversation_id in CONVERSATIONS:
+            expected = self._decide_plainly(conversation_id, now_ms)
+            self.seen.update(str(d.reason) for d in expected)
+            reports = self.window.as_mapping().get(conversation_id)
+            if reports is not None:
+                known = {"now_ms": now_ms, "raised_at_ms": self.raised_at_ms.get(conversation_id)}
+                route = self.routes[conversation_id]
+                assert decide(conversation_id, reports, route, THRESHOLDS, **known) == expected
+            if conversation_id not in judged:
+                self.seen["left out"] += 1
+                assert {str(d.reason) for d in expected} == {"below-threshold"}
+            self._raise(conversation_id, expected, now_ms)
+
+    def _decide_plainly(self, conversation_id: str, now_ms: int) -> tuple[Decision, ...]:
+        return decide_plainly(
+            conversation_id,
+            [r for r in self.taken if r.conversation_id == conversation_id],
+            self.routes[conversation_id],
+            THRESHOLDS,
+            now_ms=now_ms,
+            raised_at_ms=self.raised_at_ms.get(conversation_id),
+        )
+
+    def _raise(self, conversation_id: str, decisions: tuple[Decision, ...], now_ms: int) -> None:
+        for decision in decisions:
+            if decision.generation:
+                grown = self.routes[conversation_id].union(Route(frozenset({decision.generation})))
+                self.routes[conversation_id] = grown
+                self.raised_at_ms[conversation_id] = now_ms
+
+
+# Few sources and slots, so that values of one source meet; sums that are exact in any order, and sums that are not.
+values = st.integers(1, 100).map(lambda k: 5.0 * k) | st.floats(0.1, 500.0)
+reports = st.builds(
+    Report,
+    conversation_id=st.sampled_from(CONVERSATIONS),
+    slot=st.integers(START_SLOT - 8, START_SLOT + 4) | st.integers(START_SLOT - 64, START_SLOT + 30),
+    source=st.sampled_from(["e", "e.1", "f", "g"]),
+    value_wcu=values,
+    message_time_ms=st.sampled_from([0, START_MS - 4_000, START_MS]) | st.integers(START_MS - 9_000, START_MS + 5_000),
+    shard_count=st.sampled_from([0, 2, 8]),
+    is_throttled=st.booleans(),
+)
+# Sorted by hypothesis' own choice: each step brings reports, some of them again, and lets time pass.
+steps = st.lists(
+    st.tuples(st.lists(reports, max_size=25), st.integers(0, 12), st.integers(0, 2_500), st.booleans()), max_size=5
+)
+routes = st.lists(
+    st.tuples(
+        st.sampled_from([2, 8, 64, 128]),
+        st.sampled_from([START_MS - 4_000, START_MS]) | st.integers(START_MS - 9_000, START_MS),
+    ),
+    max_size=3,
+)
+
+
+@given(steps, routes, routes, st.randoms(use_true_random=False))
+def test_decisions_are_those_of_the_reference(steps, route, other_route, random):
+    """Redelivered, late, out of order, forgotten or left out of judging: nothing changes a decision by a bit."""
+    judges, now_ms = Judges({"a": route_of(*route), "b": route_of(*other_route)}), START_MS
+    for arriving, repeated, passing_ms, is_forgetting in steps:
+        again = [random.choice(judges.taken) for _ in range(repeated if judges.taken else 0)]
+        for report in random.sample([*arriving, *again], len(arriving) + len(again)):
+            judges.take(report, now_ms)
+        if is_forgetting:
+            judges.window.forget(now_ms)
+        judges.compare(now_ms)
+        now_ms += passing_ms
+    for reason in judges.seen:
+        event(reason)
+
+
+# So few slots, sources and values that they meet all the time.
+close_reports = st.builds(
+    Report,
+    conversation_id=st.just("a"),
+    slot=st.integers(START_SLOT - 7, START_SLOT + 1),
+    source=st.sampled_from(["f", "e"]),
+    value_wcu=st.sampled_from([0.1, 0.7, 150.0, 200.0, 260.0]),
+    message_time_ms=st.integers(START_MS - 3, START_MS + 3),
+    shard_count=st.just(0),
+    is_throttled=st.sampled_from([False] * 9 + [True]),
+)
+
+
+def has_more_in_a_second(samples: list[Sample], limit_wcu: float) -> bool:
+    wcu = Counter()
+    for sample in samples:
+        for last in range(sample.report.slot, sample.report.slot + 4):
+            wcu[last] += sample.wcu
+    return any(total > limit_wcu for total in wcu.values())
+
+
+@settings(max_examples=400)
+@given(st.lists(close_reports, min_size=1, max_size=30), st.integers(52, 72))
+def test_what_is_kept_and_who_is_judged_are_as_in_the_reference(reports, later_slots):
+    """After every report, and after some of it was forgotten: the same samples, and nobody hot is left out."""
+    window, taken = ReportWindow(THRESHOLDS), []
+    for now_ms in (START_MS, START_MS + later_slots * 250):
+        window.forget(now_ms)
+        for report in reports:
+            if window.add(report, now_ms):
+                taken.append(report)
+            samples = list_samples(taken, route_of(), now_ms // 250 - 60)
+            kept = window.as_mapping().get("a")
+            shares = kept.shares(0) if kept else []
+            expected = [(s.report.slot, s.wcu, *s.report[4:]) for s in samples]
+            assert [tuple(sample) for _, share in shares for sample in share.samples] == expected
+            is_judged, is_throttled = bool(window.to_judge()), any(s.report.is_throttled for s in samples)
+            assert is_judged >= (is_throttled or has_more_in_a_second(samples, 800))
+            # The other way round as well, but for rounding, and for what is left when a loud second is half forgotten.
+            if now_ms == START_MS:
+                assert is_judged <= (is_throttled or has_more_in_a_second(samples, 799.99))
+        window.forget(now_ms)
+        kept_slots = {number for number, _ in window.as_mapping()["a"].shares(0)} if window.as_mapping() else set()
+        assert kept_slots == {r.slot for r in taken if r.slot >= now_ms // 250 - 60}
+    window.forget(START_MS + 80 * 250)
+    assert (window.to_judge(), list(window.items())) == ([], [])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rush_is_judged_as_the_reference_judges_it(seed):
+    """Tick by tick as a consumer: a rush, its raise, throttles, its end and the quiet after; a third comes twice."""
+    random = Random(seed)
+    loads = {"a": lambda t: 1_300 if 1_000 <= t < 4_000 else 40, "b": lambda t: 790 if t < 6_000 else 0}
+    fleet = Fleet(environments=20, seed=seed, is_throttled=lambda now: now > START_MS + 2_600 and now % 7 == 0)
+    due = []
+    for conversation_id, load in loads.items():
+        for arrival in fleet.offer(load, 8_000, conversation_id):
+            due += [(arrival.at_ms + random.randrange(400), arrival.report) for _ in range(random.choice([1, 1, 2]))]
+    due.sort(key=lambda entry: entry[0])
+    judges = Judges(dict.fromkeys(CONVERSATIONS, route_of()))
+    for now_ms in range(START_MS, START_MS + 26_000, 200):
+        while due and due[0][0] <= now_ms:
+            judges.take(due.pop(0)[1], now_ms)
+        if now_ms % 1_000 == 0:
+            judges.window.forget(now_ms)
+        judges.compare(now_ms)
+    assert not judges.window.as_mapping()
+    assert {"raised", "sizing", "below-threshold", "left out", "covered"} <= judges.seen.keys()

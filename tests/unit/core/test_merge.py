@@ -1,0 +1,276 @@
+"""Paging over many keys: exact, in order, each message once, at little cost."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotpartition.core.keys import build_message_sort_key
+from hotpartition.core.merge import PageMerge, PageRange
+from hotpartition.core.message_ids import first_message_id_at
+from hotpartition.core.route import EMPTY_ROUTE, choose_placement
+from support.builders import build_message, message_id, route_of
+from support.fakes import FakeTable
+
+times = st.integers(0, 40)
+
+
+def run_page(table, page_range, route, *, shuffle=lambda _: None):
+    """Gather one page from a table, each round's replies in an order of its own; returns it and the rounds it took."""
+    merge, rounds = PageMerge(page_range), 0
+    while queries := merge.next_queries(route):
+        rounds += 1
+        assert rounds < 50
+        fetched = table.fetch(queries, is_strong=True)
+        replies = list(zip(queries, fetched.answers, strict=True))
+        shuffle(replies)
+        for query, answer in replies:
+            merge.add(query, answer.messages, is_exhausted=answer.is_exhausted)
+    return merge.page(), rounds
+
+
+def fill(table, route, messages, known=None):
+    for i, message in enumerate(messages):
+        view = (known or {}).get(i, route)
+        key = choose_placement(view, "c", message.message_id).partition_key
+        table.items[key, build_message_sort_key(message.message_id)] = message.to_item(key)
+
+
+@given(
+    times=st.lists(times, max_size=60),
+    generations=st.lists(st.tuples(st.integers(1, 6), times), max_size=3),
+    stale=st.sets(st.integers(0, 59)),
+    doubled=st.sets(st.integers(0, 59)),
+    newest_first=st.booleans(),
+    limit=st.integers(1, 30),
+    bounds=st.tuples(st.none() | times, st.none() | times),
+    random=st.randoms(use_true_random=False),
+)
+def test_a_page_is_what_one_sorted_list_would_give(
+    times, generations, stale, doubled, newest_first, limit, bounds, random
+):
+    """Whatever the route, the spread, stale writers, doubled copies and order of replies: the first sorted ids."""
+    route, table = route_of(*generations), FakeTable()
+    messages = [build_message(t, tail) for tail, t in enumerate(times)]
+    fill(table, route, messages, dict.fromkeys(stale, EMPTY_ROUTE))
+    fill(table, route, [m for i, m in enumerate(messages) if i in doubled])
+    first, last = (None if t is None else first_message_id_at(t) for t in bounds)
+    page, _ = run_page(table, PageRange("c", newest_first, limit, first, last), route, shuffle=random.shuffle)
+    within = [
+        m.message_id
+        for m in messages
+        if (first is None or m.message_id >= first) and (last is None or m.message_id <= last)
+    ]
+    expected = sorted(within, reverse=newest_first)
+    assert [m.message_id for m in page.messages] == expected[:limit]
+    assert page.has_more == (len(expected) > limit)
+    assert page.divergent == 0
+
+
+def test_two_copies_that_differ_are_one_entry_always_the_same():
+    """A client that broke its side of the contract still sees one message, whichever key answers first."""
+    first, second = build_message(5, 1, body="a"), build_message(5, 1, body="b")
+    merge = PageMerge(PageRange("c", newest_first=True, limit=5))
+    base, shard = merge.next_queries(route_of((1, 0)))
+    merge.add(shard, [second], is_exhausted=True)
+    merge.add(base, [first], is_exhausted=True)
+    assert merge.page().messages == (first,)
+    assert merge.page().divergent == 1
+
+
+def spread(shards, count, seed=1):
+    """A table whose newest `count` messages are spread over shards, with older ones on the base key."""
+    route, table, random = route_of((shards, 100_000)), FakeTable(), Random(seed)
+    fill(table, route, [build_message(t, random.getrandbits(80)) for t in range(500)])
+    fill(table, route, [build_message(100_000 + t, random.getrandbits(80)) for t in range(count)])
+    return route, table
+
+
+class Shelf:
+    """Messages on keys of their own choice, as plain lists: what DynamoDB would answer, and what that costs."""
+
+    def __init__(self, page_range, keys):
+        self.range, self.keys = page_range, keys
+        self.rounds, self.items = [], 0
+
+    def lies_within(self, identifier, bounds):
+        return (bounds.first_id is None or identifier >= bounds.first_id) and (
+            bounds.last_id is None or identifier <= bounds.last_id
+        )
+
+    def read(self, *routes, cut=len):
+        """Gather the page; each round knows the next route. `cut` says how many of an answer's messages are told."""
+        merge, routes = PageMerge(self.range), [*routes]
+        while (queries := merge.next_queries(routes[0])) or len(routes) > 1:
+            assert len(self.rounds) < 50
+            self.rounds.append(queries)
+            for query in queries:
+                stored = sorted(self.keys.get(query.partition_key, {}), reverse=query.newest_first)
+                within = [identifier for identifier in stored if self.lies_within(identifier, query)]
+                taken = within[: query.limit]
+                told = taken[: max(1, cut(taken))]
+                self.items += len(told)
+                messages = [self.keys[query.partition_key][identifier] for identifier in told]
+                merge.add(query, messages, is_exhausted=len(told) == len(within) < query.limit)
+            if len(routes) > 1:
+                routes.pop(0)
+        return merge.page()
+
+    def expected(self):
+        ids = {identifier for stored in self.keys.values() for identifier in stored}
+        return sorted((i for i in ids if self.lies_within(i, self.range)), reverse=self.range.newest_first)
+
+    def assert_exact(self, page):
+        expected = self.expected()
+        assert [m.message_id for m in page.messages] == expected[: self.range.limit]
+        assert page.has_more == (len(expected) > self.range.limit)
+        assert page.divergent == 0
+
+
+@given(
+    counts=st.lists(st.integers(0, 60), min_size=1, max_size=9),
+    copies=st.integers(0, 20),
+    newest_first=st.booleans(),
+    limit=st.integers(1, 70),
+    bounds=st.tuples(st.none() | st.integers(0, 130), st.none() | st.integers(0, 130)),
+    is_cut=st.booleans(),
+    is_news=st.booleans(),
+    random=st.randoms(use_true_random=False),
+)
+def test_a_page_is_exact_however_uneven_the_keys_are(
+    counts, copies, newest_first, limit, bounds, is_cut, is_news, random
+):
+    """So many messages on the base key and each shard, at any times, some twice; answers cut short; a late journal."""
+    keys = {"c" if not index else f"c#{index - 1}": {} for index in range(len(counts))}
+    for key, count in zip(keys, counts, strict=True):
+        for _ in range(count):
+            message = build_message(random.randrange(130), random.getrandbits(16))
+            for place in (key, *random.sample([*keys], k=1 if copies and random.random() < copies / 40 else 0)):
+                keys[place][message.message_id] = message
+    first, last = (None if t is None else first_message_id_at(t) for t in bounds)
+    shelf = Shelf(PageRange("c", newest_first, limit, first, last), keys)
+    whole = route_of((len(counts) - 1, 0)) if len(counts) > 1 else EMPTY_ROUTE
+    cut = (lambda taken: random.randint(0, len(taken))) if is_cut else len
+    shelf.assert_exact(shelf.read(*((EMPTY_ROUTE, whole) if is_news else (whole,)), cut=cut))
+
+
+@pytest.mark.slow
+@given(
+    shards=st.integers(2, 20),
+    skew=st.floats(0, 4),
+    newest_first=st.booleans(),
+    limit=st.integers(1, 60),
+    random=st.randoms(use_true_random=False),
+)
+def test_later_rounds_read_only_what_may_be_on_the_page(shards, skew, newest_first, limit, random):
+    """Once enough messages are known, no query reaches past the last of them that matters."""
+    keys = {"c": {}, **{f"c#{index}": {} for index in range(shards)}}
+    weights = [1 / (1 + index) ** skew for index in range(shards + 1)]
+    for time_ms in range(400):
+        (key,) = random.choices([*keys], weights)
+        message = build_message(time_ms, random.getrandbits(80))
+        keys[key][message.message_id] = message
+    merge = PageMerge(PageRange("c", newest_first, limit))
+    known = set()
+    while queries := merge.next_queries(route_of((shards, 0))):
+        if len(known) > limit:
+            edge = sorted(known, reverse=newest_first)[limit]
+            assert {q.first_id if newest_first else q.last_id for q in queries} == {edge}
+        for query in queries:
+            shelf = Shelf(merge.range, keys)
+            ids = sorted((i for i in keys[query.partition_key] if shelf.lies_within(i, query)), reverse=newest_first)
+            taken = ids[: query.limit]
+            known.update(taken)
+            messages = [keys[query.partition_key][identifier] for identifier in taken]
+            merge.add(query, messages, is_exhausted=len(taken) < query.limit)
+
+
+def read_even(shards, limit, seed, *, count=None):
+    """Read the newest page of messages that the hash spreads over shards, with older ones on the base key."""
+    route, random = route_of((shards, 100_000)), Random(seed)
+    times = (*range(99_900, 100_000), *range(100_000, 100_000 + (6 * limit if count is None else count)))
+    keys = {}
+    for message in (build_message(t, random.getrandbits(80)) for t in times):
+        key = choose_placement(route, "c", message.message_id).partition_key
+        keys.setdefault(key, {})[message.message_id] = message
+    shelf = Shelf(PageRange("c", newest_first=True, limit=limit), keys)
+    shelf.assert_exact(shelf.read(route))
+    return shelf
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shards", "items", "queries"),
+    [(2, 80, 4), (4, 90, 6), (8, 105, 10), (16, 115, 20), (32, 120, 43), (64, 124, 96), (128, 220, 145)],
+)
+def test_the_newest_page_costs_little_at_every_n(shards, items, queries):
+    """50 messages, 40 spreads: 2 rounds at most, and on average no more than so many items and queries."""
+    shelves = [read_even(shards, 50, seed) for seed in range(40)]
+    assert max(len(shelf.rounds) for shelf in shelves) <= 2
+    assert sum(shelf.items for shelf in shelves) / 40 <= items
+    assert sum(len(queries) for shelf in shelves for queries in shelf.rounds) / 40 <= queries
+
+
+def test_a_first_round_asks_the_base_key_for_its_newest_and_the_shards_for_a_share():
+    """Two deviations of slack where that is little, or the shards too many; else what two and a half pages allow."""
+    for shards, shares in ((2, {36}), (4, {20}), (16, {7}), (64, {2, 1}), (200, {2}), (1000, {1})):
+        base, *queries = PageMerge(PageRange("c", newest_first=True, limit=50)).next_queries(route_of((shards, 0)))
+        assert (base.partition_key, base.limit) == ("c", 1)
+        assert {query.limit for query in queries} == shares
+        assert sum(query.limit for query in queries) <= (125 - shards / 4 if shards <= 100 else 2 * shards)
+
+
+def test_one_shard_or_none_is_asked_for_the_whole_page():
+    """There is nothing to share out."""
+    merge = PageMerge(PageRange("c", newest_first=True, limit=50))
+    assert [query.limit for query in merge.next_queries(EMPTY_ROUTE)] == [51]
+    assert [query.limit for query in merge.next_queries(route_of((1, 0)))] == [1, 51]
+
+
+@pytest.mark.parametrize("where", ["c", "c#3"])
+def test_a_page_that_lies_on_one_key_takes_two_rounds_more_at_most(where):
+    """All on the base key (the raise has just been) or all on one shard: found, without a walk in small steps."""
+    messages = [build_message(100_000 + t, t) for t in range(500)]
+    shelf = Shelf(PageRange("c", newest_first=True, limit=50), {where: {m.message_id: m for m in messages}})
+    shelf.assert_exact(shelf.read(route_of((16, 100_000))))
+    assert len(shelf.rounds) <= 3
+    assert shelf.items <= 125
+
+
+@pytest.mark.parametrize("limit", [1, 2, 10])
+def test_a_small_page_of_few_shards_takes_one_round(limit):
+    """Its items cost next to nothing, another round would: the last message, or the last ten."""
+    rounds = [len(read_even(shards, limit, seed, count=60).rounds) for shards in (2, 4) for seed in range(20)]
+    assert sum(rounds) <= 1.1 * len(rounds)
+
+
+def test_history_from_before_the_first_raise_is_one_query():
+    """Fan-out by need, in either order."""
+    route, table = spread(16, 100)
+    for newest_first in (True, False):
+        table.queries.clear()
+        last = message_id(400) if newest_first else None
+        page, rounds = run_page(table, PageRange("c", newest_first, 50, None, last), route)
+        assert len(page.messages) == 50
+        assert rounds == 1
+        assert [q.partition_key for q in table.queries] == ["c"]
+
+
+def test_rounds_stay_few_when_one_key_holds_everything():
+    """A page across the raise: shards run dry, the base key supplies the rest."""
+    route, table = spread(16, 3)
+    page, rounds = run_page(table, PageRange("c", newest_first=True, limit=200), route)
+    assert len(page.messages) == 200
+    assert rounds <= 3
+
+
+def test_a_larger_route_adds_queries_and_keeps_what_was_read():
+    """The journal knew more than the hint: only the missing shards are asked."""
+    route, table = spread(4, 50)
+    merge = PageMerge(PageRange("c", newest_first=True, limit=20))
+    (query,) = merge.next_queries(EMPTY_ROUTE)
+    (answer,) = table.fetch([query], is_strong=True).answers
+    merge.add(query, answer.messages, is_exhausted=answer.is_exhausted)
+    assert merge.next_queries(EMPTY_ROUTE) == []
+    assert {q.partition_key for q in merge.next_queries(route)} == {f"c#{i}" for i in range(4)}

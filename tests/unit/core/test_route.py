@@ -1,0 +1,150 @@
+"""Routes and placement: the invariants that no message can be lost without breaking."""
+
+import hashlib
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotpartition.core.message_ids import MAX_TIME_MS, first_message_id_at, message_time_ms, shift_message_id
+from hotpartition.core.route import (
+    EMPTY_ROUTE,
+    Generation,
+    Placement,
+    Route,
+    candidate_keys,
+    choose_placement,
+    needed_keys,
+    stable_hash,
+)
+from hotpartition.errors import MalformedGenerationError
+from support.builders import message_id, route_of
+
+generations = st.builds(Generation, since_ms=st.integers(0, 50), shard_count=st.integers(1, 12))
+routes = st.frozensets(generations, max_size=6).map(Route)
+times = st.integers(0, 60)
+ids = st.builds(message_id, times, st.integers(0, (1 << 80) - 1))
+
+
+@given(routes, times, times)
+def test_n_never_falls_with_time(route, early, late):
+    """N(t) is monotone in t."""
+    early, late = sorted((early, late))
+    assert route.shard_count_at(early) <= route.shard_count_at(late) <= route.shard_count_at(None)
+
+
+@given(routes, routes, times)
+def test_n_never_falls_as_the_set_grows(route, more, time_ms):
+    """N(t) is monotone in the set: N only goes up, whoever adds what in which order."""
+    union = route.union(more)
+    assert union == more.union(route)
+    assert union.covers(route)
+    assert union.covers(more)
+    assert union.shard_count_at(time_ms) == max(route.shard_count_at(time_ms), more.shard_count_at(time_ms))
+
+
+@given(routes, ids)
+def test_n_of_a_message_is_n_of_its_time(route, identifier):
+    """Comparing ids decides what comparing times decides."""
+    assert route.shard_count_of(identifier) == route.shard_count_at(message_time_ms(identifier))
+
+
+@pytest.mark.parametrize("time_ms", [0, 1, 1_700_000_000_000, MAX_TIME_MS - 1, MAX_TIME_MS])
+def test_n_of_a_message_changes_with_the_very_first_id_of_a_time(time_ms):
+    """At both ends of time as well; a generation that is later than any id is of no message."""
+    route = route_of((2, time_ms), (4, time_ms + 1), (8, 999_999_999_999_999))
+    first, last = first_message_id_at(time_ms), message_id(time_ms, (1 << 80) - 1)
+    before, after = shift_message_id(first, -1), shift_message_id(last, 1)
+    expected = [0 if before else None, 2, 2, 4 if after else None]
+    assert [i and route.shard_count_of(i) for i in (before, first, last, after)] == expected
+
+
+@given(routes, ids)
+def test_a_placement_is_the_shard_of_the_hash(route, identifier):
+    """The rule of design.md, section 5, spelled out."""
+    shard_count = route.shard_count_at(message_time_ms(identifier))
+    digest = hashlib.blake2b(identifier.encode(), digest_size=8).digest()
+    key = f"c#{int.from_bytes(digest) % shard_count}" if shard_count else "c"
+    assert choose_placement(route, "c", identifier) == Placement(key, shard_count)
+
+
+@given(routes, routes, ids, times)
+def test_every_older_route_places_where_a_reader_of_a_larger_one_looks(known, more, identifier, later):
+    """The theorem of design.md, section 5: S within G, t <= t2, so the shard is among those needed."""
+    until = max(message_time_ms(identifier), later)
+    placed = choose_placement(known, "c", identifier).partition_key
+    grown = known.union(more)
+    assert placed in needed_keys(grown, "c", until)
+    assert placed in needed_keys(grown, "c", None)
+    assert placed in candidate_keys(grown, "c", identifier)
+
+
+@given(routes)
+def test_the_base_key_is_always_needed(route):
+    """Messages from before the first raise, and those of stale writers, are there."""
+    assert needed_keys(route, "c", None)[0] == "c"
+    assert needed_keys(EMPTY_ROUTE, "c", None) == ("c",)
+
+
+def test_generations_are_a_storage_contract():
+    """Stored journals hold these very texts."""
+    generation = Generation(since_ms=1_700_000_000_000, shard_count=8)
+    assert generation.encode() == "8@1700000000000"
+    assert Generation.decode("8@1700000000000") == generation
+
+
+@given(routes)
+def test_a_stored_route_is_read_back(route):
+    """Decoding undoes encoding."""
+    assert Route.decode(route.encode()) == route
+
+
+@pytest.mark.parametrize("text", ["", "8", "8@", "@1", "0@1", "-1@1", "8@1.5", "8@01", "1e3@1", "8@1 ", "८@1"])
+def test_a_malformed_generation_is_refused(text):
+    """A reader must not go on without a generation it cannot read."""
+    with pytest.raises(MalformedGenerationError, match="no generation"):
+        Generation.decode(text)
+
+
+GOLDEN_HASHES = {
+    "00000000000000000000000000": 10648086316876872867,
+    "01ARZ3NDEKTSV4RRFFQ69G5FAV": 3767538556104188261,
+    "7ZZZZZZZZZZZZZZZZZZZZZZZZZ": 13556432816408783364,
+}
+
+
+def test_the_hash_is_a_storage_contract():
+    """Placement is pinned for ever: other values would strand what is stored."""
+    assert {text: stable_hash(text) for text in GOLDEN_HASHES} == GOLDEN_HASHES
+
+
+def test_placements_are_a_storage_contract():
+    """Whole placements of one message, under several shard counts."""
+    identifier = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+    keys = {n: choose_placement(route_of((n, 0)), "room", identifier).partition_key for n in (1, 2, 4, 8, 16, 128)}
+    assert keys == {1: "room#0", 2: "room#1", 4: "room#1", 8: "room#5", 16: "room#5", 128: "room#101"}
+
+
+def test_placement_is_even_for_sequential_ids():
+    """Ids that share their low bits, like snowflakes in a burst, still fill every shard: within 15 % of the mean."""
+    count, shards = 64_000, 16
+    route = route_of((shards, 0))
+    used = Counter(choose_placement(route, "c", message_id(1000 + i, i << 12)).partition_key for i in range(count))
+    assert set(used) == set(needed_keys(route, "c", None)) - {"c"}
+    assert all(abs(n - count / shards) < 0.15 * count / shards for n in used.values())
+
+
+def test_messages_from_before_a_generation_stay_on_the_base_key():
+    """`since` is a bound on the message's time, not on when it is written."""
+    route = route_of((4, 1000))
+    assert choose_placement(route, "c", message_id(999)).partition_key == "c"
+    assert choose_placement(route, "c", message_id(1000)).shard_count == 4
+
+
+def test_point_reads_look_under_every_generation():
+    """A dominated generation is one that a stale writer may have known alone."""
+    identifier = message_id(5000, 77)
+    hashed = stable_hash(identifier)
+    route = route_of((8, 1000), (3, 2000), (16, 9000))
+    assert candidate_keys(route, "c", identifier) == tuple(dict.fromkeys(("c", f"c#{hashed % 3}", f"c#{hashed % 8}")))

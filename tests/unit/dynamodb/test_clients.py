@@ -1,0 +1,69 @@
+"""Which client of DynamoDB the settings choose."""
+
+from __future__ import annotations
+
+import pytest
+
+from hotpartition.dynamodb.clients import open_dynamodb
+from hotpartition.dynamodb.http import HttpCalls
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.errors import SettingsError
+from hotpartition.runtime.settings import ReaderSettings, WriterSettings
+from hotpartition.runtime.wiring_reader import build_reader
+from hotpartition.runtime.wiring_writer import build_writer
+from support.fakes import FakeTelemetry
+
+HERE = {"table_name": "t", "registry_host": "h"}
+
+
+@pytest.fixture(autouse=True)
+def _own_variables(monkeypatch):
+    """What Lambda hands a function."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "A")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "S")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("lean", HttpCalls), ("boto3", ThreadedCalls)])
+def test_the_setting_names_the_client(name, kind):
+    """For every job."""
+    settings = WriterSettings(**HERE, dynamodb_client=name)
+    calls = open_dynamodb(settings)
+    assert isinstance(calls, kind)
+    calls.close()
+    assert isinstance(build_writer(settings, FakeTelemetry())._store._calls, kind)
+
+
+def test_lean_is_the_default():
+    """And what a variable may say is named."""
+    assert isinstance(open_dynamodb(WriterSettings(**HERE)), HttpCalls)
+    with pytest.raises(SettingsError, match="HOTPARTITION_DYNAMODB_CLIENT should be one of lean, boto3, not 'curl'"):
+        WriterSettings.from_env(
+            {
+                "HOTPARTITION_TABLE_NAME": "t",
+                "HOTPARTITION_REGISTRY_HOST": "h",
+                "HOTPARTITION_DYNAMODB_CLIENT": "curl",
+            }
+        )
+
+
+@pytest.mark.parametrize("quantile", [0.0, 0.9])
+def test_a_reader_runs_as_many_queries_as_it_is_told(quantile):
+    """And hedges them where that is on."""
+    settings = ReaderSettings(**HERE, fan_out_threads=3, hedge_quantile=quantile)
+    calls = build_reader(settings, FakeTelemetry())._store._calls
+    assert calls._parallel == 3
+    assert (calls._policy is None) == (quantile == 0.0)
+
+
+def test_a_regions_table_is_reached_with_tls():
+    """Nothing is sent in clear unless an address says so."""
+    assert open_dynamodb(WriterSettings(**HERE))._pool._endpoint == (
+        True,
+        "dynamodb.eu-west-1.amazonaws.com",
+        443,
+        "/",
+        "dynamodb.eu-west-1.amazonaws.com",
+    )

@@ -1,0 +1,184 @@
+"""What an answer of DynamoDB's means, and that the lean client never needs the SDK."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from hotpartition.dynamodb.calls import StaleSignatureError
+from hotpartition.dynamodb.http import read_answer
+from hotpartition.dynamodb.http_answers import HttpAnswer
+from hotpartition.errors import ConditionFailedError, StoreRefusedError, StoreUnavailableError, ThrottledError
+
+LAYER = Path(__file__).resolve().parents[3] / "layers" / "routing" / "python"
+REASONS = [{"reason": "TableWriteKeyRangeThroughputExceeded", "resource": "arn"}, {}]
+
+
+def http(status, content, **headers):
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return HttpAnswer(status, {name.encode(): value for name, value in headers.items()}, body, is_last=False)
+
+
+def error_of(status, content):
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - the tests look at the type
+        read_answer(http(status, content))
+    return caught.value
+
+
+def test_an_answer_is_its_json():
+    """As it came."""
+    assert read_answer(http(200, {"Items": [{"pk": {"S": "é"}}]})) == {"Items": [{"pk": {"S": "é"}}]}
+
+
+def test_the_checksum_decides():
+    """A damaged answer is none, be it a success or an error; without a checksum nothing is checked."""
+    body = b'{"Items":[]}'
+    headers = {"x-amz-crc32": b"%d" % zlib.crc32(body)}
+    assert read_answer(http(200, body, **headers)) == {"Items": []}
+    for status in (200, 400):
+        with pytest.raises(StoreUnavailableError, match="damaged"):
+            read_answer(http(status, body.replace(b"I", b"J"), **headers))
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"null", b"\xff", b"[" * 100_000, b"1" * 10_000])
+def test_a_success_that_cannot_be_read_is_worth_a_retry(body):
+    """Nobody knows what it would have said."""
+    with pytest.raises(StoreUnavailableError, match="not JSON"):
+        read_answer(http(200, body))
+
+
+@pytest.mark.parametrize("prefix", ["", "com.amazonaws.dynamodb.v20120810#", "com.amazon.coral.availability#"])
+@pytest.mark.parametrize("suffix", ["", ":http://internal.amazon.com/coral/"])
+@pytest.mark.parametrize("spelling", ["message", "Message"])
+def test_errors_are_named_with_or_without_a_namespace(prefix, suffix, spelling):
+    """And explained under either spelling."""
+    error = error_of(400, {"__type": f"{prefix}ResourceNotFoundException{suffix}", spelling: "no table"})
+    assert isinstance(error, StoreRefusedError)
+    assert (error.code, error.explanation) == ("ResourceNotFoundException", "no table")
+
+
+@pytest.mark.parametrize("spelling", ["ThrottlingReasons", "throttlingReasons"])
+def test_a_throttle_keeps_its_reasons(spelling):
+    """Under either spelling; one without a name is left out."""
+    error = error_of(400, {"__type": "ProvisionedThroughputExceededException", spelling: REASONS})
+    assert isinstance(error, ThrottledError)
+    assert error.reasons == ("TableWriteKeyRangeThroughputExceeded",)
+
+
+def test_a_failed_condition_brings_what_is_there():
+    """So that a replay costs no read."""
+    item = {"pk": {"S": "c"}}
+    error = error_of(400, {"__type": "#ConditionalCheckFailedException", "Item": item})
+    assert isinstance(error, ConditionFailedError)
+    assert error.item == item
+    assert error_of(400, {"__type": "#ConditionalCheckFailedException"}).item is None
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "name"),
+    [
+        (500, {"__type": "#InternalServerError"}, "InternalServerError"),
+        (503, b"<html>Service Unavailable</html>", "503"),
+        (502, b"", "502"),
+        (429, b"slow down", "429"),
+        (408, b"", "408"),
+        (500, {"__type": "#SomethingNew"}, "SomethingNew"),
+    ],
+)
+def test_a_failure_on_their_side_is_worth_a_retry(status, body, name):
+    """DynamoDB's own, or that of something on the way."""
+    error = error_of(status, body)
+    assert isinstance(error, StoreUnavailableError)
+    assert name in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("ExpiredTokenException", "The security token included in the request is expired"),
+        ("InvalidSignatureException", "Signature expired: 20261121T000000Z is now earlier than 20261121T001000Z"),
+        ("InvalidSignatureException", "Signature not yet current: 20261121T001000Z"),
+    ],
+)
+def test_an_outdated_signature_is_told_apart(code, message):
+    """Its credentials are to be asked for again."""
+    error = error_of(400, {"__type": f"com.amazon.coral.service#{code}", "message": message})
+    assert isinstance(error, StaleSignatureError)
+    assert message in str(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code"),
+    [
+        (400, {"__type": "#InvalidSignatureException", "message": "The request signature does not match"}, "Invalid"),
+        (400, {"__type": "#UnrecognizedClientException"}, "UnrecognizedClientException"),
+        (403, b"<html>", "403"),
+        (301, b"", "301"),
+        (400, b"[]", "400"),
+    ],
+)
+def test_what_only_a_person_can_mend_is_no_reason_to_wait(status, body, code):
+    """A wrong key, a right that is missing, an address of something else."""
+    error = error_of(status, body)
+    assert isinstance(error, StoreRefusedError)
+    assert error.code.startswith(code)
+
+
+ENVIRONMENTS = {
+    "variables": {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S", "AWS_SESSION_TOKEN": "T"},
+    "snapshot": {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1:1/"},
+}
+PROGRAM = """
+import sys
+from hotpartition.runtime.settings import {settings}
+from hotpartition.runtime.wiring_{job} import build_{job}
+from hotpartition.dynamodb.store import DynamoDBJournal
+from hotpartition.dynamodb.clients import open_dynamodb
+from hotpartition.errors import StoreUnavailableError
+settings = {settings}(table_name="t", registry_host="h", dynamodb_client={client!r})
+build_{job}(settings, None)
+try:
+    DynamoDBJournal(open_dynamodb(settings), "t", "i").get("c", is_strong=True)
+except StoreUnavailableError:
+    print(sorted(name for name in ("boto3", "botocore", "urllib3") if name in sys.modules))
+"""
+
+
+def loaded_modules(job, settings, client, environment):
+    """What of the SDK a new process holds once a job is built and has asked a DynamoDB that is not there."""
+    command = [sys.executable, "-c", PROGRAM.format(job=job, settings=settings, client=client)]
+    variables = {
+        "PYTHONPATH": str(LAYER),
+        "AWS_REGION": "eu-central-1",
+        "AWS_DEFAULT_REGION": "eu-central-1",
+        "AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:1",
+        **ENVIRONMENTS[environment],
+    }
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.replace("'", '"'))
+
+
+@pytest.mark.parametrize(
+    ("job", "settings", "environment"),
+    [
+        ("writer", "WriterSettings", "variables"),
+        ("writer", "WriterSettings", "snapshot"),
+        ("reader", "ReaderSettings", "variables"),
+        ("consumer", "ConsumerSettings", "variables"),
+        ("operations", "OperateSettings", "variables"),
+    ],
+)
+def test_the_lean_client_never_loads_the_sdk(job, settings, environment):
+    """From the settings to a request that found nobody, wherever the credentials come from."""
+    assert loaded_modules(job, settings, "lean", environment) == []
+
+
+def test_the_sdk_is_loaded_where_it_is_chosen():
+    """So that the test above can fail."""
+    assert loaded_modules("writer", "WriterSettings", "boto3", "variables") == ["boto3", "botocore", "urllib3"]

@@ -1,0 +1,337 @@
+"""The consumer: catches up, decides, raises in the right order, mends Redis, and ends in time."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotpartition.core import detector
+from hotpartition.core.keys import CONVERSATION_ID_PATTERN
+from hotpartition.core.message_ids import MAX_TIME_MS
+from hotpartition.core.reports import Report
+from hotpartition.errors import RegistryUnavailableError
+from hotpartition.jobs import consumer
+from hotpartition.ports import JournalEntry
+from support.builders import THRESHOLDS, World, route_of
+from support.fakes import KEY_RANGE_THROTTLE
+from support.fleet import START_MS, Fleet
+
+
+def hot_world(rate=4_000, seconds=3):
+    """A world whose streams hold a hot conversation's last seconds."""
+    world = World()
+    world.clock.now_ms = START_MS + seconds * 1000
+    for arrival in Fleet().offer(lambda _: rate, seconds * 1000):
+        world.reports.send(arrival.report)
+    return world
+
+
+def test_a_hot_conversation_is_raised_in_the_journal_and_then_in_redis():
+    """Journal first: nobody can learn a generation that is not durable."""
+    world = hot_world()
+    order = []
+    world.table.on_call = lambda name: order.append((name, dict(world.registry.routes)))
+    summary = world.consumer().run(run_ms=500)
+    assert summary.raises == 1
+    assert world.registry.routes["c"] == world.table.routes["c"].route
+    assert next(redis for name, redis in order if name == "update c") == {}
+
+
+def test_the_decision_is_logged_with_its_reason_and_rate():
+    """One line answers why this conversation was raised."""
+    world = hot_world()
+    world.consumer().run(run_ms=500)
+    decisions = [facts for message, facts in world.telemetry.events if message == "decision"]
+    raised = next(d for d in decisions if d["reason"] == "raised")
+    assert raised["conversation_id"] == "c"
+    assert raised["generation"] in world.table.routes["c"].route.encode()
+    assert 3_000 < raised["rate_wcu_per_second"] < 5_000
+    assert world.telemetry.counts["Decision-raised"] == 1
+
+
+def test_only_conversations_that_can_be_hot_are_judged(monkeypatch):
+    """Ten times a second nobody can look at all: of a thousand that send a report, the one with load."""
+    world = hot_world()
+    for i in range(1_000):
+        world.reports.send(Report(f"quiet-{i}", START_MS // 250 + 10, "e", 5.0, START_MS, 0))
+    judged = set()
+
+    def decide(conversation_id, *arguments, **options):
+        judged.add(conversation_id)
+        return detector.decide(conversation_id, *arguments, **options)
+
+    monkeypatch.setattr(consumer, "decide", decide)
+    assert world.consumer().run(run_ms=500).raises == 1
+    assert judged == {"c"}
+
+
+def test_a_raise_that_is_throttled_is_repeated_fast():
+    """The journal item shares the partition that is hot."""
+    world = hot_world()
+    failed = []
+
+    def throttle_the_update(name):
+        if name.startswith("update") and len(failed) < 50:
+            failed.append(name)
+            raise KEY_RANGE_THROTTLE
+
+    world.table.on_call = throttle_the_update
+    assert world.consumer().run(run_ms=1_000).raises == 1
+    assert len(failed) == 50
+    assert max(world.clock.slept[: len(failed)]) <= 0.1
+
+
+def test_a_crash_between_journal_and_registry_is_mended_by_the_next_consumer():
+    """What is decided but already in the journal is pushed to Redis again, and nothing is raised twice."""
+    world = hot_world()
+    world.registry.is_down = True
+    world.consumer().run(run_ms=300)
+    route = world.table.routes["c"].route
+    assert world.registry.routes == {}
+    world.registry.is_down = False
+    assert world.consumer().run(run_ms=300).raises == 0
+    assert world.registry.routes["c"] == route == world.table.routes["c"].route
+
+
+def test_two_consumers_come_to_the_same_route():
+    """Both read the same stream; a raise done twice is a raise done once."""
+    world, other = hot_world(), hot_world()
+    world.consumer().run(run_ms=300)
+    world.consumer().run(run_ms=300)
+    other.consumer().run(run_ms=600)
+    assert world.table.routes["c"].route == other.table.routes["c"].route
+
+
+def test_an_emptied_redis_is_rebuilt_from_the_journal():
+    """The sentinel's absence tells; every route is there again, and the next check finds it whole."""
+    world = World()
+    world.table.routes = {f"c{i}": JournalEntry(route_of((4, i)), 0) for i in range(30)}
+    summary = world.consumer().run(run_ms=100)
+    assert summary.rebuilt_routes == 30
+    assert world.registry.routes == {c: e.route for c, e in world.table.routes.items()}
+    assert world.consumer().run(run_ms=100).rebuilt_routes == 0
+
+
+def test_an_unreadable_route_does_not_keep_the_others_from_being_rebuilt():
+    """It is counted and named; everybody else's route is in Redis again."""
+    world = World()
+    world.table.routes = {f"c{i}": JournalEntry(route_of((4, i)), 0) for i in range(3)}
+    consumer = world.consumer()
+    scan = consumer._journal.scan
+    consumer._journal.scan = lambda: iter([("broken", None), *scan()])
+    assert consumer.run(run_ms=200).rebuilt_routes == 3
+    assert world.registry.whole
+    assert world.telemetry.counts["JournalMalformed"] == 1
+
+
+def test_a_large_rebuild_does_not_delay_detection():
+    """Thousands of routes come back slice by slice, and the hot conversation is raised meanwhile."""
+    world = hot_world()
+    world.table.routes = {f"c{i}": JournalEntry(route_of((4, i)), 0) for i in range(5_000)}
+    raised_at = []
+    world.table.on_call = lambda name: raised_at.append(world.clock.now_ms) if name == "update c" else None
+    started = world.clock.now_ms
+    summary = world.consumer().run(run_ms=5_000)
+    assert summary.rebuilt_routes >= 5_000
+    assert raised_at[0] - started <= 200
+
+
+def test_a_route_that_redis_lost_is_put_there_again():
+    """Set back by a failover, its sentinels still there: what is known of hot routes is pushed every few seconds."""
+    world = hot_world(seconds=3)
+    world.registry.whole = True
+    emptied_at = world.clock.now_ms + 2_000
+
+    def lose_the_route():
+        if world.clock.now_ms == emptied_at:
+            world.registry.routes.clear()
+
+    world.clock.on_sleep = lose_the_route
+    world.consumer().run(run_ms=8_000)
+    assert world.registry.routes["c"] == world.table.routes["c"].route
+
+
+def test_a_rebuild_that_fails_half_way_is_not_called_whole():
+    """The mark comes last, so the next check starts again."""
+    world = World()
+    world.table.routes = {"a": JournalEntry(route_of((4, 1)), 0)}
+    world.table.failures = []
+    original = world.registry.add
+
+    def add_once_then_fail(conversation_id, generations):
+        world.registry.is_down = True
+        original(conversation_id, generations)
+
+    world.registry.add = add_once_then_fail
+    assert world.consumer().run(run_ms=100).rebuilt_routes == 0
+    assert not world.registry.whole
+
+
+GOOD = Report("room:1", 7_000_000, "e.12", 12.25, START_MS, 8, is_throttled=True)
+PARTS = ["2", "room:1", "7000000", "12.25", str(START_MS), "8", "1", "e.12"]
+OLD_FIELDS = dict(zip("fcsvtnxe", ["1", *PARTS[1:]], strict=True))
+"""The same report as writers of the format before this one sent it."""
+
+MALFORMED_PARTS = {
+    "2|room:1": "2 parts, not 8",
+    "": "format '' is not '2'",
+    "3|and|something|else": "format '3' is not '2'",
+    "|".join([*PARTS[:1], "a#1", *PARTS[2:]]): "conversation_id: should be",
+    "|".join([*PARTS[:2], "x", *PARTS[3:]]): "invalid literal for int",
+    "|".join([*PARTS[:3], "nan", *PARTS[4:]]): "value nan is not within 0 and 1e+06 WCU",
+    "|".join([*PARTS[:3], "inf", *PARTS[4:]]): "value inf is not within",
+    "|".join([*PARTS[:3], "-1", *PARTS[4:]]): "value -1.0 is not within",
+    "|".join([*PARTS[:3], "much", *PARTS[4:]]): "could not convert string to float",
+    "|".join([*PARTS[:4], "-1", *PARTS[5:]]): "should not be negative",
+    "|".join([*PARTS[:5], "-2", *PARTS[6:]]): "should not be negative",
+    "|".join([*PARTS[:6], "maybe", *PARTS[7:]]): "throttled is 'maybe', neither 0 nor 1",
+    "|".join([*PARTS[:7], ""]): "source has 0 characters",
+    "|".join([*PARTS[:7], "e" * 65]): "source has 65 characters",
+}
+MALFORMED_ENTRIES = [
+    *(({"r": text}, reason) for text, reason in MALFORMED_PARTS.items()),
+    ({}, "no field 'r', and format None is not '1'"),
+    ({**OLD_FIELDS, "f": "9"}, "no field 'r', and format '9' is not '1'"),
+    ({**OLD_FIELDS, "v": "nan"}, "value nan is not within"),
+    ({**OLD_FIELDS, "c": "a#1"}, "conversation_id: should be"),
+    ({**OLD_FIELDS, "x": "maybe"}, "throttled is 'maybe'"),
+    ({k: v for k, v in OLD_FIELDS.items() if k != "t"}, "field 't' is missing"),
+]
+
+
+def test_malformed_entries_are_counted_logged_and_passed_over():
+    """Whatever lies in the stream, what is wrong is named, and what follows it is read."""
+    world = hot_world()
+    stream = next(s for s in world.reports.streams if s)
+    before = list(stream)
+    stream.clear()
+    for fields, _ in MALFORMED_ENTRIES:
+        world.reports.append(world.reports.streams.index(stream), fields, START_MS)
+    stream.extend(before)
+    summary = world.consumer().run(run_ms=300)
+    assert summary.malformed == len(MALFORMED_ENTRIES) == world.telemetry.counts["ReportsMalformed"]
+    reasons = [facts["reason"] for message, facts in world.telemetry.events if message == "malformed report skipped"]
+    for reason, (_, expected) in zip(reasons, MALFORMED_ENTRIES, strict=True):
+        assert expected in reason
+    assert summary.entries == len(MALFORMED_ENTRIES) + len(before)
+    assert summary.raises == 1
+
+
+@given(
+    st.builds(
+        Report,
+        conversation_id=st.from_regex(CONVERSATION_ID_PATTERN, fullmatch=True).filter(lambda c: c not in {".", ".."}),
+        slot=st.integers(0, 10**12),
+        source=st.text(min_size=1, max_size=64),
+        value_wcu=st.floats(0, 1e6, exclude_min=True),
+        message_time_ms=st.integers(0, MAX_TIME_MS),
+        shard_count=st.integers(0, 1024),
+        is_throttled=st.booleans(),
+    )
+)
+def test_a_report_survives_the_stream(report):
+    """Decoding undoes encoding, to the last digit, whatever the source is called."""
+    assert Report.decode(report.encode()) == report
+
+
+def test_the_form_of_a_report_in_the_stream():
+    """A contract between versions that run at once, like a stored form."""
+    assert GOOD.encode() == {"r": "|".join(PARTS)}
+    assert Report.decode({"r": "|".join(PARTS)}) == GOOD
+
+
+def test_reports_of_the_format_before_are_read():
+    """While a version is replaced, its writers' reports are in the streams beside ours."""
+    assert Report.decode(OLD_FIELDS) == GOOD
+
+
+def test_a_consumer_ends_when_its_successor_is_at_work():
+    """Not before: the successor announces itself only when it has caught up."""
+    world = World()
+
+    def successor_starts():
+        if world.clock.now_ms > START_MS + 65_000:
+            world.reports.announce(START_MS + 60_000)
+
+    world.clock.now_ms = START_MS
+    world.clock.on_sleep = successor_starts
+    summary = world.consumer().run(run_ms=170_000)
+    assert summary.ended == "successor"
+    assert START_MS + 65_000 < world.clock.now_ms < START_MS + 67_500
+
+
+def test_a_consumer_without_successor_ends_by_itself():
+    """Shortly after its time, whatever happens."""
+    world = World()
+    started = world.clock.now_ms
+    assert world.consumer().run(run_ms=170_000).ended == "time"
+    assert 170_000 <= world.clock.now_ms - started < 171_000
+
+
+def test_an_older_consumer_does_not_stop_a_younger_one():
+    """The heartbeat is a maximum."""
+    world = World()
+    world.reports.announce(world.clock.now_ms - 60_000)
+    assert world.consumer().run(run_ms=3_000).ended == "time"
+    assert world.reports.latest == world.clock.now_ms - 3_000
+
+
+def test_while_redis_is_away_the_consumer_waits():
+    """No reports, no decisions, no crash; when Redis is back, it goes on."""
+    world = hot_world()
+    world.reports.is_down = world.registry.is_down = True
+    back_at = world.clock.now_ms + 2_000
+
+    def redis_returns():
+        if world.clock.now_ms >= back_at:
+            world.reports.is_down = world.registry.is_down = False
+
+    world.clock.on_sleep = redis_returns
+    assert world.consumer().run(run_ms=4_000).raises == 1
+    assert world.reports.latest is not None
+
+
+def test_a_raise_made_elsewhere_is_seen_before_deciding_again():
+    """An operator pre-split the conversation: the consumer reads the journal and finds the load covered."""
+    world = hot_world()
+    world.raise_to(16, START_MS - 10_000, in_redis=False)
+    summary = world.consumer().run(run_ms=500)
+    assert summary.raises == 0
+    assert world.registry.routes["c"] == route_of((16, START_MS - 10_000))
+    assert world.telemetry.counts.get("Decision-covered") == 1
+
+
+def test_quiet_conversations_cost_no_dynamodb_requests():
+    """Below the threshold nothing is read: the journal is asked only about what looks hot."""
+    world = World()
+    world.clock.now_ms = START_MS + 5_000
+    for i in range(50):
+        for arrival in Fleet(sampling_distance_wcu=1, seed=i, environments=3).offer(lambda _: 5, 5_000, f"quiet{i}"):
+            world.reports.send(arrival.report)
+    world.registry.whole = True
+    world.consumer(THRESHOLDS).run(run_ms=2_000)
+    assert world.table.calls == []
+
+
+def test_a_consumer_that_has_not_caught_up_does_not_announce_itself():
+    """One stream's node is away: its predecessor, who knows that stream's last seconds, must go on."""
+    world = hot_world()
+    original = world.reports.read
+
+    def read_one_stream_only(partition, after_id, limit):
+        if partition == 1:
+            raise RegistryUnavailableError("this node is away")
+        return original(partition, after_id, limit)
+
+    world.reports.read = read_one_stream_only
+    world.consumer().run(run_ms=1_000)
+    assert world.reports.latest is None
+
+
+def test_how_old_the_reports_were_is_told():
+    """Every five seconds, at worst since the last time: next to nothing, unless Redis is away."""
+    well, badly = hot_world(), hot_world()
+    badly.reports.is_down = True
+    for world in (well, badly):
+        world.consumer().run(run_ms=11_000)
+    assert well.telemetry.counts["ConsumerLagMs"] < 1_000
+    # at 0, 5 and 10 s
+    assert 14_500 < badly.telemetry.counts["ConsumerLagMs"] < 16_500

@@ -1,0 +1,282 @@
+"""The operations job: what operators see, and a raise by hand that can do no harm."""
+
+import pytest
+
+from hotpartition.core.route import Generation
+from hotpartition.core.route_history import Cause
+from hotpartition.errors import InvalidRequestError, MalformedGenerationError, RegistryUnavailableError, ThrottledError
+from hotpartition.jobs.reconcile import Agreement
+from hotpartition.ports import JournalEntry
+from support.builders import World, new_message, route_of
+from support.fakes import KEY_RANGE_THROTTLE
+from support.fleet import START_MS, Fleet
+
+NOW_MS = START_MS + 6_000
+DAY_MS = 24 * 3_600_000
+
+
+@pytest.fixture
+def world():
+    world = World()
+    world.clock.now_ms = NOW_MS
+    return world
+
+
+def write(world, rate, conversation_id, *, is_throttled=False, seed=1):
+    """Let a fleet write for six seconds."""
+    fleet = Fleet(seed=seed, is_throttled=lambda _: is_throttled)
+    for arrival in fleet.offer(lambda _: rate, 6_000, conversation_id):
+        world.reports.send(arrival.report)
+
+
+class TestHot:
+    def test_the_hottest_come_first_and_then_the_newest_routes(self, world):
+        """By load, then by age; one that was never raised is there with the base key's capacity."""
+        write(world, 2_000, "rush", is_throttled=True)
+        write(world, 300, "busy", seed=2)
+        world.raise_to(4, NOW_MS - 60_000, conversation_id="busy")
+        world.table.routes["old"] = JournalEntry(route_of((2, 1_000)), 1_000)
+        world.table.routes["newer"] = JournalEntry(route_of((2, 2_000), (8, 3_000)), 3_000)
+        hot = world.operations().list_hot(20)
+        assert [row.conversation_id for row in hot.rows] == ["rush", "busy", "newer", "old"]
+        assert [row.wcu_per_second for row in hot.rows] == [
+            pytest.approx(2_000, rel=0.1),
+            pytest.approx(300, rel=0.2),
+            0.0,
+            0.0,
+        ]
+        assert [row.throttled_share for row in hot.rows] == [1.0, 0.0, 0.0, 0.0]
+        assert [row.shard_count for row in hot.rows] == [0, 4, 8, 2]
+        assert [row.capacity_wcu_per_second for row in hot.rows] == [800, 3_200, 6_400, 1_600]
+        assert [row.newest_since_ms for row in hot.rows] == [None, NOW_MS - 60_000, 3_000, 1_000]
+        assert (hot.active, hot.is_complete, hot.at_ms) == (2, True, NOW_MS)
+
+    @pytest.mark.parametrize("limit", [1, 2, 3])
+    def test_no_more_are_listed_than_asked_for(self, world, limit):
+        """And all that reported are counted."""
+        write(world, 500, "a")
+        write(world, 900, "b", seed=2)
+        for i in range(5):
+            world.raise_to(2, i, conversation_id=f"c{i}")
+        hot = world.operations().list_hot(limit)
+        assert len(hot.rows) == limit
+        assert hot.rows[0].conversation_id == "b"
+        assert hot.active == 2
+
+    def test_while_redis_is_away_routes_are_still_listed(self, world):
+        """Not their heat; and it says so."""
+        world.raise_to(4, 5, conversation_id="c", in_redis=False)
+        world.registry.is_down = world.reports.is_down = True
+        hot = world.operations().list_hot(20)
+        assert [(row.conversation_id, row.shard_count) for row in hot.rows] == [("c", 4)]
+        assert (hot.is_complete, hot.consumer_started_ms) == (False, None)
+
+    def test_malformed_reports_are_left_out(self, world):
+        """The consumer counts and names them."""
+        world.reports.append(0, {"f": "9"}, NOW_MS)
+        assert world.operations().list_hot(20).rows == ()
+
+    def test_a_route_that_cannot_be_read_is_shown_as_one(self, world):
+        """It is what somebody should look at."""
+        world.routing_items.unreadable["broken"] = ("many",)
+        (row,) = world.operations().list_hot(20).rows
+        assert (row.conversation_id, row.is_malformed, row.newest_since_ms) == ("broken", True, None)
+
+    def test_the_consumer_is_looked_for(self, world):
+        """An operator sees that nothing is detected."""
+        world.reports.announce(NOW_MS - 5)
+        assert world.operations().list_hot(20).consumer_started_ms == NOW_MS - 5
+
+
+def test_all_routes_are_listed_in_pages(world):
+    """By cursor, each once."""
+    for i in range(7):
+        world.raise_to(2, i, conversation_id=f"c{i}")
+    operations, cursor, names = world.operations(), None, []
+    while True:
+        page = operations.list_routes(cursor, 3)
+        assert len(page.rows) <= 3
+        assert all(row.wcu_per_second is None for row in page.rows)
+        names += [row.conversation_id for row in page.rows]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert names == [f"c{i}" for i in range(7)]
+
+
+class TestRoute:
+    def test_both_places_and_the_decisions_are_shown(self, world):
+        """The generations with who or what added them."""
+        world.journal.add("c", [Generation(5, 4)], reason=Cause("raised", 1_900).encode(), now_ms=7_000)
+        world.registry.add("c", [Generation(5, 4)])
+        state = world.operations().show_route("c")
+        assert state.agreement is Agreement.EQUAL
+        assert state.item.members == ("4@5",)
+        assert [(r.generation, r.decided_at_ms, r.cause) for r in state.item.raises] == [
+            (Generation(5, 4), 7_000, Cause("raised", 1_900))
+        ]
+
+    @pytest.mark.parametrize(
+        ("journal", "registry", "expected"),
+        [
+            (None, route_of(), Agreement.EQUAL),
+            (route_of((4, 5)), route_of(), Agreement.MISSING_IN_REGISTRY),
+            (route_of((4, 5)), route_of((4, 5), (8, 9)), Agreement.AHEAD_OF_JOURNAL),
+            (None, route_of((8, 9)), Agreement.AHEAD_OF_JOURNAL),
+            (route_of((4, 5)), route_of((8, 9)), Agreement.AHEAD_OF_JOURNAL),
+        ],
+    )
+    def test_journal_and_registry_are_compared(self, world, journal, registry, expected):
+        """What only the registry knows weighs more: somebody restored something."""
+        if journal is not None:
+            world.table.routes["c"] = JournalEntry(journal, 1)
+        world.registry.add("c", registry.generations)
+        assert world.operations().show_route("c").agreement is expected
+
+    def test_without_redis_the_journal_is_shown(self, world):
+        """And what is not known is not guessed."""
+        world.raise_to(4, 5)
+        world.registry.is_down = True
+        state = world.operations().show_route("c")
+        assert (state.registry, state.agreement) == (None, Agreement.UNKNOWN)
+
+    def test_a_wrong_id_is_refused(self, world):
+        """With the rule."""
+        with pytest.raises(InvalidRequestError, match="1 to 256 characters"):
+            world.operations().show_route("a#1")
+
+
+class TestRaise:
+    def test_the_journal_comes_first(self, world):
+        """As with every raise; the route, its reason and the log line say who did it."""
+        order = []
+        world.table.on_call = lambda name: order.append((name, dict(world.registry.routes)))
+        done = world.operations().raise_by_hand("c", 8, by="ann")
+        since_ms = NOW_MS - 5_000
+        assert (done.is_changed, done.shard_count_before, done.is_in_registry) == (True, 0, True)
+        assert done.route == route_of((8, since_ms)) == world.registry.routes["c"]
+        assert world.table.reasons["c"] == "by-hand by=ann"
+        assert next(redis for name, redis in order if name == "update c") == {}
+        ((message, facts),) = world.telemetry.events
+        assert message == "raise by hand"
+        assert facts == {
+            "conversation_id": "c",
+            "generation": f"8@{since_ms}",
+            "changed": True,
+            "shard_count_before": 0,
+            "by": "ann",
+            "in_registry": True,
+        }
+        assert world.telemetry.counts["Raises"] == 1
+
+    def test_it_says_what_it_costs_and_when_it_works(self, world):
+        """Reads that query N keys for ever, and writers that learn it by and by."""
+        costs, delay = world.operations().raise_by_hand("c", 8).warnings
+        assert "queries 8 shard keys" in costs
+        assert "within 2 s" in delay
+
+    @pytest.mark.parametrize("count", [2, 7, 8])
+    def test_n_never_goes_down(self, world, count):
+        """What has as many shards is left alone; but Redis is told what the journal has."""
+        world.raise_to(8, 5, in_redis=False)
+        done = world.operations().raise_by_hand("c", count)
+        assert (done.is_changed, done.shard_count_before, done.warnings) == (False, 8, ())
+        assert world.table.routes["c"].route == route_of((8, 5)) == world.registry.routes["c"]
+        assert world.table.raises == {}
+        assert "Raises" not in world.telemetry.counts
+
+    def test_doing_it_twice_is_doing_it_once(self, world):
+        """Also seconds later, when the default `since` is another."""
+        first = world.operations().raise_by_hand("c", 8)
+        world.clock.now_ms += 30_000
+        second = world.operations().raise_by_hand("c", 8)
+        assert (first.is_changed, second.is_changed) == (True, False)
+        assert world.table.routes["c"].route == first.route
+        assert len(world.table.raises["c"]) == 1
+
+    def test_older_messages_can_be_raised_alone(self, world):
+        """An N for the time before the present generation, smaller than that one's, is a growth there."""
+        world.raise_to(16, NOW_MS - 1_000)
+        done = world.operations().raise_by_hand("c", 4, since_ms=NOW_MS - 2 * DAY_MS)
+        assert (done.is_changed, done.shard_count_before) == (True, 0)
+        assert done.route == route_of((16, NOW_MS - 1_000), (4, NOW_MS - 2 * DAY_MS))
+        assert any("as old as" in warning for warning in done.warnings)
+
+    def test_what_is_still_to_come_is_said(self, world):
+        """A raise for later costs reads from now on."""
+        done = world.operations().raise_by_hand("c", 4, since_ms=NOW_MS + DAY_MS)
+        assert any("at once" in warning for warning in done.warnings)
+
+    def test_more_than_detection_decides_is_allowed_and_said(self, world):
+        """An operator may know better; 128 is the detector's limit here."""
+        done = world.operations().raise_by_hand("c", 200)
+        assert done.route == route_of((200, NOW_MS - 5_000))
+        assert any("max_shard_count is 128" in warning for warning in done.warnings)
+
+    @pytest.mark.parametrize(
+        ("fields", "wrong"),
+        [
+            ({"shard_count": 1}, ["shard_count"]),
+            ({"shard_count": 1025}, ["shard_count"]),
+            ({"since_ms": -1}, ["since"]),
+            ({"since_ms": NOW_MS + DAY_MS + 1}, ["since"]),
+            (
+                {"conversation_id": "a#1", "shard_count": 0, "since_ms": 10**15},
+                ["conversation_id", "shard_count", "since"],
+            ),
+        ],
+    )
+    def test_mistakes_are_refused_before_anything_happens(self, world, fields, wrong):
+        """A generation is for ever, so a slip of the finger must not become one. All wrong fields are named."""
+        given = {"conversation_id": "c", "shard_count": 8, "since_ms": NOW_MS} | fields
+        with pytest.raises(InvalidRequestError) as caught:
+            world.operations().raise_by_hand(given["conversation_id"], given["shard_count"], since_ms=given["since_ms"])
+        assert [problem.field for problem in caught.value.problems] == wrong
+        assert world.table.calls == []
+
+    def test_a_throttled_journal_is_tried_for_seconds(self, world):
+        """The item shares the partition that may be hot already."""
+        world.table.failures = [KEY_RANGE_THROTTLE] * 100
+        assert world.operations().raise_by_hand("c", 8).is_changed
+        assert world.clock.now_ms - NOW_MS <= 1_500
+        world.table.failures = [KEY_RANGE_THROTTLE] * 10_000
+        with pytest.raises(ThrottledError):
+            world.operations().raise_by_hand("d", 8)
+        assert "d" not in world.registry.routes
+
+    def test_without_redis_it_is_stored_and_said(self, world):
+        """The journal has it, so no reader misses anything; writers learn it later."""
+        world.registry.is_down = True
+        done = world.operations().raise_by_hand("c", 8)
+        assert (done.is_changed, done.is_in_registry) == (True, False)
+        assert world.table.routes["c"].route == done.route
+        assert any("verify --mend" in warning for warning in done.warnings)
+
+    def test_an_unreadable_route_is_not_added_to(self, world):
+        """A person has to look first."""
+
+        def fail(name):
+            raise MalformedGenerationError("many")
+
+        world.table.on_call = fail
+        with pytest.raises(MalformedGenerationError):
+            world.operations().raise_by_hand("c", 8)
+
+
+def test_a_rush_after_a_raise_by_hand_meets_no_hot_key(world):
+    """Writers that ask Redis place every message on the shards: what the raise is for."""
+    world.operations().raise_by_hand("c", 8)
+    writer = world.writer()
+    for _ in range(200):
+        world.clock.now_ms += 1
+        writer.write(new_message())
+    keys = {key for key, _ in world.table.items}
+    assert keys == {f"c#{i}" for i in range(8)}
+
+
+def test_registry_errors_of_the_check_are_errors(world):
+    """Nothing is compared with a Redis that is away."""
+    world.raise_to(4, 5)
+    world.registry.is_down = True
+    with pytest.raises(RegistryUnavailableError):
+        world.registry_check().compare_all(None, mends=False, budget_ms=1_000)

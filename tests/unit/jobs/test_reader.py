@@ -1,0 +1,236 @@
+"""The read job: Redis is a hint, the journal decides, pages are exact."""
+
+import pytest
+
+from hotpartition.core.items import format_time
+from hotpartition.core.route import choose_placement
+from hotpartition.errors import InvalidCursorError, InvalidRequestError, MessageNotFoundError, ThrottledError
+from hotpartition.jobs.reader import MAX_LIMIT, PageRequest, build_range
+from support.builders import World, build_message, message_id, new_message, read_all, route_of
+from support.fakes import KEY_RANGE_THROTTLE
+
+
+def filled(count=40, shard_count=4, *, in_redis=True):
+    """A conversation that was raised after its first quarter; returns the world and all ids, oldest first."""
+    world = World()
+    writer, ids = world.writer(life_seconds=0.0), []
+    for i in range(count):
+        world.clock.now_ms += 100
+        if i == count // 4:
+            world.raise_to(shard_count, world.clock.now_ms, in_redis=True)
+        ids.append(writer.write(new_message(str(i))).message.message_id)
+    if not in_redis:
+        world.registry.routes.clear()
+    world.table.calls.clear()
+    world.table.queries.clear()
+    return world, ids
+
+
+def found(messages):
+    return [m.message_id for m in messages]
+
+
+@pytest.mark.parametrize("is_strong", [True, False])
+def test_a_quiet_conversations_newest_page_is_one_request(is_strong):
+    """Never hot: one query, which brings the journal along, and not one shard."""
+    world = World()
+    ids = [world.writer().write(new_message(str(i))).message.message_id for i in range(5)]
+    world.table.calls.clear()
+    page = world.reader().read_page(PageRequest("c", is_strong=is_strong))
+    assert sorted(found(page.messages)) == sorted(ids)
+    assert world.table.calls == ["query c"]
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+@pytest.mark.parametrize("limit", [1, 7, 200])
+def test_the_union_of_pages_is_the_whole_conversation(newest_first, limit):
+    """Every message once, in order, whatever the page size."""
+    world, ids = filled()
+    assert found(read_all(world.reader(), PageRequest("c", newest_first, limit))) == sorted(ids, reverse=newest_first)
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_an_emptied_redis_costs_a_second_wave_and_no_message(newest_first):
+    """The journal knew more: the missing shards are asked, and Redis is mended."""
+    world, ids = filled(in_redis=False)
+    messages = read_all(world.reader(), PageRequest("c", newest_first))
+    assert found(messages) == sorted(ids, reverse=newest_first)
+    assert world.registry.routes["c"] == world.table.routes["c"].route
+    assert world.telemetry.counts["RegistryBehindJournal"] == 1
+
+
+def test_with_redis_away_reads_stay_complete():
+    """Nothing is mended, nothing is missing."""
+    world, ids = filled(in_redis=False)
+    world.registry.is_down = True
+    assert found(read_all(world.reader(), PageRequest("c"))) == sorted(ids, reverse=True)
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_history_from_before_the_first_raise_names_no_shard(newest_first):
+    """One query and the journal's read, in either order."""
+    world, ids = filled()
+    # Oldest-first, the page ends before the raise; newest-first, the bound lies before it.
+    before = None if not newest_first else next(iter(world.table.routes["c"].route.generations)).since_ms
+    page = world.reader().read_page(PageRequest("c", newest_first, 5, before_ms=before))
+    expected = ids[:5] if not newest_first else sorted(ids[:10], reverse=True)[:5]
+    assert found(page.messages) == expected
+    assert sorted(world.table.calls) == ["get c", "query c"]
+
+
+def test_redis_ahead_of_a_strong_journal_read_is_added_to_the_journal():
+    """Somebody restored the table: what only Redis knew is made durable, and an operator hears of it."""
+    world = World()
+    world.registry.routes["c"] = route_of((4, 0))
+    reader = world.reader()
+    reader.read_page(PageRequest("c", is_strong=False))
+    assert "c" not in world.table.routes
+    reader.read_page(PageRequest("c", is_strong=True))
+    assert world.table.routes["c"].route == route_of((4, 0))
+    assert world.telemetry.counts["RegistryAheadOfJournal"] == 1
+
+
+def test_a_raise_between_the_two_reads_is_no_restore():
+    """Redis was read after the raise, the journal before it: a second look tells, and nothing is alarmed."""
+    world = World()
+    world.registry.routes["c"] = route_of((4, 0))
+    calls = []
+
+    def raise_after_the_first_query(name):
+        calls.append(name)
+        if name.startswith("get"):
+            world.raise_to(4, 0)
+
+    world.table.on_call = raise_after_the_first_query
+    world.reader().read_page(PageRequest("c", is_strong=True))
+    assert "RegistryAheadOfJournal" not in world.telemetry.counts
+    assert not any(call.startswith("update") for call in calls)
+
+
+def test_one_failed_shard_is_asked_again():
+    """And only that one; what the others answered is kept."""
+    world, ids = filled()
+    world.table.failures = [None, KEY_RANGE_THROTTLE]
+    messages = world.reader().read_page(PageRequest("c", limit=MAX_LIMIT)).messages
+    assert len(messages) == len(ids)
+    assert world.telemetry.counts["ReadsRetried"] == 1
+
+
+def test_a_page_is_complete_or_an_error():
+    """A shard that stays away fails the page within the budget; it is never silently partial."""
+    world, _ = filled()
+    started = world.clock.now_ms
+    world.table.on_call = _fail_shard_two
+    with pytest.raises(ThrottledError):
+        world.reader(budget_ms=300).read_page(PageRequest("c"))
+    assert world.clock.now_ms - started < 300
+
+
+def _fail_shard_two(name):
+    if name == "query c#2":
+        raise KEY_RANGE_THROTTLE
+
+
+def test_a_failed_journal_read_fails_the_page():
+    """Without the journal nobody knows where to look, so nobody says that this is all."""
+    world, _ = filled()
+    world.table.on_call = _fail_journal
+    with pytest.raises(ThrottledError):
+        world.reader().read_page(PageRequest("c", newest_first=False))
+
+
+def _fail_journal(name):
+    if name == "get c":
+        raise KEY_RANGE_THROTTLE
+
+
+def test_bounds_are_half_open_times():
+    """At or after `after`, before `before`."""
+    world = World()
+    for t in (10, 20, 30):
+        world.store(build_message(t, t), "c")
+    page = world.reader().read_page(PageRequest("c", newest_first=False, after_ms=10, before_ms=30))
+    assert found(page.messages) == [message_id(10, 10), message_id(20, 20)]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [PageRequest("c", after_ms=30, before_ms=30), PageRequest("c", before_ms=0), PageRequest("c", before_ms=-5)],
+)
+def test_a_range_that_holds_nothing_asks_nobody(request_):
+    """An empty page, without a single request."""
+    world = World()
+    page = world.reader().read_page(request_)
+    assert (page.messages, page.next_cursor, world.table.calls) == ((), None, [])
+
+
+def test_a_cursor_survives_a_raise_and_another_page_size():
+    """It is the last sort key, so no raise or page boundary can split or repeat a message."""
+    world, ids = filled()
+    reader = world.reader(life_seconds=0.0)
+    first = reader.read_page(PageRequest("c", limit=7))
+    world.raise_to(9, 0)
+    rest = read_all(reader, PageRequest("c", limit=5, cursor=first.next_cursor))
+    assert found(first.messages) + found(rest) == sorted(ids, reverse=True)
+
+
+def test_a_foreign_cursor_is_refused():
+    """Another conversation's, the other order's, a changed one: each says what is wrong."""
+    world, _ = filled()
+    reader = world.reader()
+    cursor = reader.read_page(PageRequest("c", limit=3)).next_cursor
+    for request, words in [
+        (PageRequest("d", cursor=cursor), "another conversation"),
+        (PageRequest("c", newest_first=False, cursor=cursor), "other order"),
+        (PageRequest("c", cursor="x" + cursor[1:]), "cursor"),
+        (PageRequest("c", cursor="hello"), "not issued"),
+        (PageRequest("c", cursor=""), "not issued"),
+    ]:
+        with pytest.raises(InvalidCursorError, match=words):
+            reader.read_page(request)
+
+
+@pytest.mark.parametrize("limit", [0, -1, MAX_LIMIT + 1])
+def test_a_limit_out_of_range_is_refused(limit):
+    """And the answer says what is allowed."""
+    with pytest.raises(InvalidRequestError, match="1 to 200"):
+        build_range(PageRequest("c", limit=limit))
+
+
+def test_settled_until_lies_behind_the_present_and_never_past_the_page():
+    """A poller that goes on from there misses nothing that comes a little late."""
+    world, _ = filled()
+    reader = world.reader()
+    whole = reader.read_page(PageRequest("c", newest_first=False, limit=MAX_LIMIT))
+    assert whole.settled_until == format_time(world.clock.now_ms - 5_000)
+    part = reader.read_page(PageRequest("c", newest_first=False, limit=3))
+    assert part.settled_until <= part.messages[-1].sent_at
+
+
+def test_two_copies_of_one_message_are_read_once():
+    """A retry across a raise left two; the page and the point read show one."""
+    world = World()
+    message = build_message(world.clock.now_ms, 3)
+    world.raise_to(4, 0)
+    world.store(message, "c")
+    world.store(message, choose_placement(route_of((4, 0)), "c", message.message_id).partition_key)
+    reader = world.reader()
+    assert reader.read_page(PageRequest("c")).messages == (message,)
+    assert reader.read_message("c", message.message_id) == message
+
+
+def test_a_point_read_finds_a_message_under_any_generation():
+    """Also where only a writer with an old route would have put it, and when Redis knows nothing."""
+    world = World()
+    message = build_message(world.clock.now_ms, 12345)
+    world.raise_to(3, 0, in_redis=False)
+    world.raise_to(8, 0, in_redis=False)
+    world.store(message, choose_placement(route_of((3, 0)), "c", message.message_id).partition_key)
+    assert world.reader().read_message("c", message.message_id, is_strong=True) == message
+    assert len(world.table.calls) == 2
+
+
+def test_an_unknown_message_is_not_found():
+    """After every place was looked at."""
+    with pytest.raises(MessageNotFoundError):
+        World().reader().read_message("c", message_id(5))

@@ -1,0 +1,239 @@
+"""The write job: placed by what is known, counted once, stored once, refused cleanly."""
+
+import pytest
+
+from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes
+from hotpartition.core.message_ids import message_time_ms
+from hotpartition.core.route import choose_placement
+from hotpartition.errors import (
+    InvalidRequestError,
+    MessageConflictError,
+    MessageTooLargeError,
+    StoreUnavailableError,
+    ThrottledError,
+)
+from hotpartition.jobs.writer import NewMessage
+from support.builders import World, build_message, message_id, new_message, route_of
+from support.fakes import KEY_RANGE_THROTTLE
+
+ACCOUNT_THROTTLE = ThrottledError(["TableWriteAccountLimitExceeded"])
+
+
+def puts(world):
+    return [call for call in world.table.calls if call.startswith("put")]
+
+
+def test_a_quiet_conversation_costs_one_put_and_one_lookup():
+    """Never hot: the base key, one DynamoDB request, at most one question to Redis in a cache's life."""
+    world = World()
+    writer = world.writer()
+    for _ in range(3):
+        writer.write(new_message())
+    assert world.table.calls == ["put c"] * 3
+    assert world.registry.reads == 1
+
+
+def test_a_message_is_minted_for_the_present():
+    """Without an id of the client's, the server's clock makes one."""
+    world = World()
+    written = world.writer().write(new_message())
+    assert message_time_ms(written.message.message_id) == world.clock.now_ms
+    assert not written.is_replay
+
+
+def test_a_hot_conversation_goes_to_its_shards():
+    """The shard is the one that the message's hash names."""
+    world = World()
+    world.raise_to(8, 0)
+    identifier = message_id(world.clock.now_ms, 5)
+    world.writer().write(new_message(message_id=identifier))
+    assert puts(world) == [f"put {choose_placement(route_of((8, 0)), 'c', identifier).partition_key}"]
+
+
+def test_the_same_message_again_is_a_replay():
+    """Same id, same content: acknowledged again, stored once, whatever form the id comes in."""
+    world = World()
+    writer = world.writer()
+    first = writer.write(new_message(message_id=message_id(world.clock.now_ms, 9)))
+    again = writer.write(new_message(message_id=first.message.message_id.lower()))
+    assert again.is_replay
+    assert again.message == first.message
+    assert len(world.table.items) == 1
+
+
+def test_other_content_under_the_same_id_is_a_conflict():
+    """The first one stays."""
+    world = World()
+    writer = world.writer()
+    identifier = writer.write(new_message("one")).message.message_id
+    with pytest.raises(MessageConflictError) as caught:
+        writer.write(new_message("two", message_id=identifier))
+    assert caught.value.message_id == identifier
+
+
+@pytest.mark.parametrize("other", [{"a": 1}, {"a": True}, {"a": "1"}, {}])
+def test_attributes_count_as_content(other):
+    """True is not 1, and 1 is not "1"; but 1 is 1.0."""
+    world = World()
+    writer = world.writer()
+    first = writer.write(NewMessage("c", "ann", "x", {"a": 1.0}))
+    again = NewMessage("c", "ann", "x", other, first.message.message_id)
+    if other == {"a": 1} and other["a"] is not True:
+        assert writer.write(again).is_replay
+    else:
+        with pytest.raises(MessageConflictError):
+            writer.write(again)
+
+
+def test_every_wrong_field_is_named_at_once():
+    """One round trip tells all that is wrong."""
+    with pytest.raises(InvalidRequestError) as caught:
+        World().writer().write(NewMessage("a#1", "ann", "x", {"n": float("nan")}, "garbage"))
+    assert [p.field for p in caught.value.problems] == ["conversation_id", "message_id", "attributes.n"]
+
+
+def test_an_item_over_the_limit_is_refused_before_it_is_counted():
+    """400 KiB with names and the longest shard key; nothing was offered to DynamoDB."""
+    world = World()
+    with pytest.raises(MessageTooLargeError) as caught:
+        world.writer().write(new_message("x" * ITEM_LIMIT_BYTES))
+    assert caught.value.item_bytes > ITEM_LIMIT_BYTES
+    assert (world.table.calls, world.reports.sent) == ([], [])
+
+
+def test_a_throttled_write_follows_the_raise():
+    """A key-range throttle refreshes the route first: the same id finds its better place within the request."""
+    world = World()
+    writer = world.writer()
+    writer.write(new_message())
+    world.table.failures = [KEY_RANGE_THROTTLE]
+    world.clock.on_sleep = lambda: world.raise_to(8, 0)
+    written = writer.write(new_message())
+    assert puts(world)[1] == "put c"
+    assert puts(world)[2].startswith("put c#")
+    assert not written.is_replay
+
+
+def test_what_is_stored_is_the_messages_item_at_its_place():
+    """The item is built once, and only its key follows the placement, also when that changes between two tries."""
+    world = World()
+    identifier = message_id(world.clock.now_ms, 5)
+    world.table.failures = [KEY_RANGE_THROTTLE]
+    world.clock.on_sleep = lambda: world.raise_to(8, 0)
+    written = world.writer().write(new_message(message_id=identifier))
+    key = choose_placement(route_of((8, 0)), "c", identifier).partition_key
+    stored = {place: dict(item) for place, item in world.table.items.items() if place[1].startswith("m#")}
+    assert stored == {(key, f"m#{identifier}"): written.message.to_item(key)}
+
+
+def test_an_account_throttle_does_not_ask_for_a_route():
+    """Salting does not cure a table's or an account's limit."""
+    world = World()
+    world.table.failures = [ACCOUNT_THROTTLE]
+    world.writer().write(new_message())
+    assert world.registry.reads == 1
+    assert not any(r.is_throttled for r in world.reports.sent)
+
+
+def test_with_redis_away_a_throttle_asks_the_journal():
+    """A raised conversation is still found by an environment that started while Redis was down."""
+    world = World()
+    world.raise_to(8, 0)
+    world.registry.is_down = True
+    world.table.failures = [KEY_RANGE_THROTTLE]
+    world.writer().write(new_message())
+    assert world.table.calls[:2] == ["put c", "get c"]
+    assert world.table.calls[2].startswith("put c#")
+
+
+def test_with_redis_away_writes_go_on_by_the_last_known_route():
+    """A cached route outlives its freshness."""
+    world = World()
+    world.raise_to(8, 0)
+    writer = world.writer()
+    writer.write(new_message())
+    world.registry.is_down = True
+    world.clock.now_ms += 60_000
+    writer.write(new_message())
+    assert all(call.startswith("put c#") for call in puts(world))
+    assert world.telemetry.counts["RegistryUnavailable"] == 1
+
+
+@pytest.mark.parametrize("failure", [KEY_RANGE_THROTTLE, ACCOUNT_THROTTLE, StoreUnavailableError("500")])
+def test_when_the_budget_is_spent_the_error_names_the_id(failure):
+    """Nothing half written, and the id to repeat with; waits are jittered, short and within the budget."""
+    world = World()
+    started = world.clock.now_ms
+    world.table.failures = [failure] * 100
+    with pytest.raises(type(failure)) as caught:
+        world.writer(budget_ms=300).write(new_message())
+    assert caught.value.message_id
+    assert world.table.items == {}
+    assert world.clock.now_ms - started < 300
+    assert len(puts(world)) >= 4
+    world.table.failures = []
+    retried = world.writer().write(new_message(message_id=caught.value.message_id))
+    assert not retried.is_replay
+
+
+def test_the_budget_never_passes_the_functions_remaining_time():
+    """With 30 ms left, a request does not wait for 300."""
+    world = World()
+    started = world.clock.now_ms
+    world.table.failures = [KEY_RANGE_THROTTLE] * 100
+    with pytest.raises(ThrottledError):
+        world.writer(budget_ms=300).write(new_message(), remaining_ms=30)
+    assert world.clock.now_ms - started < 30
+
+
+def test_a_put_whose_answer_was_lost_is_found_again():
+    """Stored, but the answer never came: the retry finds it, and the client gets its acknowledgement."""
+    world = World()
+    world.table.failures = []
+    original = world.table.put
+
+    def put_and_lose_the_answer(item):
+        original(item)
+        world.table.put = original
+        raise StoreUnavailableError("read timeout")
+
+    world.table.put = put_and_lose_the_answer
+    assert world.writer().write(new_message()).is_replay
+    assert len(world.table.items) == 1
+
+
+def test_a_write_is_counted_once_however_often_it_is_tried():
+    """Offered load, once per request; a throttled sample is sent again with the same value, and says so."""
+    world = World()
+    world.table.failures = [KEY_RANGE_THROTTLE, KEY_RANGE_THROTTLE]
+    world.writer(sampling_distance_wcu=0.5).write(new_message())
+    values = [(r.value_wcu, r.is_throttled, r.shard_count) for r in world.reports.sent]
+    assert len(values) == 2
+    assert values[0][0] == values[1][0]
+    assert [v[1:] for v in values] == [(False, 0), (True, 0)]
+
+
+def test_load_is_counted_in_write_units():
+    """A message of 5 KiB weighs like five of one."""
+    world = World()
+    world.writer(sampling_distance_wcu=1.0).write(new_message("x" * 4_500))
+    assert world.reports.sent[-1].value_wcu == 5
+
+
+@pytest.mark.parametrize(("extra", "raised", "expected"), [(0, False, 1), (1, False, 2), (0, True, 2), (-2, True, 1)])
+def test_units_are_those_of_the_very_item(extra, raised, expected):
+    """At the edge of a KiB the shard's suffix decides; sampled at every 1/1000 unit, the value is the count."""
+    world = World()
+    if raised:
+        world.raise_to(4, 0)
+    empty = item_size_bytes(build_message(body="").to_item("c"))
+    world.writer(sampling_distance_wcu=0.001).write(new_message("x" * (1024 - empty + extra)))
+    assert world.reports.sent[-1].value_wcu == pytest.approx(expected, abs=0.001)
+
+
+def test_dropped_reports_are_counted():
+    """With Redis away reports are dropped, and an operator sees how many."""
+    world = World()
+    world.reports.take_dropped = lambda: 3
+    world.writer().write(new_message())
+    assert world.telemetry.counts["ReportsDropped"] == 3

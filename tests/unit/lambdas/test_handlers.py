@@ -1,0 +1,626 @@
+"""The three functions from event to answer, with stand-ins for what is behind them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hotpartition.core.cursor import build_cursor
+from hotpartition.core.items import format_time
+from hotpartition.errors import MalformedGenerationError, SettingsError, StoreUnavailableError, ThrottledError
+from hotpartition.jobs.consumer import GC_THRESHOLDS, RunSummary
+from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
+from hotpartition_messages.api import normalize_event
+from support.builders import World, message_id, route_of
+from support.events import FakeContext, http_event, message_event, page_event, post_event
+from support.handlers import load_handler
+
+NOW_MS = 1_700_000_000_000
+ID_RULE = "should be 1 to 256 characters out of A-Z a-z 0-9 _ . : @ -, and neither '.' nor '..'"
+MESSAGE_ID_RULE = "should be a ULID (26 characters) or a UUIDv7"
+REASON = "TableWriteKeyRangeThroughputExceeded"
+
+BAD_IDS = ["a#1", "#", "", "x" * 257, "é", "a b", "a/b", "a%2F", "a\x00", ".", "..", "a\n", "\ud800"]
+
+
+@dataclass
+class Answer:
+    """A function's answer, as API Gateway takes it."""
+
+    status: int
+    headers: dict[str, str]
+    body: Any
+    text: str
+
+    @property
+    def wrong_fields(self) -> list[str]:
+        return [error["field"] for error in self.body["errors"]]
+
+
+class Api:
+    """Both HTTP functions on one world."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.write_app = load_handler("write_message").build_app(self.world.writer())
+        self.read_app = load_handler("read_messages").build_app(self.world.reader())
+
+    def call(self, event: dict[str, Any], context: FakeContext | None = None) -> Answer:
+        """Resolve an event, and hold every answer to what is promised of all of them."""
+        app = self.write_app if event["routeKey"].startswith("POST") else self.read_app
+        raw = app.resolve(normalize_event(event), context or FakeContext())
+        json.dumps(raw).encode()
+        raw["body"].encode()
+        answer = Answer(raw["statusCode"], raw["headers"], json.loads(raw["body"]), raw["body"])
+        if answer.status >= 400:
+            check_problem(answer)
+        else:
+            assert answer.headers["Content-Type"] == "application/json"
+        return answer
+
+    def post(self, raw: object = None, /, conversation_id: str = "c", **fields: Any) -> Answer:
+        """Write a good message with some fields changed, or a body of one's own."""
+        body = {"sender": "ann", "body": "hi"} | fields if raw is None else raw
+        return self.call(post_event(conversation_id, body))
+
+
+def check_problem(answer: Answer) -> None:
+    """Check the shape of a problem document (RFC 9457)."""
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    document = answer.body
+    assert {"type", "title", "status", "detail"} <= document.keys()
+    assert document.keys() <= {"type", "title", "status", "detail", "errors", "message_id"}
+    assert document["status"] == answer.status
+    assert document["type"].startswith("urn:hotpartition:")
+    assert all(isinstance(document[member], str) and document[member] for member in ("type", "title", "detail"))
+    if answer.status == 400:
+        assert document["errors"]
+        assert all(set(error) == {"field", "message"} for error in document["errors"])
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api()
+
+
+class TestWrite:
+    def test_a_message_is_stored(self, api):
+        """201 with the id that was minted and its time."""
+        answer = api.post(attributes={"n": 1})
+        assert answer.status == 201
+        assert answer.body.keys() == {"conversation_id", "message_id", "sent_at"}
+        assert (answer.body["conversation_id"], answer.body["sent_at"]) == ("c", format_time(NOW_MS))
+        ((pk, sk),) = api.world.table.items
+        assert (pk, sk) == ("c", "m#" + answer.body["message_id"])
+
+    def test_a_retry_is_a_replay_and_other_content_a_conflict(self, api):
+        """The same id again: 200 with the same answer for the same content, 409 for other content."""
+        first = api.post(message_id=message_id(NOW_MS))
+        again = api.post(message_id=message_id(NOW_MS))
+        other = api.post(message_id=message_id(NOW_MS), body="other")
+        assert [first.status, again.status, other.status] == [201, 200, 409]
+        assert first.body == again.body
+        assert other.body["message_id"] == message_id(NOW_MS)
+        assert other.body["type"] == "urn:hotpartition:message-conflict"
+
+    @pytest.mark.parametrize(
+        "sent",
+        ["018bcfe5-6800-7000-8000-000000000005", "018BCFE5-6800-7000-8000-000000000005", "01hf7yat00e00800000000000 5"],
+    )
+    def test_every_form_of_an_id_is_one_id(self, api, sent):
+        """UUIDv7 and ULID, in either case, are stored and answered in the canonical form."""
+        value = int("018bcfe56800700080000000000000" + "05", 16)
+        canonical = message_id(NOW_MS, value & ((1 << 80) - 1))
+        sent = canonical.lower() if " " in sent else sent
+        assert api.post(message_id=sent).body["message_id"] == canonical
+        assert api.post(message_id=canonical).status == 200
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            "",
+            "garbage",
+            "0" * 25,
+            "0" * 27,
+            "8" + "0" * 25,
+            "U" * 26,
+            str(uuid.UUID(int=0, version=4)),
+            "\u017f" * 26,
+            "\ud800",
+        ],
+    )
+    def test_other_message_ids_are_refused(self, api, wrong):
+        """Neither a ULID nor a UUIDv7: 400, and nothing is stored."""
+        answer = api.post(message_id=wrong)
+        assert (answer.status, answer.wrong_fields) == (400, ["message_id"])
+        assert not api.world.table.items
+
+    def test_an_id_lies_at_most_five_seconds_ahead(self, api):
+        """At the edge it is taken, 1 ms further it is not; the past has no limit."""
+        assert api.post(message_id=message_id(NOW_MS + 5000)).status == 201
+        assert api.post(message_id=message_id(0)).status == 201
+        answer = api.post(message_id=message_id(NOW_MS + 5001))
+        assert (answer.status, answer.wrong_fields) == (400, ["message_id"])
+        assert "5001 ms" in answer.body["detail"]
+
+    @pytest.mark.parametrize("conversation_id", BAD_IDS)
+    def test_other_conversation_ids_are_refused(self, api, conversation_id):
+        """A `#`, nothing, too much, or other characters: 400 naming the rule."""
+        answer = api.post(conversation_id=conversation_id)
+        assert answer.status == 400
+        assert answer.body["errors"] == [{"field": "conversation_id", "message": ID_RULE}]
+        assert not api.world.table.calls
+
+    @pytest.mark.parametrize("conversation_id", ["a", "x" * 256, "...", "a.b:c@d-e_f"])
+    def test_allowed_ids_are_taken_as_they_are(self, api, conversation_id):
+        """All 67 characters survive, up to 256 of them."""
+        assert api.post(conversation_id=conversation_id).body["conversation_id"] == conversation_id
+
+    @pytest.mark.parametrize(
+        "body", [None, "", "{", "not json", "[]", "null", "5", '"text"', "[" * 100_000, "\ufeff{}"]
+    )
+    def test_a_body_that_is_no_json_object_is_refused(self, api, body):
+        """400 that says that the body as a whole is meant, not the field of this name."""
+        answer = api.call(post_event("c", body))
+        assert answer.status == 400
+        assert answer.body["errors"] == [{"field": "body", "message": "the request's body should be a JSON object"}]
+
+    def test_all_wrong_fields_are_named_at_once(self, api):
+        """Missing, wrongly typed, unknown and out of range, together with the path."""
+        answer = api.post({"sender": 5, "body": None, "attributes": [], "message_id": 7, "extra": 1}, "a#1")
+        assert answer.status == 400
+        expected = ["attributes", "body", "conversation_id", "extra", "message_id", "sender"]
+        assert sorted(answer.wrong_fields) == expected
+        assert all(f"{field}: " in answer.body["detail"] for field in expected)
+        assert sorted(api.post({}).wrong_fields) == ["body", "sender"]
+
+    @pytest.mark.parametrize("sender", ["", "x" * 257])
+    def test_a_sender_has_1_to_256_characters(self, api, sender):
+        """Somebody sent it."""
+        assert api.post(sender=sender).wrong_fields == ["sender"]
+
+    @pytest.mark.parametrize(
+        "number", ["NaN", "Infinity", "-Infinity", "1e999", "1e126", "1e-131", "9" * 39, "-" + "9" * 39]
+    )
+    def test_a_number_that_cannot_be_kept_is_refused(self, api, number):
+        """What DynamoDB would round, or not take at all, is named by its place."""
+        answer = api.post('{"sender":"a","body":"b","attributes":{"x":[1,' + number + "]}}")
+        assert (answer.status, answer.wrong_fields) == (400, ["attributes.x[1]"])
+
+    @pytest.mark.parametrize("number", ["0", "-0.0", "1e125", "1e-130", "9" * 38, "1" + "0" * 125, "0.1", "5e-1"])
+    def test_other_numbers_come_back_equal(self, api, number):
+        """A number is returned with its value, if not in its spelling."""
+        sent = api.post('{"sender":"a","body":"b","attributes":{"x":' + number + "}}")
+        got = api.call(message_event("c", sent.body["message_id"]))
+        wanted = json.loads(number)
+        assert type(wanted)(got.body["attributes"]["x"]) == wanted
+
+    def test_a_number_too_long_to_parse_is_refused(self, api):
+        """Python refuses to turn very long digits into a number; that is the client's mistake, not ours."""
+        assert api.post('{"sender":"a","body":"b","attributes":{"x":' + "9" * 5000 + "}}").status == 400
+
+    @pytest.mark.parametrize(("levels", "status"), [(30, 201), (31, 400), (500, 400)])
+    def test_nesting_has_a_limit(self, api, levels, status):
+        """30 levels, the first of which is `attributes` itself."""
+        body = '{"sender":"a","body":"b","attributes":{"x":' + "[" * (levels - 1) + "]" * (levels - 1) + "}}"
+        assert api.post(body).status == status
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"sender": "\ud800"},
+            {"body": "a\udfff"},
+            {"attributes": {"\ud800": 1}},
+            {"attributes": {"x": ["\ud800"]}},
+            {"\ud800": 1},
+            {"attributes": {"": 1}},
+        ],
+    )
+    def test_what_no_encoding_takes_is_refused(self, api, fields):
+        """Lone surrogates anywhere, and empty names: 400, in a document that can be encoded."""
+        assert api.post(**fields).status == 400
+        assert not api.world.table.items
+
+    def test_an_item_over_the_limit_is_413(self, api):
+        """400 KiB are taken whole, with names, keys and the room that a raise may need; one byte more is not."""
+        too_much = 420_000
+        answer = api.post(body="x" * too_much)
+        assert (answer.status, answer.body["type"]) == (413, "urn:hotpartition:message-too-large")
+        needed = int(re.search(r"needs (\d+) bytes", answer.body["detail"])[1])
+        assert api.post(body="x" * (too_much - needed + 409_600)).status == 201
+        assert api.post(body="x" * (too_much - needed + 409_601)).status == 413
+        assert api.post(body="é" * (too_much // 2)).status == 413
+
+    @pytest.mark.parametrize(
+        "content_type", [None, "text/plain", "application/x-www-form-urlencoded", "application/xml"]
+    )
+    def test_the_content_type_does_not_matter(self, api, content_type):
+        """A body is JSON, whatever its label."""
+        event = post_event("c", {"sender": "a", "body": "b"}, content_type=content_type)
+        assert api.call(event).status == 201
+
+    def test_a_body_may_come_in_base64(self, api):
+        """As the gateway sends what it takes for binary."""
+        body = base64.b64encode('{"sender":"é","body":"ü"}'.encode()).decode()
+        assert api.call(post_event("c", body, is_base64=True, content_type="application/octet-stream")).status == 201
+        assert api.call(post_event("c", "***", is_base64=True)).status == 400
+
+    @pytest.mark.parametrize("failure", [ThrottledError([REASON]), ThrottledError(), StoreUnavailableError("away")])
+    def test_a_refusal_names_the_id_to_retry_with(self, api, failure):
+        """503 with Retry-After and the id; repeating with it is the same message, whatever became of the first try."""
+        api.world.table.failures = [failure] * 100
+        answer = api.post()
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+        assert answer.body["type"] == "urn:hotpartition:retry-later"
+        api.world.table.failures.clear()
+        retried = api.post(message_id=answer.body["message_id"])
+        assert (retried.status, retried.body["message_id"]) == (201, answer.body["message_id"])
+
+    def test_a_refusal_keeps_the_clients_own_id(self, api):
+        """In its canonical form."""
+        api.world.table.failures = [ThrottledError([REASON])] * 100
+        answer = api.post(message_id=message_id(NOW_MS, 9).lower())
+        assert (answer.status, answer.body["message_id"]) == (503, message_id(NOW_MS, 9))
+
+    def test_the_time_that_is_left_ends_the_attempts(self, api):
+        """Shortly before the timeout one attempt is made, and the answer is still out in time."""
+        api.world.table.failures = [ThrottledError([REASON])] * 100
+        event = post_event("c", {"sender": "a", "body": "b"})
+        assert api.call(event, FakeContext(remaining_ms=400)).status == 503
+        assert api.world.table.calls == ["put c"]
+
+    def test_a_write_goes_on_without_redis(self, api):
+        """Registry and streams away: 201 as ever."""
+        api.world.registry.is_down = api.world.reports.is_down = True
+        assert api.post().status == 201
+
+
+class TestRead:
+    def write(self, api, count=5, **fields):
+        ids = []
+        for _ in range(count):
+            api.world.clock.now_ms += 1
+            ids.append(api.post(**fields).body["message_id"])
+        return ids
+
+    def test_pages_follow_one_another(self, api):
+        """Newest first by default, oldest first on request, each message once, and null after the last page."""
+        ids = self.write(api, 5)
+        for order, wanted in [("newest", ids[::-1]), ("oldest", ids)]:
+            seen, cursor = [], {}
+            while True:
+                page = api.call(page_event("c", limit=2, order=order, consistency="strong", **cursor))
+                assert page.status == 200
+                assert page.body.keys() == {"messages", "next_cursor", "settled_until"}
+                seen += [m["message_id"] for m in page.body["messages"]]
+                if page.body["next_cursor"] is None:
+                    break
+                cursor = {"cursor": page.body["next_cursor"]}
+            assert seen == wanted
+
+    def test_a_message_is_what_was_sent(self, api):
+        """On a page and by its id, with its attributes and without anything of ours."""
+        (id_,) = self.write(api, 1, body="ü#1", attributes={"a": [1, None, {"b": "é"}]})
+        wanted = {
+            "conversation_id": "c",
+            "message_id": id_,
+            "sender": "ann",
+            "body": "ü#1",
+            "sent_at": format_time(NOW_MS + 1),
+            "attributes": {"a": [1, None, {"b": "é"}]},
+        }
+        assert api.call(page_event("c")).body["messages"] == [wanted]
+        assert api.call(message_event("c", id_)).body == wanted
+        assert api.call(message_event("c", id_.lower(), consistency="strong")).body == wanted
+
+    def test_shards_stay_inside(self, api):
+        """Whatever a conversation is stored under, no answer names a shard."""
+        early = self.write(api, 3)
+        api.world.raise_to(8, api.world.clock.now_ms)
+        api.world.clock.now_ms += 5000
+        ids = early + self.write(api, 20)
+        assert any("#" in pk for pk, _ in api.world.table.items)
+        answers = [
+            api.call(page_event("c", limit=7)),
+            api.call(page_event("c", limit=200, order="oldest")),
+            *(api.call(message_event("c", id_)) for id_ in ids),
+            api.post(message_id=ids[-1]),
+            api.post(message_id=ids[-1], body="other"),
+            api.call(message_event("c", message_id(1))),
+        ]
+        assert {answer.status for answer in answers} == {200, 404, 409}
+        assert not [answer.text for answer in answers if "#" in answer.text]
+        assert [m["message_id"] for m in answers[1].body["messages"]] == ids
+
+    def test_a_message_that_is_not_there_is_404(self, api):
+        """By any form of its id, in a conversation that exists or not."""
+        for id_ in (message_id(1), message_id(1).lower(), "018bcfe5-6800-7000-8000-000000000005"):
+            answer = api.call(message_event("c", id_))
+            assert (answer.status, answer.body["type"]) == (404, "urn:hotpartition:message-not-found")
+
+    @pytest.mark.parametrize("conversation_id", BAD_IDS)
+    def test_other_conversation_ids_are_refused(self, api, conversation_id):
+        """On both routes, as for writing."""
+        for event in (page_event(conversation_id), message_event(conversation_id, message_id(1))):
+            answer = api.call(event)
+            assert answer.status == 400
+            assert answer.body["errors"] == [{"field": "conversation_id", "message": ID_RULE}]
+
+    @pytest.mark.parametrize("wrong", ["x", "", str(uuid.UUID(int=0, version=4)), "a#b", "a/b", "\ud800"])
+    def test_other_message_ids_are_refused(self, api, wrong):
+        """400, not 404: such a message cannot exist."""
+        answer = api.call(message_event("c", wrong))
+        assert answer.status == 400
+        assert answer.body["errors"] == [{"field": "message_id", "message": MESSAGE_ID_RULE}]
+
+    @pytest.mark.parametrize(
+        ("query", "field"),
+        [({"limit": limit}, "limit") for limit in (0, 201, -1, "", "x", "1.5", "1,2", "9" * 5000)]
+        + [({"order": order}, "order") for order in ("", "up", "NEWEST")]
+        + [({"consistency": c}, "consistency") for c in ("", "weak", "true")]
+        + [({"after": t}, "after") for t in ("", "x", "2026-01-01", "2026-01-01T00:00:00", "1700000000000")]
+        + [({"before": t}, "before") for t in ("", "x", "2026-13-01T00:00:00Z")]
+        + [({"cursor": c}, "cursor") for c in ("", "x", "A" * 42, "é" * 42, "\ud800" * 42)],
+    )
+    def test_wrong_parameters_are_refused(self, api, query, field):
+        """400 naming the parameter."""
+        answer = api.call(page_event("c", **query))
+        assert (answer.status, answer.wrong_fields) == (400, [field])
+
+    def test_all_wrong_parameters_are_named_at_once(self, api):
+        """One round trip tells all."""
+        answer = api.call(page_event("a#1", limit=0, after="x", before="y", order="z", consistency="w"))
+        fields = ["after", "before", "consistency", "conversation_id", "limit", "order"]
+        assert sorted(answer.wrong_fields) == fields
+        answer = api.call(message_event("a#1", "x", consistency="w"))
+        assert sorted(answer.wrong_fields) == ["consistency", "conversation_id", "message_id"]
+
+    @pytest.mark.parametrize("limit", [1, 200])
+    def test_the_limits_edges_are_allowed(self, api, limit):
+        """1 to 200."""
+        ids = self.write(api, 3)
+        assert len(api.call(page_event("c", limit=limit)).body["messages"]) == min(limit, len(ids))
+
+    def test_a_cursor_belongs_to_its_conversation_and_order(self, api):
+        """Elsewhere it is refused and not misread."""
+        self.write(api, 3)
+        cursor = api.call(page_event("c", limit=1)).body["next_cursor"]
+        assert api.call(page_event("c", cursor=cursor)).status == 200
+        changed = cursor[:-1] + ("A" if cursor[-1] != "A" else "B")
+        for event in (
+            page_event("d", cursor=cursor),
+            page_event("c", cursor=cursor, order="oldest"),
+            page_event("c", cursor=build_cursor("c", message_id(5), newest_first=False)),
+            page_event("c", cursor=changed),
+        ):
+            answer = api.call(event)
+            assert (answer.status, answer.wrong_fields) == (400, ["cursor"])
+
+    def test_a_range_is_half_open(self, api):
+        """At or after `after`, and before `before`."""
+        ids = self.write(api, 5)
+        after, before = format_time(NOW_MS + 2), format_time(NOW_MS + 4)
+        page = api.call(page_event("c", after=after, before=before, order="oldest"))
+        assert [m["message_id"] for m in page.body["messages"]] == ids[1:3]
+
+    @pytest.mark.parametrize(
+        ("after", "before"),
+        [
+            ("2026-01-01T00:00:00Z", "2025-01-01T00:00:00Z"),
+            ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z"),
+            ("0001-01-01T00:00:00Z", "1960-01-01T00:00:00Z"),
+            ("9999-12-31T23:59:59Z", None),
+        ],
+    )
+    def test_an_empty_range_is_an_empty_page(self, api, after, before):
+        """Nothing can lie there: 200 with nothing."""
+        self.write(api, 2)
+        times = {"after": after} | ({"before": before} if before else {})
+        page = api.call(page_event("c", **times))
+        assert (page.status, page.body["messages"], page.body["next_cursor"]) == (200, [], None)
+
+    def test_unknown_parameters_are_ignored(self, api):
+        """Caches and proxies add their own."""
+        assert api.call(page_event("c", utm="x")).status == 200
+
+    def test_a_page_is_complete_or_503(self, api):
+        """DynamoDB refuses for the whole budget: nothing partial, and when to come again."""
+        ids = self.write(api, 3)
+        for event in (page_event("c"), message_event("c", ids[0])):
+            api.world.table.failures = [ThrottledError()] * 100
+            answer = api.call(event)
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+            assert "message_id" not in answer.body
+        api.world.table.failures.clear()
+
+    def test_reads_are_complete_without_redis(self, api):
+        """The journal knows what Redis would have said."""
+        api.world.raise_to(4, NOW_MS)
+        api.write_app = load_handler("write_message").build_app(api.world.writer())
+        ids = self.write(api, 10)
+        api.world.registry.is_down = True
+        api.read_app = load_handler("read_messages").build_app(api.world.reader())
+        page = api.call(page_event("c", consistency="strong", order="oldest"))
+        assert [m["message_id"] for m in page.body["messages"]] == ids
+
+    def test_a_route_that_cannot_be_read_is_no_answer(self, api):
+        """Fails closed, and loudly: the page could be incomplete, and an operator hears whose route it is."""
+
+        def break_journal(name):
+            raise MalformedGenerationError("'x' is no generation")
+
+        api.world.table.on_call = break_journal
+        answer = api.call(page_event("c"))
+        assert answer.status == 500
+        assert api.world.telemetry.counts["JournalMalformed"] == 1
+        assert api.world.telemetry.events[-1][1]["conversation_id"] == "c"
+
+    def test_a_page_of_large_messages_is_cut_to_what_fits(self, api):
+        """All of them are read, on more pages: none is hidden behind an answer that is too large."""
+        for _ in range(20):
+            api.world.clock.now_ms += 1
+            assert api.post(sender="ann", body="x" * 390_000).status == 201
+        found, cursor = [], None
+        while True:
+            answer = api.call(page_event("c", **({"cursor": cursor} if cursor else {})))
+            assert answer.status == 200
+            found += [m["message_id"] for m in answer.body["messages"]]
+            cursor = answer.body["next_cursor"]
+            if cursor is None:
+                break
+        assert len(found) == len(set(found)) == 20
+        assert found == sorted(found, reverse=True)
+
+    def test_message_id_and_attributes_are_named_with_the_rest(self, api):
+        """Checks of values and of shapes in one answer."""
+        answer = api.post({"sender": "s", "message_id": "nope", "attributes": {"a": {"": 1}}})
+        assert answer.status == 400
+        assert sorted(answer.wrong_fields) == ["attributes.a", "body", "message_id"]
+
+
+def counted(capsys, *names):
+    """Sum metrics over the embedded metric lines written so far."""
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"_aws"' in line]
+    return [sum(sum(line.get(name, [])) for line in lines) for name in names]
+
+
+class TestFunctions:
+    """The handlers themselves: cold start, metrics, and what the runtime hands over."""
+
+    @pytest.mark.parametrize(
+        ("function", "settings"),
+        [("write_message", WriterSettings), ("read_messages", ReaderSettings), ("consume_reports", ConsumerSettings)],
+    )
+    def test_missing_settings_are_all_named(self, monkeypatch, function, settings):
+        """A wrong deployment says everything that is wrong with it, once, at the first request."""
+        module = load_handler(function)
+        for name in ("TABLE_NAME", "REGISTRY_HOST"):
+            monkeypatch.delenv(f"HOTPARTITION_{name}", raising=False)
+        monkeypatch.setenv("HOTPARTITION_REGISTRY_PORT", "many")
+        event = {} if function == "consume_reports" else page_event("c")
+        if function == "write_message":
+            event = post_event("c", {"sender": "a", "body": "b"})
+        with pytest.raises(SettingsError) as raised:
+            module.handler(event, FakeContext())
+        assert [problem.split()[0] for problem in raised.value.problems] == [
+            "HOTPARTITION_TABLE_NAME",
+            "HOTPARTITION_REGISTRY_HOST",
+            "HOTPARTITION_REGISTRY_PORT",
+        ]
+
+    @pytest.mark.parametrize("stage", ["$default", "v1"])
+    def test_requests_are_answered_and_counted(self, monkeypatch, capsys, api, stage):
+        """From the runtime's event to the answer, with one metric line on stdout, also when a request is refused."""
+        write, read = load_handler("write_message"), load_handler("read_messages")
+        write.metrics.clear_metrics()  # Powertools shares what is counted, also by requests of other tests
+        monkeypatch.setattr(write, "_app", lambda: api.write_app)
+        monkeypatch.setattr(read, "_app", lambda: api.read_app)
+        stored = write.handler(post_event("c", {"sender": "a", "body": "b"}, stage=stage), FakeContext())
+        assert stored["statusCode"] == 201
+        assert counted(capsys, "Requests", "MessagesWritten") == [1, 1]
+        assert write.handler(post_event("a#1", "{", stage=stage), FakeContext())["statusCode"] == 400
+        page = read.handler(page_event("c"), FakeContext())
+        assert json.loads(page["body"])["messages"][0]["body"] == "b"
+        assert counted(capsys, "Requests", "PagesRead") == [2, 1]
+        assert read.handler(message_event("c", message_id(1)), FakeContext())["statusCode"] == 404
+        assert counted(capsys, "Requests", "MessagesRead") == [1, 0]
+
+    def test_the_consumer_stops_before_its_timeout(self, monkeypatch, capsys):
+        """It runs for its setting, or until 10 s before the end, whichever comes first, and returns what it did."""
+        module = load_handler("consume_reports")
+        ran = []
+
+        class Consumer:
+            def run(self, run_ms):
+                ran.append(run_ms)
+                return RunSummary(raises=2, ended="successor")
+
+        settings_ = ConsumerSettings(table_name="t", registry_host="h", run_seconds=170)
+        monkeypatch.setattr(module, "_settings", lambda: settings_)
+        monkeypatch.setattr(module, "_consumer", Consumer)
+        for remaining_ms in (900_000, 60_000):
+            summary = module.handler({"time": "2026-11-21T12:00:00Z"}, FakeContext(remaining_ms=remaining_ms))
+        assert ran == [170_000, 50_000]
+        assert (summary["raises"], summary["ended"]) == (2, "successor")
+        assert counted(capsys, "ConsumerStarted") == [2]
+        json.dumps(summary)
+
+    def test_the_consumer_keeps_the_garbage_collector_from_its_state(self, monkeypatch):
+        """Set once, where the process is known to be a consumer's."""
+        module = load_handler("consume_reports")
+        told = []
+        monkeypatch.setattr(module.gc, "set_threshold", lambda *thresholds: told.append(thresholds))
+        monkeypatch.setattr(module, "build_consumer", lambda *_: "the consumer")
+        monkeypatch.setattr(module, "_settings", lambda: None)
+        assert [module._consumer(), module._consumer()] == ["the consumer"] * 2
+        assert told == [GC_THRESHOLDS]
+
+    def test_an_unknown_route_is_404(self, api):
+        """Should the gateway ever send one that no function has."""
+        answer = api.call(http_event("GET", "/elsewhere", {}))
+        assert (answer.status, answer.body["type"]) == (404, "urn:hotpartition:no-such-resource")
+
+
+surrogates = st.characters(codec=None, categories=["Cs"])
+texts = st.text(max_size=20) | st.text(st.characters(codec="utf-8") | surrogates, max_size=5)
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | texts
+json_values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+bodies = st.dictionaries(
+    st.sampled_from(["sender", "body", "message_id", "attributes"]) | texts, json_values, max_size=5
+) | st.fixed_dictionaries(
+    {"sender": texts, "body": texts},
+    optional={"attributes": st.dictionaries(texts, json_values, max_size=4), "message_id": texts},
+)
+ids = st.sampled_from(["c", "a.b"]) | texts
+parameters = st.dictionaries(
+    st.sampled_from(["limit", "after", "before", "order", "cursor", "consistency", "other"]),
+    texts | st.sampled_from(["1", "200", "oldest", "newest", "strong", "2026-01-01T00:00:00Z"]),
+    max_size=4,
+)
+
+
+class TestFuzz:
+    """Whatever arrives, the answer is one of ours, and can be encoded."""
+
+    @settings(max_examples=150, deadline=None)
+    @given(ids, json_values | bodies | st.binary(max_size=20) | texts)
+    def test_writes(self, conversation_id, body):
+        """Any JSON, any text, any bytes; what is acknowledged can be read."""
+        api = Api()
+        if isinstance(body, bytes):
+            event = post_event(conversation_id, base64.b64encode(body).decode(), is_base64=True)
+        else:
+            event = post_event(conversation_id, body)
+        answer = api.call(event)
+        assert answer.status in {200, 201, 400, 413}
+        if answer.status == 201:
+            assert api.call(message_event(conversation_id, answer.body["message_id"])).status == 200
+            assert len(api.call(page_event(conversation_id)).body["messages"]) == 1
+
+    @settings(max_examples=150, deadline=None)
+    @given(ids, texts, parameters)
+    def test_reads(self, conversation_id, id_, query):
+        """Any path and any parameters."""
+        api = Api()
+        api.world.table.routes.clear()
+        assert api.call(page_event(conversation_id, **query)).status in {200, 400}
+        assert api.call(message_event(conversation_id, id_, **query)).status in {200, 400, 404}
+
+
+def test_the_fakes_route_like_the_real_thing():
+    """The world that the functions stand in here knows raises."""
+    world = World()
+    world.raise_to(4, NOW_MS)
+    assert world.registry.get("c") == route_of((4, NOW_MS))

@@ -1,0 +1,277 @@
+"""The operations function from command to answer: every answer is JSON, every refusal one of ours, none too large."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotpartition.core.route import Generation
+from hotpartition.core.route_history import Cause
+from hotpartition.errors import MalformedGenerationError
+from hotpartition.ports import JournalEntry
+from support.builders import World, route_of
+from support.events import FakeContext
+from support.fakes import KEY_RANGE_THROTTLE
+from support.fleet import START_MS, Fleet
+from support.handlers import load_handler
+
+LAMBDA_LIMIT_BYTES = 6 * 1024 * 1024
+NOW_MS = START_MS + 6_000
+"""2023-11-14T22:13:26Z."""
+
+
+@pytest.fixture
+def world():
+    world = World()
+    world.clock.now_ms = NOW_MS
+    return world
+
+
+def ask(world, event, remaining_ms=60_000):
+    answer = load_handler("operate").answer(
+        event, world.operations(), world.registry_check(), remaining_ms=remaining_ms
+    )
+    json.dumps(answer)
+    return answer
+
+
+def test_hot(world):
+    """Rows in their documented form."""
+    for arrival in Fleet(environments=1, sampling_distance_wcu=1).offer(lambda _: 100, 6_000):
+        world.reports.send(arrival.report)
+    world.raise_to(4, NOW_MS - 90_000)
+    world.reports.announce(NOW_MS - 1_000)
+    assert ask(world, {"command": "hot"}) == {
+        "at": "2023-11-14T22:13:26.000Z",
+        "routes": [
+            {
+                "conversation_id": "c",
+                "wcu_per_second": 100.0,
+                "throttled_share": 0.0,
+                "shard_count": 4,
+                "capacity_wcu_per_second": 3200.0,
+                "newest_since": "2023-11-14T22:11:56.000Z",
+                "is_malformed": False,
+            }
+        ],
+        "active": 1,
+        "is_complete": True,
+        "consumer_started_at": "2023-11-14T22:13:25.000Z",
+    }
+
+
+def test_route(world):
+    """Generations with where they are known and the decisions that made them, those that are not recorded included."""
+    world.journal.add("c", [Generation(NOW_MS, 4)], reason=Cause("raised", 1_900).encode(), now_ms=NOW_MS)
+    world.registry.add("c", [Generation(NOW_MS, 4), Generation(NOW_MS + 1_000, 8)])
+    assert ask(world, {"command": "route", "conversation_id": "c"}) == {
+        "conversation_id": "c",
+        "agreement": "ahead-of-journal",
+        "at": "2023-11-14T22:13:26.000Z",
+        "shard_count": 4,
+        "generations": [
+            {
+                "shard_count": 4,
+                "since": "2023-11-14T22:13:26.000Z",
+                "in_journal": True,
+                "in_registry": True,
+                "raises": [
+                    {
+                        "decided_at": "2023-11-14T22:13:26.000Z",
+                        "reason": "raised",
+                        "rate_wcu_per_second": 1900,
+                        "by": None,
+                    }
+                ],
+            },
+            {
+                "shard_count": 8,
+                "since": "2023-11-14T22:13:27.000Z",
+                "in_journal": False,
+                "in_registry": True,
+                "raises": [],
+            },
+        ],
+        "updated_at": "2023-11-14T22:13:26.000Z",
+        "reason": "raised rate=1900",
+        "malformed_members": [],
+    }
+
+
+def test_a_route_that_cannot_be_read_is_shown_with_what_is_wrong(world):
+    """The member that somebody has to repair."""
+    world.routing_items.unreadable["c"] = ("4@5", "many")
+    answer = ask(world, {"command": "route", "conversation_id": "c"})
+    assert (answer["agreement"], answer["malformed_members"]) == ("malformed", ["many"])
+
+
+def test_without_redis_nothing_is_said_of_the_registry(world):
+    """Neither yes nor no."""
+    world.raise_to(4, 5)
+    world.registry.is_down = True
+    answer = ask(world, {"command": "route", "conversation_id": "c"})
+    assert answer["agreement"] == "registry-unavailable"
+    assert [g["in_registry"] for g in answer["generations"]] == [None]
+
+
+def test_raise(world):
+    """What it changed, and then that there was nothing left to change."""
+    command = {"command": "raise", "conversation_id": "c", "shard_count": 8, "by": "ann", "since_ms": NOW_MS}
+    answer = ask(world, command)
+    generations = [{"shard_count": 8, "since": "2023-11-14T22:13:26.000Z"}]
+    assert answer.pop("warnings")
+    assert answer == {
+        "conversation_id": "c",
+        "changed": True,
+        "shard_count": 8,
+        "shard_count_before": 0,
+        "since": "2023-11-14T22:13:26.000Z",
+        "in_registry": True,
+        "generations": generations,
+    }
+    again = ask(world, {**command, "shard_count": 3})
+    assert (again["changed"], again["shard_count"], again["shard_count_before"]) == (False, 8, 8)
+    assert again["generations"] == generations
+
+
+def test_verify_and_rebuild(world):
+    """Counts by agreement, and no cursor after the last part."""
+    world.raise_to(4, 5, conversation_id="equal")
+    world.table.routes["missing"] = JournalEntry(route_of((4, 5)), 1)
+    assert ask(world, {"command": "verify"}) == {
+        "counts": {"equal": 1, "missing-in-registry": 1, "ahead-of-journal": 0, "malformed": 0},
+        "differences": [{"conversation_id": "missing", "agreement": "missing-in-registry"}],
+        "mended": 0,
+        "cursor": None,
+    }
+    assert ask(world, {"command": "rebuild-registry"}) == {"routes": 2, "malformed": [], "cursor": None}
+    assert ask(world, {"command": "verify"})["counts"]["equal"] == 2
+    del world.registry.routes["equal"]
+    assert ask(world, {"command": "verify", "mend": True})["mended"] == 1
+
+
+def test_a_part_ends_before_the_functions_time(world):
+    """With no time left it does one page and names the next."""
+    for i in range(250):
+        world.raise_to(2, 1, conversation_id=f"c{i:03}")
+    part = ask(world, {"command": "rebuild-registry"}, remaining_ms=5_000)
+    assert (part["routes"], part["cursor"]) == (100, "c099")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        None,
+        [],
+        "hot",
+        {},
+        {"command": "dance"},
+        {"command": "hot", "limit": 0},
+        {"command": "hot", "limit": 1001},
+        {"command": "hot", "limit": "20"},
+        {"command": "hot", "surplus": 1},
+        {"command": "routes", "cursor": "nobody"},
+        {"command": "routes", "cursor": "x" * 2001},
+        {"command": "route"},
+        {"command": "route", "conversation_id": "a#1"},
+        {"command": "route", "conversation_id": "\ud800"},
+        {"command": "raise", "conversation_id": "c", "shard_count": 1},
+        {"command": "raise", "conversation_id": "c", "shard_count": True},
+        {"command": "raise", "conversation_id": "c", "shard_count": 4, "by": "two words"},
+        {"command": "raise", "conversation_id": "c", "shard_count": 4, "by": "x" * 65},
+        {"command": "verify", "mend": "yes"},
+        {"command": "verify", "cursor": "elsewhere:"},
+    ],
+)
+def test_a_wrong_command_is_an_answer(world, event):
+    """It names what is wrong, and nothing happened."""
+    error = ask(world, event)["error"]
+    assert error["kind"] == "invalid-request"
+    assert error["message"]
+    assert error["fields"]
+    assert all(field["field"] and field["message"] for field in error["fields"])
+    assert world.table.routes == {}
+
+
+def test_all_wrong_fields_are_named_at_once(world):
+    """One round trip."""
+    command = {"command": "raise", "conversation_id": "a#1", "shard_count": 1, "since_ms": -1}
+    fields = [field["field"] for field in ask(world, command)["error"]["fields"]]
+    assert fields == ["conversation_id", "shard_count", "since"]
+
+
+def test_a_refusing_journal_is_an_answer(world):
+    """Worth repeating."""
+    world.table.failures = [KEY_RANGE_THROTTLE] * 10_000
+    error = ask(world, {"command": "route", "conversation_id": "c"})["error"]
+    assert (error["kind"], "repeating" in error["message"]) == ("retry-later", True)
+
+
+def test_an_absent_redis_is_an_answer(world):
+    """Where there is nothing to compare with."""
+    world.raise_to(4, 5)
+    world.registry.is_down = True
+    assert ask(world, {"command": "verify"})["error"]["kind"] == "registry-unavailable"
+
+
+def test_an_unreadable_journal_is_an_answer(world):
+    """Where it should grow."""
+
+    def fail(_):
+        raise MalformedGenerationError("many")
+
+    world.table.on_call = fail
+    command = {"command": "raise", "conversation_id": "c", "shard_count": 4}
+    assert ask(world, command)["error"]["kind"] == "malformed-route"
+
+
+def test_the_largest_answers_fit(world):
+    """Thousands of routes with the longest ids: far below what Lambda carries."""
+    for i in range(3_000):
+        world.raise_to(1024, NOW_MS, conversation_id=f"{i:0256}", in_redis=False)
+    world.clock.now_ms += 3_600_000
+    for event in (
+        {"command": "hot", "limit": 1000},
+        {"command": "routes"},
+        {"command": "verify"},
+        {"command": "rebuild-registry"},
+    ):
+        assert len(json.dumps(ask(world, event))) < LAMBDA_LIMIT_BYTES / 4
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+commands = st.fixed_dictionaries(
+    {"command": st.sampled_from(["hot", "routes", "route", "raise", "verify", "rebuild-registry", "x"])},
+    optional={
+        name: json_values | st.sampled_from(["c", 4, True, NOW_MS])
+        for name in ("limit", "cursor", "conversation_id", "shard_count", "since_ms", "by", "mend")
+    },
+)
+
+
+@given(commands | json_values)
+def test_whatever_arrives_is_answered(event):
+    """By what was asked for, or by an error of ours."""
+    world = World()
+    world.clock.now_ms = NOW_MS
+    answer = ask(world, event)
+    if "error" in answer:
+        assert answer["error"]["kind"] == "invalid-request"
+
+
+class TestHandler:
+    def test_commands_are_answered_and_counted(self, monkeypatch, capsys, world):
+        """With one line of metrics each, and one more when it is refused."""
+        module = load_handler("operate")
+        module.metrics.clear_metrics()
+        monkeypatch.setattr(module, "_jobs", lambda: (world.operations(), world.registry_check()))
+        assert module.handler({"command": "hot"}, FakeContext())["routes"] == []
+        assert module.handler({"command": "dance"}, FakeContext())["error"]["kind"] == "invalid-request"
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"_aws"' in line]
+        assert sum(line.get("Commands", [0])[0] for line in lines) == 2
+        assert sum(line.get("CommandsRefused", [0])[0] for line in lines) == 1

@@ -1,0 +1,124 @@
+"""Events that no documentation shows: whatever the gateway hands over, the answer is one that is described."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hotpartition_messages.api import normalize_event
+from support.builders import World, message_id
+from support.described import check_described
+from support.events import COLLECTION, ELEMENT, FakeContext
+from support.handlers import load_handler
+
+NOW_MS = 1_700_000_000_000
+ROUTES = {
+    f"POST {COLLECTION}": "write_message",
+    f"GET {COLLECTION}": "read_messages",
+    f"GET {ELEMENT}": "read_messages",
+}
+
+anything = st.text(max_size=12) | st.text(st.characters(codec=None, categories=["Cs", "Cc", "Lo", "So"]), max_size=4)
+numbers = st.sampled_from(["1", "0", "201", "-1", "1.0", "1e2", "٣", "1,2", " 1", "1_0", "9" * 400, "NaN"])
+words = st.sampled_from(["newest", "oldest", "strong", "eventual", "newest,oldest", "", "null", "true", "A" * 42])
+times = st.sampled_from(["2026-01-01T00:00:00Z", "2026-13-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "now"])
+queries = st.none() | st.dictionaries(
+    st.sampled_from(["limit", "after", "before", "order", "cursor", "consistency", "limit[]", "Limit", ""]) | anything,
+    numbers | words | times | anything,
+    max_size=5,
+)
+headers = st.none() | st.dictionaries(
+    st.sampled_from(["content-type", "Content-Type", "content-encoding", "accept-encoding", "cookie", "x-http-method"])
+    | anything,
+    st.sampled_from(["application/json", "text/plain; charset=utf-16", "gzip", "multipart/form-data", "DELETE"])
+    | anything,
+    max_size=4,
+)
+texts = st.sampled_from(
+    [
+        '{"sender":"a","body":"b"}',
+        '{"sender":"a","body":"b","message_id":null}',
+        '{"sender":"a","body":"b","attributes":{"x":[1e300,-0.0,123456789012345678901234567890]}}',
+        '{"sender":"a","body":"b"} ',
+        '{"sender":"a","body":"b"}{}',
+        '{"sender":"a","body":"\\u0000"}',
+        "{'sender':'a'}",
+        '"\\ud800"',
+        "\ufeff{}",
+        "nul",
+        "1" * 5_000,
+        "[" * 100_000,
+    ]
+)
+bodies = st.none() | texts | anything | texts.map(lambda text: base64.b64encode(text.encode(errors="replace")).decode())
+ids = st.sampled_from(["c", message_id(NOW_MS), message_id(NOW_MS).lower(), "018bcfe5-6800-7000-8000-000000000005"])
+
+
+@st.composite
+def events(draw: st.DrawFn) -> dict[str, Any]:
+    """An event of one of the routes, in which everything that a client decides may be odd."""
+    route = draw(st.sampled_from(sorted(ROUTES)))
+    names = ["conversation_id", *(["message_id"] if "message_id" in route else [])]
+    stage = draw(st.sampled_from(["$default", "v1", ""]))
+    path = draw(anything)
+    optional = {
+        "headers": draw(headers),
+        "queryStringParameters": draw(queries),
+        "body": draw(bodies),
+        "cookies": draw(st.none() | st.lists(anything, max_size=2)),
+        "stageVariables": draw(st.none() | st.just({"a": "b"})),
+    }
+    return {
+        "version": "2.0",
+        "routeKey": route,
+        "rawPath": path,
+        "rawQueryString": draw(anything),
+        "pathParameters": {name: draw(ids | anything) for name in names},
+        "requestContext": {
+            "http": {"method": route.partition(" ")[0], "path": path, "sourceIp": "::1", "userAgent": draw(anything)},
+            "requestId": "r",
+            "routeKey": route,
+            "stage": stage,
+        },
+        "isBase64Encoded": draw(st.booleans()),
+        **{name: value for name, value in optional.items() if value is not None or draw(st.booleans())},
+    }
+
+
+def resolve(event: dict[str, Any]) -> dict[str, Any]:
+    """Let the function of the event's route answer it, in a world of its own."""
+    world = World()
+    function = load_handler(ROUTES[event["routeKey"]])
+    app = function.build_app(world.writer() if ROUTES[event["routeKey"]] == "write_message" else world.reader())
+    # Through JSON, as the runtime gets and gives it.
+    answer = app.resolve(normalize_event(json.loads(json.dumps(event))), FakeContext())
+    result: dict[str, Any] = json.loads(json.dumps(answer))
+    return result
+
+
+@settings(max_examples=200)
+@given(events())
+def test_odd_events_get_described_answers(event):
+    """Odd ids, queries, headers, encodings and bodies, present, null or absent."""
+    answer = resolve(event)
+    assert answer["statusCode"] != 500
+    answer["body"].encode()
+    check_described(event["routeKey"], answer["statusCode"], answer["headers"], answer["body"])
+
+
+@pytest.mark.parametrize("present", [{"pathParameters": None}, {}])
+@pytest.mark.parametrize("route_key", sorted(ROUTES))
+def test_an_event_without_path_parameters_is_refused(route_key, present):
+    """Nothing is read or written for a conversation without a name."""
+    event = {
+        "routeKey": route_key,
+        "requestContext": {"http": {"method": route_key.partition(" ")[0], "path": "/"}, "stage": "$default"},
+        "body": '{"sender":"a","body":"b"}',
+        **present,
+    }
+    assert resolve(event)["statusCode"] in {400, 404}

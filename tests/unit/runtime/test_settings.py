@@ -1,0 +1,96 @@
+"""Settings: read once, typed, in range, and every wrong one named."""
+
+from dataclasses import fields
+
+import pytest
+
+from hotpartition.errors import SettingsError
+from hotpartition.runtime.settings import (
+    ConsumerSettings,
+    OperateSettings,
+    ReaderSettings,
+    WriterSettings,
+    build_environment,
+    setting_names,
+    variable_name,
+)
+
+REQUIRED = {"HOTPARTITION_TABLE_NAME": "t", "HOTPARTITION_REGISTRY_HOST": "h"}
+ALL = [WriterSettings, ReaderSettings, ConsumerSettings, OperateSettings]
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_defaults_are_within_their_own_ranges(cls):
+    """What is not set has a value that would be accepted if it were."""
+    settings = cls.from_env(REQUIRED)
+    spelled = {variable_name(f.name): str(getattr(settings, f.name)) for f in fields(cls)}
+    assert cls.from_env(spelled) == settings
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_every_setting_says_what_it_means(cls):
+    """A sentence with its unit, for the README's table."""
+    assert all(f.metadata["doc"].endswith(".") for f in fields(cls))
+
+
+def test_every_wrong_variable_is_named():
+    """One failed start tells all that is wrong with the deployment."""
+    environ = {
+        "HOTPARTITION_REGISTRY_PORT": "x",
+        "HOTPARTITION_REGISTRY_TLS": "yes",
+        "HOTPARTITION_MAX_SHARD_COUNT": "1",
+        "HOTPARTITION_HOT_AT_ONCE_WCU": "nan",
+        "HOTPARTITION_ROUTING_INDEX_NAME": "",
+    }
+    with pytest.raises(SettingsError) as caught:
+        ConsumerSettings.from_env(environ)
+    names = [problem.split()[0] for problem in caught.value.problems]
+    assert sorted(names) == sorted([*environ, *REQUIRED])
+
+
+def test_the_environment_is_built_from_the_same_names():
+    """What infrastructure builds, the function reads."""
+    values = {"table_name": "t", "registry_host": "h", "sampling_distance_wcu": "2.5"}
+    assert WriterSettings.from_env(build_environment(WriterSettings, values)).sampling_distance_wcu == 2.5
+
+
+def test_building_refuses_unknown_and_missing_names():
+    """A typo fails the synthesis, not the function."""
+    with pytest.raises(SettingsError, match=r"table_name is missing.*sampling_distance is unknown"):
+        build_environment(WriterSettings, {"registry_host": "h", "sampling_distance": "2"})
+    assert "sampling_distance_wcu" in setting_names(WriterSettings)
+
+
+def authentication(**values):
+    return {**REQUIRED, **{f"HOTPARTITION_REGISTRY_{name.upper()}": value for name, value in values.items()}}
+
+
+@pytest.mark.parametrize("cls", ALL)
+@pytest.mark.parametrize(
+    ("values", "missing"),
+    [
+        ({"authentication": "iam"}, {"REGISTRY_CACHE_NAME", "REGISTRY_USER"}),
+        ({"authentication": "iam", "user": "f", "cache_name": "c", "tls": "false"}, {"REGISTRY_TLS"}),
+        ({"authentication": "password"}, {"REGISTRY_PASSWORD_FILE"}),
+        ({"authentication": "password", "password_file": "/p", "tls": "false"}, {"REGISTRY_TLS"}),
+        ({"authentication": "kerberos"}, {"REGISTRY_AUTHENTICATION"}),
+    ],
+)
+def test_authentication_that_cannot_work_fails_the_start(cls, values, missing):
+    """With one error that names each variable that is missing or wrong."""
+    with pytest.raises(SettingsError) as caught:
+        cls.from_env(authentication(**values))
+    assert {problem.split()[0].removeprefix("HOTPARTITION_") for problem in caught.value.problems} == missing
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"authentication": "none", "tls": "false"},
+        {"authentication": "iam", "user": "f", "cache_name": "c"},
+        {"authentication": "password", "password_file": "/p"},
+    ],
+)
+def test_authentication_that_can_work_is_taken(values):
+    """Each way with the least it needs."""
+    assert WriterSettings.from_env(authentication(**values)).registry_authentication == values["authentication"]

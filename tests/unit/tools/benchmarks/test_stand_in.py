@@ -1,0 +1,163 @@
+"""The DynamoDB stand-in, spoken to by a real boto3 client."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from hotpartition.core.items import Message
+from hotpartition.core.keys import ROUTING_SORT_KEY
+from hotpartition.core.merge import KeyQuery
+from hotpartition.core.route import Route
+from hotpartition.dynamodb.boto3_client import Boto3Call
+from hotpartition.dynamodb.store import DynamoDBMessageStore
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.ports import QueryAnswer
+from tools.benchmarks.setup import Setup
+from tools.benchmarks.stand_in import StandIn
+
+IDS = [f"01HF7YAT00{index:016d}" for index in range(5)]
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = StandIn()
+    yield asyncio.run_coroutine_threadsafe(server.start(), loop).result(5)
+    loop.call_soon_threadsafe(server.close)
+    loop.call_soon_threadsafe(lambda: loop.call_later(0.01, loop.stop))  # connections end in the turns between
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture
+def setup(port: int) -> Setup:
+    return Setup(dynamodb_port=port, redis_port=0, runs=1, effort=1.0)
+
+
+@pytest.fixture
+def client(port: int) -> Iterator[Any]:
+    client = boto3.client(
+        "dynamodb",
+        region_name="eu-central-1",
+        endpoint_url=f"http://127.0.0.1:{port}",
+        aws_access_key_id="a",
+        aws_secret_access_key="b",  # noqa: S106 - the stand-in checks none
+        config=Config(retries={"total_max_attempts": 1}, max_pool_connections=8),
+    )
+    yield client
+    client.close()
+
+
+def item(message_id: str, partition_key: str = "c") -> dict[str, Any]:
+    return dict(Message("c", message_id, "ann", f"body of {message_id} é").to_item(partition_key))
+
+
+def query(client: Any, **options: Any) -> Any:
+    return client.query(
+        TableName="t",
+        KeyConditionExpression="pk = :pk AND sk BETWEEN :low AND :high",
+        ExpressionAttributeValues={
+            ":pk": {"S": "c"},
+            ":low": {"S": f"m#{IDS[1]}"},
+            ":high": {"S": f"m#{IDS[3]}"},
+        },
+        **options,
+    )
+
+
+def test_items_come_back_as_they_were_put(client: Any) -> None:
+    """What boto3 puts, boto3 gets, its checksum verified."""
+    client.put_item(TableName="t", Item=item(IDS[0]))
+    found = client.get_item(TableName="t", Key={"pk": {"S": "c"}, "sk": {"S": f"m#{IDS[0]}"}})
+    assert item(IDS[0]) == found["Item"]
+    assert "Item" not in client.get_item(TableName="t", Key={"pk": {"S": "c"}, "sk": {"S": "m#none"}})
+
+
+def test_conditional_put_returns_what_blocks_it(client: Any) -> None:
+    """A second conditional put fails with the stored item, and changes nothing."""
+    options = {"ConditionExpression": "attribute_not_exists(pk)", "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+    client.put_item(TableName="t", Item=item(IDS[0]), **options)
+    with pytest.raises(ClientError) as caught:
+        client.put_item(TableName="t", Item={**item(IDS[0]), "body": {"S": "other"}}, **options)
+    assert caught.value.response["Error"]["Code"] == "ConditionalCheckFailedException"
+    assert caught.value.response["Item"] == item(IDS[0])  # type: ignore[typeddict-item]
+
+
+def test_query_keeps_bounds_order_and_limit(client: Any, setup: Setup) -> None:
+    """A query takes just its range, in its order, and says when it stopped at its limit."""
+    setup.load([item(i) for i in reversed(IDS)])
+    assert query(client)["Items"] == [item(i) for i in IDS[1:4]]
+    newest = query(client, ScanIndexForward=False, Limit=2)
+    assert newest["Items"] == [item(IDS[3]), item(IDS[2])]
+    assert newest["LastEvaluatedKey"] == {"pk": {"S": "c"}, "sk": {"S": f"m#{IDS[2]}"}}
+    assert "LastEvaluatedKey" not in query(client, Limit=4)
+    assert query(client, Limit=3)["LastEvaluatedKey"]["sk"] == {"S": f"m#{IDS[3]}"}
+
+
+def test_batch_get_finds_what_is_there(client: Any, setup: Setup) -> None:
+    """Keys that are stored come back, others are left out."""
+    setup.load([item(IDS[0]), item(IDS[1])])
+    keys = [{"pk": {"S": "c"}, "sk": {"S": f"m#{i}"}} for i in (IDS[1], IDS[4])]
+    assert client.batch_get_item(RequestItems={"t": {"Keys": keys}})["Responses"] == {"t": [item(IDS[1])]}
+
+
+def test_our_own_store_reads_pages_and_routes(client: Any, setup: Setup) -> None:
+    """The adapter under measurement gets messages and the routing item out of one query."""
+    routing = {"pk": {"S": "c"}, "sk": {"S": ROUTING_SORT_KEY}, "generations": {"SS": ["4@17"]}}
+    setup.load([routing, *(item(i) for i in IDS)])
+    newest = KeyQuery("c", newest_first=True, limit=2)
+    store = DynamoDBMessageStore(ThreadedCalls(Boto3Call(client)), "t")
+    fetched = store.fetch([newest], is_strong=True, journal_of="c")
+    (answer,) = fetched.answers
+    assert isinstance(answer, QueryAnswer)
+    assert [m.message_id for m in answer.messages] == [IDS[4], IDS[3]]
+    assert fetched.journal is not None
+    assert getattr(fetched.journal, "route", None) == Route.decode(["4@17"])
+
+
+def test_counts_are_of_what_was_read(client: Any, setup: Setup) -> None:
+    """A benchmark learns how many items and requests a reader needed since it set the stand-in up."""
+    setup.load([item(i) for i in IDS])
+    query(client)
+    setup.control("Configure")
+    query(client, Limit=2)
+    client.get_item(TableName="t", Key={"pk": {"S": "c"}, "sk": {"S": "m#none"}})
+    assert setup.control("Counts") == {"requests": 2, "items_read": 2}
+
+
+def test_puts_can_be_forgotten(client: Any, setup: Setup) -> None:
+    """A long row of writes does not fill the stand-in's memory."""
+    setup.control("Configure", keeps_puts=False)
+    client.put_item(TableName="t", Item=item(IDS[0]))
+    assert "Item" not in client.get_item(TableName="t", Key={"pk": {"S": "c"}, "sk": {"S": f"m#{IDS[0]}"}})
+
+
+def test_delays_overlap(client: Any, setup: Setup) -> None:
+    """Eight requests on eight connections wait for their delay at the same time, each for all of it."""
+    query(client)
+    setup.control("Configure", usual_ms=200)
+    started = time.perf_counter()
+    with ThreadPoolExecutor(8) as executor:
+        list(executor.map(lambda _: query(client), range(8)))
+    assert 0.2 <= time.perf_counter() - started < 1.4
+
+
+def test_slow_answers_are_as_many_as_asked_for(setup: Setup) -> None:
+    """The share of slow answers is the one that was set, and the same seed gives the same ones."""
+    server = StandIn()
+    server.control("Configure", {"usual_ms": 5, "slow_ms": 100, "slow_share": 0.1, "seed": 3})
+    drawn = [server.delays.next_seconds() for _ in range(2000)]
+    assert {0.005, 0.1} == set(drawn)
+    assert 140 <= drawn.count(0.1) <= 260
+    server.control("Configure", {"usual_ms": 5, "slow_ms": 100, "slow_share": 0.1, "seed": 3})
+    assert drawn == [server.delays.next_seconds() for _ in range(2000)]

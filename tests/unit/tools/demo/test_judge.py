@@ -1,0 +1,151 @@
+"""The verdict at its edges, and the figures that it rests on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.tools.demo.builders import FALLING, FAULTLESS, GOOD, load
+from tools.demo.judge import (
+    Bars,
+    Hot,
+    Throttles,
+    bars_for,
+    count_throttles,
+    first_raise_after,
+    is_key_of,
+    judge,
+    summary_document,
+)
+from tools.demo.observer import Raise
+from tools.demo.scale import choose_scale
+from tools.demo.workload import Offer, Workload, generate_workload
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def judged(summary=GOOD, history=FAULTLESS, throttles=FALLING, bars=None, unexpected=()):
+    return judge(summary=summary, history=history, throttles=throttles, bars=bars or Bars(), unexpected=unexpected)
+
+
+def test_a_run_that_just_reaches_every_bar_passes():
+    """The bars themselves are enough."""
+    assert judged().verdict == "pass"
+    assert judged().reasons == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"missing": 1}, "no message missing: 1 of 5000"),
+        ({"duplicated": 1}, "no message duplicated: 1 of 5000"),
+        ({"out_of_order": 1}, "no message out of order: 1 of 5000"),
+        ({"acknowledged": 4999}, "messages acknowledged: 4999, at least 5000 needed"),
+        ({"conversations": 49}, "conversations: 49, at least 50 needed"),
+        ({"max_n": 3}, "largest N: 3, at least 4 needed"),
+        ({"onset_to_raise_seconds": 3.001}, "onset to raise: 3.00 s, at most 3 s allowed"),
+        ({"onset_to_raise_seconds": None}, "onset to raise: N was never raised after the onset"),
+    ],
+)
+def test_one_figure_beyond_its_bar_fails_the_run(changes, reason):
+    """Each condition of the summary fails alone, and says why."""
+    judgement = judged(summary=replace(GOOD, **changes))
+    assert judgement.verdict == "fail"
+    assert len(judgement.reasons) == 1
+    assert judgement.reasons[0].startswith(reason)
+
+
+@pytest.mark.parametrize("fault", ["altered", "phantom", "unverified"])
+def test_faults_that_the_summary_has_no_field_for_fail_the_run_too(fault):
+    """The promise is about contents as well, and a message that nobody looked for proves nothing."""
+    assert judged(history=replace(FAULTLESS, **{fault: 1})).verdict == "fail"
+
+
+def test_an_answer_that_the_api_promises_not_to_give_fails_the_run():
+    """One is enough, even if every message came through; it is quoted."""
+    judgement = judged(unexpected=("write to c answered 500: {}", "read of c answered 502: {}"))
+    assert judgement.verdict == "fail"
+    assert judgement.reasons == ("no unexpected answer: 2 noted, the first: write to c answered 500: {}",)
+
+
+def test_judging_needs_no_http_client():
+    """A recorded run can be judged where aiohttp is not installed."""
+    program = "import sys, tools.demo.judge; sys.exit('aiohttp' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("first", "last", "verdict"), [(1, 0, "pass"), (0, 0, "fail"), (5, 5, "fail"), (5, 6, "fail")])
+def test_throttles_have_to_fall(first, last, verdict):
+    """Fewer in the last third than in the first second; none at all means that nothing was hot."""
+    assert judged(throttles=replace(FALLING, in_first_second=first, in_last_third=last)).verdict == verdict
+
+
+def test_throttles_are_counted_by_when_and_where_they_were():
+    """Only the hot conversation's own keys count, the onset's bucket belongs to the first second."""
+    timeline = [
+        load(9_500, "hot", 1),
+        load(10_000, "hot", 2),
+        load(11_000, "hot", 4),
+        load(11_250, "hot#3", 8),
+        load(11_250, "hotter", 100),
+        load(11_250, "quiet", 100),
+        load(18_000, "hot", 16),
+        load(19_250, "hot#0", 32),
+        load(22_250, "hot", 64),
+    ]
+    counted = count_throttles(timeline, conversation_id="hot", raised_at=11.25, hot=Hot(begins=10.2, ends=22.2))
+    assert counted == Throttles(before_raise=7, after_raise=120, in_first_second=6, in_last_third=32)
+    never = count_throttles(timeline, conversation_id="hot", raised_at=None, hot=Hot(begins=10.2, ends=22.2))
+    assert (never.before_raise, never.after_raise) == (127, 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "own"), [("hot", True), ("hot#0", True), ("hot#12", True), ("hotter", False), ("ho", False)]
+)
+def test_physical_keys_belong_to_one_conversation(key, own):
+    """The base key and its shard keys, and no other conversation that begins alike."""
+    assert is_key_of(key, "hot") is own
+
+
+def test_the_raise_that_answers_the_onset_is_the_first_after_it():
+    """A raise before the onset was for something else."""
+    raises = [Raise(5.0, 4, 0), Raise(12.0, 16, 0), Raise(11.0, 8, 0)]
+    assert first_raise_after(raises, 10.0) == Raise(11.0, 8, 0)
+    assert first_raise_after(raises, 13.0) is None
+
+
+def small_workload(**changes) -> Workload:
+    return Workload(
+        offers=tuple(Offer(0.0, f"c{number % 3}", "s", "b") for number in range(30)),
+        hot_conversation="c0",
+        onset_seconds=0.0,
+        hot_end_seconds=1.0,
+        duration_seconds=1.0,
+        description="",
+        **changes,
+    )
+
+
+def test_a_file_is_held_to_what_it_has():
+    """Bars shrink to a small file and do not grow with a large one; the generated workload has no excuse."""
+    assert bars_for(generate_workload(seed=1, scale=choose_scale(cores=2))) == Bars()
+    assert bars_for(small_workload(available_messages=200_000, available_conversations=153)) == Bars()
+    held = bars_for(small_workload(available_messages=900, available_conversations=7))
+    assert held == Bars(acknowledged=900, conversations=7)
+    assert bars_for(small_workload(), shortened=True) == Bars(acknowledged=30, conversations=3)
+
+
+def test_the_summary_has_exactly_the_fields_that_were_agreed():
+    """Other programs read these names."""
+    names = (
+        "acknowledged, missing, duplicated, out_of_order, rejected, conversations, hot_conversation, "
+        "hot_threshold_wcu, partition_limit_wcu, sampling_distance_wcu, onset_to_raise_seconds, raises, max_n, "
+        "throttled_before_raise, throttled_after_raise, environments, reads, duration_seconds, verdict"
+    )
+    document = summary_document(GOOD, judged())
+    assert list(document) == names.split(", ")
+    assert document["verdict"] == "pass"

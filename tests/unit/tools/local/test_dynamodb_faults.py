@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from tools.local.dynamodb_faults import (
+    READ_REASONS,
+    WRITE_REASONS,
+    Fault,
+    FaultPolicy,
+    FaultRule,
+    FaultRuleError,
+    Injection,
+    build_refusal,
+    parse_rules,
+)
+
+ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/t"
+ALWAYS, NEVER = 1.0, 0.0
+REASON = "TableWriteAccountLimitExceeded"
+
+
+def policy(*rules, seed=1):
+    return FaultPolicy(random.Random(seed), rules)
+
+
+def test_without_rules_nothing_happens():
+    """The proxy of a plain local run injects nothing."""
+    assert policy().choose("PutItem") == Injection()
+
+
+def test_a_rule_is_for_its_operation_alone():
+    """Other operations do not meet it."""
+    faults = policy(FaultRule("PutItem", Fault.LOSE_ANSWER, ALWAYS))
+    assert faults.choose("GetItem") == Injection()
+    assert faults.choose("PutItem") == Injection(is_answer_lost=True)
+
+
+def test_delays_add_up_and_come_with_other_faults():
+    """A request can be slow and lose its answer."""
+    faults = policy(
+        FaultRule("PutItem", Fault.DELAY, ALWAYS, delay_ms=100),
+        FaultRule("PutItem", Fault.DELAY, ALWAYS, delay_ms=50),
+        FaultRule("PutItem", Fault.LOSE_ANSWER, ALWAYS),
+    )
+    assert faults.choose("PutItem") == Injection(delay_ms=150, is_answer_lost=True)
+    assert faults.injected == Counter(delay=2, lose_answer=1)
+
+
+def test_an_answer_can_be_late_where_the_request_is_not():
+    """The data changes at once; who asked learns of it later."""
+    faults = policy(FaultRule("UpdateItem", Fault.LATE_ANSWER, ALWAYS, delay_ms=800))
+    assert faults.choose("UpdateItem") == Injection(answer_delay_ms=800)
+
+
+def test_the_first_refusal_decides_and_its_answer_arrives():
+    """A request that was refused was not carried out, so its answer cannot be the lost one."""
+    throttle = FaultRule("PutItem", Fault.THROTTLE, ALWAYS, reason=REASON)
+    faults = policy(
+        FaultRule("PutItem", Fault.LOSE_ANSWER, ALWAYS),
+        FaultRule("PutItem", Fault.ERROR, NEVER),
+        throttle,
+        FaultRule("PutItem", Fault.ERROR, ALWAYS),
+    )
+    assert faults.choose("PutItem") == Injection(refusal=throttle)
+    assert faults.injected == Counter(throttle=1)
+
+
+def test_a_probability_is_met_and_a_seed_repeats_it():
+    """About the share that was asked for, and the same requests with the same seed."""
+    rule = FaultRule("PutItem", Fault.LOSE_ANSWER, 0.3)
+    first, second = policy(rule), policy(rule)
+    lost = [first.choose("PutItem").is_answer_lost for _ in range(2_000)]
+    assert lost == [second.choose("PutItem").is_answer_lost for _ in range(2_000)]
+    assert 500 < sum(lost) < 700
+
+
+def test_rules_are_read_from_json():
+    """Each fault with what it needs; the probability is 1 unless it is named."""
+    rules = parse_rules(
+        [
+            {"operation": "Query", "fault": "delay", "probability": 0.2, "delay_ms": 150},
+            {"operation": "Query", "fault": "late_answer", "delay_ms": 1},
+            {"operation": "PutItem", "fault": "error", "probability": 0.5},
+            {"operation": "PutItem", "fault": "lose_answer"},
+            {"operation": "PutItem", "fault": "throttle", "reason": REASON},
+        ]
+    )
+    assert rules == (
+        FaultRule("Query", Fault.DELAY, 0.2, delay_ms=150),
+        FaultRule("Query", Fault.LATE_ANSWER, 1.0, delay_ms=1),
+        FaultRule("PutItem", Fault.ERROR, 0.5),
+        FaultRule("PutItem", Fault.LOSE_ANSWER, 1.0),
+        FaultRule("PutItem", Fault.THROTTLE, 1.0, reason=REASON),
+    )
+    assert parse_rules([]) == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({}, "the body should be a list of rules"),
+        ([1], "rule 0 should be an object"),
+        ([{"operation": "PutItem"}], "rule 0: fault should be one of delay, late_answer, error, lose_answer, throttle"),
+        ([{"operation": "PutItem", "fault": "error", "x": 1}], "rule 0: a rule of error has no x"),
+        ([{"operation": "PutItem", "fault": "error", "delay_ms": 1}], "rule 0: a rule of error has no delay_ms"),
+        ([{"operation": "PutItem", "fault": "error", "probability": 1.1}], "rule 0: probability should be a number"),
+        ([{"operation": "PutItem", "fault": "error", "probability": True}], "rule 0: probability should be a number"),
+        ([{"operation": "PutItem", "fault": "error", "probability": float("nan")}], "rule 0: probability should be"),
+        ([{"operation": "Put", "fault": "error"}], "rule 0: operation should be one of BatchGetItem, "),
+        ([{"operation": ["Put"], "fault": "error"}], "rule 0: operation should be one of BatchGetItem, "),
+        ([{"operation": "PutItem", "fault": "delay"}], "rule 0: delay_ms should be a number from 0 to 60000"),
+        ([{"operation": "PutItem", "fault": "late_answer", "delay_ms": -1}], "rule 0: delay_ms should be a number"),
+        ([{"operation": "Query", "fault": "throttle", "reason": REASON}], "rule 0: reason should be one of IndexRead"),
+        ([{"operation": "PutItem", "fault": "throttle"}], "rule 0: reason should be one of IndexWriteAccount"),
+        (
+            [{"operation": "PutItem", "fault": "error"}, {"operation": "BatchWriteItem", "fault": "throttle"}],
+            "rule 1: BatchWriteItem cannot be throttled with a reason",
+        ),
+    ],
+)
+def test_a_wrong_rule_is_named_in_one_sentence(value, message):
+    """Which rule it is, and what it should be."""
+    with pytest.raises(FaultRuleError) as refused:
+        parse_rules(value)
+    assert str(refused.value).startswith(message)
+
+
+def test_an_error_is_dynamodbs_internal_server_error():
+    """Status 500, which clients try again."""
+    error = build_refusal(FaultRule("PutItem", Fault.ERROR), "")
+    assert (error.status, error.code) == (500, "InternalServerError")
+
+
+@pytest.mark.parametrize(
+    ("limit", "code", "member"),
+    [
+        ("ProvisionedThroughputExceeded", "ProvisionedThroughputExceededException", "ThrottlingReasons"),
+        ("AccountLimitExceeded", "RequestLimitExceeded", "ThrottlingReasons"),
+        ("KeyRangeThroughputExceeded", "ThrottlingException", "throttlingReasons"),
+        ("MaxOnDemandThroughputExceeded", "ThrottlingException", "throttlingReasons"),
+    ],
+)
+def test_a_throttle_names_its_reason_as_its_exception_spells_it(limit, code, member):
+    """Clients read the reason from either spelling; two exceptions have one, the third the other."""
+    for reason in (f"TableWrite{limit}", f"IndexWrite{limit}"):
+        assert reason in WRITE_REASONS
+        error = build_refusal(FaultRule("PutItem", Fault.THROTTLE, reason=reason), ARN)
+        assert (error.status, error.code) == (400, code)
+        assert error.body[member] == [{"reason": reason, "resource": ARN}]
+
+
+def test_there_are_sixteen_reasons():
+    """As many as DynamoDB has."""
+    assert len(WRITE_REASONS | READ_REASONS) == 16

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.local.errors import LocalRunError
+from tools.local.intrinsics import Intrinsics
+from tools.local.template import Endpoints, RouteSpec, ScheduleSpec, parse_rate, read_assembly, read_stack
+
+ENDPOINTS = Endpoints("127.0.0.1", 7000, "http://127.0.0.1:8000", "eu-central-1")
+
+
+def _resources() -> dict[str, Any]:
+    return {
+        "Table": {
+            "Type": "AWS::DynamoDB::Table",
+            "Properties": {
+                "BillingMode": "PAY_PER_REQUEST",
+                "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}],
+                "AttributeDefinitions": [{"AttributeName": "pk", "AttributeType": "S"}],
+            },
+        },
+        "Registry": {"Type": "AWS::ElastiCache::ReplicationGroup", "Properties": {}},
+        "Layer": {"Type": "AWS::Lambda::LayerVersion", "Properties": {"Content": {"S3Key": "layer.zip"}}},
+        "EchoTextFunction0123ABCD": {
+            "Type": "AWS::Lambda::Function",
+            "Properties": {
+                "Handler": "handler.handler",
+                "Runtime": "python3.13",
+                "Timeout": 7,
+                "MemorySize": 256,
+                "ReservedConcurrentExecutions": 2,
+                "Code": {"S3Bucket": {"Fn::Sub": "b-${AWS::Region}"}, "S3Key": "code.zip"},
+                "Layers": [{"Ref": "Layer"}],
+                "Environment": {
+                    "Variables": {
+                        "TABLE": {"Ref": "Table"},
+                        "REDIS": {
+                            "Fn::Join": [
+                                ":",
+                                [
+                                    {"Fn::GetAtt": ["Registry", "ConfigurationEndPoint.Address"]},
+                                    {"Fn::GetAtt": ["Registry", "ConfigurationEndPoint.Port"]},
+                                ],
+                            ]
+                        },
+                    }
+                },
+            },
+        },
+        "Api": {"Type": "AWS::ApiGatewayV2::Api", "Properties": {}},
+        "Integration": {
+            "Type": "AWS::ApiGatewayV2::Integration",
+            "Properties": {
+                "IntegrationUri": {"Fn::GetAtt": ["EchoTextFunction0123ABCD", "Arn"]},
+                "PayloadFormatVersion": "2.0",
+            },
+        },
+        "Route": {
+            "Type": "AWS::ApiGatewayV2::Route",
+            "Properties": {
+                "RouteKey": "GET /a/{b}",
+                "Target": {"Fn::Join": ["", ["integrations/", {"Ref": "Integration"}]]},
+            },
+        },
+        "Schedule": {
+            "Type": "AWS::Scheduler::Schedule",
+            "Properties": {
+                "ScheduleExpression": "rate(2 minutes)",
+                "Target": {"Arn": {"Fn::GetAtt": ["EchoTextFunction0123ABCD", "Arn"]}, "Input": '{"a": 1}'},
+            },
+        },
+        "Group": {"Type": "AWS::Logs::LogGroup"},
+    }
+
+
+def _write_assembly(folder: Path, resources: dict[str, Any]) -> Path:
+    (folder / "asset.code").mkdir()
+    (folder / "asset.layer").mkdir()
+    files = {name: {"source": {"path": f"asset.{name}"}} for name in ("code", "layer")}
+    (folder / "s.assets.json").write_text(json.dumps({"files": files}))
+    (folder / "s.template.json").write_text(json.dumps({"Resources": resources}))
+    artifacts = {
+        "s": {"type": "aws:cloudformation:stack", "properties": {"templateFile": "s.template.json"}},
+        "s.assets": {"type": "cdk:asset-manifest", "properties": {"file": "s.assets.json"}},
+    }
+    (folder / "manifest.json").write_text(json.dumps({"artifacts": artifacts}))
+    return folder
+
+
+def test_a_template_says_what_is_started(tmp_path: Path) -> None:
+    """Function, route and schedule come out with every reference resolved."""
+    stack = read_stack(read_assembly(_write_assembly(tmp_path, _resources())), ENDPOINTS)
+    (function,) = stack.functions
+    assert stack.table_name == "s-Table"
+    assert function.name == "echo_text"
+    assert (function.timeout_seconds, function.memory_mb, function.reserved_concurrency) == (7.0, 256, 2)
+    assert function.environment == {"TABLE": "s-Table", "REDIS": "127.0.0.1:7000"}
+    assert function.code_dir == tmp_path / "asset.code"
+    assert function.layer_dirs == (tmp_path / "asset.layer",)
+    assert stack.routes == (RouteSpec("GET /a/{b}", "echo_text"),)
+    assert stack.schedules == (ScheduleSpec("Schedule", "echo_text", 120.0, '{"a": 1}'),)
+    assert stack.warnings == ()
+
+
+def test_an_unknown_resource_type_is_one_warning(tmp_path: Path) -> None:
+    """A type that nobody thought of is named, once."""
+    resources = _resources() | {f"Queue{n}": {"Type": "AWS::Kinesis::Stream"} for n in range(2)}
+    stack = read_stack(read_assembly(_write_assembly(tmp_path, resources)), ENDPOINTS)
+    assert stack.warnings == ("AWS::Kinesis::Stream has no counterpart in the local run and is left out",)
+
+
+def test_an_attribute_without_a_local_value_is_one_clear_error(tmp_path: Path) -> None:
+    """A function that wants something the local run cannot give does not start with a made-up value."""
+    resources = _resources()
+    variables = resources["EchoTextFunction0123ABCD"]["Properties"]["Environment"]["Variables"]
+    variables["X"] = {"Fn::GetAtt": ["Table", "StreamArn"]}
+    with pytest.raises(LocalRunError, match="StreamArn of Table"):
+        read_stack(read_assembly(_write_assembly(tmp_path, resources)), ENDPOINTS)
+
+
+def test_a_missing_asset_is_one_clear_error(tmp_path: Path) -> None:
+    """Code that the assembly does not hold is named."""
+    resources = _resources()
+    resources["Layer"]["Properties"]["Content"]["S3Key"] = "other.zip"
+    with pytest.raises(LocalRunError, match=r"asset of Layer \(other\)"):
+        read_stack(read_assembly(_write_assembly(tmp_path, resources)), ENDPOINTS)
+
+
+def test_a_folder_without_an_assembly_is_one_clear_error(tmp_path: Path) -> None:
+    """The folder is named."""
+    with pytest.raises(LocalRunError, match="holds no cloud assembly"):
+        read_assembly(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"Ref": "AWS::Region"}, "r"),
+        ({"Ref": "Param"}, "given"),
+        ({"Fn::Sub": "${AWS::Region}-${Thing.Port}-${!Literal}"}, "r-1-${Literal}"),
+        ({"Fn::Sub": ["${x}", {"x": {"Ref": "Thing"}}]}, "thing"),
+        ({"Fn::Select": [1, {"Fn::Split": [",", "a,b"]}]}, "b"),
+        ({"Fn::If": ["IsR", "yes", "no"]}, "yes"),
+        ({"Fn::If": ["IsNotR", "yes", "no"]}, "no"),
+        ([{"Ref": "AWS::NoValue"}, 1], [1]),
+    ],
+)
+def test_intrinsic_functions(value: object, expected: object) -> None:
+    """Each function gives what CloudFormation would."""
+    template = {
+        "Resources": {"Thing": {"Type": "A::B::C"}},
+        "Parameters": {"Param": {"Default": "given"}},
+        "Conditions": {
+            "IsR": {"Fn::Equals": [{"Ref": "AWS::Region"}, "r"]},
+            "IsNotR": {"Fn::Not": [{"Condition": "IsR"}]},
+        },
+    }
+    intrinsics = Intrinsics(
+        template,
+        pseudo={"AWS::Region": "r", "AWS::AccountId": "1"},
+        provided={("Thing", "Port"): "1"},
+        physical_names={"Thing": "thing"},
+    )
+    assert intrinsics.resolve(value) == expected
+
+
+def test_rates() -> None:
+    """Rates are seconds; anything else is refused."""
+    assert [parse_rate(f"rate({text})") for text in ("1 minute", "2 hours", "1 day")] == [60.0, 7200.0, 86400.0]
+    with pytest.raises(LocalRunError, match="cron"):
+        parse_rate("cron(0 * * * ? *)")

@@ -1,0 +1,128 @@
+"""Whole runs: deterministic, safe under faults, and able to notice a broken protocol."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from support.protocol_mutations import MUTATIONS
+from tools.simulation.results import as_json
+from tools.simulation.run import simulate
+from tools.simulation.scenarios import HOT, SCENARIOS, Readers, scenario_by_name
+from tools.simulation.strategies import STRATEGIES, id_number
+from tools.simulation.workloads import ConversationFlow, Step, Workload
+
+SEEDS_TO_CATCH = 20
+
+
+def short_step(after=2400.0):
+    """Build a step that takes a second of CPU: 2,400 WCU/s in items of 40 KiB."""
+    flow = ConversationFlow(
+        conversation_id=HOT, shape=Step(before=100.0, after=after, onset=2.0), body_bytes=(39_000, 40_000)
+    )
+    return replace(
+        scenario_by_name("compare"),
+        workload=Workload((flow,)),
+        seconds=10.0,
+        onset=2.0,
+        other_wcu=0.0,
+        oracle_wcu=2400.0,
+        readers=Readers(per_second=5.0, strong_share=0.5, limits=(10,)),
+    )
+
+
+def test_the_same_seed_gives_the_same_json():
+    """A run is a function of its scenario and seed: twice the same, and another for another seed."""
+    small = replace(scenario_by_name("hunt"), seconds=5.0)
+    first, again, other = (json.dumps(as_json(simulate(small, seed))) for seed in (3, 3, 4))
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.slow
+def test_nothing_depends_on_the_process():
+    """Processes that hash texts differently come to the same JSON."""
+    script = (
+        "import hashlib, json; from simulation.results import as_json; from simulation.run import simulate;"
+        "from simulation.scenarios import scenario_by_name;"
+        "text = json.dumps(as_json(simulate(scenario_by_name('hunt'), 5)));"
+        "print(hashlib.sha256(text.encode()).hexdigest())"
+    )
+    paths = [path for path in sys.path if path]
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(paths)},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1
+
+
+def test_everything_goes_wrong_and_nothing_is_lost():
+    """Under all faults every acknowledged message is read once, in order, unchanged."""
+    run = simulate(scenario_by_name("hunt"), 1)
+    assert run.safety.holds, run.safety.examples
+    assert run.safety.acknowledged > 300
+    assert run.safety.reads > 100
+    assert run.raises
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_protocol_is_caught(name):
+    """Each way of breaking the protocol on purpose loses a message within 20 seeds."""
+    scenario = scenario_by_name("hunt")
+    runs = (simulate(scenario, seed, parts=MUTATIONS[name]) for seed in range(1, SEEDS_TO_CATCH + 1))
+    assert any(run.safety.missing for run in runs)
+
+
+@pytest.mark.slow
+def test_the_strategies_differ_as_they_should():
+    """On a step, no mitigation fails for good, the sources never notice, and the rest is relieved in time."""
+    runs = {name: simulate(short_step(), 1, name) for name in STRATEGIES}
+    assert {name for name, run in runs.items() if run.relieved_seconds is None} == {"none", "sources"}
+    assert runs["none"].writes.failed > 10 * max(1, runs["ours"].writes.failed)
+    assert runs["sources"].raises == ()
+    assert runs["sources"].writes.failed > 0.8 * runs["none"].writes.failed
+    assert runs["ours"].raised_seconds < 2.0
+    assert runs["ours"].on_shards_seconds < 4.0
+    assert runs["oracle"].writes.throttled_attempts <= runs["ours"].writes.throttled_attempts
+    assert runs["static"].final_shard_count == 16
+    assert runs["static"].reads.queries_per_page > runs["none"].reads.queries_per_page == 1.0
+    assert all(run.safety.holds for run in runs.values())
+
+
+def test_before_the_onset_ours_costs_what_dynamodb_alone_costs():
+    """A conversation that is not hot takes one query a page, and as many write units as without us."""
+    quiet = short_step(after=100.0)
+    runs = {name: simulate(quiet, 1, name) for name in ("none", "ours")}
+    assert runs["ours"].cost.wcu == runs["none"].cost.wcu
+    assert runs["ours"].reads.queries_per_page == 1.0
+    assert runs["ours"].raises == ()
+
+
+def test_every_scenario_can_be_built():
+    """Each scenario bears the name that it is found by, and its heat begins within it."""
+    for name in SCENARIOS:
+        scenario = scenario_by_name(name)
+        assert scenario.name == name
+        assert scenario.onset < scenario.seconds
+        assert next(scenario.workload.arrivals(scenario.seconds, 1)).at < scenario.seconds
+
+
+def test_an_unknown_scenario_is_refused():
+    """The refusal names those that there are."""
+    with pytest.raises(ValueError, match=r"there is no scenario 'stp'; there are backfill, compare"):
+        scenario_by_name("stp")
+
+
+def test_ids_are_numbers():
+    """The sources' modulo is taken of the number that an id stands for."""
+    assert [id_number("0" * 25 + "1"), id_number("0" * 24 + "Z0")] == [1, 31 * 32]

@@ -1,0 +1,215 @@
+"""The table as the simulator has it, through the product's own adapters."""
+
+from random import Random
+
+import pytest
+
+from hotpartition.core.items import Message
+from hotpartition.core.merge import KeyQuery
+from hotpartition.core.route import Generation, Route
+from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.errors import StoreUnavailableError, ThrottledError
+from support.builders import message_id
+from tools.partition_model import Partitions, Table, TableConfig
+from tools.simulation.engine import Engine
+from tools.simulation.measure import Meter
+from tools.simulation.store import Store, StoreFaults
+
+START = 1_800_000_000_000
+IDS = [message_id(START + offset, 0) for offset in range(9)]
+GENERATION = Generation(since_ms=START, shard_count=2)
+
+
+class Rig:
+    """A table, its adapters, and a way to run something on them."""
+
+    def __init__(self, limit_wcu=1000.0):
+        self.engine = Engine()
+        self.meter = Meter(self.engine, hot_conversation="c", seconds=60.0)
+        table = Table(TableConfig(partitions=Partitions(count=1, write_limit_wcu=limit_wcu)), Random(1))
+        self.table = Store(self.engine, table, table_name="t", random=Random(1), observer=self.meter)
+        calls = ThreadedCalls(self.table.client("test").call)
+        self.messages = DynamoDBMessageStore(calls, "t")
+        self.journal = DynamoDBJournal(calls, "t", "routing-index")
+
+    def run(self, work):
+        """Run work as a task, to its end."""
+        results = []
+        self.engine.spawn(lambda: results.append(work()))
+        self.engine.run_until(self.engine.now + 50.0)
+        return results[0]
+
+    def put(self, message_id, key="c", body="hello"):
+        return self.messages.put(Message("c", message_id, "ann", body).to_item(key))
+
+    def ids(self, is_strong=True, **query):
+        fetched = self.messages.fetch([KeyQuery(partition_key="c", **query)], is_strong=is_strong)
+        (answer,) = fetched.answers
+        return [IDS.index(m.message_id) for m in answer.messages], answer.is_exhausted
+
+
+@pytest.fixture
+def rig():
+    return Rig()
+
+
+def test_a_taken_key_is_left_as_it_is(rig):
+    """The second put of a key returns what the first one stored."""
+
+    def work():
+        return rig.put(IDS[0], body="first"), rig.put(IDS[0], body="second").body, rig.ids(newest_first=True, limit=5)
+
+    assert rig.run(work) == (None, "first", ([0], True))
+
+
+def test_queries_are_in_order_and_within_bounds(rig):
+    """Both orders, inclusive bounds, limits, and only an answer below its limit is known to be the last."""
+
+    def work():
+        for index in (4, 1, 3, 0, 2):
+            rig.put(IDS[index])
+        return (
+            rig.ids(newest_first=True, limit=3),
+            rig.ids(newest_first=False, limit=3, first_id=IDS[1]),
+            rig.ids(newest_first=True, limit=9, first_id=IDS[1], last_id=IDS[3]),
+        )
+
+    assert rig.run(work) == (([4, 3, 2], False), ([1, 2, 3], False), ([3, 2, 1], True))
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_a_short_page_goes_on_after_its_last_item(rig, newest_first):
+    """An answer that ends before its limit says so, and nothing is skipped or repeated when it is continued."""
+    rig.table.faults = StoreFaults(short_page=0.7)
+
+    def work():
+        for item in IDS:
+            rig.put(item)
+        found, bounds = [], {}
+        while True:
+            got, is_exhausted = rig.ids(newest_first=newest_first, limit=9, **bounds)
+            found += got
+            if is_exhausted:
+                return found
+            edge = IDS[found[-1] + (-1 if newest_first else 1)] if 0 < found[-1] < 8 else None
+            if edge is None:
+                return found
+            bounds = {"last_id": edge} if newest_first else {"first_id": edge}
+
+    expected = list(range(9))
+    assert rig.run(work) == (expected[::-1] if newest_first else expected)
+
+
+def test_a_client_continues_from_a_key(rig):
+    """`ExclusiveStartKey` leaves out what came up to it, in both orders."""
+    client = rig.table.client("test")
+
+    def ask(is_forward):
+        request = {
+            "ExpressionAttributeValues": {":pk": {"S": "c"}, ":low": {"S": "m#"}, ":high": {"S": "m#~"}},
+            "ScanIndexForward": is_forward,
+            "Limit": 2,
+            "ConsistentRead": True,
+            "ExclusiveStartKey": {"pk": {"S": "c"}, "sk": {"S": f"m#{IDS[2]}"}},
+        }
+        return [IDS.index(item["message_id"]["S"]) for item in client.call("Query", request)["Items"]]
+
+    def work():
+        for item in IDS[:6]:
+            rig.put(item)
+        return ask(True), ask(False)
+
+    assert rig.run(work) == ([3, 4], [1, 0])
+
+
+def test_the_routing_item_comes_along_with_the_newest_page(rig):
+    """Its query's answer holds the route, and the messages without it."""
+
+    def work():
+        rig.put(IDS[0])
+        rig.journal.add("c", [GENERATION], reason="test", now_ms=START)
+        query = KeyQuery(partition_key="c", newest_first=True, limit=5)
+        fetched = rig.messages.fetch([query], is_strong=True, journal_of="c")
+        return fetched.journal.route, len(fetched.answers[0].messages), rig.table.counts["test"].queries
+
+    assert rig.run(work) == (Route(frozenset({GENERATION})), 1, 1)
+
+
+def test_routes_grow_and_are_listed(rig):
+    """An update adds to what is there, and the sparse index lists it a moment later."""
+    later = Generation(since_ms=START + 5, shard_count=4)
+
+    def work():
+        rig.journal.add("c", [GENERATION], reason="test", now_ms=START)
+        entry = rig.journal.add("c", [later], reason="test", now_ms=START + 7)
+        rig.engine.sleep(5.0)
+        return entry, list(rig.journal.scan())
+
+    entry, listed = rig.run(work)
+    both = Route(frozenset({GENERATION, later}))
+    assert (entry.route, entry.updated_at_ms, listed) == (both, START + 7, [("c", both)])
+    assert [(r.conversation_id, r.shard_count) for r in rig.meter.raises] == [("c", 2), ("c", 4)]
+
+
+def test_eventual_reads_lag_and_strong_ones_do_not(rig):
+    """Right after a write only a strongly consistent read is sure to see it, a moment later both do."""
+    rig.table.faults = StoreFaults(long_lag=1.0, long_lag_seconds=0.3)
+
+    def work():
+        rig.engine.sleep(1.0)
+        rig.put(IDS[0])
+        strong = rig.ids(newest_first=True, limit=5)
+        lagging = [bool(rig.ids(is_strong=False, newest_first=True, limit=5)[0]) for _ in range(40)]
+        rig.engine.sleep(1.0)
+        return strong, any(lagging), all(lagging), rig.ids(is_strong=False, newest_first=True, limit=5)
+
+    assert rig.run(work) == (([0], True), True, False, ([0], True))
+
+
+def test_a_batch_asks_again_for_what_was_left(rig):
+    """Unprocessed keys are never taken for absent."""
+    rig.table.faults = StoreFaults(unprocessed=0.4)
+
+    def work():
+        rig.put(IDS[0], key="c#1")
+        found, _ = rig.messages.get_with_journal("c", ["c", "c#0", "c#1"], IDS[0], is_strong=True)
+        return [m.message_id for m in found], rig.table.struck["unprocessed"] > 0
+
+    assert rig.run(work) == ([IDS[0]], True)
+
+
+def test_a_full_partition_refuses_with_its_reason():
+    """The write past the limit is throttled for its key range, and counted."""
+    rig = Rig(limit_wcu=1.0)
+
+    def work():
+        rig.put(IDS[0])
+        with pytest.raises(ThrottledError) as caught:
+            rig.put(IDS[1])
+        return caught.value.is_key_range, rig.meter.throttled_attempts
+
+    assert rig.run(work) == (True, 1)
+
+
+@pytest.mark.parametrize(
+    ("faults", "stored"),
+    [
+        (StoreFaults(lost_request=1.0), {False}),
+        (StoreFaults(lost_answer=1.0), {True}),
+        (StoreFaults(server_error=1.0), {True, False}),
+    ],
+)
+def test_a_write_without_a_good_answer_may_be_stored(rig, faults, stored):
+    """A lost request stores nothing, a lost answer hides a success, and a server error can be either."""
+
+    def work():
+        rig.table.faults = faults
+        for message in IDS:
+            with pytest.raises(StoreUnavailableError):
+                rig.put(message)
+        rig.table.faults = StoreFaults()
+        found = set(rig.ids(newest_first=True, limit=9)[0])
+        return {index in found for index in range(9)}
+
+    assert rig.run(work) == stored

@@ -1,0 +1,259 @@
+"""The history check: a right history passes, and every fault that is put into one is found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tools.history_checker import (
+    Acknowledged,
+    History,
+    Page,
+    Read,
+    Seen,
+    Unresolved,
+    check_history,
+    content_digest,
+    join_pages,
+)
+
+
+def message_id(number: int) -> str:
+    return f"{number:026d}"
+
+
+def acknowledged(number: int, *, at: float = 0.0, conversation: str = "c") -> Acknowledged:
+    return Acknowledged(
+        conversation_id=conversation, message_id=message_id(number), digest=f"d{number}", acknowledged_at=at
+    )
+
+
+def seen(number: int) -> Seen:
+    return Seen(message_id(number), f"d{number}")
+
+
+def read(*numbers: int, order="oldest", consistency="strong", at: float = 10.0, complete: bool = True) -> Read:
+    return Read(
+        conversation_id="c",
+        order=order,
+        consistency=consistency,
+        started_at=at,
+        messages=tuple(seen(number) for number in numbers),
+        complete=complete,
+    )
+
+
+def history(*records: Acknowledged | Unresolved | Read) -> History:
+    return History(
+        acknowledged=tuple(record for record in records if isinstance(record, Acknowledged)),
+        unresolved=tuple(record for record in records if isinstance(record, Unresolved)),
+        reads=tuple(record for record in records if isinstance(record, Read)),
+    )
+
+
+def faults(given_history: History) -> dict[str, int]:
+    verdict = check_history(given_history)
+    names = ("missing", "duplicated", "out_of_order", "altered", "phantom", "unverified")
+    return {name: getattr(verdict, name) for name in names if getattr(verdict, name)}
+
+
+@st.composite
+def right_histories(draw: st.DrawFn) -> History:
+    """A history as a right system makes it: reads see all that was acknowledged before and some of the rest."""
+    numbers = draw(st.lists(st.integers(0, 500), unique=True, min_size=2, max_size=25))
+    writes = [acknowledged(number, at=float(draw(st.integers(0, 20)))) for number in numbers]
+    maybe = draw(st.lists(st.integers(501, 520), unique=True, max_size=3))
+    unresolved = [
+        Unresolved(conversation_id="c", message_id=message_id(number), digest=f"d{number}") for number in maybe
+    ]
+    reads = [read(*sorted(numbers), at=30.0)]
+    for _ in range(draw(st.integers(0, 4))):
+        at = float(draw(st.integers(0, 25)))
+        order = draw(st.sampled_from(["newest", "oldest"]))
+        consistency = draw(st.sampled_from(["strong", "eventual"]))
+        must = {int(write.message_id) for write in writes if write.acknowledged_at < at and consistency == "strong"}
+        may = draw(st.sets(st.sampled_from([*numbers, *maybe])))
+        held = sorted(must | may, reverse=order == "newest")
+        length = draw(st.integers(0, len(held)))
+        reads.append(read(*held[:length], order=order, consistency=consistency, at=at, complete=length == len(held)))
+    return history(*writes, *unresolved, *reads)
+
+
+@given(right_histories())
+def test_a_right_history_passes(given_history):
+    """What a right system does is never called a fault."""
+    assert faults(given_history) == {}
+    assert check_history(given_history).holds
+
+
+@given(right_histories(), st.data())
+def test_a_lost_message_is_found(given_history, data):
+    """A message taken out of the closing read is missing."""
+    closing = given_history.reads[0]
+    gone = data.draw(st.sampled_from(closing.messages))
+    broken = replace(closing, messages=tuple(message for message in closing.messages if message != gone))
+    verdict = check_history(replace(given_history, reads=(broken, *given_history.reads[1:])))
+    assert verdict.missing == 1
+    assert gone.message_id in {finding.message_id for finding in verdict.examples if finding.fault == "missing"}
+    assert not verdict.holds
+
+
+@given(right_histories(), st.data())
+def test_a_doubled_message_is_found(given_history, data):
+    """A message put in twice is duplicated, wherever the second copy is."""
+    closing = given_history.reads[0]
+    twice = data.draw(st.sampled_from(closing.messages))
+    where = data.draw(st.integers(0, len(closing.messages)))
+    messages = (*closing.messages[:where], twice, *closing.messages[where:])
+    verdict = check_history(replace(given_history, reads=(replace(closing, messages=messages),)))
+    assert verdict.duplicated == 1
+    assert verdict.missing == 0
+
+
+@given(right_histories(), st.data())
+def test_two_swapped_messages_are_found(given_history, data):
+    """Any two messages that changed places are out of order."""
+    closing = given_history.reads[0]
+    first, second = sorted(
+        data.draw(st.lists(st.integers(0, len(closing.messages) - 1), min_size=2, max_size=2, unique=True))
+    )
+    messages = list(closing.messages)
+    messages[first], messages[second] = messages[second], messages[first]
+    broken = replace(closing, messages=tuple(messages))
+    verdict = check_history(replace(given_history, reads=(broken,)))
+    assert verdict.out_of_order >= 1
+    assert (verdict.missing, verdict.duplicated) == (0, 0)
+
+
+@given(right_histories(), st.data())
+def test_altered_content_is_found(given_history, data):
+    """A message that comes back with other content is altered, and not called missing."""
+    closing = given_history.reads[0]
+    where = data.draw(st.integers(0, len(closing.messages) - 1))
+    messages = list(closing.messages)
+    messages[where] = Seen(messages[where].message_id, "other")
+    broken = replace(closing, messages=tuple(messages))
+    assert faults(replace(given_history, reads=(broken,))) == {"altered": 1}
+
+
+@given(right_histories())
+def test_a_message_that_nobody_offered_is_found(given_history):
+    """A message that comes from nowhere is a phantom."""
+    closing = given_history.reads[0]
+    broken = replace(closing, messages=(*closing.messages, seen(999)))
+    assert faults(replace(given_history, reads=(broken,))) == {"phantom": 1}
+
+
+def test_a_message_acknowledged_during_a_read_may_be_absent_from_it():
+    """Only what was acknowledged before a strong read began must be in it."""
+    assert faults(history(acknowledged(1, at=10.0), read(at=10.0), read(1, at=11.0))) == {}
+
+
+def test_an_eventual_read_may_lag_but_not_double():
+    """An eventually consistent read is judged on all but absence."""
+    assert faults(history(acknowledged(1), read(1), read(consistency="eventual"))) == {}
+    assert faults(history(acknowledged(1), read(1), read(1, 1, consistency="eventual"))) == {"duplicated": 1}
+
+
+@pytest.mark.parametrize(
+    ("bounded", "expected"),
+    [
+        (read(3, 2, order="newest", complete=False), {}),
+        (read(3, 1, order="newest", complete=False), {"missing": 1}),
+        (read(1, 2, order="oldest", complete=False), {}),
+        (read(1, 3, order="oldest", complete=False), {"missing": 1}),
+        (read(complete=False), {}),
+    ],
+)
+def test_a_bounded_read_answers_for_what_it_walked_over(bounded, expected):
+    """A gap inside a bounded read is a loss, what lies beyond it is not."""
+    writes = [acknowledged(number) for number in (1, 2, 3)]
+    assert faults(history(*writes, bounded, read(1, 2, 3))) == expected
+
+
+def test_a_message_that_no_strong_read_looked_for_proves_nothing():
+    """Without a strong read after the acknowledgement the verdict does not hold."""
+    assert faults(history(acknowledged(1), read(1, consistency="eventual"))) == {"unverified": 1}
+    assert faults(history(acknowledged(1, at=20.0), read(1, at=10.0))) == {"unverified": 1}
+
+
+def test_an_offer_without_an_id_excuses_one_unknown_message():
+    """A write that timed out before its id was known may appear once, under any id."""
+    unknown = Unresolved(conversation_id="c", message_id=None, digest="d7")
+    twice = Read(
+        conversation_id="c",
+        order="oldest",
+        consistency="strong",
+        started_at=10.0,
+        messages=(Seen(message_id(7), "d7"), Seen(message_id(8), "d7")),
+        complete=True,
+    )
+    assert faults(history(unknown, read(7))) == {}
+    assert faults(history(unknown, read())) == {}
+    assert faults(history(unknown, twice)) == {"phantom": 1}
+
+
+def test_a_message_missing_from_many_reads_counts_once():
+    """The counts are of messages, and the verdict names examples."""
+    verdict = check_history(history(acknowledged(1), read(at=11.0), read(at=12.0), read(at=13.0)))
+    assert verdict.missing == 1
+    assert "absent from a complete strong read" in verdict.examples[0].detail
+    assert json.loads(json.dumps(verdict.as_dict()))["missing"] == 1
+
+
+def test_a_message_of_another_conversation_is_a_phantom():
+    """A message read under a conversation it was not written to was never offered there."""
+    other = acknowledged(1, conversation="other")
+    assert faults(history(other, read(1)))["phantom"] == 1
+
+
+def page(*numbers: int, cursor: str | None, next_cursor: str | None, order="oldest") -> Page:
+    return Page(
+        conversation_id="c",
+        order=order,
+        consistency="strong",
+        started_at=float(numbers[0]),
+        messages=tuple(seen(number) for number in numbers),
+        cursor=cursor,
+        next_cursor=next_cursor,
+    )
+
+
+def test_pages_are_joined_along_their_cursors():
+    """The read began with its first page and is complete if its last page has no cursor."""
+    one = page(1, 2, cursor=None, next_cursor="x")
+    two = page(3, cursor="x", next_cursor=None)
+    assert join_pages([one, two]) == read(1, 2, 3, at=1.0)
+    assert join_pages([one]) == read(1, 2, at=1.0, complete=False)
+
+
+@pytest.mark.parametrize(
+    ("pages", "words"),
+    [
+        ([], "at least one"),
+        ([page(3, cursor="x", next_cursor=None)], "without a cursor"),
+        ([page(1, cursor=None, next_cursor="y"), page(2, cursor="x", next_cursor=None)], "the one before it"),
+        ([page(1, cursor=None, next_cursor=None), page(2, cursor=None, next_cursor=None)], "the one before it"),
+        (
+            [page(1, cursor=None, next_cursor="x"), page(2, cursor="x", next_cursor=None, order="newest")],
+            "different reads",
+        ),
+    ],
+)
+def test_pages_that_do_not_belong_together_are_refused(pages, words):
+    """A wrong joining would hide faults, so it is an error."""
+    with pytest.raises(ValueError, match=words):
+        join_pages(pages)
+
+
+def test_the_digest_tells_contents_apart():
+    """Every part of the content is in the digest, and the order of attributes is not."""
+    digest = content_digest("c", "s", "b", {"x": 1, "y": 2})
+    assert digest == content_digest("c", "s", "b", {"y": 2, "x": 1})
+    others = [("d", "s", "b", {}), ("c", "t", "b", {}), ("c", "s", "x", {}), ("c", "s", "b", {"x": 2})]
+    assert len({digest, *(content_digest(*other) for other in others)}) == 5
+    assert content_digest("c", "s", "b") == content_digest("c", "s", "b", {})

@@ -1,0 +1,129 @@
+"""The API's description: valid, true, and the one that the code generates."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import validate
+
+from hotpartition_messages import api
+from support.events import COLLECTION, ELEMENT
+from tools.openapi.document import DOCUMENT_FILE, build_document, render
+
+STATUSES = {
+    (COLLECTION, "post"): {"200", "201", "400", "409", "413", "503"},
+    (COLLECTION, "get"): {"200", "400", "500", "503"},
+    (ELEMENT, "get"): {"200", "400", "404", "500", "503"},
+}
+
+
+@pytest.fixture(scope="module")
+def document():
+    return build_document()
+
+
+def schema_at(document, schema):
+    """A schema of the document that can find the ones it refers to."""
+    return Draft202012Validator({**schema, "components": document["components"]})
+
+
+def operations(document):
+    return {(path, method): item[method] for path, item in document["paths"].items() for method in item}
+
+
+def test_the_published_document_is_the_code(document):
+    """`make openapi` writes it again."""
+    assert DOCUMENT_FILE.read_text(encoding="utf-8") == render(document)
+
+
+def test_the_document_is_valid(document):
+    """Tools for OpenAPI 3.1 can read it."""
+    validate(document)
+
+
+def test_it_lists_every_route_and_answer_and_no_other(document):
+    """The routes of both functions, each with the statuses that it can have; every error is a problem document."""
+    found = operations(document)
+    assert {place: set(operation["responses"]) for place, operation in found.items()} == STATUSES
+    for operation in found.values():
+        for status, answer in operation["responses"].items():
+            wanted = "application/json" if status in {"200", "201"} else "application/problem+json"
+            assert list(answer["content"]) == [wanted]
+            assert ("Retry-After" in answer.get("headers", {})) == (status == "503")
+
+
+def test_its_routes_are_those_of_the_gateway(document):
+    """No route that API Gateway would not pass on, and none forgotten."""
+    source = (DOCUMENT_FILE.parents[1] / "infra" / "api.py").read_text()
+    assert f'MESSAGES_PATH = "{COLLECTION}"' in source
+    assert set(document["paths"]) == {COLLECTION, ELEMENT}
+
+
+def test_it_says_what_is_allowed(document):
+    """Parameters with their ranges and forms, none of them null, and the body with what it needs."""
+    parameters = {p["name"]: p for p in document["paths"][COLLECTION]["get"]["parameters"]}
+    assert set(parameters) == {"conversation_id", "limit", "after", "before", "order", "cursor", "consistency"}
+    assert all("anyOf" not in p["schema"] and p["description"] for p in parameters.values())
+    assert parameters["conversation_id"]["schema"]["pattern"] == "^[A-Za-z0-9_.:@-]{1,256}$"
+    limit = parameters["limit"]["schema"]
+    assert (limit["type"], limit["minimum"], limit["maximum"], limit["default"]) == ("integer", 1, 200, 50)
+    assert parameters["order"]["schema"]["enum"] == ["newest", "oldest"]
+    body = document["components"]["schemas"]["NewMessageBody"]
+    assert (body["required"], body["additionalProperties"]) == (["sender", "body"], False)
+
+
+def test_every_schema_is_used(document):
+    """What Powertools adds for answers that these functions never give is gone."""
+    text = json.dumps(document)
+    assert all(f'"#/components/schemas/{name}"' in text for name in document["components"]["schemas"])
+    assert "ValidationError" not in text
+
+
+def test_its_examples_are_what_it_describes(document):
+    """Of every schema, parameter and problem."""
+    count = 0
+    for schema in document["components"]["schemas"].values():
+        for example in schema.get("examples", ()):
+            schema_at(document, schema).validate(example)
+            count += 1
+    for operation in operations(document).values():
+        for parameter in operation["parameters"]:
+            for example in parameter["schema"].get("examples", ()):
+                schema_at(document, parameter["schema"]).validate(example)
+                count += 1
+        for status, answer in operation["responses"].items():
+            for content in answer["content"].values():
+                for example in content.get("examples", {}).values():
+                    schema_at(document, content["schema"]).validate(example["value"])
+                    assert example["value"]["status"] == int(status)
+                    count += 1
+    assert count >= 15
+
+
+def test_its_links_lead_to_its_own_parameters(document):
+    """A client can follow them: the operation exists and has the parameters that the link fills in."""
+    parameters = {o["operationId"]: {p["name"] for p in o["parameters"]} for o in operations(document).values()}
+    links = [
+        link
+        for operation in operations(document).values()
+        for answer in operation["responses"].values()
+        for link in answer.get("links", {}).values()
+    ]
+    assert {link["operationId"] for link in links} == {"read_message", "read_page"}
+    for link in links:
+        assert set(link["parameters"]) <= parameters[link["operationId"]]
+
+
+def test_every_kind_of_problem_is_described_or_never_reaches_a_client(document):
+    """The kinds that the code answers with are the kinds that the document shows."""
+    kinds = {value.name for value in vars(api).values() if isinstance(value, api.ProblemKind)}
+    shown = {
+        name
+        for operation in operations(document).values()
+        for answer in operation["responses"].values()
+        for content in answer["content"].values()
+        for name in content.get("examples", {})
+    }
+    assert kinds - shown == {"no-such-resource"}

@@ -1,0 +1,1 @@
+"""What only development needs: the local run, the simulator, the demo, trials and benchmarks."""

@@ -1,0 +1,130 @@
+"""`make bench`: takes every row's figures, each in a process of its own with fresh servers, and prints one table."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from tools.benchmarks.results import print_table
+from tools.benchmarks.rows import ROW_NAMES
+from tools.benchmarks.setup import ROOT
+from tools.local.errors import LocalRunError
+from tools.local.processes import kill, start_process
+from tools.local.redis_server import RedisServer, find_binary, free_port
+
+OUT_DIR = ROOT / "out" / "bench"
+RUNS = 5
+_START_SECONDS = 10.0
+
+
+@asynccontextmanager
+async def running_servers(work_dir: Path) -> AsyncIterator[tuple[int, int]]:
+    """Start a DynamoDB stand-in and a Redis, and yield their ports.
+
+    Raises:
+        LocalRunError: one does not start.
+    """
+    work_dir.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - nothing else runs yet
+    redis = RedisServer(find_binary(os.environ), work_dir / "redis", free_port())
+    redis.erase()
+    port = free_port()
+    command = [sys.executable, "-m", "tools.benchmarks.stand_in", "--port", str(port)]
+    with (work_dir / "stand_in.log").open("wb") as log:
+        stand_in = await start_process(command, log=log, cwd=ROOT)
+    try:
+        await redis.start()
+        await _wait_until_listening(port)
+        yield port, redis.port
+    finally:
+        await redis.kill()
+        await kill(stand_in)
+
+
+async def measure_row(name: str, *, runs: int, effort: float, out_dir: Path) -> dict[str, Any] | None:
+    """Measure one row.
+
+    Returns:
+        Its document, or None when it failed; its error is on stderr then.
+    """
+    work_dir = out_dir / "work"
+    (out_dir / f"{name}.json").unlink(missing_ok=True)
+    async with running_servers(work_dir) as (dynamodb_port, redis_port):
+        options = {
+            "--dynamodb-port": dynamodb_port,
+            "--redis-port": redis_port,
+            "--runs": runs,
+            "--effort": effort,
+            "--out": out_dir,
+        }
+        command = [sys.executable, "-m", "tools.benchmarks.row", name]
+        command += [str(part) for option in options.items() for part in option]
+        log_path = work_dir / f"{name}.log"  # the functions' metrics and log lines
+        with log_path.open("wb") as log:
+            process = await start_process(command, log=log, cwd=ROOT)
+            try:
+                status = await process.wait()
+            finally:
+                await kill(process)
+    if status:
+        print(f"{name} failed:\n{log_path.read_text(errors='replace')[-4000:]}", file=sys.stderr)
+        return None
+    document: dict[str, Any] = json.loads((out_dir / f"{name}.json").read_text())
+    return document
+
+
+async def _wait_until_listening(port: int) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise LocalRunError("the DynamoDB stand-in does not start") from error
+            await asyncio.sleep(0.05)
+        else:
+            writer.close()
+            return
+
+
+async def measure_rows(names: Sequence[str], *, runs: int, effort: float, out_dir: Path) -> list[Mapping[str, Any]]:
+    """Measure rows one after the other, a line for each; those that failed are left out."""
+    documents: list[Mapping[str, Any]] = []
+    for name in names:
+        started = time.monotonic()
+        document = await measure_row(name, runs=runs, effort=effort, out_dir=out_dir)
+        outcome = "failed" if document is None else f"ratio {document['ratio']:.2f}"
+        print(f"{name}: {outcome} ({time.monotonic() - started:.0f} s)", flush=True)
+        if document is not None:
+            documents.append(document)
+    return documents
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure rows and print the table; the status says whether all ran, and with --strict whether all bars hold."""
+    parser = argparse.ArgumentParser(prog="python -m tools.benchmarks", description=main.__doc__)
+    parser.add_argument("--only", action="append", choices=ROW_NAMES, metavar="NAME", help="measure this row alone")
+    parser.add_argument("--runs", type=int, default=RUNS, help="runs of each side (default %(default)s)")
+    parser.add_argument("--effort", type=float, default=1.0, help="scales how much one run does (default 1.0)")
+    parser.add_argument("--strict", action="store_true", help="a missed bar is a failure")
+    parser.add_argument("--out", type=Path, default=OUT_DIR, help="folder for the results")
+    chosen = parser.parse_args(arguments)
+    names = chosen.only or ROW_NAMES
+    documents = asyncio.run(measure_rows(names, runs=chosen.runs, effort=chosen.effort, out_dir=chosen.out.resolve()))
+    print_table(documents, Console())
+    if len(documents) < len(names):
+        return 1
+    return int(chosen.strict and not all(document["holds"] for document in documents))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

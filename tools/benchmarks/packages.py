@@ -1,0 +1,48 @@
+"""Our layers as they are deployed, and the rivals' packages: the same versions, as pip installs them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from infra.bundle import build_bundle, build_sources, run_pip
+from infra.bytecode import find_interpreter
+from infra.environments import Host, choose_environment
+from tools.benchmarks.setup import ROOT
+
+LOCK = ROOT / "layers" / "dependencies" / "requirements.txt"
+
+
+def build_layers() -> tuple[Path, ...]:
+    """Build the layers of the API's functions for this machine, with the bytecode that is deployed.
+
+    Raises:
+        ConfigurationError: pip failed.
+    """
+    target = choose_environment("local", Host.current()).target
+    interpreter = find_interpreter(target.python_version, os.environ)
+    ours = [build_sources(layer, interpreter).build() for layer in ("routing", "messages")]
+    return *ours, build_bundle(target, interpreter).build(run_pip)
+
+
+def install_plain() -> Path:
+    """Install boto3, redis, Powertools and pydantic, with all they need and all they bring; once for each lock file.
+
+    Raises:
+        PipError: pip failed.
+    """
+    key = hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]
+    folder = ROOT / "build" / "bench" / f"plain-{key}"
+    done = folder / ".complete"
+    if not done.exists():
+        arguments = ["install", "--quiet", "--disable-pip-version-check", "--no-input", "--upgrade", "--require-hashes"]
+        run_pip([*arguments, "--target", str(folder / "python"), "--requirement", str(LOCK)])
+        done.touch()
+    return folder / "python"
+
+
+def size_bytes(folder: Path, *, with_bytecode: bool = True) -> int:
+    """Sum up the files of a folder."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return sum(path.stat().st_size for path in files if with_bytecode or path.suffix != ".pyc")

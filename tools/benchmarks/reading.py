@@ -1,0 +1,42 @@
+"""What the reading rows share: our read job as it is wired, and the sources' way of reading shards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from hotpartition.jobs.reader import PageRequest
+from hotpartition.runtime.settings import ReaderSettings
+from hotpartition.runtime.wiring_reader import build_reader
+from tools.benchmarks.conversations import PAGE, Conversation, check_page, read_all_shards
+from tools.benchmarks.setup import SilentTelemetry, plain_client
+
+SERVICE_MS = 5.0
+ReadPage = Callable[[Conversation], list[str]]
+
+
+def our_reader(*, is_hedged: bool = True) -> ReadPage:
+    """Wire the read job up as the function does, and read pages by it."""
+    settings = ReaderSettings.from_env(os.environ)
+    reader = build_reader(settings if is_hedged else replace(settings, hedge_quantile=0.0), SilentTelemetry())
+
+    def read(conversation: Conversation) -> list[str]:
+        page = reader.read_page(PageRequest(conversation.sharded_id, limit=PAGE))
+        return [message.message_id for message in page.messages]
+
+    return read
+
+
+def sources_reader(threads: int) -> ReadPage:
+    """Read pages the way the sources show."""
+    client = plain_client(connections=threads)
+    executor = ThreadPoolExecutor(threads)
+    return lambda conversation: read_all_shards(client, executor, conversation)
+
+
+def check_reader(read: ReadPage, conversations: Sequence[Conversation]) -> None:
+    """Refuse to time a reader that gets a page wrong; connections are open and routes cached afterwards."""
+    for conversation in conversations:
+        check_page(conversation, lambda: read(conversation))  # noqa: B023 - called at once

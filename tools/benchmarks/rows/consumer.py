@@ -1,0 +1,213 @@
+"""`consumer`: reports a second from Redis to decisions, against reading the same stream and only decoding it.
+
+The consumer runs on a clock of the benchmark's: each time it would sleep, its CPU clock stops, the reports of the next
+100 ms are put into Redis, and it goes on. So passes are as many as in production at that rate, and what is fed is
+not timed.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from random import Random
+from typing import Any, TypeVar
+
+from redis import Redis
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.counter import SLOT_MS
+from hotpartition.core.detector import Thresholds
+from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.route import Generation, Route
+from hotpartition.jobs.consumer import GC_THRESHOLDS, POLL_MS, READ_LIMIT, Consumer
+from hotpartition.ports import Journal, JournalEntry
+from hotpartition.redis.cluster import reports_key
+from hotpartition.redis.registry import RedisRegistry
+from hotpartition.redis.reports import RedisReportSource
+from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.wiring import connect_redis
+from tools.benchmarks.measuring import Bar, Measured, interleave
+from tools.benchmarks.setup import TABLE, Setup, SilentTelemetry
+
+ResultT = TypeVar("ResultT")
+
+REPORTS_PER_SECOND = 30_000
+SECONDS = 5
+"""So long that the slots that a decision looks at are filled."""
+CONVERSATIONS = 2_000
+ENVIRONMENTS = 1_000
+SAMPLING_DISTANCE_WCU = 5.0
+MIN_PER_SECOND = 30_000.0
+_REPORTS_PER_PASS = REPORTS_PER_SECOND * POLL_MS // 1000
+
+
+def measure(setup: Setup) -> Measured:
+    """Take in the same reports on both sides: two thousand conversations by Zipf, a thousand environments."""
+    settings = ConsumerSettings.from_env(os.environ)
+    passes = setup.count(SECONDS * 1000 // POLL_MS)
+    feed = _Feed(setup.redis_port, settings.stream_partitions, passes)
+    raises: list[int] = []
+    gc.set_threshold(*GC_THRESHOLDS)  # as the function does; for both sides
+
+    def ours() -> float:
+        feed.rewind()
+        clock = _FedClock(feed)
+        consumer = _build_consumer(settings, clock)
+        summary = clock.measure(lambda: consumer.run(passes * POLL_MS))
+        raises.append(summary.raises)
+        return summary.entries / clock.cpu_seconds
+
+    def rival() -> float:
+        feed.rewind()
+        clock = _FedClock(feed)
+        source = RedisReportSource(connect_redis(settings, SilentTelemetry(), "bench", command_timeout_ms=5_000), TABLE)
+        count = clock.measure(lambda: _only_decode(source, settings.stream_partitions, clock, passes))
+        return count / clock.cpu_seconds
+
+    samples = interleave(ours, rival, setup.runs)
+    return Measured(
+        unit="reports/s",
+        rival="XREAD and decoding alone",
+        samples=samples,
+        details={"raises": raises[-1], "reports": feed.count},
+        bars=(Bar("value", at_least=MIN_PER_SECOND), Bar("ratio", at_least=0.5)),
+        conditions="a run's reports by its CPU (time.process_time) on one core, feeding left out; "
+        f"{REPORTS_PER_SECOND} reports/s for {passes * POLL_MS / 1000:g} s of the consumer's time, "
+        f"{CONVERSATIONS} conversations by Zipf, {ENVIRONMENTS} environments",
+    )
+
+
+class _Feed:
+    """The reports of a run, encoded for Redis in advance: one piece for each pass."""
+
+    def __init__(self, redis_port: int, partitions: int, passes: int) -> None:
+        self._redis = Redis(port=redis_port)
+        self._socket = socket.create_connection(("127.0.0.1", redis_port))
+        self._partitions = partitions
+        self.start_ms = time.time_ns() // 1_000_000 // SLOT_MS * SLOT_MS
+        self._passes = [b"".join(self._commands(number)) for number in range(passes)]
+        self.count = passes * _REPORTS_PER_PASS
+
+    def rewind(self) -> None:
+        """Empty the streams, and all else that a run leaves."""
+        self._redis.flushall()
+
+    def put(self, number: int) -> None:
+        """Put the reports of one pass into the streams, and wait until they are there."""
+        if number >= len(self._passes):
+            return
+        sender = threading.Thread(target=self._socket.sendall, args=(self._passes[number],))
+        sender.start()
+        lines = 0
+        while lines < 2 * _REPORTS_PER_PASS:  # an entry's id is answered in two lines
+            lines += self._socket.recv(1 << 16).count(b"\n")
+        sender.join()
+
+    def _commands(self, number: int) -> Iterator[bytes]:
+        at_ms = self.start_ms + number * POLL_MS
+        for partition, fields in self._reports(number):
+            parts = [
+                "XADD",
+                reports_key(TABLE, partition),
+                f"{at_ms}-*",
+                *(part for pair in fields.items() for part in pair),
+            ]
+            yield b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(p), p.encode()) for p in parts)
+
+    def _reports(self, number: int) -> Iterator[tuple[int, dict[Any, Any]]]:
+        random = Random(number)
+        weights = list(accumulate(1 / (rank + 1) for rank in range(CONVERSATIONS)))
+        at_ms = self.start_ms + number * POLL_MS
+        for _ in range(_REPORTS_PER_PASS):
+            conversation = f"conversation-{bisect_left(weights, random.random() * weights[-1])}"
+            report = Report(
+                conversation_id=conversation,
+                slot=at_ms // SLOT_MS,
+                source=f"{random.randrange(ENVIRONMENTS):032x}",
+                value_wcu=SAMPLING_DISTANCE_WCU * random.randint(1, 4),
+                message_time_ms=at_ms - random.randrange(POLL_MS),
+                shard_count=0,
+            )
+            yield stream_partition_of(conversation, self._partitions), dict(report.encode())
+
+
+@dataclass(slots=True)
+class _FedClock:
+    """Time that stands still while the consumer works, and the CPU it spends meanwhile."""
+
+    feed: _Feed
+    passes: int = 0
+    cpu_seconds: float = 0.0
+    _started: float = field(default=0.0)
+
+    def now_ms(self) -> int:
+        return self.feed.start_ms + self.passes * POLL_MS
+
+    def sleep(self, _: float) -> None:
+        self.cpu_seconds += time.process_time() - self._started
+        self.passes += 1
+        self.feed.put(self.passes - 1)
+        self._started = time.process_time()
+
+    def measure(self, work: Callable[[], ResultT]) -> ResultT:
+        gc.collect()
+        self._started = time.process_time()
+        result = work()
+        self.cpu_seconds += time.process_time() - self._started
+        return result
+
+
+def _build_consumer(settings: ConsumerSettings, clock: _FedClock) -> Consumer:
+    connection = connect_redis(settings, SilentTelemetry(), "bench", command_timeout_ms=5_000)
+    registry = RedisRegistry(connection, TABLE)
+    registry.mark_whole()
+    return Consumer(
+        source=RedisReportSource(connection, TABLE),
+        journal=_MemoryJournal(),
+        registry=registry,
+        telemetry=SilentTelemetry(),
+        clock=Clock(now_ms=clock.now_ms, sleep=clock.sleep, random=Random(7).random),
+        thresholds=Thresholds.of(settings),
+        stream_partitions=settings.stream_partitions,
+    )
+
+
+def _only_decode(source: RedisReportSource, partitions: int, clock: _FedClock, passes: int) -> int:
+    count = 0
+    after = [f"{clock.now_ms() - 1}-0"] * partitions
+    for _ in range(passes):
+        clock.sleep(POLL_MS / 1000)
+        for partition in range(partitions):
+            entries: Sequence[Any] = source.read(partition, after[partition], READ_LIMIT)
+            for entry in entries:
+                Report.decode(entry.fields)
+            if entries:
+                after[partition] = entries[-1].entry_id
+                count += len(entries)
+    return count
+
+
+class _MemoryJournal(Journal):
+    """Routes in memory: a raise costs DynamoDB's time, and nothing that would be timed here."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, JournalEntry] = {}
+
+    def get(self, conversation_id: str, *, is_strong: bool) -> JournalEntry:  # noqa: ARG002 - there is one copy
+        return self._entries.get(conversation_id, JournalEntry())
+
+    def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:  # noqa: ARG002 - nobody asks why
+        known = self._entries.get(conversation_id, JournalEntry()).route
+        entry = JournalEntry(known.union(Route(frozenset(generations))), now_ms)
+        self._entries[conversation_id] = entry
+        return entry
+
+    def scan(self) -> Iterator[tuple[str, Route | None]]:
+        yield from ((conversation, entry.route) for conversation, entry in self._entries.items())

@@ -1,0 +1,41 @@
+"""`read-16-cpu`: the CPU of the newest page of a conversation of 16 shards, against the sources' reader."""
+
+from __future__ import annotations
+
+from tools.benchmarks.conversations import store_conversations
+from tools.benchmarks.measuring import CPU_CONDITIONS, Bar, Measured, cpu_seconds, interleave, warm_up
+from tools.benchmarks.reading import SERVICE_MS, ReadPage, check_reader, our_reader, sources_reader
+from tools.benchmarks.setup import Setup
+
+MILLISECONDS = 1e3
+CONVERSATIONS = 24
+ROUNDS = 2
+
+
+def measure(setup: Setup) -> Measured:
+    """Read every conversation in turn."""
+    conversations = store_conversations(setup, CONVERSATIONS, 16)
+    setup.control("Configure", usual_ms=SERVICE_MS)
+    in_turn = conversations * setup.count(ROUNDS)
+    our_read, rival_read = our_reader(), sources_reader(threads=16)
+
+    def mean_of(read: ReadPage) -> float:
+        return cpu_seconds(lambda: [read(conversation) for conversation in in_turn]) / len(in_turn) * MILLISECONDS
+
+    def ours() -> float:
+        return mean_of(our_read)
+
+    def rival() -> float:
+        return mean_of(rival_read)
+
+    for read in (our_read, rival_read):
+        check_reader(read, conversations)
+    warm_up(ours, rival)
+    return Measured(
+        unit="ms of CPU",
+        rival="16 boto3 queries of 50 on 16 threads, sorted",
+        samples=interleave(ours, rival, setup.runs),
+        bars=(Bar("ratio", at_most=0.3),),
+        conditions=CPU_CONDITIONS
+        + f"; every answer takes {SERVICE_MS:g} ms; mean of {len(in_turn)} pages in {CONVERSATIONS} conversations",
+    )

@@ -1,0 +1,123 @@
+"""`record`: what counting one write costs, against pydynox's hot-partition detector at its best case."""
+
+from __future__ import annotations
+
+import logging
+import tracemalloc
+from collections.abc import Sequence
+from random import Random
+
+from pydynox.diagnostics import HotPartitionDetector
+
+from hotpartition.core.counter import WriteCounter
+from tools.benchmarks.measuring import CPU_CONDITIONS, Bar, Measured, cpu_seconds, interleave, warm_up
+from tools.benchmarks.setup import TABLE, Setup
+
+MICROSECONDS = 1e6
+WRITES = 100_000
+DISTINCT_KEYS = 1_000_000
+START_MS = 1_800_000_000_000
+WRITES_PER_MS = 2_000
+"""What a loop without pause amounts to: so fast the instants pass for the rival, which reads the clock itself."""
+KEPT_LIMIT_BYTES = 1 << 20
+FLAT = 2.5
+"""The dearest case as a multiple of the cheapest: a constant factor, however the rate and the number of keys grow."""
+RIVAL_CASES = ((100, 100), (1_000, 10), (1_000, 100), (100_000, 1))
+"""Keys, and writes to each. pydynox keeps each write's time for its window and counts them at each write, so many keys
+with few writes each are what it is best at, and one key at 1,000 writes/s is what it is worst at."""
+
+
+def measure(setup: Setup) -> Measured:
+    """Count the same writes at the same instants on both sides, in the case that suits the rival best; then others."""
+    logging.getLogger("pydynox.diagnostics").setLevel(logging.ERROR)  # its warnings are not what is timed
+    best_case = min((_keys(count) * writes for count, writes in RIVAL_CASES), key=_time_rival)
+    writes = setup.count(WRITES)
+    one, distinct = _keys(1) * writes, _keys(setup.count(DISTINCT_KEYS))
+
+    def ours() -> float:
+        return _time_ours(best_case, writes_per_ms=WRITES_PER_MS)
+
+    def rival() -> float:
+        return _time_rival(best_case)
+
+    warm_up(ours, rival)
+    cases = {
+        "one_key_1000_per_second_us": _time_ours(one, writes_per_ms=1),
+        "one_key_1_per_second_us": _time_ours(one, writes_per_ms=0.001),
+        "thousand_keys_1_per_second_us": _time_ours(_keys(1_000) * (writes // 1_000), writes_per_ms=1),
+        "distinct_keys_us": _time_ours(distinct, writes_per_ms=1),
+        "distinct_keys_at_once_us": _time_ours(distinct, writes_per_ms=WRITES_PER_MS),
+    }
+    details = {
+        **cases,
+        "slowest_us": max(cases.values()),
+        "slowest_by_fastest": max(cases.values()) / min(cases.values()),
+        "rival_one_key_us": _time_rival(_keys(1) * 20_000),
+        "kept_bytes": _kept_bytes(distinct),
+    }
+    return Measured(
+        unit="us",
+        rival="pydynox HotPartitionDetector.record_write, where it is fastest",
+        samples=interleave(ours, rival, setup.runs),
+        details=details,
+        bars=(
+            Bar("ratio", at_most=0.5),
+            Bar("slowest_us", at_most=1.0),
+            Bar("slowest_by_fastest", at_most=FLAT),
+            Bar("kept_bytes", at_most=KEPT_LIMIT_BYTES),
+        ),
+        conditions=CPU_CONDITIONS + "; what an empty loop takes is subtracted on both sides",
+    )
+
+
+def _keys(count: int) -> list[str]:
+    return [f"conversation-{index}" for index in range(count)]
+
+
+def _counter() -> WriteCounter:
+    return WriteCounter(environment_id="0" * 32, sampling_distance_wcu=5.0, random=Random(7).random)
+
+
+def _time_ours(keys: Sequence[str], *, writes_per_ms: float) -> float:
+    record = _counter().record
+    times = [START_MS + int(index / writes_per_ms) for index in range(len(keys))]
+
+    def work() -> None:
+        for key, now_ms in zip(keys, times, strict=True):
+            record(key, 1, now_ms)
+
+    def nothing() -> None:
+        for _ in zip(keys, times, strict=True):
+            pass
+
+    return (cpu_seconds(work) - cpu_seconds(nothing)) / len(keys) * MICROSECONDS
+
+
+def _time_rival(keys: Sequence[str]) -> float:
+    detector = HotPartitionDetector(writes_threshold=1 << 30, reads_threshold=1 << 30, window_seconds=60)
+    record = detector.record_write
+
+    def work() -> None:
+        for key in keys:
+            record(TABLE, key)
+
+    def nothing() -> None:
+        for _ in keys:
+            pass
+
+    return (cpu_seconds(work) - cpu_seconds(nothing)) / len(keys) * MICROSECONDS
+
+
+def _kept_bytes(keys: Sequence[str]) -> int:
+    """Measure what a counter holds at most while so many keys are written in one slot."""
+    counter = _counter()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    largest = 0
+    for index, key in enumerate(keys):
+        # A copy, so that what the counter keeps of the key counts as well.
+        counter.record("".join(list(key)), 1, START_MS)
+        if index % 1024 == 0:
+            largest = max(largest, tracemalloc.get_traced_memory()[0] - before)
+    tracemalloc.stop()
+    return largest

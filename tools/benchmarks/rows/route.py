@@ -1,0 +1,72 @@
+"""`route`: deciding where a message goes by a cached route, against a dictionary lookup and one BLAKE2b."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from random import Random
+from typing import Any
+
+from hotpartition.core.message_ids import mint_message_id
+from hotpartition.core.route import Generation, Route, choose_placement
+from hotpartition.jobs.route_cache import RouteCache, RouteSource
+from tools.benchmarks.measuring import CPU_CONDITIONS, Bar, Measured, cpu_seconds, interleave, warm_up
+from tools.benchmarks.setup import Setup, SilentTelemetry
+
+MICROSECONDS = 1e6
+DECISIONS = 100_000
+CONVERSATIONS = 1000
+SHARD_COUNTS = (4, 16)
+START_MS = 1_800_000_000_000
+
+
+class _NoRegistry:
+    """`Registry` of which nothing may be asked: the routes are cached."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name}: the routes are cached")
+
+
+def measure(setup: Setup) -> Measured:
+    """Decide about messages of a thousand raised conversations, twice raised each."""
+    random = Random(7)
+    count = setup.count(DECISIONS)
+    names = [f"conversation-{index}" for index in range(CONVERSATIONS)]
+    writes = [(random.choice(names), mint_message_id(START_MS + i, random.getrandbits)) for i in range(count)]
+    generations = frozenset(Generation(since_ms=START_MS - 60_000 * n, shard_count=n) for n in SHARD_COUNTS)
+    cache = RouteCache(life_seconds=60, max_entries=10_000, random=random.random)
+    source = RouteSource(cache=cache, registry=_NoRegistry(), telemetry=SilentTelemetry(), timer=time.monotonic)
+    for name in names:
+        source.learn(name, Route(generations), START_MS)
+    plain = dict.fromkeys(names, max(SHARD_COUNTS))
+
+    def nothing() -> None:
+        for _, _ in writes:
+            pass
+
+    def ours() -> float:
+        get_route = source.get_route
+
+        def work() -> None:
+            for conversation, message_id in writes:
+                choose_placement(get_route(conversation, START_MS), conversation, message_id)
+
+        return (cpu_seconds(work) - cpu_seconds(nothing)) / count * MICROSECONDS
+
+    def rival() -> float:
+        def work() -> None:
+            for conversation, message_id in writes:
+                plain[conversation]
+                hashlib.blake2b(message_id.encode(), digest_size=8).digest()
+
+        return (cpu_seconds(work) - cpu_seconds(nothing)) / count * MICROSECONDS
+
+    warm_up(ours, rival)
+    return Measured(
+        unit="us",
+        rival="a dictionary lookup and one BLAKE2b",
+        samples=interleave(ours, rival, setup.runs),
+        bars=(Bar("value", at_most=5.0), Bar("ratio", at_most=3.0)),
+        conditions=CPU_CONDITIONS + f"; {count} decisions a run, {CONVERSATIONS} cached routes of two generations; "
+        "what an empty loop takes is subtracted on both sides",
+    )

@@ -1,0 +1,255 @@
+"""A stand-in for DynamoDB that answers fast, after a set delay: the real protocol, on loopback, in its own process.
+
+It takes the requests that the functions and their rivals send (`PutItem`, `GetItem`, `Query`, `BatchGetItem`), checks
+no signature, and speaks one private dialect beside it, `Bench.*`, with which a benchmark loads items, sets the delays
+and asks what was read. It knows just the two key conditions that are in use here, and takes every condition of a put
+for `attribute_not_exists(pk)`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import sys
+import zlib
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+_KEY_CONDITION = re.compile(r"pk = (:\w+)(?: AND sk BETWEEN (:\w+) AND (:\w+))?")
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_TARGET = re.compile(rb"\r\nx-amz-target: *(\w+)\.(\w+)\r\n", re.IGNORECASE)
+_HEAD_END = b"\r\n\r\n"
+
+
+@dataclass(slots=True)
+class Delays:
+    """How long an answer takes, in ms: all of them so long, and a share of them much longer."""
+
+    usual_ms: float = 0.0
+    slow_ms: float = 0.0
+    slow_share: float = 0.0
+    random: Random = field(default_factory=lambda: Random(7))
+
+    def next_seconds(self) -> float:
+        """Draw the delay of the next answer."""
+        is_slow = self.slow_share > 0 and self.random.random() < self.slow_share
+        return (self.slow_ms if is_slow else self.usual_ms) / 1000
+
+
+@dataclass(slots=True)
+class Items:
+    """Items by partition and sort key, in their encoded form."""
+
+    keeps_puts: bool = True
+    requests: int = 0
+    items_read: int = 0
+    _sort_keys: dict[str, list[str]] = field(default_factory=dict)
+    _encoded: dict[tuple[str, str], bytes] = field(default_factory=dict)
+
+    def put(self, item: Mapping[str, Any]) -> None:
+        """Store an item."""
+        key = _key_of(item)
+        if key not in self._encoded:
+            insort(self._sort_keys.setdefault(key[0], []), key[1])
+        self._encoded[key] = _dump(item)
+
+    def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, bytes]:
+        """Answer one request: the HTTP status and the body."""
+        self.requests += 1
+        match operation:
+            case "PutItem":
+                return self._put_item(request)
+            case "GetItem":
+                found = self._encoded.get(_key_of(request["Key"]))
+                self.items_read += found is not None
+                return 200, b'{"Item":%b}' % found if found else b"{}"
+            case "Query":
+                return 200, self._query(request)
+            case "BatchGetItem":
+                ((table, wanted),) = request["RequestItems"].items()
+                found_items = [i for i in (self._encoded.get(_key_of(k)) for k in wanted["Keys"]) if i]
+                self.items_read += len(found_items)
+                answer = b'{"Responses":{%b:[%b]},"UnprocessedKeys":{}}'
+                return 200, answer % (_dump(table), b",".join(found_items))
+            case _:
+                return 400, b'{"__type":"com.amazon.coral.service#UnknownOperationException"}'
+
+    def _put_item(self, request: dict[str, Any]) -> tuple[int, bytes]:
+        item = request["Item"]
+        stored = self._encoded.get(_key_of(item))
+        if stored is not None and "ConditionExpression" in request:
+            kind = b"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
+            message = b"The conditional request failed"
+            return 400, b'{"__type":"%b","message":"%b","Item":%b}' % (kind, message, stored)
+        if self.keeps_puts:
+            self.put(item)
+        return 200, b"{}"
+
+    def _query(self, request: dict[str, Any]) -> bytes:
+        match = _KEY_CONDITION.fullmatch(request["KeyConditionExpression"])
+        if match is None:
+            raise ValueError(f"the stand-in does not know {request['KeyConditionExpression']!r}")
+        values = request["ExpressionAttributeValues"]
+        partition_key = values[match[1]]["S"]
+        keys = self._sort_keys.get(partition_key, [])
+        if match[2]:
+            keys = keys[bisect_left(keys, values[match[2]]["S"]) : bisect_right(keys, values[match[3]]["S"])]
+        if not request.get("ScanIndexForward", True):
+            keys = keys[::-1]
+        limit = request.get("Limit", len(keys) + 1)
+        taken = keys[:limit]
+        self.items_read += len(taken)
+        encoded = b",".join([self._encoded[partition_key, key] for key in taken])
+        answer = b'{"Count":%d,"Items":[%b],"ScannedCount":%d' % (len(taken), encoded, len(taken))
+        if len(taken) == limit:  # as DynamoDB does, whether anything follows or not
+            last = {"pk": {"S": partition_key}, "sk": {"S": taken[-1]}}
+            return answer + b',"LastEvaluatedKey":%b}' % _dump(last)
+        return answer + b"}"
+
+
+class StandIn:
+    """The server."""
+
+    def __init__(self) -> None:
+        self.items = Items()
+        self.delays = Delays()
+        self.connections: set[asyncio.Transport] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, port: int = 0) -> int:
+        """Listen on loopback, and return the port."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Connection(self, loop), "127.0.0.1", port)
+        listening: int = self._server.sockets[0].getsockname()[1]
+        return listening
+
+    async def serve(self) -> None:
+        """Serve until cancelled."""
+        if self._server is not None:
+            await self._server.serve_forever()
+
+    def close(self) -> None:
+        """Stop listening, and drop all connections."""
+        if self._server is not None:
+            self._server.close()
+        for transport in self.connections:
+            transport.abort()
+
+    def control(self, command: str, request: dict[str, Any]) -> bytes:
+        """Obey a benchmark.
+
+        `Load` stores items; `Configure` sets `usual_ms`, `slow_ms`, `slow_share`, `seed` and `keeps_puts`, and starts
+        counting anew; `Counts` says what was asked and read since.
+        """
+        if command == "Load":
+            for item in request["items"]:
+                self.items.put(item)
+        elif command == "Configure":
+            self.delays = Delays(
+                request.get("usual_ms", 0.0),
+                request.get("slow_ms", 0.0),
+                request.get("slow_share", 0.0),
+                Random(request.get("seed", 7)),
+            )
+            self.items.keeps_puts = request.get("keeps_puts", True)
+            self.items.requests = self.items.items_read = 0
+        return _dump({"requests": self.items.requests, "items_read": self.items.items_read})
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: a request at a time, any number of them."""
+
+    def __init__(self, owner: StandIn, loop: asyncio.AbstractEventLoop) -> None:
+        self._owner = owner
+        self._loop = loop
+        self._received = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._is_busy = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not isinstance(transport, asyncio.Transport):
+            raise TypeError("not a stream")
+        self._transport = transport
+        self._owner.connections.add(transport)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        if self._transport is not None:
+            self._owner.connections.discard(self._transport)
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if not self._is_busy:
+            self._take_request()
+
+    def _take_request(self) -> None:
+        head_end = self._received.find(_HEAD_END)
+        if head_end < 0:
+            return
+        head = bytes(self._received[: head_end + 2])
+        length = _LENGTH.search(head)
+        end = head_end + len(_HEAD_END) + (int(length[1]) if length else 0)
+        if len(self._received) < end:
+            return
+        body = bytes(self._received[head_end + len(_HEAD_END) : end])
+        del self._received[:end]
+        target = _TARGET.search(head)
+        if target is None:
+            raise ValueError("a request without X-Amz-Target")
+        request = json.loads(body)
+        if target[1] == b"Bench":
+            self._send(200, self._owner.control(target[2].decode(), request))
+            return
+        status, answer = self._owner.items.answer(target[2].decode(), request)
+        delay = self._owner.delays.next_seconds()
+        if delay:
+            self._is_busy = True
+            self._loop.call_later(delay, self._send, status, answer)
+        else:
+            self._send(status, answer)
+
+    def _send(self, status: int, body: bytes) -> None:
+        self._is_busy = False
+        if self._transport is None:
+            return
+        phrase = "OK" if status == 200 else "Bad Request"
+        head = (
+            f"HTTP/1.1 {status} {phrase}\r\nServer: Server\r\nContent-Type: application/x-amz-json-1.0\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: keep-alive\r\n"
+            "x-amzn-RequestId: BENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBE\r\n"
+            f"x-amz-crc32: {zlib.crc32(body)}\r\n\r\n"
+        )
+        self._transport.write(head.encode() + body)
+        if self._received:
+            self._take_request()
+
+
+def _key_of(item: Mapping[str, Any]) -> tuple[str, str]:
+    return item["pk"]["S"], item["sk"]["S"]
+
+
+def _dump(content: object) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+async def _serve(port: int) -> None:
+    server = StandIn()
+    await server.start(port)
+    await server.serve()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve until killed."""
+    parser = argparse.ArgumentParser(prog="python -m tools.benchmarks.stand_in")
+    parser.add_argument("--port", type=int, required=True)
+    port: int = parser.parse_args(arguments).port
+    asyncio.run(_serve(port))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,167 @@
+"""`python -m tools.demo`: run the demonstration; the exit status says whether its verdict is `pass`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from tools.demo.observer import ControlError
+from tools.demo.run import Outcome, Plan, demonstrate
+from tools.demo.scale import ScaleError, choose_scale
+from tools.demo.stack import StackError
+from tools.demo.workload import (
+    DEFAULT_DURATION_SECONDS,
+    WorkloadError,
+    generate_workload,
+    largest_conversation,
+    read_messages_file,
+    replay_workload,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+
+FAILED, BROKEN, INTERRUPTED = 1, 2, 130
+
+
+def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> argparse.Namespace:
+    """Parse the command line; `MESSAGES` in the environment names a file as `--messages` does."""
+    parser = argparse.ArgumentParser(prog="python -m tools.demo", description="Show a hot conversation being spread.")
+    parser.add_argument(
+        "--messages",
+        type=Path,
+        default=Path(environ["MESSAGES"]) if environ.get("MESSAGES") else None,
+        metavar="FILE",
+        help="replay this .jsonl or .jsonl.gz file instead of the generated workload (also: MESSAGES)",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of the workload and the clients (1)")
+    parser.add_argument(
+        "--duration",
+        type=_seconds,
+        default=DEFAULT_DURATION_SECONDS,
+        metavar="SECONDS",
+        help=f"how long the workload lasts ({DEFAULT_DURATION_SECONDS:g})",
+    )
+    parser.add_argument("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="where the results go")
+    parser.add_argument("--kill-redis-at", type=_seconds, metavar="SECONDS", help="kill Redis so long after the start")
+    parser.add_argument("--restart-redis-at", type=_seconds, metavar="SECONDS", help="start it again at this time")
+    return parser.parse_args(arguments)
+
+
+def build_plan(options: argparse.Namespace, *, cores: int) -> Plan:
+    """Build the plan of a demonstration.
+
+    Raises:
+        WorkloadError: when the file of messages cannot be used.
+        ScaleError: when nothing in it can become hot.
+    """
+    duration = options.duration
+    if options.messages is None:
+        scale = choose_scale(cores=cores)
+        workload = generate_workload(seed=options.seed, scale=scale, duration_seconds=duration)
+    else:
+        messages = read_messages_file(options.messages)
+        scale = choose_scale(cores=cores, largest_conversation=largest_conversation(messages))
+        workload = replay_workload(messages, name=options.messages.name, scale=scale, duration_seconds=duration)
+    return Plan(
+        workload=workload,
+        scale=scale,
+        seed=options.seed,
+        cores=cores,
+        out_dir=options.out,
+        shortened=duration < DEFAULT_DURATION_SECONDS,
+        kill_redis_at=options.kill_redis_at,
+        restart_redis_at=options.restart_redis_at,
+    )
+
+
+def steady_clock() -> Callable[[], float]:
+    """Build a clock that reads like the wall clock and never goes back: the history's order depends on it."""
+    offset = time.time() - time.monotonic()
+    return lambda: offset + time.monotonic()
+
+
+def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run a demonstration and give the exit status."""
+    options = parse_arguments(arguments, environ)
+    return present(lambda: build_plan(options, cores=usable_cores()), name="demo")
+
+
+def present(build: Callable[[], Plan], *, name: str) -> int:
+    """Build a plan, carry it out, tell what came of it, and give the exit status."""
+    now = steady_clock()
+    started_at = now()
+    console = Console()
+    try:
+        plan = build()
+        outcome = asyncio.run(stoppable(demonstrate(plan, console=console, now=now, started_at=started_at)))
+    except (WorkloadError, ScaleError, StackError, ControlError) as error:
+        return _say_error(error, name)
+    except ExceptionGroup as group:
+        expected, unexpected = group.split((StackError, ControlError))
+        if unexpected is not None or expected is None:
+            raise
+        return _say_error(_first(expected), name)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print(f"{name}: interrupted, everything was stopped", file=sys.stderr)
+        return INTERRUPTED
+    return _say_outcome(outcome, console)
+
+
+async def stoppable(work: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """Await the work; Ctrl-C, SIGTERM and a closed terminal all stop everything, in the background as well."""
+    task = asyncio.ensure_future(work)
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(ending, task.cancel)
+    return await task
+
+
+def usable_cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _say_error(error: BaseException, name: str) -> int:
+    print(f"{name}: {error}", file=sys.stderr)
+    return BROKEN
+
+
+def _say_outcome(outcome: Outcome, console: Console) -> int:
+    for condition in outcome.judgement.conditions:
+        mark = "[green]ok  [/]" if condition.holds else "[red]FAIL[/]"
+        console.print(f"{mark} {condition.name}: {condition.figures}", highlight=False, soft_wrap=True)
+    for finding in outcome.history.examples:
+        text = f"     {finding.fault}: {finding.conversation_id} {finding.message_id}: {finding.detail}"
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    verdict = outcome.judgement.verdict
+    console.print(
+        f"verdict: [bold {'green' if verdict == 'pass' else 'red'}]{verdict}[/] after "
+        f"{outcome.summary.duration_seconds:.0f} s; {outcome.summary_file}, {outcome.report_file}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return 0 if verdict == "pass" else FAILED
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 3600:
+        raise argparse.ArgumentTypeError("should be more than 0 and at most 3600 seconds")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

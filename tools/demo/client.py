@@ -1,0 +1,381 @@
+"""The clients of a demonstration: they write by a schedule, read at random, and keep an exact history of both.
+
+The load is open-loop: a message is offered when its time comes, whether or not earlier ones have been answered, so a
+slow system cannot make its own load smaller. Only the number of connections is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import aiohttp
+from ulid import ULID
+
+from tools.history_checker import Acknowledged, History, Page, Read, Seen, Unresolved, content_digest, join_pages
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from tools.demo.workload import Offer, Workload
+    from tools.history_checker import Consistency, Order
+
+OK = frozenset({200, 201})
+REFUSED = frozenset({429, 503})
+# A message that is still refused after this time is given up: a person would have stopped pressing the button.
+GIVE_UP_SECONDS = 20.0
+REQUEST_TIMEOUT_SECONDS = 10.0
+FIRST_BACKOFF_SECONDS = 0.1
+LONGEST_BACKOFF_SECONDS = 2.0
+CLIENT_MINTED_SHARE = 0.5
+REPLAY_SHARE = 0.02
+REPLAY_DELAY_SECONDS = 0.5
+PAGE_LIMIT = 100
+MOST_NOTES = 20
+
+
+class UnansweredError(Exception):
+    """A request got no answer: whether it took effect is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer of the API."""
+
+    status: int
+    body: Mapping[str, Any]
+    retry_after_seconds: float | None = None
+
+
+class Api(Protocol):
+    """The product's API as its clients see it."""
+
+    async def write(self, conversation_id: str, message: Mapping[str, Any]) -> Answer:
+        """Write one message.
+
+        Raises:
+            UnansweredError: when no answer came.
+        """
+        ...
+
+    async def read(self, conversation_id: str, parameters: Mapping[str, str]) -> Answer:
+        """Read one page.
+
+        Raises:
+            UnansweredError: when no answer came.
+        """
+        ...
+
+
+class HttpApi:
+    """The API over HTTP; the session bounds the connections."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self._url = url.rstrip("/")
+
+    async def write(self, conversation_id: str, message: Mapping[str, Any]) -> Answer:
+        """Post one message."""
+        return await self._request("POST", conversation_id, json=message)
+
+    async def read(self, conversation_id: str, parameters: Mapping[str, str]) -> Answer:
+        """Get one page."""
+        return await self._request("GET", conversation_id, params=parameters)
+
+    async def _request(self, method: str, conversation_id: str, **arguments: Any) -> Answer:
+        url = f"{self._url}/conversations/{conversation_id}/messages"
+        try:
+            async with self._session.request(method, url, **arguments) as response:
+                body = await _read_json(response)
+                return Answer(
+                    status=response.status,
+                    body=body if isinstance(body, dict) else {},
+                    retry_after_seconds=_parse_retry_after(response.headers.get("Retry-After")),
+                )
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise UnansweredError(f"{type(error).__name__}: {error}") from error
+
+
+def open_session(*, connections: int) -> aiohttp.ClientSession:
+    """Open a session with at most so many connections; waiting for a free one does not count as the request's time."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=connections),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=REQUEST_TIMEOUT_SECONDS),
+    )
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the clients saw, as totals since the start."""
+
+    offered: int = 0
+    acknowledged: int = 0
+    replays: int = 0
+    throttled: int = 0
+    retries: int = 0
+    rejected: int = 0
+    unanswered: int = 0
+    pages: int = 0
+    failed_reads: int = 0
+    unexpected: int = 0
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Collects the history and the counts of one run; `notes` are answers that the API should not have given."""
+
+    counts: Counts = field(default_factory=Counts)
+    acknowledged: list[Acknowledged] = field(default_factory=list)
+    unresolved: list[Unresolved] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    offered_at: list[tuple[float, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def history(self) -> History:
+        """Give the history as it stands."""
+        return History(
+            acknowledged=tuple(self.acknowledged), unresolved=tuple(self.unresolved), reads=tuple(self.reads)
+        )
+
+    def note(self, text: str) -> None:
+        """Count an unexpected answer and keep a remark about it; the first few say enough."""
+        self.counts.unexpected += 1
+        if len(self.notes) < MOST_NOTES:
+            self.notes.append(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """Writes and reads through an API and records what came of it.
+
+    `now` is the wall clock in seconds since the epoch: it stamps the history and the ids that the client mints.
+    """
+
+    api: Api
+    recorder: Recorder
+    rng: random.Random
+    now: Callable[[], float]
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def write(self, offer: Offer) -> None:
+        """Write one message, again with the same id while it is refused, and record the outcome."""
+        message: dict[str, Any] = {"sender": offer.sender, "body": offer.body}
+        if self.rng.random() < CLIENT_MINTED_SHARE:
+            message["message_id"] = mint_message_id(now=self.now(), rng=self.rng)
+        self.recorder.counts.offered += 1
+        self.recorder.offered_at.append((self.now(), offer.conversation_id))
+        deadline = self.now() + GIVE_UP_SECONDS
+        if not await self._write_until(deadline, offer, message):
+            digest = content_digest(offer.conversation_id, offer.sender, offer.body)
+            self.recorder.unresolved.append(
+                Unresolved(conversation_id=offer.conversation_id, message_id=message.get("message_id"), digest=digest)
+            )
+        elif "message_id" in message and self.rng.random() < REPLAY_SHARE:
+            await self.sleep(REPLAY_DELAY_SECONDS)
+            if await self._write_until(self.now() + GIVE_UP_SECONDS, offer, message):
+                self.recorder.counts.replays += 1
+
+    async def read(
+        self, conversation_id: str, *, order: Order, consistency: Consistency, limit: int, most_pages: int | None = None
+    ) -> Read | None:
+        """Read a conversation, at most so many pages of it, and record what was read.
+
+        Returns:
+            The read; None when not even its first page was answered within the time to give up.
+        """
+        pages: list[Page] = []
+        cursor: str | None = None
+        while most_pages is None or len(pages) < most_pages:
+            page = await self._read_page(conversation_id, order, consistency, limit, cursor)
+            if page is None:
+                self.recorder.counts.failed_reads += 1
+                break
+            pages.append(page)
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        if not pages:
+            return None
+        read = join_pages(pages)
+        self.recorder.reads.append(read)
+        return read
+
+    async def _write_until(self, deadline: float, offer: Offer, message: dict[str, Any]) -> bool:
+        """Offer a message until it is stored or the deadline passes; learns the message's id if the server mints it."""
+        counts = self.recorder.counts
+        for attempt in range(1_000_000):
+            wait = None
+            try:
+                answer = await self.api.write(offer.conversation_id, message)
+            except UnansweredError:
+                counts.unanswered += 1
+            else:
+                if answer.status in OK:
+                    return self._acknowledge(offer, message, answer)
+                if answer.status in REFUSED:
+                    counts.throttled += 1
+                    if "message_id" in answer.body:
+                        message.setdefault("message_id", answer.body["message_id"])
+                    wait = answer.retry_after_seconds
+                elif answer.status < 500:
+                    counts.rejected += 1
+                    self.recorder.note(f"write to {offer.conversation_id} answered {answer.status}: {answer.body}")
+                    return False
+                else:
+                    self.recorder.note(f"write to {offer.conversation_id} answered {answer.status}: {answer.body}")
+            if "message_id" not in message:
+                # The outcome is unknown and there is no id to repeat it with: a repetition could store it twice.
+                return False
+            pause = self._backoff(attempt, wait)
+            if self.now() + pause > deadline:
+                counts.rejected += 1
+                return False
+            counts.retries += 1
+            await self.sleep(pause)
+        raise AssertionError("unreachable")
+
+    def _acknowledge(self, offer: Offer, message: dict[str, Any], answer: Answer) -> bool:
+        acknowledged_at = self.now()
+        answered_id = str(answer.body.get("message_id"))
+        message_id = message.setdefault("message_id", answered_id)
+        if message_id != answered_id:
+            self.recorder.note(f"a write with message id {message_id} was acknowledged as {answered_id}")
+        self.recorder.counts.acknowledged += 1
+        self.recorder.acknowledged.append(
+            Acknowledged(
+                conversation_id=offer.conversation_id,
+                message_id=message_id,
+                digest=content_digest(offer.conversation_id, offer.sender, offer.body),
+                acknowledged_at=acknowledged_at,
+            )
+        )
+        return True
+
+    async def _read_page(
+        self, conversation_id: str, order: Order, consistency: Consistency, limit: int, cursor: str | None
+    ) -> Page | None:
+        parameters = {"order": order, "consistency": consistency, "limit": str(limit)}
+        if cursor is not None:
+            parameters["cursor"] = cursor
+        deadline = self.now() + GIVE_UP_SECONDS
+        for attempt in range(1_000_000):
+            wait = None
+            started_at = self.now()
+            try:
+                answer = await self.api.read(conversation_id, parameters)
+            except UnansweredError:
+                pass
+            else:
+                if answer.status in OK:
+                    self.recorder.counts.pages += 1
+                    return Page(
+                        conversation_id=conversation_id,
+                        order=order,
+                        consistency=consistency,
+                        started_at=started_at,
+                        messages=tuple(_seen(message) for message in answer.body["messages"]),
+                        cursor=cursor,
+                        next_cursor=answer.body["next_cursor"],
+                    )
+                wait = answer.retry_after_seconds
+                if answer.status not in REFUSED:
+                    self.recorder.note(f"read of {conversation_id} answered {answer.status}: {answer.body}")
+                    if answer.status < 500:
+                        return None
+            pause = self._backoff(attempt, wait)
+            if self.now() + pause > deadline:
+                return None
+            await self.sleep(pause)
+        raise AssertionError("unreachable")
+
+    def _backoff(self, attempt: int, retry_after: float | None) -> float:
+        """Wait what the server asks for and a random bit more, so that the refused do not come back as one wave."""
+        spread = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(attempt, 10))
+        return (retry_after or 0.0) + self.rng.uniform(spread / 2, spread)
+
+
+async def play(client: Client, offers: Iterable[Offer]) -> None:
+    """Offer every message at its time, counted from now; ends when each is stored or given up."""
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    async with asyncio.TaskGroup() as writes:
+        for offer in offers:
+            await asyncio.sleep(max(0.0, start + offer.at_seconds - loop.time()))
+            writes.create_task(client.write(offer))
+
+
+async def browse(client: Client, workload: Workload, *, pause_seconds: float, stopped: asyncio.Event) -> None:
+    """Read like visitors do until stopped: mostly newest first, often the hot conversation, seldom all of it."""
+    others = workload.conversations
+    while not stopped.is_set():
+        rng = client.rng
+        conversation_id = workload.hot_conversation if rng.random() < 0.4 else rng.choice(others)
+        await client.read(
+            conversation_id,
+            order="newest" if rng.random() < 0.6 else "oldest",
+            consistency="strong" if rng.random() < 0.5 else "eventual",
+            limit=rng.choice((10, 25, 50)),
+            most_pages=rng.choice((1, 1, 2, 4)),
+        )
+        await asyncio.sleep(rng.uniform(0.5, 1.5) * pause_seconds)
+
+
+async def read_everything(
+    client: Client, workload: Workload, *, readers: int, from_both_ends: bool = False
+) -> tuple[str, ...]:
+    """Read every conversation completely and strongly, by turns from either end; the hot one, or all, from both.
+
+    Returns:
+        The conversations that could not be read to their end.
+    """
+    orders: tuple[Order, Order] = ("oldest", "newest")
+    hot = [(workload.hot_conversation, order) for order in orders]
+    if from_both_ends:
+        waiting = [(name, order) for name in workload.conversations for order in orders]
+    else:
+        waiting = [(name, orders[position % 2]) for position, name in enumerate(workload.conversations)]
+    # The longest reads begin first.
+    waiting = [*(one for one in waiting if one not in hot), *hot]
+    unread: set[str] = set()
+
+    async def work() -> None:
+        while waiting:
+            name, order = waiting.pop()
+            read = await client.read(name, order=order, consistency="strong", limit=PAGE_LIMIT)
+            if read is None or not read.complete:
+                unread.add(name)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(readers):
+            tasks.create_task(work())
+    return tuple(sorted(unread))
+
+
+def mint_message_id(*, now: float, rng: random.Random) -> str:
+    """Mint a ULID from the given time and randomness."""
+    return str(ULID.from_bytes(int(now * 1000).to_bytes(6, "big") + rng.randbytes(10)))
+
+
+def _seen(message: Mapping[str, Any]) -> Seen:
+    digest = content_digest(message["conversation_id"], message["sender"], message["body"], message.get("attributes"))
+    return Seen(message["message_id"], digest)
+
+
+async def _read_json(response: aiohttp.ClientResponse) -> Any:
+    """Read an answer's document; None when it is not JSON and the status alone says what happened.
+
+    Raises:
+        UnansweredError: when a good status comes without JSON: what it acknowledges is unknown.
+    """
+    try:
+        return await response.json(content_type=None)
+    except ValueError as error:
+        if response.status in OK:
+            raise UnansweredError(f"{response.status} without JSON: {error}") from error
+        return None
+
+
+def _parse_retry_after(text: str | None) -> float | None:
+    return float(text) if text is not None and text.replace(".", "", 1).isdigit() else None

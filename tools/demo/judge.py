@@ -1,0 +1,204 @@
+"""The figures of a demonstration and the verdict on them, as pure functions of what was recorded."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from tools.local.partitions import SLOT_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tools.demo.observer import KeyLoad, Raise
+    from tools.demo.workload import Workload
+    from tools.history_checker import Verdict
+
+LEAST_ACKNOWLEDGED = 5000
+LEAST_CONVERSATIONS = 50
+LEAST_MAX_N = 4
+LONGEST_ONSET_TO_RAISE_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bars:
+    """What a run has to reach."""
+
+    acknowledged: int = LEAST_ACKNOWLEDGED
+    conversations: int = LEAST_CONVERSATIONS
+    max_n: int = LEAST_MAX_N
+    onset_to_raise_seconds: float = LONGEST_ONSET_TO_RAISE_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hot:
+    """When the hot period was, in seconds since the epoch."""
+
+    begins: float
+    ends: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throttles:
+    """Refused writes of the hot conversation's physical keys."""
+
+    before_raise: int
+    after_raise: int
+    in_first_second: int
+    in_last_third: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The figures of one run, as `summary.json` has them but for the verdict."""
+
+    acknowledged: int
+    missing: int
+    duplicated: int
+    out_of_order: int
+    rejected: int
+    conversations: int
+    hot_conversation: str
+    hot_threshold_wcu: float
+    partition_limit_wcu: float
+    sampling_distance_wcu: float
+    onset_to_raise_seconds: float | None
+    raises: int
+    max_n: int
+    throttled_before_raise: int
+    throttled_after_raise: int
+    environments: int
+    reads: int
+    duration_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition of the verdict: its name, whether it holds, and the figures in words."""
+
+    name: str
+    holds: bool
+    figures: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """All conditions of the verdict."""
+
+    conditions: tuple[Condition, ...]
+
+    @property
+    def verdict(self) -> str:
+        """Say `pass` when every condition holds, else `fail`."""
+        return "pass" if all(condition.holds for condition in self.conditions) else "fail"
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Say why the run failed; empty when it passed."""
+        return tuple(f"{one.name}: {one.figures}" for one in self.conditions if not one.holds)
+
+
+def bars_for(workload: Workload, *, shortened: bool = False) -> Bars:
+    """Choose the bars: a file is held to what it has, and a run made shorter on purpose to what it offers."""
+    messages, conversations = workload.available_messages, workload.available_conversations
+    if shortened:
+        messages, conversations = len(workload.offers), len(workload.conversations)
+    return Bars(
+        acknowledged=LEAST_ACKNOWLEDGED if messages is None else min(LEAST_ACKNOWLEDGED, messages),
+        conversations=LEAST_CONVERSATIONS if conversations is None else min(LEAST_CONVERSATIONS, conversations),
+    )
+
+
+def is_key_of(key: str, conversation_id: str) -> bool:
+    """Say whether a physical key is the conversation's base key or one of its shard keys."""
+    return key == conversation_id or key.startswith(conversation_id + "#")
+
+
+def count_throttles(
+    timeline: Iterable[KeyLoad], *, conversation_id: str, raised_at: float | None, hot: Hot
+) -> Throttles:
+    """Count the hot conversation's refused writes by when they were; without a raise all were before it."""
+    own = [
+        (load.at_ms / 1000, load.throttled_writes)
+        for load in timeline
+        if load.throttled_writes and is_key_of(load.key, conversation_id)
+    ]
+    last_third = hot.ends - (hot.ends - hot.begins) / 3
+    # The bucket in which the onset lies belongs to the first second: all its refusals come after the onset.
+    first = hot.begins - SLOT_MS / 1000
+    return Throttles(
+        before_raise=sum(count for at, count in own if raised_at is None or at < raised_at),
+        after_raise=sum(count for at, count in own if raised_at is not None and at >= raised_at),
+        in_first_second=sum(count for at, count in own if first < at < hot.begins + 1.0),
+        in_last_third=sum(count for at, count in own if last_third <= at < hot.ends),
+    )
+
+
+def first_raise_after(raises: Sequence[Raise], moment: float) -> Raise | None:
+    """Find the first raise at or after a moment."""
+    return min((raised for raised in raises if raised.seen_at >= moment), default=None)
+
+
+def judge(
+    *, summary: Summary, history: Verdict, throttles: Throttles, bars: Bars, unexpected: Sequence[str] = ()
+) -> Judgement:
+    """Judge a run: every condition with its figures, in the order in which a reader cares.
+
+    `unexpected` are remarks about answers that the API promises not to give. The clients send only what is allowed, so
+    an answer is good or says to come back later (429 and 503), also while Redis is dead or DynamoDB refuses: any other
+    4xx or 5xx is a fault of the product, even if a repetition repaired it and no message was lost. A request without an
+    answer is none: connections break, and its message counts as unresolved in the history.
+    """
+    raised = summary.onset_to_raise_seconds
+    return Judgement(
+        (
+            *promise_conditions(summary, history, unexpected),
+            at_least("messages acknowledged", summary.acknowledged, bars.acknowledged),
+            at_least("conversations", summary.conversations, bars.conversations),
+            at_least("largest N", summary.max_n, bars.max_n),
+            Condition(
+                "onset to raise",
+                raised is not None and raised <= bars.onset_to_raise_seconds,
+                "N was never raised after the onset"
+                if raised is None
+                else f"{raised:.2f} s, at most {bars.onset_to_raise_seconds:g} s allowed",
+            ),
+            Condition(
+                "throttles fall",
+                throttles.in_last_third < throttles.in_first_second,
+                f"{throttles.in_last_third} in the last third of the hot period, fewer than the "
+                f"{throttles.in_first_second} of its first second needed",
+            ),
+        )
+    )
+
+
+def promise_conditions(summary: Summary, history: Verdict, unexpected: Sequence[str]) -> tuple[Condition, ...]:
+    """Build the conditions of the promise itself, which hold whatever is done to the parts."""
+    return (
+        _none("no message missing", summary.missing, history),
+        _none("no message duplicated", summary.duplicated, history),
+        _none("no message out of order", summary.out_of_order, history),
+        _none("no message altered", history.altered, history),
+        _none("no message from nowhere", history.phantom, history),
+        _none("every message looked for", history.unverified, history),
+        Condition(
+            "no unexpected answer",
+            not unexpected,
+            f"{len(unexpected)}{f' noted, the first: {unexpected[0]}' if unexpected else ''}",
+        ),
+    )
+
+
+def at_least(name: str, count: int, needed: int) -> Condition:
+    """Build the condition that there are so many of something."""
+    return Condition(name, count >= needed, f"{count}, at least {needed} needed")
+
+
+def summary_document(summary: Summary, judgement: Judgement) -> dict[str, Any]:
+    """Build what `summary.json` holds."""
+    return {**asdict(summary), "verdict": judgement.verdict}
+
+
+def _none(name: str, count: int, history: Verdict) -> Condition:
+    return Condition(name, count == 0, f"{count} of {history.acknowledged} acknowledged, in {history.reads} reads")

@@ -1,0 +1,384 @@
+"""One demonstration from start to end: start the stack, play the workload, read everything, judge, write it down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from tools.demo.client import Client, HttpApi, Recorder, browse, open_session, play, read_everything
+from tools.demo.judge import (
+    Hot,
+    Judgement,
+    Summary,
+    bars_for,
+    count_throttles,
+    first_raise_after,
+    judge,
+    summary_document,
+)
+from tools.demo.observer import Control, Event, Journal, Observations, look_at_parts, watch_parts, watch_route
+from tools.demo.report import Run, build_report
+from tools.demo.stack import Stack, environments_for, up_command
+from tools.demo.view import Camera, LineView, LiveView, keep_showing, live_display
+from tools.history_checker import check_history
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from tools.demo.judge import Throttles
+    from tools.demo.scale import Scale
+    from tools.demo.stack import Environments
+    from tools.demo.view import View
+    from tools.demo.workload import Workload
+    from tools.history_checker import Verdict
+
+VISITORS = 2
+VISITOR_PAUSE_SECONDS = 0.4
+CLOSING_READERS = 3
+ENDING_SECONDS = 1.0
+DEFAULT_REGION = "eu-central-1"
+
+
+class Variant:
+    """What a run does beside writing and reading, and what it is judged by; this one is the demonstration's."""
+
+    def recorder(self) -> Recorder:
+        """Build what keeps the history."""
+        return Recorder()
+
+    async def disturb(self, control: Control, say: Callable[[str], None], stopped: asyncio.Event) -> None:
+        """Break parts while the workload is played, and mend them before the closing reads."""
+
+    def judge(self, figures: Figures) -> Judgement:
+        """Judge the run."""
+        return judge(
+            summary=figures.summary,
+            history=figures.history,
+            throttles=figures.throttles,
+            bars=bars_for(figures.plan.workload, shortened=figures.plan.shortened),
+            unexpected=figures.unexpected,
+        )
+
+    def facts(self) -> Mapping[str, Any]:
+        """Give what `summary.json` says beside the common figures."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a run is judged by."""
+
+    plan: Plan
+    summary: Summary
+    history: Verdict
+    throttles: Throttles
+    observations: Observations
+    unexpected: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What one demonstration is to do; times are seconds after the workload's start."""
+
+    workload: Workload
+    scale: Scale
+    seed: int
+    cores: int
+    out_dir: Path
+    shortened: bool = False
+    kill_redis_at: float | None = None
+    restart_redis_at: float | None = None
+    visitor_pause_seconds: float = VISITOR_PAUSE_SECONDS
+    reads_from_both_ends: bool = False
+    up_options: tuple[str, ...] = ()
+    variant: Variant = field(default_factory=Variant)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a demonstration."""
+
+    summary: Summary
+    judgement: Judgement
+    history: Verdict
+    summary_file: Path
+    report_file: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Played:
+    """What is known once the workload was played and everything read."""
+
+    recorder: Recorder
+    observations: Observations
+    workload_started_at: float
+    ended_at: float
+    unread: tuple[str, ...]
+
+
+async def demonstrate(
+    plan: Plan,
+    *,
+    console: Console,
+    now: Callable[[], float],
+    started_at: float | None = None,
+    build_command: Callable[..., tuple[str, ...]] = up_command,
+) -> Outcome:
+    """Run a demonstration.
+
+    Args:
+        plan: What is to be done.
+        console: Where the live view and the lines go.
+        now: The wall clock in seconds since the epoch.
+        started_at: When the command began, if that was before this call.
+        build_command: Builds the command that starts the stack, from the arguments of `up_command`.
+
+    Raises:
+        StackError: when the local run does not start or ends by itself.
+        ControlError: when it stops answering.
+    """
+    began = now() if started_at is None else started_at
+    environments = environments_for(plan.cores)
+    work_dir = plan.out_dir / "local"
+    ready_file = plan.out_dir / "ready.json"
+    command = build_command(
+        scale=plan.scale, environments=environments, seed=plan.seed, ready_file=ready_file, work_dir=work_dir
+    )
+    console.print(f"workload: {plan.workload.description}", highlight=False, soft_wrap=True)
+    console.print(f"scale: {plan.scale.describe()}", highlight=False, soft_wrap=True)
+    command = (*command, *plan.up_options)
+    async with Stack(command, ready_file=ready_file, log_file=plan.out_dir / "local.log") as stack:
+        ready = await stack.ready()
+        console.print(f"the local run serves {ready['api_url']} (after {now() - began:.1f} s)", highlight=False)
+        played = await _unless_it_ends(stack, _perform(plan, ready, environments, console=console, now=now))
+    return _conclude(plan, played, environments, began=began, ended_at=now())
+
+
+async def _unless_it_ends(stack: Stack, performance: Any) -> _Played:
+    """Await the performance, but not longer than the stack lives."""
+    running = asyncio.ensure_future(performance)
+    watching = asyncio.ensure_future(stack.watch())
+    try:
+        await asyncio.wait({running, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done() or running.exception() is not None:
+            # Whoever asks a stack that is ending gets an error of his own; that it ended is the better explanation.
+            await asyncio.wait({watching}, timeout=ENDING_SECONDS)
+            if watching.done():
+                watching.result()
+        played: _Played = await running
+        return played
+    finally:
+        for task in (running, watching):
+            task.cancel()
+        await asyncio.gather(running, watching, return_exceptions=True)
+
+
+async def _perform(
+    plan: Plan, ready: Mapping[str, Any], environments: Environments, *, console: Console, now: Callable[[], float]
+) -> _Played:
+    recorder, observations = plan.variant.recorder(), Observations()
+
+    def say(text: str) -> None:
+        observations.events.append(Event(now(), text))
+
+    rng = random.Random(plan.seed)
+    async with (
+        open_session(connections=environments.most["write_message"]) as writing,
+        open_session(connections=environments.most["read_messages"]) as reading,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10.0)) as watching,
+    ):
+        writer = Client(api=HttpApi(writing, ready["api_url"]), recorder=recorder, rng=rng, now=now)
+        reader = replace(writer, api=HttpApi(reading, ready["api_url"]), rng=random.Random(plan.seed + 1))
+        control = Control(watching, ready["control_url"])
+        await look_at_parts(control, observations, now=now)
+        dynamodb = observations.status["dynamodb"]
+        journal = Journal(
+            session=watching,
+            endpoint=dynamodb["endpoint"],
+            table=dynamodb["table"],
+            region=dynamodb.get("region", DEFAULT_REGION),
+            conversation_id=plan.workload.hot_conversation,
+        )
+        started_at = now()
+        observations.events.append(Event(started_at, "the workload starts"))
+        hot = Event(started_at + plan.workload.onset_seconds, f"{plan.workload.hot_conversation} becomes hot")
+        camera = Camera(recorder, observations, now=now, started_at=started_at)
+        stopped, closed = asyncio.Event(), asyncio.Event()
+        async with _view(console, started_at=started_at) as view, asyncio.TaskGroup() as tasks:
+            tasks.create_task(keep_showing(view, camera, stopped=closed))
+            tasks.create_task(watch_parts(control, observations, now=now, stopped=stopped))
+            tasks.create_task(watch_route(journal, observations, now=now, stopped=stopped))
+            tasks.create_task(_announce(hot, plan.workload.onset_seconds, observations, stopped=stopped))
+            tasks.create_task(_disturb_redis(plan, control, observations, now=now))
+            disturbing = tasks.create_task(plan.variant.disturb(control, say, stopped))
+            for _ in range(VISITORS):
+                tasks.create_task(
+                    browse(reader, plan.workload, pause_seconds=plan.visitor_pause_seconds, stopped=stopped)
+                )
+            camera.phase = "playing"
+            await play(writer, plan.workload.offers)
+            stopped.set()
+            await disturbing
+            camera.phase = "reading"
+            observations.events.append(Event(now(), "all written; every conversation is read to its end"))
+            unread = await read_everything(
+                reader, plan.workload, readers=CLOSING_READERS, from_both_ends=plan.reads_from_both_ends
+            )
+            await look_at_parts(control, observations, now=now)
+            camera.phase = "done"
+            closed.set()
+        ended_at = now()
+    return _Played(
+        recorder=recorder,
+        observations=observations,
+        workload_started_at=started_at,
+        ended_at=ended_at,
+        unread=unread,
+    )
+
+
+@contextlib.asynccontextmanager
+async def _view(console: Console, *, started_at: float) -> AsyncIterator[View]:
+    if not console.is_terminal:
+        yield LineView(lambda line: console.print(line, highlight=False, soft_wrap=True), started_at=started_at)
+        return
+    with live_display(console) as live:
+        yield LiveView(live, started_at=started_at)
+
+
+async def _announce(event: Event, after_seconds: float, observations: Observations, *, stopped: asyncio.Event) -> None:
+    """Tell of an event of the schedule when its time comes."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stopped.wait(), after_seconds)
+    if not stopped.is_set():
+        observations.events.append(event)
+
+
+async def _disturb_redis(plan: Plan, control: Control, observations: Observations, *, now: Callable[[], float]) -> None:
+    """Kill Redis and start it again when the plan says so."""
+    orders = [(plan.kill_redis_at, "kill", "killed"), (plan.restart_redis_at, "start", "started again")]
+    waited = 0.0
+    for at, order, words in sorted(
+        (order for order in orders if order[0] is not None), key=lambda order: order[0] or 0
+    ):
+        await asyncio.sleep(max(0.0, (at or 0.0) - waited))
+        waited = at or 0.0
+        observations.events.append(Event(now(), f"Redis is {words}, as asked for"))
+        await control.post(f"/redis/{order}")
+
+
+def _conclude(plan: Plan, played: _Played, environments: Environments, *, began: float, ended_at: float) -> Outcome:
+    """Judge what was played and write summary and report."""
+    recorder, observations, workload = played.recorder, played.observations, plan.workload
+    hot = Hot(
+        begins=played.workload_started_at + workload.onset_seconds,
+        ends=played.workload_started_at + workload.hot_end_seconds,
+    )
+    raised = first_raise_after(observations.raises, hot.begins)
+    timeline = observations.timeline()
+    throttles = count_throttles(
+        timeline,
+        conversation_id=workload.hot_conversation,
+        raised_at=raised.seen_at if raised else None,
+        hot=hot,
+    )
+    history = check_history(recorder.history())
+    summary = Summary(
+        acknowledged=history.acknowledged,
+        missing=history.missing,
+        duplicated=history.duplicated,
+        out_of_order=history.out_of_order,
+        rejected=recorder.counts.rejected,
+        conversations=history.conversations,
+        hot_conversation=workload.hot_conversation,
+        hot_threshold_wcu=plan.scale.hot_at_once_wcu,
+        partition_limit_wcu=plan.scale.partition_write_limit_wcu,
+        sampling_distance_wcu=plan.scale.sampling_distance_wcu,
+        onset_to_raise_seconds=round(raised.seen_at - hot.begins, 3) if raised else None,
+        raises=len(observations.raises),
+        max_n=observations.shard_count,
+        throttled_before_raise=throttles.before_raise,
+        throttled_after_raise=throttles.after_raise,
+        environments=observations.most_environments,
+        reads=history.reads,
+        duration_seconds=round(ended_at - began, 1),
+    )
+    judgement = plan.variant.judge(
+        Figures(
+            plan=plan,
+            summary=summary,
+            history=history,
+            throttles=throttles,
+            observations=observations,
+            unexpected=tuple(recorder.notes),
+        )
+    )
+    run = Run(
+        summary=summary,
+        judgement=judgement,
+        history=history,
+        throttles=throttles,
+        hot=hot,
+        started_at=played.workload_started_at,
+        ended_at=played.ended_at,
+        offered_at=tuple(recorder.offered_at),
+        timeline=timeline,
+        raises=tuple(sorted(observations.raises)),
+        events=tuple(observations.events),
+        steps=_steps(plan, played, environments, history),
+        notes=tuple(recorder.notes),
+    )
+    return _write_down(plan, run)
+
+
+def _write_down(plan: Plan, run: Run) -> Outcome:
+    plan.out_dir.mkdir(parents=True, exist_ok=True)
+    summary_file, report_file = plan.out_dir / "summary.json", plan.out_dir / "report.html"
+    document = {**summary_document(run.summary, run.judgement), **plan.variant.facts()}
+    summary_file.write_text(json.dumps(document, indent=2) + "\n")
+    report_file.write_text(build_report(run), encoding="utf-8")
+    return Outcome(
+        summary=run.summary,
+        judgement=run.judgement,
+        history=run.history,
+        summary_file=summary_file,
+        report_file=report_file,
+    )
+
+
+def _steps(plan: Plan, played: _Played, environments: Environments, history: Verdict) -> tuple[str, ...]:
+    """Tell what was done, for the report."""
+    counts = asdict(played.recorder.counts)
+    unread = f" Not read to the end: {', '.join(played.unread)}." if played.unread else ""
+    started = (
+        "The synthesized template ran on one machine: real Redis, real Lambda runtime client, DynamoDB behind a proxy "
+        f"that refuses what a partition would refuse, up to {environments.most['write_message']} environments that "
+        "write."
+    )
+    written = (
+        f"{counts['offered']:,} messages were offered, each at its time; {counts['throttled']:,} answers said to come "
+        f"back later and were obeyed ({counts['retries']:,} retries with the same message id), {counts['rejected']} "
+        f"messages were given up, {counts['unanswered']} requests got no answer. About half of the ids came from the "
+        f"clients; {counts['replays']} acknowledged messages were sent once more on purpose."
+    )
+    browsed = f"{VISITORS} visitors read at random meanwhile, newest or oldest first, strong and eventual."
+    ends = "from both ends" if plan.reads_from_both_ends else "by turns from either end, the hot one from both"
+    closed = (
+        f"Then every conversation was read completely and strongly consistent, {ends}; in all {history.reads:,} reads "
+        f"of {counts['pages']:,} pages were checked.{unread}"
+    )
+    checked = (
+        f"Each of the {history.acknowledged:,} acknowledged messages was looked for in every strong read that began "
+        "after its acknowledgement."
+    )
+    scale, workload = f"Scale: {plan.scale.describe()}.", f"Workload: {plan.workload.description}."
+    return (started, scale, workload, written, browsed, closed, checked)

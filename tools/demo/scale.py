@@ -1,0 +1,112 @@
+"""The scale of a demonstration: the product's numbers, made smaller by one factor so that one machine can reach them.
+
+DynamoDB's partition takes 1,000 write units a second; a laptop that runs the whole stack in processes of its own
+carries a tenth of that. So partition limit, thresholds and sampling distance shrink together and all else stays.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from hotpartition.runtime.settings import CommonSettings, ConsumerSettings, WriterSettings
+from tools.local.partitions import DEFAULT_READ_LIMIT_RCU, DEFAULT_WRITE_LIMIT_WCU
+
+# Lambda adds environments while throttled requests hold theirs; here there are a few, and each that waits keeps load
+# from being offered. So a refused write goes back to its client sooner than by default (300 ms).
+REQUEST_BUDGET_MS = 100
+# At 1 WCU or less every write would be reported, and the demonstration would show no sampling.
+SMALLEST_SAMPLING_DISTANCE_WCU = 1.25
+WRITES_PER_SECOND_AND_CORE = 50.0
+MOST_CORES = 8
+HOT_SHARE = 0.6
+QUIET_SHARE = 0.45
+# The hot conversation is offered this many times what one partition takes.
+HOT_TIMES_LIMIT = 3.0
+# A smaller largest conversation is played more slowly, against a smaller limit, so that it is hot for this long.
+SHORTEST_HOT_SECONDS = 10.0
+SMALLEST_HOT_WRITES_PER_SECOND = 12.0
+
+
+class ScaleError(Exception):
+    """The workload cannot be scaled to show a hot conversation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """One set of numbers, all derived from `factor`; load in writes a second, which are WCU for short messages."""
+
+    factor: float
+    hot_writes_per_second: float
+    quiet_writes_per_second: float
+
+    @property
+    def partition_write_limit_wcu(self) -> float:
+        """What one physical partition takes a second."""
+        return round(DEFAULT_WRITE_LIMIT_WCU * self.factor, 3)
+
+    @property
+    def partition_read_limit_rcu(self) -> float:
+        """What one physical partition serves a second."""
+        return round(DEFAULT_READ_LIMIT_RCU * self.factor, 3)
+
+    @property
+    def sampling_distance_wcu(self) -> float:
+        """The distance between two reports; it does not shrink below where sampling would end."""
+        return max(self._scaled(WriterSettings, "sampling_distance_wcu"), SMALLEST_SAMPLING_DISTANCE_WCU)
+
+    @property
+    def hot_at_once_wcu(self) -> float:
+        """The load of one second that is hot at once."""
+        return self._scaled(ConsumerSettings, "hot_at_once_wcu")
+
+    def settings(self) -> dict[str, float]:
+        """Build the functions' settings by field name."""
+        return {
+            "hot_at_once_wcu": self.hot_at_once_wcu,
+            "hot_sustained_wcu": self._scaled(ConsumerSettings, "hot_sustained_wcu"),
+            "target_shard_wcu": self._scaled(ConsumerSettings, "target_shard_wcu"),
+            "sampling_distance_wcu": self.sampling_distance_wcu,
+            "request_budget_ms": REQUEST_BUDGET_MS,
+        }
+
+    def describe(self) -> str:
+        """Say the scale in one line."""
+        settings = self.settings()
+        return (
+            f"factor {self.factor:.4g} of DynamoDB's own numbers: a partition takes "
+            f"{self.partition_write_limit_wcu:g} WCU/s and {self.partition_read_limit_rcu:g} RCU/s; hot at once above "
+            f"{settings['hot_at_once_wcu']:g}, hot if sustained above {settings['hot_sustained_wcu']:g}, shards sized "
+            f"for {settings['target_shard_wcu']:g} WCU/s; one report in {settings['sampling_distance_wcu']:g} WCU; "
+            f"a request tries for {REQUEST_BUDGET_MS} ms"
+        )
+
+    def _scaled(self, settings: type[CommonSettings], name: str) -> float:
+        """Scale the default of one of the functions' settings."""
+        defaults: dict[str, Any] = {declared.name: declared.default for declared in fields(settings)}
+        return round(float(defaults[name]) * self.factor, 3)
+
+
+def choose_scale(*, cores: int, largest_conversation: int | None = None) -> Scale:
+    """Choose the scale for a machine, and for a file whose largest conversation holds so many messages.
+
+    Raises:
+        ScaleError: when the largest conversation is too small to become hot at any scale.
+    """
+    carried = WRITES_PER_SECOND_AND_CORE * max(1, min(cores, MOST_CORES))
+    hot = HOT_SHARE * carried
+    if largest_conversation is not None:
+        hot = min(hot, math.floor(largest_conversation / SHORTEST_HOT_SECONDS))
+        if hot < SMALLEST_HOT_WRITES_PER_SECOND:
+            needed = math.ceil(SMALLEST_HOT_WRITES_PER_SECOND * SHORTEST_HOT_SECONDS)
+            raise ScaleError(
+                f"the largest conversation holds {largest_conversation} messages; "
+                f"at least {needed} are needed to make it hot"
+            )
+    limit = hot / HOT_TIMES_LIMIT
+    return Scale(
+        factor=limit / DEFAULT_WRITE_LIMIT_WCU,
+        hot_writes_per_second=hot,
+        quiet_writes_per_second=QUIET_SHARE * carried,
+    )

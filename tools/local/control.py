@@ -1,0 +1,128 @@
+"""The control API: what a test or the demo looks at, and breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from tools.local.dynamodb_faults import FaultPolicy, FaultRuleError, parse_rules
+from tools.local.dynamodb_meter import Meter
+from tools.local.errors import LocalRunError
+from tools.local.pool import FunctionPool, ThrottledInvocationError
+from tools.local.redis_nodes import RedisNodes
+
+
+class Controlled(Protocol):
+    """What is looked at and broken: the run and its parts."""
+
+    stop_requested: asyncio.Event
+    pools: dict[str, FunctionPool]
+    redis: RedisNodes
+    meter: Meter
+    faults: FaultPolicy
+
+    def status(self) -> dict[str, Any]:
+        """Describe the run."""
+        ...
+
+
+class Control:
+    """JSON over HTTP, on a port of its own."""
+
+    def __init__(self, run: Controlled) -> None:
+        self._run = run
+
+    def app(self) -> web.Application:
+        """Build the server."""
+        app = web.Application()
+        app.router.add_get("/status", self._status)
+        app.router.add_get("/dynamodb/timeline", self._timeline)
+        app.router.add_get("/dynamodb/faults", self._faults)
+        app.router.add_put("/dynamodb/faults", self._set_faults)
+        app.router.add_post("/dynamodb/faults", self._set_faults)
+        app.router.add_post("/redis/{action:kill|start|pause|continue|cut-replica|fail-over}", self._redis)
+        app.router.add_post("/functions/{name}/kill", self._kill)
+        app.router.add_post("/functions/{name}/invoke", self._invoke)
+        app.router.add_post("/stop", self._stop)
+        return app
+
+    async def _status(self, _: web.Request) -> web.Response:
+        return web.json_response(self._run.status())
+
+    async def _timeline(self, request: web.Request) -> web.Response:
+        try:
+            since_ms = int(request.query.get("since_ms", "0"))
+        except ValueError:
+            return web.json_response({"message": "since_ms should be a whole number"}, status=400)
+        rows = self._run.meter.timeline.rows_since(since_ms)
+        return web.json_response({"buckets": [asdict(row) for row in rows]})
+
+    async def _faults(self, _: web.Request) -> web.Response:
+        return web.json_response(self._run.faults.describe())
+
+    async def _set_faults(self, request: web.Request) -> web.Response:
+        """Replace all rules; an empty list ends all faults."""
+        try:
+            self._run.faults.rules = parse_rules(json.loads(await request.read()))
+        except FaultRuleError as error:
+            return web.json_response({"message": str(error)}, status=400)
+        except ValueError:
+            return web.json_response({"message": "the body should be JSON"}, status=400)
+        return await self._faults(request)
+
+    async def _redis(self, request: web.Request) -> web.Response:
+        redis = self._run.redis
+        match request.match_info["action"]:
+            case "kill":
+                await redis.kill()
+            case "start":
+                if request.query.get("fresh") == "1":
+                    if redis.is_running:
+                        return web.json_response({"message": "Redis runs; kill it first"}, status=409)
+                    redis.erase()
+                return await self._try(redis.start(), status=500)
+            case "cut-replica":
+                return await self._try(redis.cut_replica(), status=409)
+            case "fail-over":
+                return await self._try(redis.fail_over(), status=409)
+            case "pause":
+                redis.pause()
+            case _:
+                redis.resume()
+        return web.json_response(self._run.status()["redis"])
+
+    async def _try(self, order: Awaitable[None], *, status: int) -> web.Response:
+        """Carry out an order to Redis; one that cannot be carried out has this status and says why."""
+        try:
+            await order
+        except LocalRunError as error:
+            return web.json_response({"message": str(error)}, status=status)
+        return web.json_response(self._run.status()["redis"])
+
+    async def _kill(self, request: web.Request) -> web.Response:
+        return web.json_response({"pid": await self._pool(request).kill_one()})
+
+    async def _invoke(self, request: web.Request) -> web.Response:
+        """Answer with the function's payload; as Lambda does, 200 and a header when the function failed."""
+        try:
+            outcome = await self._pool(request).invoke(await request.read() or b"{}")
+        except ThrottledInvocationError as error:
+            return web.json_response({"Type": "User", "message": str(error)}, status=429)
+        headers = {} if outcome.error is None else {"X-Amz-Function-Error": "Unhandled"}
+        return web.Response(body=outcome.payload, content_type="application/json", headers=headers)
+
+    async def _stop(self, _: web.Request) -> web.Response:
+        self._run.stop_requested.set()
+        return web.json_response({"stopping": True})
+
+    def _pool(self, request: web.Request) -> FunctionPool:
+        name = request.match_info["name"]
+        if name not in self._run.pools:
+            known = ", ".join(sorted(self._run.pools))
+            raise web.HTTPNotFound(text=f'{{"message": "no function {name}; there are {known}"}}')
+        return self._run.pools[name]

@@ -1,0 +1,135 @@
+"""What a request costs: pure functions from items to capacity units, for the table and each index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hotpartition.core.capacity import Item, item_size_bytes, read_units, write_units
+from tools.local.dynamodb_tables import IndexShape, TableShape
+from tools.local.partitions import Demand
+from tools.partition_model import Kind
+
+
+@dataclass(slots=True)
+class Cost:
+    """Units that one request consumed on one table."""
+
+    table: float = 0.0
+    indexes: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def total(self) -> float:
+        """Table and indexes together."""
+        return self.table + sum(self.indexes.values())
+
+    def add(self, other: Cost) -> None:
+        """Add another cost to this one."""
+        self.table += other.table
+        for name, units in other.indexes.items():
+            self.indexes[name] = self.indexes.get(name, 0.0) + units
+
+    def describe(self, table_name: str, mode: str, *, transaction: str | None = None) -> dict[str, Any]:
+        """Build ConsumedCapacity; `mode` is TOTAL or INDEXES, `transaction` Read or Write for transactions."""
+
+        def units(value: float) -> dict[str, float]:
+            described = {"CapacityUnits": value}
+            if transaction:
+                described[f"{transaction}CapacityUnits"] = value
+            return described
+
+        described: dict[str, Any] = {"TableName": table_name, **units(self.total)}
+        if mode == "INDEXES":
+            described["Table"] = units(self.table)
+            if self.indexes:
+                described["GlobalSecondaryIndexes"] = {name: units(value) for name, value in self.indexes.items()}
+        return described
+
+
+def write_demands(table: TableShape, old: Item | None, new: Item | None, key: Item, *, factor: int = 1) -> list[Demand]:
+    """Compute what replacing `old` by `new` asks of the table's partition and of each index's.
+
+    The table is charged for the larger of the two. An index is charged for each entry that it has to write: one when
+    the entry's key stays, two when it moves, none when the entry does not change.
+    """
+    size = max((item_size_bytes(item) for item in (old, new) if item is not None), default=0)
+    demands = [Demand(table.partition_key(key), Kind.WRITE, factor * write_units(size))]
+    for index in table.indexes:
+        demands += _index_demands(index, index.entry(old), index.entry(new), factor)
+    return demands
+
+
+def _index_demands(
+    index: IndexShape, old: dict[str, Any] | None, new: dict[str, Any] | None, factor: int
+) -> list[Demand]:
+    if old == new:
+        return []
+
+    def demand(entry: Item, size: int) -> Demand:
+        return Demand(index.partition_key(entry), Kind.WRITE, factor * write_units(size))
+
+    if old is not None and new is not None and all(old[name] == new[name] for name in index.key_attributes):
+        return [demand(new, max(item_size_bytes(old), item_size_bytes(new)))]
+    return [demand(entry, item_size_bytes(entry)) for entry in (old, new) if entry is not None]
+
+
+def cost_of(table: TableShape, demands: Iterable[Demand]) -> Cost:
+    """Sum demands into what the client is told."""
+    names = {index.arn: index.name for index in table.indexes}
+    cost = Cost()
+    for demand in demands:
+        if demand.key.resource == table.arn:
+            cost.table += demand.units
+        else:
+            name = names[demand.key.resource]
+            cost.indexes[name] = cost.indexes.get(name, 0.0) + demand.units
+    return cost
+
+
+def item_read_units(item: Item | None, *, is_strong: bool, factor: int = 1) -> float:
+    """Compute the RCU of one GetItem; an item that is not there costs the minimum."""
+    return factor * read_units(0 if item is None else item_size_bytes(item), is_strong=is_strong)
+
+
+def page_read_units(items: Iterable[Item], *, is_strong: bool) -> float:
+    """Compute the RCU of a page of Query or Scan: the page's sum is rounded, not each item."""
+    return read_units(sum(map(item_size_bytes, items)), is_strong=is_strong)
+
+
+def reads_everything(request: Mapping[str, Any]) -> bool:
+    """Say whether the answer to a read holds every attribute of everything that was read."""
+    return not any(request.get(name) for name in ("ProjectionExpression", "AttributesToGet")) and not (
+        request.get("FilterExpression")
+        or request.get("QueryFilter")
+        or request.get("ScanFilter")
+        or request.get("Select") in ("COUNT", "SPECIFIC_ATTRIBUTES")
+    )
+
+
+def sizing_request(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Build the request that reads the same items whole, for their sizes alone."""
+    dropped = {"ProjectionExpression", "AttributesToGet", "FilterExpression", "QueryFilter", "ScanFilter", "Select"}
+    bare = {name: value for name, value in request.items() if name not in dropped}
+    used = set(re.findall(r"[#:][A-Za-z0-9_]+", request.get("KeyConditionExpression", "")))
+    for names in ("ExpressionAttributeNames", "ExpressionAttributeValues"):
+        kept = {name: value for name, value in request.get(names, {}).items() if name in used}
+        bare.pop(names, None)
+        if kept:
+            bare[names] = kept
+    return bare
+
+
+def queried_key(request: Mapping[str, Any], key_attribute: str) -> dict[str, Any] | None:
+    """Find the partition key's value that a Query names, or None if its form is not understood."""
+    legacy = request.get("KeyConditions", {}).get(key_attribute)
+    if legacy:
+        return dict(legacy["AttributeValueList"][0])
+    names = request.get("ExpressionAttributeNames", {})
+    pattern = r"([#A-Za-z_][A-Za-z0-9_.\-]*)\s*=\s*(:[A-Za-z0-9_]+)"
+    for name, value in re.findall(pattern, request.get("KeyConditionExpression", "")):
+        if names.get(name, name) == key_attribute:
+            found = request.get("ExpressionAttributeValues", {}).get(value)
+            return None if found is None else dict(found)
+    return None

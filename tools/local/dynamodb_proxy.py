@@ -1,0 +1,114 @@
+"""The DynamoDB that the functions see: the backend's data, and DynamoDB's limits, errors and prices.
+
+moto neither throttles nor sizes; this proxy in front of it enforces the partition model (`partitions`) for tables on
+demand and reports true consumed capacity. What a request costs is computed from whole items, with the same functions
+that the writer uses to count its load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from tools.local.dynamodb_backend import Backend
+from tools.local.dynamodb_faults import FaultPolicy, FaultRule, build_refusal
+from tools.local.dynamodb_meter import Meter, ServiceError
+from tools.local.dynamodb_reads import Reads
+from tools.local.dynamodb_writes import Writes
+
+_CONTENT_TYPE = "application/x-amz-json-1.0"
+_MAX_BODY_BYTES = 32 * 1024 * 1024
+_TABLE_CHANGES = frozenset({"CreateTable", "UpdateTable", "DeleteTable"})
+_UNPRICED = frozenset({"ExecuteStatement", "BatchExecuteStatement", "ExecuteTransaction"})
+"""PartiQL. Its cost is not worked out here, so it is refused rather than let through for nothing."""
+
+
+class DynamoDBProxy:
+    """Answers DynamoDB's protocol. Limits are a policy of its meter; other faults only come from `faults`' rules."""
+
+    def __init__(self, backend: Backend, meter: Meter, faults: FaultPolicy | None = None) -> None:
+        self.meter = meter
+        self._faults = faults or FaultPolicy(random.Random())
+        self._backend = backend
+        reads, writes = Reads(backend, meter), Writes(backend, meter)
+        self._operations: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
+            "GetItem": reads.get_item,
+            "Query": reads.query,
+            "Scan": reads.scan,
+            "BatchGetItem": reads.batch_get_item,
+            "TransactGetItems": reads.transact_get_items,
+            "PutItem": writes.put_item,
+            "UpdateItem": writes.update_item,
+            "DeleteItem": writes.delete_item,
+            "BatchWriteItem": writes.batch_write_item,
+            "TransactWriteItems": writes.transact_write_items,
+        }
+
+    def app(self) -> web.Application:
+        """Build the server."""
+        app = web.Application(client_max_size=_MAX_BODY_BYTES)
+        app.router.add_post("/", self._serve)
+        return app
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
+        self.meter.requests[operation] += 1
+        if operation in _UNPRICED:
+            refusal = _refusal(
+                "com.amazon.coral.service#UnknownOperationException", f"{operation} is not supported by the local run"
+            )
+            return _respond(refusal.status, refusal.body)
+        body = await request.read()
+        try:
+            if operation in self._operations:
+                return await self._serve_item_operation(request, operation, body)
+            status, answer = await self._backend.forward(operation, body, request.headers)
+        except ServiceError as error:
+            return _respond(error.status, error.body)
+        if operation in _TABLE_CHANGES:
+            self._backend.forget_tables()
+        return web.Response(status=status, body=answer, content_type=_CONTENT_TYPE)
+
+    async def _serve_item_operation(self, request: web.Request, operation: str, body: bytes) -> web.Response:
+        """Carry out one request, with the faults that it meets."""
+        try:
+            asked = json.loads(body)
+        except ValueError as error:
+            raise _refusal("com.amazon.coral.service#SerializationException", "the body is not JSON") from error
+        injection = self._faults.choose(operation)
+        if injection.delay_ms:
+            await asyncio.sleep(injection.delay_ms / 1000)
+        if injection.refusal is not None:
+            raise build_refusal(injection.refusal, await self._refusing_resource(injection.refusal, asked))
+        try:
+            response = _respond(200, await self._operations[operation](asked))
+            if injection.answer_delay_ms:
+                await asyncio.sleep(injection.answer_delay_ms / 1000)
+        finally:
+            # An error's answer is lost like any other: whatever is sent after this goes nowhere.
+            if injection.is_answer_lost and request.transport is not None:
+                request.transport.abort()
+        return response
+
+    async def _refusing_resource(self, rule: FaultRule, asked: dict[str, Any]) -> str:
+        """Name the table, or for a reason of an index the one that is asked, or else the table's first."""
+        if not rule.reason:
+            return ""
+        table = await self._backend.table(asked["TableName"])
+        if not rule.reason.startswith("Index"):
+            return table.arn
+        index = table.index(asked.get("IndexName", "")) or next(iter(table.indexes), None)
+        return table.arn if index is None else index.arn
+
+
+def _refusal(type_: str, message: str) -> ServiceError:
+    return ServiceError(400, {"__type": type_, "message": message})
+
+
+def _respond(status: int, body: dict[str, Any]) -> web.Response:
+    return web.Response(status=status, text=json.dumps(body), content_type=_CONTENT_TYPE)

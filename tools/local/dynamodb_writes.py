@@ -1,0 +1,207 @@
+"""Writes through the proxy: admitted for the cost that is known, charged for the cost that was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hotpartition.core.capacity import Item, item_size_bytes, write_units
+from tools.local.dynamodb_backend import Backend
+from tools.local.dynamodb_costs import Cost, cost_of, write_demands
+from tools.local.dynamodb_meter import Meter, ServiceError, throttling_error, transaction_throttle
+from tools.local.dynamodb_tables import TableShape
+from tools.local.partitions import Demand
+from tools.partition_model import Kind
+
+_CONDITION_FAILED = "ConditionalCheckFailedException"
+_TRANSACTION_FACTOR = 2
+Request = dict[str, Any]
+
+
+class Writes:
+    """PutItem, UpdateItem, DeleteItem, BatchWriteItem and TransactWriteItems."""
+
+    def __init__(self, backend: Backend, meter: Meter) -> None:
+        self._backend = backend
+        self._meter = meter
+
+    async def put_item(self, request: Request) -> Request:
+        """Put an item. The replaced one comes back from the backend with the same call, so that its size is known."""
+        table = await self._backend.table(request["TableName"])
+        new: Item = request["Item"]
+        return await self._replace(request, "PutItem", table, new, write_demands(table, None, new, new), new)
+
+    async def delete_item(self, request: Request) -> Request:
+        """Delete an item; an item that is not there costs the minimum."""
+        table = await self._backend.table(request["TableName"])
+        key: Item = request["Key"]
+        return await self._replace(request, "DeleteItem", table, None, write_demands(table, None, None, key), key)
+
+    async def _replace(
+        self, request: Request, operation: str, table: TableShape, new: Item | None, known: list[Demand], key: Item
+    ) -> Request:
+        self._admit(known)
+        wants_old = request.get("ReturnValues", "NONE") == "ALL_OLD"
+        wants_blocking = request.get("ReturnValuesOnConditionCheckFailure", "NONE") == "ALL_OLD"
+        sent = {**request, "ReturnValues": "ALL_OLD"}
+        sent.pop("ReturnConsumedCapacity", None)
+        if "ConditionExpression" in request:
+            sent["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
+        try:
+            result = await self._backend.call(operation, sent)
+        except ServiceError as error:
+            blocking = error.body.get("Item") if wants_blocking else error.body.pop("Item", None)
+            self._settle_failure(error, table, known, (blocking, new), key)
+            raise
+        old = result.get("Attributes") or None
+        if not wants_old:
+            result.pop("Attributes", None)
+        return self._settle(request, table, known, write_demands(table, old, new, key), result)
+
+    async def update_item(self, request: Request) -> Request:
+        """Update an item. It is read before and after, since the backend returns one of the two at most."""
+        table = await self._backend.table(request["TableName"])
+        key: Item = request["Key"]
+        old = await self._read(table, key)
+        known = _table_demand(table, (old,), key)
+        self._admit(known)
+        sent = dict(request)
+        sent.pop("ReturnConsumedCapacity", None)
+        try:
+            result = await self._backend.call("UpdateItem", sent)
+        except ServiceError as error:
+            self._settle_failure(error, table, known, (old,), key)
+            raise
+        returns_new = request.get("ReturnValues") == "ALL_NEW"
+        new = result["Attributes"] if returns_new else await self._read(table, key)
+        return self._settle(request, table, known, write_demands(table, old, new, key), result)
+
+    async def batch_write_item(self, request: Request) -> Request:
+        """Write a batch; what a partition refuses comes back unprocessed, all of it refused is an error."""
+        mode = request.get("ReturnConsumedCapacity", "NONE")
+        consumed: list[Request] = []
+        unprocessed: dict[str, list[Request]] = {}
+        accepted: dict[str, list[Request]] = {}
+        charges: dict[str, list[tuple[list[Demand], list[Demand]]]] = {}
+        for name, entries in request["RequestItems"].items():
+            table = await self._backend.table(name)
+            for entry in entries:
+                new = entry.get("PutRequest", {}).get("Item")
+                key = table.primary_key(new or entry["DeleteRequest"]["Key"])
+                actual = write_demands(table, await self._read(table, key), new, key)
+                if self._meter.admit_write(actual) is None:
+                    accepted.setdefault(name, []).append(entry)
+                    charges.setdefault(name, []).append((actual, actual))
+                else:
+                    unprocessed.setdefault(name, []).append(entry)
+        if unprocessed and not accepted:
+            raise throttling_error(())
+        try:
+            result = await self._backend.call("BatchWriteItem", {"RequestItems": accepted})
+        except ServiceError:
+            self._refund([pair[0] for pairs in charges.values() for pair in pairs])
+            raise
+        for name, pairs in charges.items():
+            for admitted, actual in pairs:
+                self._meter.settle_write(admitted, actual)
+            cost = cost_of(await self._backend.table(name), [demand for _, actual in pairs for demand in actual])
+            consumed.append(cost.describe(name, mode))
+        result["UnprocessedItems"] = unprocessed
+        if mode != "NONE":
+            result["ConsumedCapacity"] = consumed
+        return result
+
+    async def transact_write_items(self, request: Request) -> Request:
+        """Write a transaction at twice the cost; one refused partition cancels it."""
+        mode = request.get("ReturnConsumedCapacity", "NONE")
+        actions = [next(iter(element.items())) for element in request["TransactItems"]]
+        before = [await self._locate(action) for _, action in actions]
+        known = [
+            _transaction_demands(kind, action, *place) for (kind, action), place in zip(actions, before, strict=True)
+        ]
+        throttle = self._meter.admit_write([demand for demands in known for demand in demands])
+        if throttle is not None:
+            raise _cancelled([throttle.key in [d.key for d in demands] for demands in known])
+        sent = dict(request)
+        sent.pop("ReturnConsumedCapacity", None)
+        try:
+            result = await self._backend.call("TransactWriteItems", sent)
+        except ServiceError as error:
+            if error.code == "TransactionCanceledException":
+                for demands in known:  # a cancelled transaction costs as well
+                    self._meter.settle_write(demands, demands)
+            else:
+                self._refund(known)
+            raise
+        costs: dict[str, Cost] = {}
+        for (kind, action), (table, key, old), admitted in zip(actions, before, known, strict=True):
+            new = old if kind == "ConditionCheck" else await self._read(table, key)
+            if kind == "Put":
+                new = action["Item"]
+            actual = write_demands(table, old, new, key, factor=_TRANSACTION_FACTOR)
+            self._meter.settle_write(admitted, actual)
+            costs.setdefault(table.name, Cost()).add(cost_of(table, actual))
+        if mode != "NONE":
+            result["ConsumedCapacity"] = [c.describe(name, mode, transaction="Write") for name, c in costs.items()]
+        return result
+
+    async def _locate(self, action: Mapping[str, Any]) -> tuple[TableShape, Item, Item | None]:
+        table = await self._backend.table(action["TableName"])
+        key = table.primary_key(action.get("Item") or action["Key"])
+        return table, key, await self._read(table, key)
+
+    async def _read(self, table: TableShape, key: Item) -> Item | None:
+        found = await self._backend.call("GetItem", {"TableName": table.name, "Key": key, "ConsistentRead": True})
+        return found.get("Item")
+
+    def _admit(self, demands: Sequence[Demand]) -> None:
+        throttle = self._meter.admit_write(demands)
+        if throttle is not None:
+            raise throttling_error([throttle])
+
+    def _settle(
+        self, request: Request, table: TableShape, admitted: list[Demand], actual: list[Demand], result: Request
+    ) -> Request:
+        self._meter.settle_write(admitted, actual)
+        mode = request.get("ReturnConsumedCapacity", "NONE")
+        if mode != "NONE":
+            result["ConsumedCapacity"] = cost_of(table, actual).describe(table.name, mode)
+        return result
+
+    def _settle_failure(
+        self, error: ServiceError, table: TableShape, admitted: list[Demand], items: tuple[Item | None, ...], key: Item
+    ) -> None:
+        """A failed condition is charged for the larger of both items; a request that was refused otherwise, nothing."""
+        if error.code == _CONDITION_FAILED:
+            self._meter.settle_write(admitted, _table_demand(table, items, key))
+        else:
+            self._refund([admitted])
+
+    def _refund(self, admitted: Sequence[Sequence[Demand]]) -> None:
+        for demands in admitted:
+            self._meter.settle_write(demands, [])
+
+
+def _table_demand(table: TableShape, items: Sequence[Item | None], key: Item) -> list[Demand]:
+    size = max((item_size_bytes(item) for item in items if item is not None), default=0)
+    return [Demand(table.partition_key(key), Kind.WRITE, write_units(size))]
+
+
+def _transaction_demands(
+    kind: str, action: Mapping[str, Any], table: TableShape, key: Item, old: Item | None
+) -> list[Demand]:
+    new = action["Item"] if kind == "Put" else old
+    if kind == "Delete":
+        new = None
+    return write_demands(table, old, new, key, factor=_TRANSACTION_FACTOR)
+
+
+def _cancelled(refused: Sequence[bool]) -> ServiceError:
+    codes = ["ThrottlingError" if is_refused else "None" for is_refused in refused]
+    body = {
+        "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+        "message": "Transaction cancelled, please refer cancellation reasons for specific reasons "
+        f"[{', '.join(codes)}]",
+        "CancellationReasons": [transaction_throttle() if is_refused else {"Code": "None"} for is_refused in refused],
+    }
+    return ServiceError(400, body)

@@ -1,0 +1,87 @@
+"""API Gateway's part: the template's HTTP API routes on loopback. Authorization is not checked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+
+from aiohttp import web
+
+from tools.local.events import (
+    HttpRequest,
+    HttpResponse,
+    Route,
+    build_http_event,
+    find_route,
+    message_response,
+    read_http_response,
+)
+from tools.local.pool import FunctionPool, ThrottledInvocationError
+from tools.local.runtime_api import PAYLOAD_LIMIT_BYTES
+from tools.local.template import RouteSpec
+
+GATEWAY_BODY_LIMIT_BYTES = 10 * 1024 * 1024
+INTEGRATION_SECONDS = 30.0
+_CONNECTION_HEADERS = frozenset({"connection", "content-length", "transfer-encoding", "keep-alive", "date", "server"})
+
+
+class Gateway:
+    """Turns HTTP requests into invocations."""
+
+    def __init__(self, routes: Sequence[RouteSpec], pools: Mapping[str, FunctionPool]) -> None:
+        self._routes = {Route.parse(route.route_key): pools[route.function] for route in routes}
+
+    def app(self) -> web.Application:
+        """Build the server."""
+        app = web.Application(client_max_size=GATEWAY_BODY_LIMIT_BYTES)
+        app.router.add_route("*", "/{path:.*}", self._serve)
+        return app
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        # The target as it was sent: aiohttp's own path is normalized and decoded.
+        path, _, query = request.raw_path.partition("?")
+        found = find_route(self._routes, request.method, path)
+        if found is None:
+            return _send(message_response(404, "Not Found"))
+        route, parameters = found
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            return _send(message_response(413, "Request Entity Too Large"))
+        received = HttpRequest(
+            request.method, path, query, tuple(request.headers.items()), body, request.remote or "127.0.0.1"
+        )
+        event = build_http_event(
+            received, route, parameters, request_id=uuid.uuid4().hex[:16], now_ms=time.time_ns() // 1_000_000
+        )
+        payload = json.dumps(event).encode()
+        if len(payload) > PAYLOAD_LIMIT_BYTES:
+            return _send(message_response(413, "Request Entity Too Large"))
+        return _send(await _invoke(self._routes[route], payload))
+
+
+async def _invoke(pool: FunctionPool, payload: bytes) -> HttpResponse:
+    """Invoke and translate what went wrong: 503 where Lambda throttles or is too slow, 500 where the function fails."""
+    try:
+        async with asyncio.timeout(INTEGRATION_SECONDS):
+            outcome = await pool.invoke(payload)
+    except (ThrottledInvocationError, TimeoutError):
+        return message_response(503, "Service Unavailable")
+    if outcome.error is not None:
+        return message_response(500, "Internal Server Error")
+    return read_http_response(outcome.payload)
+
+
+def _send(response: HttpResponse) -> web.Response:
+    sent = web.Response(status=response.status, body=response.body)
+    for name, value in response.headers:
+        if name.lower() in _CONNECTION_HEADERS:
+            continue
+        if name.lower() == "content-type":
+            sent.headers[name] = value
+        else:
+            sent.headers.add(name, value)
+    return sent

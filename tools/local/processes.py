@@ -1,0 +1,73 @@
+"""Child processes that cannot outlive the local run, however it ends (on macOS: unless it is killed)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from tools.local.errors import LocalRunError
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def build_death_signal(libc: Any, parent: int) -> Callable[[], None] | None:
+    """Build what a child calls before its program starts, so that it is killed when its parent dies.
+
+    Returns:
+        None where the C library has no `prctl` (macOS): there a child outlives a parent that is killed.
+    """
+    if not hasattr(libc, "prctl"):
+        return None
+
+    def die_with_parent() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the line above
+            os._exit(1)
+
+    return die_with_parent
+
+
+async def start_process(
+    command: Sequence[str], *, log: IO[bytes], cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> asyncio.subprocess.Process:
+    """Start a child in its own session, so that a terminal's Ctrl-C reaches only us; it is killed when we die.
+
+    On macOS it is not: what a killed run leaves there has to be ended by hand. Any other end stops it everywhere.
+
+    Raises:
+        LocalRunError: when the program cannot be started.
+    """
+    try:
+        return await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+            preexec_fn=build_death_signal(_libc, os.getpid()),
+        )
+    except OSError as error:
+        raise LocalRunError(f"{command[0]} cannot be started: {error.strerror}") from error
+
+
+async def kill(process: asyncio.subprocess.Process | None) -> None:
+    """Kill a child, stopped or not, and wait until it is gone."""
+    if process is None or process.returncode is not None:
+        return
+    send_signal(process, signal.SIGKILL)
+    await process.wait()
+
+
+def send_signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Signal a child that may have ended meanwhile."""
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(number)

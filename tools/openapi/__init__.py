@@ -1,0 +1,1 @@
+"""The API's description (OpenAPI), generated from the code of the two HTTP functions."""

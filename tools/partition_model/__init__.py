@@ -1,0 +1,64 @@
+"""A model of DynamoDB's throughput: who is throttled, when, and for which of the sixteen reasons.
+
+It holds no items: it is asked whether a request of so many units for a partition key is admitted now. It is
+deterministic (its random source comes in as an argument), does no I/O, imports the standard library alone, and knows no
+time but what it is told. `README.md` next to this file says what is modelled, on what evidence, and what is not.
+
+    >>> import random
+    >>> from tools.partition_model import Table, TableConfig
+    >>> table = Table(TableConfig(), random.Random(1))      # a fresh table on demand
+    >>> table.partition_count
+    4
+    >>> answers = [table.write("room-1", 1, now=0.0) for _ in range(1001)]
+    >>> answers.count(None)                                 # one partition takes 1,000 units a second
+    1000
+    >>> answers[-1].reason, answers[-1].resource
+    ('TableWriteKeyRangeThroughputExceeded', 'arn:aws:dynamodb:eu-central-1:123456789012:table/table')
+"""
+
+from tools.partition_model.config import (
+    PARTITION_RCU,
+    PARTITION_WCU,
+    HeatSplits,
+    IndexConfig,
+    OnDemand,
+    Partitions,
+    Provisioned,
+    TableConfig,
+)
+from tools.partition_model.latency import READ_PROFILE, REFUSAL_PROFILE, WRITE_PROFILE, Latency, LatencyProfile
+from tools.partition_model.ranges import position_of
+from tools.partition_model.resource import Admission, Cause, PartitionStatus, Resource, Split
+from tools.partition_model.table import Demand, IndexWrite, Refusal, Table, admit
+from tools.partition_model.throttles import REASONS, Kind, Limit, Throttle
+
+__all__ = [
+    "PARTITION_RCU",
+    "PARTITION_WCU",
+    "READ_PROFILE",
+    "REASONS",
+    "REFUSAL_PROFILE",
+    "WRITE_PROFILE",
+    "Admission",
+    "Cause",
+    "Demand",
+    "HeatSplits",
+    "IndexConfig",
+    "IndexWrite",
+    "Kind",
+    "Latency",
+    "LatencyProfile",
+    "Limit",
+    "OnDemand",
+    "PartitionStatus",
+    "Partitions",
+    "Provisioned",
+    "Refusal",
+    "Resource",
+    "Split",
+    "Table",
+    "TableConfig",
+    "Throttle",
+    "admit",
+    "position_of",
+]

@@ -1,0 +1,122 @@
+"""Token buckets and the partitions that own two of them each."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from tools.partition_model.ranges import SPAN
+from tools.partition_model.throttles import Kind, Throttle
+
+TOLERANCE_SECONDS: Final = 1e-6
+"""How far a bucket may be overdrawn, so that sums of fractions do not refuse the last unit. At 1,000 units a second it
+is a thousandth of a unit."""
+
+PARTITION_WINDOW_SECONDS: Final = 1.0
+"""A partition saves up one second's worth. Burst capacity does not lift its limit (re:Post, "How does DynamoDB handle
+spiky workloads in short intervals")."""
+
+
+class Bucket:
+    """A token bucket, kept as one moment: `spent`, up to which the capacity is used up.
+
+    What is left at `now` is the capacity between `spent` and `now`, at most `window` seconds of it. Taking units moves
+    `spent` on by `units * seconds_per_unit`; beyond `now` the bucket is in debt. This needs no refilling and is what
+    the generic cell rate algorithm does. `units` counts what was taken in all, and at `watch_at` the next request is
+    looked at for its key (`math.inf`: nobody looks).
+    """
+
+    __slots__ = (
+        "partition",
+        "seconds_per_unit",
+        "spent",
+        "throttle",
+        "units",
+        "units_at_check",
+        "watch_at",
+        "window",
+    )
+    partition: Partition
+
+    def __init__(
+        self, rate: float, throttle: Throttle, *, window: float = PARTITION_WINDOW_SECONDS, spent: float = -math.inf
+    ) -> None:
+        self.seconds_per_unit = 1 / rate
+        self.throttle = throttle
+        self.window = window
+        self.spent = spent
+        self.units = 0.0
+        self.units_at_check = 0.0
+        self.watch_at = math.inf
+
+    def level(self, now: float) -> float:
+        """Return the moment up to which the capacity is used up, once what is too old to keep is forgotten."""
+        floor = now - self.window
+        return max(self.spent, floor)
+
+    def lacks(self, units: float, now: float) -> bool:
+        """Say whether the bucket refuses; one that is full admits any request, and may then be in debt."""
+        return self.level(now) + min(units * self.seconds_per_unit, self.window) > now + TOLERANCE_SECONDS
+
+    def take(self, units: float, now: float) -> None:
+        """Take units without asking; negative ones give back."""
+        self.spent = self.level(now) + units * self.seconds_per_unit
+        self.units += units
+
+    def is_empty(self, now: float) -> bool:
+        """Nothing is left."""
+        return self.spent >= now - TOLERANCE_SECONDS
+
+    def is_full(self, now: float) -> bool:
+        """As much as it can hold is there."""
+        return self.spent <= now - self.window
+
+    def room(self, now: float, seconds: float) -> float:
+        """Return the units that an interval of `seconds` up to `now` can still take."""
+        if not self.seconds_per_unit:  # no limit
+            return math.inf
+        return max(0.0, (now - max(self.spent, now - seconds - self.window)) / self.seconds_per_unit)
+
+    def take_over(self, units: float, now: float, seconds: float) -> None:
+        """Take units that came in the course of `seconds` up to `now`."""
+        self.spent = max(self.spent, now - seconds - self.window) + units * self.seconds_per_unit
+        self.units += units
+
+
+class Partition:
+    """One physical partition: the positions from `low` up to, and without, `high`.
+
+    `members` is more than 1 once an item collection that fills a partition alone has been split by sort key: they are
+    kept as one partition with as many times the limits, which is exact while its sort keys are evenly used.
+    `share` is its part of all positions. `seen` holds the weights of the positions that were looked at since the
+    partition became hot, `names` their keys.
+    """
+
+    __slots__ = ("high", "hot_since", "low", "members", "names", "read", "seen", "share", "split_at", "write")
+
+    def __init__(self, low: int, high: int, write: Bucket, read: Bucket) -> None:
+        self.low = low
+        self.high = high
+        self.write = write
+        self.read = read
+        self.members = 1
+        self.hot_since = math.inf
+        self.split_at = math.inf
+        self.seen: dict[int, float] = {}
+        self.names: dict[int, str] = {}
+        self.share = (high - low) / SPAN
+        write.partition = read.partition = self
+
+    def bucket(self, kind: Kind) -> Bucket:
+        """Return the bucket of one kind of throughput."""
+        return self.write if kind is Kind.WRITE else self.read
+
+    def forget_heat(self) -> None:
+        """Stop looking at keys; the next hot second starts anew."""
+        self.hot_since = self.split_at = math.inf
+        self.write.watch_at = self.read.watch_at = math.inf
+        self.seen.clear()
+        self.names.clear()
+
+    def __repr__(self) -> str:
+        return f"Partition({self.low:#018x}, {self.high:#018x}, members={self.members})"

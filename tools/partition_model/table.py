@@ -1,0 +1,125 @@
+"""A table with its indexes, and requests that touch several partitions at once."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tools.partition_model.buckets import Bucket
+from tools.partition_model.config import TableConfig
+from tools.partition_model.resource import Resource
+from tools.partition_model.throttles import Kind, Throttle
+
+
+class IndexWrite(NamedTuple):
+    """What a write changes in one index: its name, the index's partition key, and the units."""
+
+    name: str
+    key: str
+    wcu: float
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Units that one request asks of one partition key of a table or index."""
+
+    resource: Resource
+    kind: Kind
+    key: str
+    units: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Which of several demands was refused, and why."""
+
+    demand: Demand
+    throttle: Throttle
+
+
+def admit(demands: Sequence[Demand], now: float) -> Refusal | None:
+    """Take all that is demanded, or nothing, and then say what refused.
+
+    Several demands on one partition are one demand of their sum. `now` is in seconds.
+    """
+    wanted: dict[Bucket, tuple[float, Demand]] = {}
+    for demand in demands:
+        for bucket in demand.resource.buckets(demand.kind, demand.key, now):
+            units, first = wanted.get(bucket, (0.0, demand))
+            wanted[bucket] = (units + demand.units, first)
+    for bucket, (units, demand) in wanted.items():
+        if bucket.lacks(units, now):
+            return Refusal(demand, demand.resource.note_refusal(bucket, demand.key, units))
+    for bucket, (units, demand) in wanted.items():
+        bucket.take(units, now)
+        demand.resource.note_taken(bucket, demand.key)
+    return None
+
+
+class Table(Resource):
+    """A table: throughput of its own, and indexes with theirs. See the package for what it models.
+
+    `random` decides which requests to a hot partition are looked at, and nothing else: two tables with the same
+    configuration, seed and requests behave the same. `start` is the clock's reading at which the table begins to be.
+    """
+
+    __slots__ = ("config", "indexes")
+
+    def __init__(self, config: TableConfig, random: random.Random, *, start: float = 0.0) -> None:
+        super().__init__(
+            config.arn,
+            config.throughput,
+            config.partitions,
+            random=random,
+            heat=config.heat,
+            growing_keys=config.growing_keys,
+            start=start,
+        )
+        self.config = config
+        self.indexes = {
+            name: Resource(
+                f"{config.arn}/index/{name}",
+                index.throughput,
+                index.partitions,
+                random=random,
+                heat=config.heat,
+                growing_keys=index.growing_keys,
+                is_index=True,
+                start=start,
+            )
+            for name, index in config.indexes.items()
+        }
+
+    def write(self, key: str, wcu: float, now: float, index_writes: Sequence[IndexWrite] = ()) -> Throttle | None:
+        """Take a write's units from the table and from each index that it changes, or from none of them.
+
+        An index that is throttled throttles the write to its table (Developer Guide, "Understanding global secondary
+        index (GSI) write throttling and back pressure"); the reason and the ARN are then the index's. DynamoDB fills
+        indexes a moment later and refuses once they have fallen behind; here they have fallen behind at once.
+
+        Args:
+            key: The partition key's value.
+            wcu: Units of the item in the table, at most 400, in a transaction 800.
+            now: Seconds; not before any earlier call's.
+            index_writes: One for each index entry that is written; an entry whose key changes is two.
+
+        Returns:
+            None when it was admitted, or what refused it; nothing was taken then.
+        """
+        if not index_writes:
+            return super().write(key, wcu, now)
+        demands = [Demand(self, Kind.WRITE, key, wcu)]
+        demands += [Demand(self.indexes[name], Kind.WRITE, entry, units) for name, entry, units in index_writes]
+        refusal = admit(demands, now)
+        return None if refusal is None else refusal.throttle
+
+    def read(self, key: str, rcu: float, now: float, index: str | None = None) -> Throttle | None:
+        """Take a read's units from the table or from the index that is named, or say what refused them."""
+        return super().read(key, rcu, now) if index is None else self.indexes[index].read(key, rcu, now)
+
+    def all_throttled(self) -> Counter[str]:
+        """Count the refusals by reason, those of the indexes included."""
+        return sum((index.throttled for index in self.indexes.values()), Counter(self.throttled))

@@ -1,0 +1,282 @@
+"""The clients: they write at their own times, repeat what was refused or lost, and read in every way there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from math import ceil
+from random import Random
+from typing import NamedTuple, TypeVar
+
+from hotpartition.core.items import Message
+from hotpartition.core.message_ids import message_time_ms, mint_message_id
+from hotpartition.errors import MessageNotFoundError, RetryLaterError
+from hotpartition.jobs.reader import PageRequest, PageResult
+from hotpartition.jobs.writer import NewMessage, Written
+from tools.history_checker import Page
+from tools.simulation.engine import Engine
+from tools.simulation.functions import Function, NoAnswerError, TooManyRequestsError
+from tools.simulation.measure import Meter
+from tools.simulation.record import Record, digest_of, seen
+from tools.simulation.scenarios import Clients, Readers, Scenario
+from tools.simulation.wiring import EPOCH_MS, MOST_SKEW_MS
+from tools.simulation.workloads import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
+
+AnswerT = TypeVar("AnswerT")
+
+LONGEST_READ_PAGES = 400
+_REFUSALS = (RetryLaterError, TooManyRequestsError)
+
+
+class Lookup(NamedTuple):
+    """The wish to read one message."""
+
+    conversation_id: str
+    message_id: str
+    is_strong: bool
+
+
+ReadRequest = PageRequest | Lookup
+ReadAnswer = PageResult | Message
+WriteFunction = Function[NewMessage, Written]
+ReadFunction = Function[ReadRequest, ReadAnswer]
+
+
+class WritingClients:
+    """Those who write: one task for each message."""
+
+    def __init__(
+        self, engine: Engine, scenario: Scenario, function: WriteFunction, meter: Meter, record: Record, random: Random
+    ) -> None:
+        self._engine = engine
+        self._plan: Clients = scenario.clients
+        self._function = function
+        self._meter = meter
+        self._record = record
+        self._is_recorded = scenario.is_judged
+        self._random = random
+
+    def start(self, arrivals: Iterator[Arrival]) -> None:
+        """Let each message be written at its time."""
+        arrival = next(arrivals, None)
+        if arrival is not None:
+            self._engine.at(arrival.at, lambda: self._begin(arrival, arrivals))
+
+    def _begin(self, arrival: Arrival, rest: Iterator[Arrival]) -> None:
+        self._engine.spawn(lambda: self._write(arrival))
+        self.start(rest)
+
+    def _write(self, arrival: Arrival) -> None:
+        plan, engine, meter = self._plan, self._engine, self._meter
+        wcu = float(max(1, ceil((arrival.body_bytes + ITEM_OVERHEAD_BYTES) / WCU_BYTES)))
+        began = engine.now
+        meter.note_offered(began, wcu)
+        body = arrival.text if arrival.text is not None else _body(arrival.body_bytes)
+        digest = digest_of(arrival.sender, body)
+        message_id = self._mint(arrival) if self._random.random() < plan.minting_share else None
+        if message_id is not None and self._is_recorded:
+            self._record.note_offer(arrival.conversation_id, message_id, digest)
+        new = NewMessage(arrival.conversation_id, arrival.sender, body, {}, message_id)
+        for attempt in range(plan.attempts):
+            if attempt:
+                engine.sleep(plan.retry_after_seconds * (1 + self._random.random() / 2))
+            meter.requests += 1
+            meter.operations += 1
+            engine.sleep(plan.network_seconds)
+            try:
+                written = self._function.invoke(new, timeout_seconds=plan.timeout_seconds)
+            except _REFUSALS as error:
+                new = self._take_id(new, getattr(error, "message_id", None), digest)
+            except NoAnswerError:
+                if new.message_id is None and self._is_recorded:
+                    self._record.note_nameless(arrival.conversation_id, digest)
+            else:
+                engine.sleep(plan.network_seconds)
+                meter.note_stored(began, wcu)
+                if self._is_recorded:
+                    self._record.note_acknowledged(
+                        arrival.conversation_id, written.message.message_id, digest, engine.now
+                    )
+                return
+        meter.note_failed(began, wcu)
+
+    def _take_id(self, new: NewMessage, message_id: str | None, digest: str) -> NewMessage:
+        """Repeat with the id that the refusal named: it may have been stored under it."""
+        if new.message_id is not None or message_id is None:
+            return new
+        if self._is_recorded:
+            self._record.note_offer(new.conversation_id, message_id, digest)
+        return replace(new, message_id=message_id)
+
+    def _mint(self, arrival: Arrival) -> str:
+        skew_ms = 0.0
+        if self._plan.skew_ms:
+            skew_ms = max(-MOST_SKEW_MS, min(MOST_SKEW_MS, self._random.gauss(0.0, self._plan.skew_ms)))
+        time_ms = EPOCH_MS + int((self._engine.now - arrival.age_seconds) * 1000 + skew_ms)
+        return mint_message_id(time_ms, self._random.getrandbits)
+
+
+@dataclass(slots=True)
+class Audit:
+    """The reads at the end, while they go on."""
+
+    is_over: bool = False
+
+
+class ReadingClients:
+    """Those who read: each read is one task, page by page."""
+
+    def __init__(
+        self, engine: Engine, scenario: Scenario, function: ReadFunction, meter: Meter, record: Record, random: Random
+    ) -> None:
+        self._engine = engine
+        self._scenario = scenario
+        self._plan: Readers = scenario.readers
+        self._function = function
+        self._meter = meter
+        self._record = record
+        self._random = random
+        self._known: list[str] = []
+
+    def start(self) -> None:
+        """Begin reads at random until the workload's end."""
+        if self._plan.per_second:
+            wait = self._random.expovariate(self._plan.per_second)
+            if self._engine.now + wait < self._scenario.seconds:
+                self._engine.after(wait, self._begin)
+
+    def _begin(self) -> None:
+        self._engine.spawn(self._read_something)
+        self.start()
+
+    def audit(self) -> Audit:
+        """Read everything, strongly consistent, in both orders; to be called when all faults are over."""
+        audit = Audit()
+
+        def read_all() -> None:
+            for conversation_id in self._record.conversations:
+                for newest_first in (True, False):
+                    request = PageRequest(conversation_id, newest_first, limit=200, is_strong=True)
+                    self._read(request, pages=LONGEST_READ_PAGES)
+            audit.is_over = True
+
+        self._engine.spawn(read_all)
+        return audit
+
+    def _read_something(self) -> None:
+        plan, random = self._plan, self._random
+        conversation_id = self._choose_conversation()
+        is_strong = random.random() < plan.strong_share
+        newest_first = random.random() < 0.5
+        request = PageRequest(conversation_id, newest_first, random.choice(plan.long_limits), is_strong=is_strong)
+        newest = replace(request, newest_first=True, limit=random.choice(plan.limits))
+        kinds: tuple[tuple[float, Callable[[], None]], ...] = (
+            (plan.newest, lambda: self._read(newest, pages=1)),
+            (plan.complete, lambda: self._read(request, pages=LONGEST_READ_PAGES)),
+            (plan.bounded, lambda: self._read_between(request)),
+            (plan.lookups, lambda: self._look_up(conversation_id)),
+        )
+        weights = [weight for weight, _ in kinds]
+        (chosen,) = random.choices(kinds, weights)
+        chosen[1]()
+
+    def _choose_conversation(self) -> str:
+        if self._random.random() < self._plan.hot_share:
+            return self._scenario.hot_conversation
+        if len(self._known) < 64 or self._random.random() < 0.02:
+            self._known = self._record.conversations
+        return self._random.choice(self._known) if self._known else self._scenario.hot_conversation
+
+    def _read_between(self, request: PageRequest) -> None:
+        """Read everything between two times that are near those of messages."""
+        ids = self._record.acknowledged_ids(request.conversation_id)
+        if not ids:
+            return
+        times = sorted(message_time_ms(self._random.choice(ids)) for _ in range(2))
+        after, before = times[0] + self._random.randint(-1, 1), times[1] + self._random.randint(0, 2)
+        bounds = self._random.randrange(3)
+        bounded = replace(
+            request, after_ms=None if bounds == 1 else max(after, 0), before_ms=None if bounds == 2 else before
+        )
+        self._read(bounded, pages=LONGEST_READ_PAGES)
+
+    def _read(self, request: PageRequest, *, pages: int) -> None:
+        """Read so many pages at most; a read between two times counts only if it came to its end."""
+        got: list[Page] = []
+        while len(got) < pages:
+            began, answer = self._ask(request)
+            if answer is None:
+                break
+            self._meter.note_page(began)
+            got.append(
+                Page(
+                    conversation_id=request.conversation_id,
+                    order="newest" if request.newest_first else "oldest",
+                    consistency="strong" if request.is_strong else "eventual",
+                    started_at=began,
+                    messages=seen(answer.messages),
+                    cursor=request.cursor,
+                    next_cursor=answer.next_cursor,
+                )
+            )
+            if answer.next_cursor is None:
+                break
+            request = replace(request, cursor=answer.next_cursor)
+        is_bounded = request.after_ms is not None or request.before_ms is not None
+        if got and (got[-1].next_cursor is None or not is_bounded):
+            self._record.note_read(request, got)
+
+    def _ask(self, request: PageRequest) -> tuple[float, PageResult | None]:
+        began, answer = self._try(lambda: self._function.invoke(request, timeout_seconds=self._timeout))
+        if answer is None:
+            self._meter.pages_failed += 1
+            return began, None
+        if not isinstance(answer, PageResult):
+            raise TypeError(f"{type(answer)} is no page")
+        return began, answer
+
+    def _look_up(self, conversation_id: str) -> None:
+        ids = self._record.acknowledged_ids(conversation_id)
+        if not ids:
+            return
+        recent = ids[-200:] if self._random.random() < 0.7 else ids
+        message_id = self._random.choice(recent)
+        lookup = Lookup(conversation_id, message_id, is_strong=True)
+
+        def ask() -> Message | None:
+            try:
+                found = self._function.invoke(lookup, timeout_seconds=self._timeout)
+            except MessageNotFoundError:
+                return None
+            return found if isinstance(found, Message) else None
+
+        began, answer = self._try(lambda: (ask(),))
+        if answer is not None:
+            self._record.note_lookup(conversation_id, message_id, answer[0], began)
+
+    @property
+    def _timeout(self) -> float:
+        return self._scenario.clients.timeout_seconds
+
+    def _try(self, ask: Callable[[], AnswerT]) -> tuple[float, AnswerT | None]:
+        """Ask until there is an answer; return when the question that was answered began, and the answer."""
+        for attempt in range(self._plan.attempts):
+            if attempt:
+                self._engine.sleep(self._scenario.clients.retry_after_seconds * (1 + self._random.random() / 2))
+            began = self._engine.now
+            self._meter.operations += 1
+            self._engine.sleep(self._scenario.clients.network_seconds)
+            try:
+                answer = ask()
+            except (*_REFUSALS, NoAnswerError):
+                continue
+            self._engine.sleep(self._scenario.clients.network_seconds)
+            return began, answer
+        return began, None
+
+
+@cache
+def _body(size_bytes: int) -> str:
+    """Make up a body; equal ones share their memory."""
+    return "x" * size_bytes

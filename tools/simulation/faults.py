@@ -1,0 +1,159 @@
+"""What goes wrong, and when: at random moments, of random kinds, all from the run's seed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from tools.simulation.engine import Engine, Process
+from tools.simulation.functions import Function
+from tools.simulation.redis_model import RedisNode, RedisServer
+from tools.simulation.scenarios import FaultPlan
+from tools.simulation.store import Store, StoreFaults
+from tools.simulation.wiring import EPOCH_MS
+
+
+class FaultDriver:
+    """Strikes until it is stopped; then everything is well again."""
+
+    def __init__(
+        self,
+        plan: FaultPlan,
+        engine: Engine,
+        *,
+        store: Store,
+        redis: RedisServer,
+        functions: tuple[Function[Any, Any], ...],
+        consumers: Callable[[], Function[Any, Any] | None],
+        random: Random,
+    ) -> None:
+        self.struck: Counter[str] = Counter()
+        self._plan = plan
+        self._engine = engine
+        self._store = store
+        self._redis = redis
+        self._functions = functions
+        self._consumers = consumers
+        self._random = random
+        self._is_over = False
+        self._spells = 0
+
+    def start(self) -> None:
+        """Begin."""
+        plan = self._plan
+        self._store.faults = plan.store
+        self._redis.lost = plan.redis_lost
+        self._store.after_update = lambda process: self._crash_consumer(process, "journal")
+        self._redis.after_route = lambda process: self._crash_consumer(process, "registry")
+        for rate, strike in (
+            (plan.redis_outages, self._take_redis_down),
+            (plan.redis_failovers, self._fail_over),
+            (plan.redis_emptyings, self._empty),
+            (plan.redis_slowness, self._slow_down),
+            (plan.stream_trims, self._trim),
+            (plan.consumer_kills, self._kill_consumer),
+            (plan.environment_kills, self._kill_environment),
+            (plan.store_spells, self._begin_spell),
+        ):
+            if rate:
+                self._plan_next(rate, strike)
+
+    def stop(self) -> None:
+        """End all faults."""
+        self._is_over = True
+        self._store.faults = StoreFaults()
+        self._redis.lost = 0.0
+        for node in self._redis.nodes:
+            _mend(node)
+
+    def _plan_next(self, rate: float, strike: Callable[[], None]) -> None:
+        def happen() -> None:
+            if not self._is_over:
+                strike()
+                self._plan_next(rate, strike)
+
+        self._engine.after(self._random.expovariate(rate), happen)
+
+    def _nodes(self) -> list[RedisNode]:
+        """Choose one node, or now and then all of them."""
+        if self._random.random() < 0.3:
+            return self._redis.nodes
+        return [self._redis.nodes[self._random.randrange(len(self._redis.nodes))]]
+
+    def _take_redis_down(self) -> None:
+        self.struck["redis outage"] += 1
+        is_hanging, forgets = self._random.random() < 0.4, self._random.random() < 0.5
+        lost, seconds = self._random.random() * 2.0, self._random.uniform(0.3, 5.0)
+        for node in self._nodes():
+            node.is_hanging, node.is_down = is_hanging, not is_hanging
+            self._engine.after(seconds, lambda node=node: self._bring_back(node, lost if forgets else None))  # type: ignore[misc]
+
+    def _bring_back(self, node: RedisNode, lost_seconds: float | None) -> None:
+        if lost_seconds is not None:
+            node.fail_over(self._engine.now, lost_seconds)
+        _mend(node)
+
+    def _fail_over(self) -> None:
+        self.struck["redis failover"] += 1
+        lost = self._random.random() * 4.0
+        for node in self._nodes():
+            node.fail_over(self._engine.now, lost)
+
+    def _empty(self) -> None:
+        self.struck["redis emptied"] += 1
+        for node in self._nodes():
+            node.empty()
+
+    def _slow_down(self) -> None:
+        self.struck["redis slow"] += 1
+        seconds = self._random.uniform(0.005, 0.05)
+        nodes = self._nodes()
+        for node in nodes:
+            node.extra_seconds = seconds
+
+        def end() -> None:
+            for node in nodes:
+                node.extra_seconds = 0.0
+
+        self._engine.after(self._random.uniform(0.5, 3.0), end)
+
+    def _trim(self) -> None:
+        self.struck["stream trimmed"] += 1
+        oldest_ms = EPOCH_MS + int((self._engine.now - self._random.random()) * 1000)
+        for node in self._nodes():
+            node.change(self._engine.now, lambda data: data.trim(oldest_ms))
+
+    def _kill_consumer(self) -> None:
+        consumers = self._consumers()
+        if consumers is not None and consumers.kill_one():
+            self.struck["consumer killed"] += 1
+
+    def _crash_consumer(self, process: Process, place: str) -> None:
+        consumers = self._consumers()
+        if consumers is not None and not self._is_over and self._random.random() < self._plan.consumer_crash:
+            self.struck[f"consumer killed just after it wrote to the {place}"] += 1
+            consumers.kill(process)
+
+    def _kill_environment(self) -> None:
+        function = self._functions[self._random.randrange(len(self._functions))]
+        if function.kill_one():
+            self.struck["environment killed"] += 1
+
+    def _begin_spell(self) -> None:
+        self.struck["dynamodb bad spell"] += 1
+        self._spells += 1
+        mine = self._spells
+        self._store.faults = self._plan.spell
+
+        def end() -> None:
+            if not self._is_over and self._spells == mine:
+                self._store.faults = self._plan.store
+
+        self._engine.after(self._random.uniform(0.5, 4.0), end)
+
+
+def _mend(node: RedisNode) -> None:
+    node.is_down = node.is_hanging = False
+    node.extra_seconds = 0.0

@@ -1,0 +1,201 @@
+"""What is seen of a run while it goes on, and the result that comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hotpartition.core.keys import SEPARATOR
+from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
+from tools.simulation.engine import Engine
+from tools.simulation.results import Latency, Raise, Reads, Series, Writes, nearest_rank
+from tools.simulation.wiring import EPOCH_MS
+
+BIN_SECONDS = 0.25
+RELIEF_SHARE = 0.01
+ON_SHARDS_SHARE = 0.95
+
+
+@dataclass(slots=True)
+class _Bin:
+    """A quarter of a second."""
+
+    offered: float = 0.0
+    stored: float = 0.0
+    failed: float = 0.0
+    throttled: float = 0.0
+    table: float = 0.0
+    hot_stored: float = 0.0
+    hot_on_shards: float = 0.0
+    shard_count: int = 0
+    reports: int = 0
+    latencies_ms: list[float] = field(default_factory=list)
+
+
+class Meter:
+    """Counts, bin by bin; also the table's `Observer`."""
+
+    def __init__(self, engine: Engine, *, hot_conversation: str, seconds: float) -> None:
+        self._engine = engine
+        self._hot = hot_conversation
+        self._bins = [_Bin() for _ in range(round(seconds / BIN_SECONDS))]
+        self._routes: dict[str, Route] = {}
+        self.raises: list[Raise] = []
+        self.write_latencies_ms: list[float] = []
+        self.page_latencies_ms: list[float] = []
+        self.offered = self.stored_count = self.failed = self.requests = self.throttled_attempts = 0
+        self.offered_wcu = self.failed_wcu = 0.0
+        self.pages_failed = 0
+        self.operations = 0
+
+    # The table's observer.
+
+    def stored(self, partition_key: str, wcu: float) -> None:
+        """See `Observer.stored`."""
+        now = self._now()
+        now.table += wcu
+        base_key, separator, _ = partition_key.partition(SEPARATOR)
+        if base_key == self._hot:
+            now.hot_stored += wcu
+            now.hot_on_shards += wcu if separator else 0.0
+
+    def refused(self, partition_key: str, wcu: float) -> None:
+        """See `Observer.refused`."""
+        del partition_key
+        self.throttled_attempts += 1
+        self._now().throttled += wcu
+
+    def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
+        """See `Observer.raised`."""
+        known = self._routes.get(conversation_id, EMPTY_ROUTE)
+        for generation in sorted(set(generations) - known.generations):
+            self.raises.append(
+                Raise(
+                    at_seconds=round(self._engine.now, 4),
+                    conversation_id=conversation_id,
+                    shard_count=generation.shard_count,
+                    since_seconds=round((generation.since_ms - EPOCH_MS) / 1000, 3),
+                    reason=reason,
+                )
+            )
+        self._routes[conversation_id] = known.union(Route(frozenset(generations)))
+        if conversation_id == self._hot:
+            self._now().shard_count = self._routes[conversation_id].max_shard_count
+
+    # The clients.
+
+    def note_offered(self, at: float, wcu: float) -> None:
+        """A client began to write."""
+        self.offered += 1
+        self.offered_wcu += wcu
+        self._at(at).offered += wcu
+
+    def note_stored(self, at: float, wcu: float) -> None:
+        """A client was told that what it offered at this time is stored."""
+        latency_ms = (self._engine.now - at) * 1000
+        self.stored_count += 1
+        self.write_latencies_ms.append(latency_ms)
+        place = self._at(at)
+        place.stored += wcu
+        place.latencies_ms.append(latency_ms)
+
+    def note_failed(self, at: float, wcu: float) -> None:
+        """A client gave up on what it offered at this time."""
+        self.failed += 1
+        self.failed_wcu += wcu
+        self._at(at).failed += wcu
+
+    def note_page(self, began: float) -> None:
+        """A client got a page."""
+        self.page_latencies_ms.append((self._engine.now - began) * 1000)
+
+    def note_report(self) -> None:
+        """A report reached the stream."""
+        self._now().reports += 1
+
+    # What came out.
+
+    def writes(self) -> Writes:
+        """Sum the writes up."""
+        return Writes(
+            offered=self.offered,
+            stored=self.stored_count,
+            failed=self.failed,
+            offered_wcu=self.offered_wcu,
+            failed_wcu=self.failed_wcu,
+            requests=self.requests,
+            throttled_attempts=self.throttled_attempts,
+            latency_ms=Latency.of(self.write_latencies_ms),
+        )
+
+    def reads(self, *, queries: int, items: int, rcu: float) -> Reads:
+        """Sum the reads up."""
+        pages = len(self.page_latencies_ms)
+        each = max(pages, 1)
+        return Reads(
+            pages=pages,
+            failed=self.pages_failed,
+            queries_per_page=round(queries / each, 3),
+            items_per_page=round(items / each, 3),
+            rcu_per_page=round(rcu / each, 3),
+            latency_ms=Latency.of(self.page_latencies_ms),
+        )
+
+    def series(self) -> Series:
+        """List the run over time."""
+        counts, highest = [], 0
+        for each in self._bins:
+            highest = max(highest, each.shard_count)
+            counts.append(highest)
+        return Series(
+            bin_seconds=BIN_SECONDS,
+            offered_wcu=tuple(b.offered for b in self._bins),
+            stored_wcu=tuple(b.stored for b in self._bins),
+            on_shards_wcu=tuple(b.hot_on_shards for b in self._bins),
+            failed_wcu=tuple(b.failed for b in self._bins),
+            throttled_wcu=tuple(b.throttled for b in self._bins),
+            table_wcu=tuple(round(b.table, 3) for b in self._bins),
+            shard_count=tuple(counts),
+            reports=tuple(b.reports for b in self._bins),
+            write_p99_ms=tuple(_p99(b.latencies_ms) for b in self._bins),
+        )
+
+    def raised_seconds(self, onset: float) -> float | None:
+        """Return how long after the onset the hot conversation was first raised."""
+        times = [r.at_seconds for r in self.raises if r.conversation_id == self._hot and r.at_seconds >= onset]
+        return round(min(times) - onset, 4) if times else None
+
+    def on_shards_seconds(self, onset: float) -> float | None:
+        """Return how long after the onset a quarter of a second ended whose writes are on shards."""
+        for index, each in enumerate(self._bins):
+            end = (index + 1) * BIN_SECONDS
+            if end > onset and each.hot_stored and each.hot_on_shards >= ON_SHARDS_SHARE * each.hot_stored:
+                return round(end - onset, 4)
+        return None
+
+    def relieved_seconds(self, onset: float, end: float) -> float | None:
+        """Return how long after the onset the last second began to end in which too much was throttled."""
+        per_second = round(1 / BIN_SECONDS)
+        first, last = round(onset / BIN_SECONDS), round(end / BIN_SECONDS)
+        relieved = onset
+        for start in range(first, last, per_second):
+            second = self._bins[start : min(start + per_second, last)]
+            if sum(b.throttled for b in second) > RELIEF_SHARE * sum(b.offered for b in second):
+                relieved = (start + per_second) * BIN_SECONDS
+        return None if relieved >= end else round(relieved - onset, 4)
+
+    def failed_share_after(self, time: float) -> float:
+        """Return what failed of all that was offered from an instant on, as a share."""
+        late = self._bins[round(time / BIN_SECONDS) :]
+        offered = sum(b.offered for b in late)
+        return sum(b.failed for b in late) / offered if offered else 0.0
+
+    def _now(self) -> _Bin:
+        return self._at(self._engine.now)
+
+    def _at(self, time: float) -> _Bin:
+        return self._bins[min(int(time / BIN_SECONDS), len(self._bins) - 1)]
+
+
+def _p99(latencies_ms: list[float]) -> float:
+    return round(nearest_rank(sorted(latencies_ms), 0.99), 3) if latencies_ms else 0.0

@@ -1,0 +1,181 @@
+"""The history of a run, for the checker of `tools.history_checker`, which judges it.
+
+The checker knows reads that begin at an end of a conversation. A read between two times is given to it as the read of
+a conversation of its own: of all that was offered between those times. So is a lookup of one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from hotpartition.core.items import Message
+from hotpartition.core.message_ids import message_time_ms
+from hotpartition.jobs.reader import PageRequest
+from tools.history_checker import (
+    Acknowledged,
+    History,
+    Page,
+    Read,
+    Seen,
+    Unresolved,
+    Verdict,
+    check_history,
+    join_pages,
+)
+
+
+def digest_of(sender: str, body: str) -> str:
+    """Build what a message read is compared by with the message written: senders and bodies are short or made up."""
+    return f"{sender} {len(body)} {body[:64]}"
+
+
+def seen(messages: Iterable[Message]) -> tuple[Seen, ...]:
+    """Note messages as they were read."""
+    return tuple(Seen(m.message_id, digest_of(m.sender, m.body)) for m in messages)
+
+
+@dataclass(slots=True)
+class _Offer:
+    """A message that a client wants to have stored, and when it learned that it is."""
+
+    digest: str
+    acknowledged_at: float | None = None
+
+
+@dataclass(slots=True)
+class Record:
+    """Everything that was written and read."""
+
+    _offers: dict[str, dict[str, _Offer]] = field(default_factory=dict)
+    _nameless: list[Unresolved] = field(default_factory=list)
+    _reads: list[Read] = field(default_factory=list)
+    _asides: list[tuple[Callable[[str], bool], Read]] = field(default_factory=list)
+    """Reads of a part of a conversation, with what says of a message id whether it lies in that part."""
+
+    @property
+    def conversations(self) -> list[str]:
+        """All that anything was offered for."""
+        return sorted(self._offers)
+
+    def acknowledged_ids(self, conversation_id: str) -> list[str]:
+        """List the messages that are known to be stored, in the order in which they were offered."""
+        offers = self._offers.get(conversation_id, {})
+        return [message_id for message_id, offer in offers.items() if offer.acknowledged_at is not None]
+
+    def note_offer(self, conversation_id: str, message_id: str, digest: str) -> None:
+        """A message with a known id is about to be written."""
+        self._offers.setdefault(conversation_id, {}).setdefault(message_id, _Offer(digest))
+
+    def note_nameless(self, conversation_id: str, digest: str) -> None:
+        """A message was offered, and nobody learned which id it may have got."""
+        self._nameless.append(Unresolved(conversation_id=conversation_id, message_id=None, digest=digest))
+
+    def note_acknowledged(self, conversation_id: str, message_id: str, digest: str, at: float) -> None:
+        """A message is known to be stored."""
+        self.note_offer(conversation_id, message_id, digest)
+        offer = self._offers[conversation_id][message_id]
+        if offer.acknowledged_at is None:
+            offer.acknowledged_at = at
+
+    def note_read(self, request: PageRequest, pages: Sequence[Page]) -> None:
+        """A read from an end, or between two times; the latter went through to its other end."""
+        read = join_pages(pages)
+        if request.after_ms is None and request.before_ms is None:
+            self._reads.append(read)
+            return
+        low = -1 if request.after_ms is None else request.after_ms
+        high = float("inf") if request.before_ms is None else request.before_ms
+        self._asides.append((lambda i: low <= message_time_ms(i) < high, read))
+
+    def note_lookup(self, conversation_id: str, message_id: str, found: Message | None, began: float) -> None:
+        """A message was looked up by its id, strongly consistent."""
+        read = Read(
+            conversation_id=conversation_id,
+            order="newest",
+            consistency="strong",
+            started_at=began,
+            messages=() if found is None else seen([found]),
+            complete=True,
+        )
+        self._asides.append((lambda i: i == message_id, read))
+
+    def judge(self) -> Verdict:
+        """Judge everything; counts of messages are those of the reads from an end."""
+        main = check_history(
+            History(acknowledged=self._acknowledged(), unresolved=self._unresolved(), reads=tuple(self._reads))
+        )
+        records: list[Acknowledged | Unresolved] = []
+        reads: list[Read] = []
+        for index, (lies_within, read) in enumerate(self._asides):
+            renamed = replace(read, conversation_id=f"{read.conversation_id} ({index})")
+            records.extend(self._records_of(read, renamed.conversation_id, lies_within))
+            reads.append(renamed)
+        aside = check_history(
+            History(
+                acknowledged=tuple(r for r in records if isinstance(r, Acknowledged)),
+                unresolved=tuple(r for r in records if isinstance(r, Unresolved)),
+                reads=tuple(reads),
+            )
+        )
+        return Verdict(
+            acknowledged=main.acknowledged,
+            conversations=main.conversations,
+            reads=main.reads + aside.reads,
+            missing=main.missing + aside.missing,
+            duplicated=main.duplicated + aside.duplicated,
+            out_of_order=main.out_of_order + aside.out_of_order,
+            altered=main.altered + aside.altered,
+            phantom=main.phantom + aside.phantom,
+            unverified=main.unverified + aside.unverified,
+            examples=main.examples + aside.examples,
+        )
+
+    def _records_of(
+        self, read: Read, name: str, lies_within: Callable[[str], bool]
+    ) -> Iterator[Acknowledged | Unresolved]:
+        """Yield what a read of a part answers for; what was not stored when it began may be read or not."""
+        for message_id, offer in self._offers.get(read.conversation_id, {}).items():
+            if lies_within(message_id):
+                yield _own_record(name, message_id, offer, read)
+        for offered in self._nameless:
+            if offered.conversation_id == read.conversation_id:
+                yield replace(offered, conversation_id=name)
+
+    def _acknowledged(self) -> tuple[Acknowledged, ...]:
+        return tuple(
+            Acknowledged(
+                conversation_id=conversation_id,
+                message_id=message_id,
+                digest=offer.digest,
+                acknowledged_at=offer.acknowledged_at,
+            )
+            for conversation_id, offers in self._offers.items()
+            for message_id, offer in offers.items()
+            if offer.acknowledged_at is not None
+        )
+
+    def _unresolved(self) -> tuple[Unresolved, ...]:
+        return (
+            *self._nameless,
+            *(
+                Unresolved(conversation_id=conversation_id, message_id=message_id, digest=offer.digest)
+                for conversation_id, offers in self._offers.items()
+                for message_id, offer in offers.items()
+                if offer.acknowledged_at is None
+            ),
+        )
+
+
+def _own_record(name: str, message_id: str, offer: _Offer, read: Read) -> Acknowledged | Unresolved:
+    is_due = (
+        read.consistency == "strong" and offer.acknowledged_at is not None and offer.acknowledged_at < read.started_at
+    )
+    if is_due and offer.acknowledged_at is not None:
+        return Acknowledged(
+            conversation_id=name,
+            message_id=message_id,
+            digest=offer.digest,
+            acknowledged_at=offer.acknowledged_at,
+        )
+    return Unresolved(conversation_id=name, message_id=message_id, digest=offer.digest)

@@ -1,0 +1,342 @@
+"""Redis, as much of it as the product uses: a cluster of a few nodes, each with a replica, latency and bad days.
+
+What clients see are redis-py's own methods and errors, so the product's own adapters run on it unchanged. Each node's
+replica lags: a failover takes its place and forgets what had not arrived there, as asynchronous replication does.
+
+Assumption, not a measurement: commands take 0.6 ms in the median and 3 ms at the 99.9th percentile (one region, TLS).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import log
+from random import Random
+from typing import Any, NamedTuple, TypeVar
+
+from redis.cluster import RedisCluster
+from redis.crc import key_slot
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from hotpartition.redis.cluster import SLOT_COUNT, RedisConnection
+from tools.simulation.engine import Engine, Process
+
+ResultT = TypeVar("ResultT")
+
+MEDIAN_SECONDS = 0.0006
+SIGMA = 0.5
+REFUSED_SECONDS = 0.001
+"""How long a node that is down takes to refuse a connection."""
+LOST_BUT_RUN = 0.5
+ATTEMPTS = 2
+"""redis-py tries a command that timed out once more (`RedisConnection`)."""
+LOG_LIMIT = 512
+REPLICA_LAG_SECONDS = 5.0
+"""What is older than this has reached the replica in any case."""
+
+
+class StreamId(NamedTuple):
+    """A stream entry's id."""
+
+    ms: int
+    sequence: int
+
+    @classmethod
+    def parse(cls, text: str) -> StreamId:
+        """Parse `<ms>-<sequence>`."""
+        ms, _, sequence = text.partition("-")
+        return cls(int(ms), int(sequence))
+
+    def __str__(self) -> str:
+        """Format it as Redis does."""
+        return f"{self.ms}-{self.sequence}"
+
+
+class _Stream:
+    """A stream: ids in order, and their entries."""
+
+    def __init__(self) -> None:
+        self.ids: list[StreamId] = []
+        self.entries: list[Mapping[str, str]] = []
+
+    def add(self, now_ms: int, fields: Mapping[str, str]) -> None:
+        last = self.ids[-1] if self.ids else StreamId(0, 0)
+        self.ids.append(StreamId(now_ms, 0) if now_ms > last.ms else StreamId(last.ms, last.sequence + 1))
+        self.entries.append(fields)
+
+    def trim(self, oldest_ms: int) -> None:
+        end = bisect_right(self.ids, StreamId(oldest_ms, -1))
+        del self.ids[:end]
+        del self.entries[:end]
+
+    def after(self, after: StreamId, count: int) -> list[tuple[str, Mapping[str, str]]]:
+        start = bisect_right(self.ids, after)
+        return [(str(i), e) for i, e in zip(self.ids[start : start + count], self.entries[start:], strict=False)]
+
+
+class _Data:
+    """One node's memory."""
+
+    def __init__(self) -> None:
+        self.sets: dict[str, set[str]] = {}
+        self.texts: dict[str, str] = {}
+        self.streams: dict[str, _Stream] = {}
+        self.scores: dict[str, dict[str, float]] = {}
+
+    def sadd(self, key: str, members: tuple[str, ...]) -> None:
+        self.sets.setdefault(key, set()).update(members)
+
+    def set(self, key: str, value: str) -> None:
+        self.texts[key] = value
+
+    def xadd(self, key: str, fields: Mapping[str, str], now_ms: int, oldest_ms: int) -> None:
+        stream = self.streams.setdefault(key, _Stream())
+        stream.add(now_ms, fields)
+        # Approximate trimming drops whole nodes of a hundred entries.
+        if len(stream.ids) > 100 and stream.ids[100].ms < oldest_ms:
+            stream.trim(oldest_ms)
+
+    def zadd(self, key: str, member: str, score: float) -> None:
+        scores = self.scores.setdefault(key, {})
+        scores[member] = max(score, scores.get(member, score))
+
+    def trim(self, oldest_ms: int) -> None:
+        for stream in self.streams.values():
+            stream.trim(oldest_ms)
+
+
+Change = Callable[[_Data], None]
+
+
+class RedisNode:
+    """A primary and its replica."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_down = False
+        self.is_hanging = False
+        self.extra_seconds = 0.0
+        self.data = _Data()
+        self._replica = _Data()
+        self._log: deque[tuple[float, Change]] = deque()
+
+    def change(self, now: float, change: Change) -> None:
+        """Apply a write; the replica gets it later."""
+        change(self.data)
+        self._log.append((now, change))
+        if len(self._log) > LOG_LIMIT:
+            self._replicate(now - REPLICA_LAG_SECONDS)
+
+    def fail_over(self, now: float, lost_seconds: float) -> None:
+        """Put the replica in the primary's place: the writes of the last moments are gone."""
+        self._replicate(now - lost_seconds)
+        self._log.clear()
+        self.data = self._replica
+        self._replica = _copy(self.data)
+
+    def empty(self) -> None:
+        """Forget everything."""
+        self.data, self._replica = _Data(), _Data()
+        self._log.clear()
+
+    def _replicate(self, until: float) -> None:
+        while self._log and self._log[0][0] <= until:
+            self._log.popleft()[1](self._replica)
+
+
+def _copy(data: _Data) -> _Data:
+    copied = _Data()
+    copied.sets = {key: set(members) for key, members in data.sets.items()}
+    copied.texts = dict(data.texts)
+    copied.scores = {key: dict(scores) for key, scores in data.scores.items()}
+    for key, stream in data.streams.items():
+        copied.streams[key] = mine = _Stream()
+        mine.ids, mine.entries = list(stream.ids), list(stream.entries)
+    return copied
+
+
+@dataclass(slots=True)
+class RedisCounts:
+    """What the cluster was asked to do."""
+
+    commands: int = 0
+    reports: int = 0
+
+
+class RedisServer:
+    """The cluster. Slots are spread over the nodes in equal pieces."""
+
+    def __init__(
+        self, engine: Engine, *, epoch_ms: int, nodes: int, random: Random, on_report: Callable[[], None]
+    ) -> None:
+        """Start it empty.
+
+        Args:
+            engine: the clock.
+            epoch_ms: Unix time at which the run begins.
+            nodes: how many primaries.
+            random: for latencies.
+            on_report: told of each entry that reaches a stream.
+        """
+        self.on_report = on_report
+        self.lost = 0.0
+        """Odds that a command gets no answer; half of those ran all the same."""
+        self.after_route: Callable[[Process], None] = _nothing
+        """Called when a process has added to a route, before it hears of that."""
+        self.engine = engine
+        self.nodes = [RedisNode(f"node-{index}") for index in range(nodes)]
+        self.random = random
+        self.counts = RedisCounts()
+        self._epoch_ms = epoch_ms
+        self._places: dict[str, RedisNode] = {}
+
+    def node_of(self, key: str) -> RedisNode:
+        """Find the node of a key."""
+        node = self._places.get(key)
+        if node is None:
+            node = self._places[key] = self.nodes[key_slot(key.encode()) * len(self.nodes) // SLOT_COUNT]
+        return node
+
+    def now_ms(self) -> int:
+        """Tell the servers' time, Unix ms."""
+        return self._epoch_ms + int(self.engine.now * 1000)
+
+    def latency_seconds(self) -> float:
+        """Draw how long one command takes."""
+        return self.random.lognormvariate(log(MEDIAN_SECONDS), SIGMA)
+
+
+class RedisClient:
+    """One client, with the methods of redis-py that the product uses. Blocks the calling task."""
+
+    def __init__(self, server: RedisServer, *, timeout_seconds: float, owner: Process | None = None) -> None:
+        self._server = server
+        self._timeout = timeout_seconds
+        self._owner = owner
+
+    def get_node_from_key(self, key: str) -> RedisNode:
+        """Find the node that a key is on."""
+        return self._server.node_of(key)
+
+    def smembers(self, key: str) -> list[str]:
+        """List a set; in a fixed order, where Redis has any."""
+        return self._run(key, lambda node: sorted(node.data.sets.get(key, ())))
+
+    def sadd(self, key: str, *members: str) -> None:
+        """Add to a set."""
+        owner = self._owner
+
+        def add(node: RedisNode) -> None:
+            node.change(self._server.engine.now, lambda data: data.sadd(key, members))
+            if owner is not None:
+                self._server.after_route(owner)
+
+        self._run(key, add)
+
+    def exists(self, key: str) -> int:
+        """Count a text key: 0 or 1."""
+        return self._run(key, lambda node: int(key in node.data.texts))
+
+    def set(self, key: str, value: str) -> None:
+        """Set a text."""
+        self._change(key, lambda data: data.set(key, value))
+
+    def xadd(self, key: str, fields: Mapping[str, str], *, minid: int, approximate: bool) -> None:
+        """Append to a stream, and drop what is older than `minid`, Unix ms."""
+        del approximate
+
+        def change(data: _Data, now_ms: int) -> None:
+            data.xadd(key, fields, now_ms, minid)
+
+        def apply(node: RedisNode) -> None:
+            now_ms = self._server.now_ms()
+            self._server.counts.reports += 1
+            self._server.on_report()
+            node.change(self._server.engine.now, lambda data: change(data, now_ms))
+
+        self._run(key, apply)
+
+    def xread(self, streams: Mapping[str, str], *, count: int) -> list[tuple[str, list[tuple[str, Mapping[str, str]]]]]:
+        """Read one stream after an id."""
+        ((key, after),) = streams.items()
+
+        def read(node: RedisNode) -> list[tuple[str, Mapping[str, str]]]:
+            stream = node.data.streams.get(key)
+            return stream.after(StreamId.parse(after), count) if stream else []
+
+        found = self._run(key, read)
+        return [(key, found)] if found else []
+
+    def zadd(self, key: str, scores: Mapping[str, float], *, gt: bool) -> None:
+        """Set scores, if they are higher than before."""
+        del gt
+        ((member, score),) = scores.items()
+        self._change(key, lambda data: data.zadd(key, member, score))
+
+    def zscore(self, key: str, member: str) -> float | None:
+        """Read a score."""
+        return self._run(key, lambda node: node.data.scores.get(key, {}).get(member))
+
+    def _change(self, key: str, change: Change) -> None:
+        self._run(key, lambda node: node.change(self._server.engine.now, change))
+
+    def _run(self, key: str, effect: Callable[[RedisNode], ResultT]) -> ResultT:
+        """Run a command on a key's node.
+
+        Raises:
+            RedisConnectionError: the node is down.
+            RedisTimeoutError: no answer in time; the command may have run.
+        """
+        server, node = self._server, self._server.node_of(key)
+
+        def arrive() -> ResultT:
+            if node.is_down:
+                raise RedisConnectionError("refused")
+            return effect(node)
+
+        for _ in range(ATTEMPTS):
+            server.counts.commands += 1
+            seconds = server.latency_seconds() + node.extra_seconds
+            if node.is_down:
+                server.engine.sleep(REFUSED_SECONDS)
+                raise RedisConnectionError("refused")
+            is_lost = server.lost > 0 and server.random.random() < server.lost
+            if not node.is_hanging and not is_lost and seconds <= self._timeout:
+                return server.engine.call(seconds / 2, arrive, seconds / 2)
+            if not node.is_hanging and (
+                not is_lost or server.random.random() < LOST_BUT_RUN
+            ):  # too late for the caller, yet it happens
+                server.engine.after(seconds / 2, lambda: None if node.is_down else _ignore(effect(node)))
+            server.engine.sleep(self._timeout)
+        raise RedisTimeoutError("no answer")
+
+
+def _ignore(_: object) -> None:
+    """Take a result that nobody waits for any more."""
+
+
+def _nothing(_: Process) -> None:
+    """Do nothing."""
+
+
+class SimulatedConnection(RedisConnection):
+    """The product's own connection, rests after failures included, on a simulated cluster."""
+
+    def __init__(self, server: RedisServer, *, timeout_ms: int, rest_ms: int, owner: Process | None = None) -> None:
+        super().__init__(
+            host="simulated",
+            port=6379,
+            is_tls=False,
+            connect_timeout_ms=timeout_ms,
+            command_timeout_ms=timeout_ms,
+            rest_ms=rest_ms,
+            now_ms=lambda: server.engine.now * 1000,
+        )
+        self._simulated: Any = RedisClient(server, timeout_seconds=timeout_ms / 1000, owner=owner)
+
+    def _open(self) -> RedisCluster:
+        client: RedisCluster = self._simulated
+        return client

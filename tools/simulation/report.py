@@ -1,0 +1,196 @@
+"""`make simulate`: the comparison, the scale study and the sweeps, as a report and its figures.
+
+Writes `summary.json`, `report.html` and each picture as a file, all a pure function of the scenario, its messages and
+the seed: two runs write the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tools.simulation.report_assumptions import comparison_assumptions
+from tools.simulation.report_page import OURS, UNMITIGATED, Contents, build_pictures, build_report
+from tools.simulation.report_replay import replay
+from tools.simulation.results import Comparison, RunResult
+from tools.simulation.run import simulate
+from tools.simulation.scale import LEVELS, run_study
+from tools.simulation.scale_traffic import Level
+from tools.simulation.scenarios import SCENARIOS, Scenario, scenario_by_name
+from tools.simulation.strategies import STRATEGIES
+from tools.simulation.tuning import SWEEP_NAMES, point_count, run_tuning
+
+FORMAT = 1
+"""Version of `summary.json`; docs/simulation-summary.md describes it."""
+DEFAULT_SCENARIO = "compare"
+OUT_DIR = Path("out/simulation")
+
+PROCESSES = min(2, os.cpu_count() or 1)
+"""What the time that `make simulate` may take is meant for."""
+
+Bar = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a report is made from; `build` makes the scenario, in each process anew."""
+
+    build: Callable[[], Scenario]
+    seed: int
+    strategies: tuple[str, ...] = tuple(STRATEGIES)
+    levels: tuple[Level, ...] = LEVELS
+    sweeps: tuple[str, ...] = SWEEP_NAMES
+    command: str = "make simulate"
+
+
+def gather(plan: Plan, pool: Executor, bars: Mapping[str, Bar]) -> Contents:
+    """Run everything, in as many processes as the pool has; the result does not depend on how many.
+
+    Args:
+        plan: what to run.
+        pool: runs it.
+        bars: called after each step of `comparison`, `scale` and `tuning`.
+    """
+    compared = [pool.submit(run_strategy, plan.build, plan.seed, strategy) for strategy in plan.strategies]
+    for future in compared:
+        _after(future, bars["comparison"])
+    scale = run_study(plan.levels, first_seed=plan.seed, pool=pool, progress=bars["scale"])
+    tuning = run_tuning(seed=plan.seed, pool=pool, names=plan.sweeps, progress=bars["tuning"])
+    scenario = plan.build()
+    comparison = Comparison(
+        scenario=scenario.name,
+        description=scenario.description,
+        seed=plan.seed,
+        assumptions=comparison_assumptions(scenario),
+        runs=tuple(future.result() for future in compared),
+    )
+    return Contents(comparison=comparison, scale=scale, tuning=tuning, command=plan.command)
+
+
+def run_strategy(build: Callable[[], Scenario], seed: int, strategy: str) -> RunResult:
+    """Run one strategy of the comparison; a function of its own, so that a pool can send it to a process."""
+    return simulate(build(), seed, strategy)
+
+
+def summary(contents: Contents) -> dict[str, Any]:
+    """Build `summary.json`."""
+    return {
+        "format": FORMAT,
+        "command": contents.command,
+        "comparison": asdict(contents.comparison),
+        "scale": asdict(contents.scale),
+        "tuning": asdict(contents.tuning),
+    }
+
+
+def write_files(contents: Contents, out_dir: Path) -> list[Path]:
+    """Write summary, report and pictures, and return their paths."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    files = {
+        "summary.json": json.dumps(summary(contents), indent=1) + "\n",
+        "report.html": build_report(contents),
+        **{f"{picture.name}.svg": picture.file() for picture in build_pictures(contents)},
+    }
+    for name, text in files.items():
+        (out_dir / name).write_text(text, encoding="utf-8")
+    return [out_dir / name for name in files]
+
+
+def step_counts(plan: Plan) -> dict[str, int]:
+    """Tell how many steps each part has, for its progress bar."""
+    return {
+        "comparison": len(plan.strategies),
+        "scale": sum(level.seeds for level in plan.levels),
+        "tuning": point_count(plan.sweeps),
+    }
+
+
+def read_plan(arguments: Sequence[str]) -> tuple[Plan, Path]:
+    """Read the command line.
+
+    Raises:
+        SystemExit: something is wrong with it, said on stderr.
+    """
+    parser = argparse.ArgumentParser(prog="python -m tools.simulation compare", description=__doc__)
+    parser.add_argument("--scenario", default="", help=f"one of {', '.join(sorted(SCENARIOS))}")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--messages", type=Path, help="a file of messages to replay: one JSON object a line, or .gz")
+    parser.add_argument("--out", type=Path, default=OUT_DIR)
+    options = parser.parse_args(arguments)
+    name = options.scenario or DEFAULT_SCENARIO
+    if options.messages:
+        if options.scenario:
+            parser.error("give a scenario or messages, not both")
+        if not options.messages.is_file():
+            parser.error(f"{options.messages} is no file")
+        plan = Plan(
+            build=partial(replay, options.messages),
+            seed=options.seed,
+            command=f"make simulate MESSAGES={options.messages} SEED={options.seed}",
+        )
+        return plan, options.out
+    try:
+        scenario_by_name(name)
+    except ValueError as error:
+        parser.error(str(error))
+    build = partial(scenario_by_name, name)
+    return Plan(
+        build=build, seed=options.seed, command=f"make simulate SCENARIO={name} SEED={options.seed}"
+    ), options.out
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    plan, out_dir = read_plan(arguments)
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description:<12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with (
+        Progress(*columns, console=console) as progress,
+        ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"), initializer=rarely_collect) as pool,
+    ):
+        tasks = {name: progress.add_task(name, total=count) for name, count in step_counts(plan).items()}
+        contents = gather(plan, pool, {name: partial(progress.advance, task) for name, task in tasks.items()})
+    write_files(contents, out_dir)
+    _say(contents, out_dir)
+    return 0
+
+
+def _say(contents: Contents, out_dir: Path) -> None:
+    runs = {run.strategy: run for run in contents.comparison.runs}
+    for name in (UNMITIGATED, OURS):
+        failed = runs[name].writes
+        share = 100 * failed.failed_wcu / max(1.0, failed.offered_wcu)
+        print(f"{name}: {failed.failed:,} of {failed.offered:,} writes failed ({share:.1f} % of the load)")
+    largest = contents.scale.levels[-1]
+    print(
+        f"{largest.writes_per_second:,} writes/s: half of the rushes are decided within "
+        f"{largest.detection_seconds.p50} s, 99 % within {largest.detection_seconds.p99} s"
+    )
+    print(out_dir / "report.html")
+    print(out_dir / "summary.json")
+
+
+def rarely_collect() -> None:
+    """Look for garbage in circles rarely: a run holds millions of objects and makes hardly any."""
+    gc.set_threshold(200_000, 20, 100)
+
+
+def _after(future: Future[RunResult], progress: Bar) -> None:
+    future.add_done_callback(lambda _: progress())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

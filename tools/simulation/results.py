@@ -1,0 +1,336 @@
+"""What a simulated run says, as values: frozen, built from plain numbers and texts, and the same for the same seed.
+
+`as_json` gives any of them in the form that `json` takes; None stands for what did not happen within the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tools.history_checker import Verdict
+
+
+def as_json(result: Any) -> dict[str, Any]:
+    """Give a result in the form that `json` takes."""
+    return asdict(result)
+
+
+def nearest_rank(ordered: Sequence[float], share: float) -> float:
+    """Return a quantile by the nearest-rank method. REQUIRES: values in ascending order, at least one."""
+    return ordered[min(len(ordered) - 1, max(0, int(-(-share * len(ordered) // 1)) - 1))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Latencies as clients feel them, in ms; all 0 where nothing was measured."""
+
+    count: int = 0
+    mean: float = 0.0
+    p50: float = 0.0
+    p95: float = 0.0
+    p99: float = 0.0
+    p999: float = 0.0
+    longest: float = 0.0
+
+    @classmethod
+    def of(cls, values_ms: Sequence[float]) -> Latency:
+        """Sum up latencies."""
+        if not values_ms:
+            return cls()
+        ordered = sorted(values_ms)
+        return cls(
+            count=len(ordered),
+            mean=round(sum(ordered) / len(ordered), 3),
+            p50=round(nearest_rank(ordered, 0.5), 3),
+            p95=round(nearest_rank(ordered, 0.95), 3),
+            p99=round(nearest_rank(ordered, 0.99), 3),
+            p999=round(nearest_rank(ordered, 0.999), 3),
+            longest=round(ordered[-1], 3),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """The run over time, in bins of `bin_seconds`; all lists are as long as the run has bins.
+
+    Offered, stored and failed count client writes in the bin in which they were offered, in WCU; `throttled` counts
+    refused put attempts, in WCU, when they were refused. `on_shards` is the part of `stored` that lies on shard keys.
+    `shard_count` is the N in the journal for the run's hot conversation at the bin's end (0: base key only), `reports`
+    the entries that reached the stream, `table_wcu` all that the table took.
+    """
+
+    bin_seconds: float
+    offered_wcu: tuple[float, ...]
+    stored_wcu: tuple[float, ...]
+    on_shards_wcu: tuple[float, ...]
+    failed_wcu: tuple[float, ...]
+    throttled_wcu: tuple[float, ...]
+    table_wcu: tuple[float, ...]
+    shard_count: tuple[int, ...]
+    reports: tuple[int, ...]
+    write_p99_ms: tuple[float, ...]
+
+    @classmethod
+    def nothing(cls) -> Series:
+        """Build a series without bins."""
+        return cls(
+            bin_seconds=0.0,
+            offered_wcu=(),
+            stored_wcu=(),
+            on_shards_wcu=(),
+            failed_wcu=(),
+            throttled_wcu=(),
+            table_wcu=(),
+            shard_count=(),
+            reports=(),
+            write_p99_ms=(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writes:
+    """The clients' writes. `failed`: refused for as long as the client repeated them; in WCU as well."""
+
+    offered: int
+    stored: int
+    failed: int
+    offered_wcu: float
+    failed_wcu: float
+    requests: int
+    throttled_attempts: int
+    latency_ms: Latency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """The clients' page reads. Queries, items and RCU are means over the pages that were answered."""
+
+    pages: int
+    failed: int
+    queries_per_page: float
+    items_per_page: float
+    rcu_per_page: float
+    latency_ms: Latency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What the run used of everything that is paid for or can be overloaded."""
+
+    wcu: float
+    rcu: float
+    reports: int
+    redis_commands: int
+    store_operations: int
+    cold_starts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Safety:
+    """The history checker's counts: messages lost, doubled, out of order, altered, invented, or never looked for."""
+
+    acknowledged: int
+    reads: int
+    missing: int
+    duplicated: int
+    out_of_order: int
+    altered: int
+    phantom: int
+    unverified: int
+    examples: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Say whether the promise was kept."""
+        return not (
+            self.missing or self.duplicated or self.out_of_order or self.altered or self.phantom or self.unverified
+        )
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> Safety:
+        """Take over a verdict."""
+        return cls(
+            acknowledged=verdict.acknowledged,
+            reads=verdict.reads,
+            missing=verdict.missing,
+            duplicated=verdict.duplicated,
+            out_of_order=verdict.out_of_order,
+            altered=verdict.altered,
+            phantom=verdict.phantom,
+            unverified=verdict.unverified,
+            examples=tuple(f"{f.fault}: {f.conversation_id} {f.message_id}: {f.detail}" for f in verdict.examples),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raise:
+    """One generation that entered the journal, and when, in seconds of the run."""
+
+    at_seconds: float
+    conversation_id: str
+    shard_count: int
+    since_seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """One run of one strategy on one scenario with one seed.
+
+    `onset_seconds` is when the scenario's heat begins. `raised_seconds` counts from there to the first raise of the
+    hot conversation, `relieved_seconds` to the moment from which on, for as long as the heat lasts, refused writes stay
+    below 1 % of what is offered, judged second by second. `on_shards_seconds` counts to the first quarter of a second
+    of whose stored writes of the hot conversation at least 95 % lie on shards. `late_failed_share` is the share that
+    failed of what was offered from 4 s after the onset on.
+    """
+
+    scenario: str
+    seed: int
+    strategy: str
+    duration_seconds: float
+    onset_seconds: float
+    hot_conversation: str
+    operations: int
+    writes: Writes
+    reads: Reads
+    cost: Cost
+    safety: Safety
+    raises: tuple[Raise, ...]
+    final_shard_count: int
+    raised_seconds: float | None
+    relieved_seconds: float | None
+    on_shards_seconds: float | None
+    late_failed_share: float
+    series: Series
+    faults: tuple[tuple[str, int], ...] = ()
+    """How often each kind of injected fault struck."""
+    counters: tuple[tuple[str, float], ...] = ()
+    """The product's own metrics, summed over all its functions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The same scenario and seed under several strategies, side by side; `assumptions` are sentences for people."""
+
+    scenario: str
+    description: str
+    seed: int
+    assumptions: tuple[str, ...]
+    runs: tuple[RunResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """A measured value over many seeds; `missing` counts the seeds in which it did not happen."""
+
+    count: int
+    missing: int
+    lowest: float | None
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    highest: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float | None]) -> Distribution:
+        """Sum up one value of many runs; what did not happen counts as infinitely late."""
+        known = sorted(v for v in values if v is not None)
+        endless = [*known, *(float("inf") for _ in range(len(values) - len(known)))]
+
+        def at(share: float) -> float | None:
+            value = nearest_rank(endless, share) if endless else float("inf")
+            return None if value == float("inf") else round(value, 4)
+
+        return cls(
+            count=len(values),
+            missing=len(values) - len(known),
+            lowest=round(known[0], 4) if known else None,
+            p50=at(0.5),
+            p95=at(0.95),
+            p99=at(0.99),
+            highest=round(known[-1], 4) if known else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One condition: what was measured, the limit, and whether it holds."""
+
+    name: str
+    measured: float | None
+    limit: float
+    unit: str
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultSeed:
+    """One seed under all faults."""
+
+    seed: int
+    operations: int
+    store_operations: int
+    acknowledged: int
+    raises: int
+    safety: Safety
+    faults: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultStudy:
+    """`make simulate-faults`: every seed's verdict, and their sum."""
+
+    scenario: str
+    first_seed: int
+    seeds: int
+    operations: int
+    store_operations: int
+    acknowledged: int
+    reads: int
+    raises: int
+    lost: int
+    doubled: int
+    other_breaches: int
+    faults: tuple[tuple[str, int], ...]
+    failing_seeds: tuple[int, ...]
+    bars: tuple[Bar, ...]
+    passed: bool
+    runs: tuple[FaultSeed, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSeed:
+    """One seed of the step. `shard_counts` are the N of its raises; the share of failures refers to no mitigation."""
+
+    seed: int
+    raised_seconds: float | None
+    on_shards_seconds: float | None
+    relieved_seconds: float | None
+    shard_counts: tuple[int, ...]
+    failed_wcu: float
+    failed_share_of_unmitigated: float
+    late_failed_share_of_offered: float
+    write_p99_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStudy:
+    """`make simulate-step`: the step's bars over many seeds."""
+
+    scenario: str
+    description: str
+    first_seed: int
+    seeds: int
+    raised_seconds: Distribution
+    on_shards_seconds: Distribution
+    relieved_seconds: Distribution
+    final_shard_count: Distribution
+    unmitigated_seeds: tuple[int, ...]
+    unmitigated_failed_wcu: float
+    failed_share_of_unmitigated: Distribution
+    late_failed_share_of_offered: Distribution
+    bars: tuple[Bar, ...]
+    passed: bool
+    runs: tuple[StepSeed, ...]

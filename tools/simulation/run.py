@@ -1,0 +1,195 @@
+"""One run: a scenario, a seed and a strategy become a result. The same three give the same result, always."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+from hotpartition.jobs.writer import NewMessage, Written
+from tools.partition_model import Table
+from tools.simulation.clients import ReadAnswer, ReadingClients, ReadRequest, WritingClients
+from tools.simulation.engine import Engine
+from tools.simulation.faults import FaultDriver
+from tools.simulation.functions import Function
+from tools.simulation.measure import Meter
+from tools.simulation.record import Record
+from tools.simulation.redis_model import RedisServer
+from tools.simulation.results import Cost, Reads, RunResult, Safety
+from tools.simulation.scenarios import FaultPlan, Scenario
+from tools.simulation.store import Store, StoreCounts
+from tools.simulation.strategies import STRATEGIES, Strategy
+from tools.simulation.wiring import EPOCH_MS, TABLE_NAME, Parts, World
+from tools.simulation.workloads import name_for
+
+OTHER_TRAFFIC_SECONDS = 0.05
+"""How often the other traffic is charged to the table."""
+AUDIT_SECONDS = 600.0
+"""Longest time that the reads at the end may take."""
+SETTLE_SECONDS = 3.0
+"""How long everything is left alone before them: requests that clients gave up on end in this time."""
+LATE_SECONDS = 4.0
+"""How long after the onset a failed write is no longer the detection's delay."""
+NO_SAFETY = Safety(acknowledged=0, reads=0, missing=0, duplicated=0, out_of_order=0, altered=0, phantom=0, unverified=0)
+
+
+def simulate(scenario: Scenario, seed: int, strategy: str = "ours", *, parts: Parts | None = None) -> RunResult:
+    """Run a scenario.
+
+    Args:
+        scenario: what happens.
+        seed: decides everything that is left to chance.
+        strategy: one of `STRATEGIES`.
+        parts: the product's classes, some of them replaced.
+
+    Raises:
+        ValueError: there is no such strategy.
+    """
+    if strategy not in STRATEGIES:
+        raise ValueError(f"there is no strategy {strategy!r}; there are {', '.join(STRATEGIES)}")
+    named = replace(scenario, hot_conversation=name_for(scenario.hot_conversation, seed))
+    run = _Run(named, seed, STRATEGIES[strategy](), parts or Parts())
+    try:
+        return run.result()
+    finally:
+        run.engine.close()
+
+
+class _Run:
+    """The parts of one run, put together."""
+
+    def __init__(self, scenario: Scenario, seed: int, strategy: Strategy, parts: Parts) -> None:
+        self.scenario, self.seed, self.strategy = scenario, seed, strategy
+        engine = self.engine = Engine()
+        self.end = scenario.seconds + scenario.drain_seconds
+        self.meter = Meter(engine, hot_conversation=scenario.hot_conversation, seconds=self.end)
+        self.record = Record()
+        self.table = Table(scenario.table, _random(seed, "table"))
+        self.store = Store(
+            engine, self.table, table_name=TABLE_NAME, random=_random(seed, "store"), observer=self.meter
+        )
+        self.redis = RedisServer(
+            engine,
+            epoch_ms=EPOCH_MS,
+            nodes=scenario.redis_nodes,
+            random=_random(seed, "redis"),
+            on_report=self.meter.note_report,
+        )
+        faults = scenario.faults
+        world = self.world = World(
+            engine=engine,
+            seed=seed,
+            store=self.store,
+            redis=self.redis,
+            settings=scenario.settings,
+            parts=parts,
+            skew_ms=faults.skew_ms if faults else 0.0,
+        )
+        self.writing: Function[NewMessage, Written] = Function(
+            engine,
+            scenario.writers,
+            lambda process, index: strategy.build_writer(world, process, index),
+            world.random("writers"),
+        )
+        self.reading: Function[ReadRequest, ReadAnswer] = Function(
+            engine,
+            scenario.reading,
+            lambda process, index: strategy.build_reader(world, process, index),
+            world.random("readers"),
+        )
+        self.readers = ReadingClients(
+            engine, scenario, self.reading, self.meter, self.record, world.random("reading clients")
+        )
+        self.driver = None if faults is None else self._fault_driver(world, faults)
+
+    def result(self) -> RunResult:
+        """Let it happen, and sum it up."""
+        scenario, engine = self.scenario, self.engine
+        self.strategy.start(self.world, scenario)
+        if scenario.other_wcu:
+            engine.after(OTHER_TRAFFIC_SECONDS, self._charge_other_traffic)
+        if self.driver is not None:
+            self.driver.start()
+            engine.at(scenario.seconds + scenario.drain_seconds / 2, self.driver.stop)
+        writers = WritingClients(
+            engine, scenario, self.writing, self.meter, self.record, self.world.random("writing clients")
+        )
+        writers.start(scenario.workload.arrivals(scenario.seconds, self.seed))
+        self.readers.start()
+        engine.run_until(self.end)
+        cost, reads = self._cost(), self._reads()
+        safety = self._judge() if scenario.is_judged else NO_SAFETY
+        meter, counts = self.meter, self._struck()
+        hot = [r.shard_count for r in meter.raises if r.conversation_id == scenario.hot_conversation]
+        return RunResult(
+            scenario=scenario.name,
+            seed=self.seed,
+            strategy=self.strategy.name,
+            duration_seconds=self.end,
+            onset_seconds=scenario.onset,
+            hot_conversation=scenario.hot_conversation,
+            operations=meter.operations,
+            writes=meter.writes(),
+            reads=reads,
+            cost=cost,
+            safety=safety,
+            raises=tuple(meter.raises),
+            final_shard_count=max(hot, default=self.strategy.shard_count(scenario)),
+            raised_seconds=meter.raised_seconds(scenario.onset),
+            relieved_seconds=meter.relieved_seconds(scenario.onset, scenario.seconds),
+            on_shards_seconds=meter.on_shards_seconds(scenario.onset),
+            late_failed_share=meter.failed_share_after(scenario.onset + LATE_SECONDS),
+            series=meter.series(),
+            faults=tuple(sorted(counts.items())),
+            counters=tuple(sorted((name, float(count)) for name, count in self.world.counters.items())),
+        )
+
+    def _fault_driver(self, world: World, plan: FaultPlan) -> FaultDriver:
+        return FaultDriver(
+            plan,
+            self.engine,
+            store=self.store,
+            redis=self.redis,
+            functions=(self.writing, self.reading),
+            consumers=self.strategy.watchers,
+            random=world.random("faults"),
+        )
+
+    def _charge_other_traffic(self) -> None:
+        self.table.write_evenly(self.scenario.other_wcu * OTHER_TRAFFIC_SECONDS, self.engine.now, OTHER_TRAFFIC_SECONDS)
+        self.engine.after(OTHER_TRAFFIC_SECONDS, self._charge_other_traffic)
+
+    def _cost(self) -> Cost:
+        counts = self.store.counts.values()
+        return Cost(
+            wcu=sum(c.wcu for c in counts),
+            rcu=sum(c.rcu for c in counts),
+            reports=self.redis.counts.reports,
+            redis_commands=self.redis.counts.commands,
+            store_operations=sum(c.operations for c in counts),
+            cold_starts=self.writing.counts.cold_starts + self.reading.counts.cold_starts,
+        )
+
+    def _reads(self) -> Reads:
+        counts = self.store.counts.get("reader", StoreCounts())
+        return self.meter.reads(queries=counts.queries, items=counts.items_read, rcu=counts.rcu)
+
+    def _judge(self) -> Safety:
+        """Read everything once more, when all is over, and judge all that was read."""
+        self.engine.run_until(self.engine.now + SETTLE_SECONDS)
+        limit = self.engine.now + AUDIT_SECONDS
+        audit = self.readers.audit()
+        while not audit.is_over and self.engine.now < limit:
+            self.engine.run_until(self.engine.now + 1.0)
+        return Safety.of(self.record.judge())
+
+    def _struck(self) -> Counter[str]:
+        struck = Counter({f"dynamodb {name.replace('_', ' ')}": count for name, count in self.store.struck.items()})
+        if self.driver is not None:
+            struck.update(self.driver.struck)
+            struck["environment died in a request"] = self.writing.counts.deaths + self.reading.counts.deaths
+        return struck
+
+
+def _random(seed: int, name: str) -> Random:
+    return Random(f"{seed}/{name}")

@@ -1,0 +1,458 @@
+"""The scale study: 10,000, 100,000 and 1,000,000 writes a second through the project's own counters and detector.
+
+What is aggregated, and why that is exact enough. Time goes in steps of 25 ms. For each step the number of writes of
+each (environment, conversation) is drawn from its exact distribution (a Poisson number of writes in all, each with its
+conversation by popularity and its environment at random, which makes the cells independent Poisson numbers), and the
+environment's own `WriteCounter` records the step's sum at once. A slot is ten steps, and what a counter has crossed by
+the end of a slot depends on the slot's sum only, never on the steps: so the estimate is exact. What a step blurs is
+
+- when a report is sent, by at most half a step (12.5 ms, beside a poll of 100 ms and slots of 250 ms);
+- how many reports are sent, where one environment gets more than z WCU of one conversation within a step: it then
+  sends one report for several crossings. Here an environment serves 100 writes a second, 2.5 in a step, and z is 5.
+
+`exact=True` records write by write, each in its own millisecond, which is the resolution of the functions' clock; a
+test holds both against each other at 10,000 writes a second.
+
+Reports go into the project's own `ReportWindow` and `decide`, read as the consumer reads them, every 100 ms. What is
+decided about one conversation does not depend on the others, so those below `WATCHED_WCU` are counted and left out.
+How long a consumer takes for all this is not modelled: what it must do a second is counted instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, as_completed
+from dataclasses import dataclass
+from itertools import chain
+from math import ceil
+from random import Random
+
+import numpy as np
+
+from hotpartition.core.counter import SLOT_MS, WriteCounter, slot_of
+from hotpartition.core.detector import (
+    HORIZON_SLOTS,
+    SLOTS_PER_SECOND,
+    SUSTAINED_SLOTS,
+    ReportWindow,
+    Thresholds,
+    decide,
+)
+from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.route import EMPTY_ROUTE, Route
+from hotpartition.jobs.consumer import POLL_MS, READ_LIMIT
+from hotpartition.redis.reports import STREAM_AGE_MS
+from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
+from tools.simulation.results import Distribution
+from tools.simulation.scale_theory import (
+    command_bytes,
+    excess_odds,
+    lookups_per_second,
+    relative_error,
+    stream_entry_bytes,
+)
+from tools.simulation.scale_traffic import (
+    QUIET_MS,
+    QUIET_WCU,
+    RUSH_FROM_WCU,
+    RUSH_TO_WCU,
+    START_MS,
+    Floats,
+    Level,
+    Rush,
+    Step,
+    Traffic,
+    popularity,
+)
+
+REPORT_DELAY_MS = 5
+"""From a write to its entry in the stream: one XADD within a region (assumption)."""
+WATCHED_WCU = 200.0
+"""Quiet conversations below this load are not fed to the detector: the odds that one looks hot are below 1e-60."""
+BUSIEST = 0.99
+"""Quiet conversations with at least this share of the busiest one's load are those whose estimates are checked."""
+TABLE_NAME = "hotpartition-prod-messages"
+SIZED_EVERY = 50
+"""Every so many-th report's bytes are counted: they differ by a few digits only."""
+
+STATE_BYTES_PER_REPORT = 500
+"""What the consumer keeps for one report on average (tracemalloc, CPython 3.11): 430 with 15 s of 20,000 reports a
+second of a population like this one, 570 with a tenth of that, where fewer share a slot. A test measures it again."""
+
+_WRITER = WriterSettings(table_name="-", registry_host="-")
+_CONSUMER = ConsumerSettings(table_name="-", registry_host="-")
+PARTITIONS = _WRITER.stream_partitions
+THRESHOLDS = Thresholds.of(_CONSUMER)
+
+LEVELS = (
+    Level(writes_per_second=10_000, rushes=2, seeds=20),
+    Level(writes_per_second=100_000, rushes=10, seeds=4),
+    Level(writes_per_second=1_000_000, rushes=40, seeds=2),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What one run counted.
+
+    `delays_seconds` are from onset to the decision that raised (None: none within the run), `shard_counts` what it
+    raised to, `raises` all raises of rushes, `false_raises` those of quiet conversations. Errors are (estimate -
+    offered) / offered of whole seconds.
+    """
+
+    quiet_reports_per_second: float
+    quiet_writes_per_second: float
+    command_bytes: float
+    entry_bytes: float
+    delays_seconds: tuple[float | None, ...]
+    shard_counts: tuple[int, ...]
+    raises: int
+    false_raises: int
+    quiet_errors: tuple[float, ...]
+    rush_errors: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleLevel:
+    """What one level says; the fields' meanings are in docs/simulation-summary.md."""
+
+    writes_per_second: int
+    environments: int
+    conversations: int
+    sampling_distance_wcu: float
+    runs: int
+    rushes: int
+    reports_per_second: float
+    reports_per_write: float
+    report_bytes_per_second: float
+    registry_lookups_per_second: float
+    stream_reads_per_second: float
+    redis_commands_per_second: float
+    stream_memory_bytes: float
+    busiest_stream_share: float
+    stream_partitions_needed: int
+    consumer_reports_held: float
+    consumer_conversations_held: float
+    consumer_decisions_per_second: float
+    consumer_state_bytes: float
+    detection_seconds: Distribution
+    delays_seconds: tuple[float | None, ...]
+    raises_per_rush: float
+    shard_counts: tuple[int, ...]
+    false_raises: int
+    expected_false_raises_per_hour: float
+    quiet_error_mean: float
+    quiet_error: float
+    quiet_error_theory: float
+    rush_error: float
+    rush_error_theory: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleStudy:
+    """The scale study: a level for each size of the fleet, and what was assumed."""
+
+    first_seed: int
+    assumptions: tuple[str, ...]
+    levels: tuple[ScaleLevel, ...]
+
+
+class _Detection:
+    """The consumer's half: reads every 100 ms and decides, with the project's own window and decision."""
+
+    def __init__(self, thresholds: Thresholds, first_poll_ms: int) -> None:
+        self._thresholds = thresholds
+        self.next_poll_ms = first_poll_ms
+        self.window = ReportWindow()
+        self._waiting: list[tuple[int, Report]] = []
+        self._routes: dict[str, Route] = {}
+        self._raised_at_ms: dict[str, int] = {}
+
+    def send(self, at_ms: int, report: Report) -> None:
+        """Put a report on its way; times never fall."""
+        self._waiting.append((at_ms + REPORT_DELAY_MS, report))
+
+    def poll(self) -> Iterator[tuple[str, int, int]]:
+        """Read what has arrived, decide, and yield raises as (conversation id, time, N)."""
+        now_ms = self.next_poll_ms
+        self.next_poll_ms += POLL_MS
+        arrived = next((i for i, (at_ms, _) in enumerate(self._waiting) if at_ms > now_ms), len(self._waiting))
+        for _, report in self._waiting[:arrived]:
+            self.window.add(report, now_ms)
+        del self._waiting[:arrived]
+        for conversation_id, reports in self.window.as_mapping().items():
+            route = self._routes.get(conversation_id, EMPTY_ROUTE)
+            raised_at_ms = self._raised_at_ms.get(conversation_id)
+            for decision in decide(
+                conversation_id, reports, route, self._thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms
+            ):
+                if decision.generation:
+                    known = self._routes.get(conversation_id, EMPTY_ROUTE)
+                    self._routes[conversation_id] = known.union(Route(frozenset({decision.generation})))
+                    self._raised_at_ms[conversation_id] = now_ms
+                    yield conversation_id, now_ms, decision.generation.shard_count
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What a run adds up."""
+
+    quiet_writes: int = 0
+    quiet_reports: int = 0
+    sized_reports: int = 0
+    command_bytes: int = 0
+    entry_bytes: int = 0
+    false_raises: int = 0
+
+
+class _Run:
+    """One run of one level: environments that count, and one consumer that decides."""
+
+    def __init__(self, level: Level, seed: int, *, exact: bool, thresholds: Thresholds) -> None:
+        random = Random(f"scale-{level.writes_per_second}-{seed}")
+        self.level = level
+        self.traffic = Traffic(level, seed, exact=exact)
+        self.names = [_name(i) for i in range(level.conversations)]
+        self._records = [
+            WriteCounter(
+                environment_id=f"{random.getrandbits(128):032x}", sampling_distance_wcu=level.z, random=random.random
+            ).record
+            for _ in range(level.environments)
+        ]
+        self.rushes = {self.names[rush.conversation]: rush for rush in self.traffic.rushes}
+        self.watched = np.zeros(level.conversations, dtype=bool)
+        self.watched[: int(np.searchsorted(-self.traffic.rates, -WATCHED_WCU))] = True
+        self.watched[[rush.conversation for rush in self.traffic.rushes]] = True
+        self.busiest = range(int((self.traffic.rates >= BUSIEST * self.traffic.rates[0]).sum()))
+        self.watched[self.busiest] = True
+        self.detection = _Detection(thresholds, START_MS + random.randrange(POLL_MS))
+        # WCU by slot of the run and conversation: the truth that estimates are held against
+        self.offered = np.zeros((level.run_ms // SLOT_MS + 1, int(np.flatnonzero(self.watched)[-1]) + 1))
+        self.counts = _Counts()
+
+    def play(self) -> None:
+        """Play the run to its end."""
+        for step in self.traffic.steps():
+            self._write(step)
+            while self.detection.next_poll_ms <= step.at_ms:
+                self._take(self.detection.poll())
+
+    def _write(self, step: Step) -> None:
+        is_quiet = START_MS + SLOT_MS <= step.at_ms < START_MS + QUIET_MS
+        if is_quiet:
+            self.counts.quiet_writes += int(step.wcu.sum())
+        kept = step.conversations < self.offered.shape[1]
+        row = self.offered[slot_of(step.at_ms) - slot_of(START_MS)]
+        np.add.at(row, step.conversations[kept], step.wcu[kept])
+        names, records, watched, at_ms = self.names, self._records, self.watched, step.at_ms
+        # the one loop over everything that is written: tens of millions of rows
+        for conversation, environment, wcu in zip(
+            step.conversations.tolist(), step.environments.tolist(), step.wcu.tolist(), strict=True
+        ):
+            crossing = records[environment](names[conversation], wcu, at_ms)
+            if crossing is not None and (is_quiet or watched[conversation]):
+                report = Report(names[conversation], crossing.slot, crossing.source, crossing.value_wcu, at_ms, 0)
+                if is_quiet:
+                    self._count(report)
+                if watched[conversation]:
+                    self.detection.send(at_ms, report)
+
+    def _count(self, report: Report) -> None:
+        counts = self.counts
+        if counts.quiet_reports % SIZED_EVERY == 0:
+            counts.sized_reports += 1
+            counts.command_bytes += command_bytes(report, TABLE_NAME)
+            counts.entry_bytes += stream_entry_bytes(report)
+        counts.quiet_reports += 1
+
+    def _take(self, raises: Iterable[tuple[str, int, int]]) -> None:
+        for conversation_id, at_ms, shard_count in raises:
+            rush = self.rushes.get(conversation_id)
+            if rush is None or at_ms < rush.onset_ms:
+                self.counts.false_raises += 1
+                continue
+            rush.shard_counts.append(shard_count)
+            rush.first_raise_ms = rush.first_raise_ms or at_ms
+
+    def sample(self) -> Sample:
+        """Sum the run up."""
+        seconds, counts, rushes = (QUIET_MS - SLOT_MS) / 1000, self.counts, self.traffic.rushes
+        return Sample(
+            quiet_reports_per_second=counts.quiet_reports / seconds,
+            quiet_writes_per_second=counts.quiet_writes / seconds,
+            command_bytes=counts.command_bytes / counts.sized_reports,
+            entry_bytes=counts.entry_bytes / counts.sized_reports,
+            delays_seconds=tuple(_delay(rush) for rush in rushes),
+            shard_counts=tuple(max(rush.shard_counts) for rush in rushes if rush.shard_counts),
+            raises=sum(len(rush.shard_counts) for rush in rushes),
+            false_raises=counts.false_raises,
+            quiet_errors=tuple(chain.from_iterable(self._errors(c, 0) for c in self.busiest)),
+            rush_errors=tuple(
+                chain.from_iterable(
+                    self._errors(rush.conversation, slot_of(rush.onset_ms) - slot_of(START_MS) + 1) for rush in rushes
+                )
+            ),
+        )
+
+    def _errors(self, conversation: int, first: int) -> Iterator[float]:
+        """Yield the relative error of each whole second of one conversation, from a slot of the run on."""
+        reports, start = self.detection.window.as_mapping()[self.names[conversation]], slot_of(START_MS)
+        estimates = {slot - start: share.wcu for slot, share in reports.shares(start)}
+        # The last second's reports may not all have been read.
+        for second in range(first, self.level.run_ms // SLOT_MS - 2 * SLOTS_PER_SECOND + 1, SLOTS_PER_SECOND):
+            slots = range(second, second + SLOTS_PER_SECOND)
+            estimate = sum(estimates.get(slot, 0.0) for slot in slots)
+            yield float(estimate / self.offered[second : second + SLOTS_PER_SECOND, conversation].sum() - 1)
+
+
+def run_level(level: Level, seed: int, *, exact: bool = False, thresholds: Thresholds = THRESHOLDS) -> Sample:
+    """Run one level once: a pure function of its arguments."""
+    run = _Run(level, seed, exact=exact, thresholds=thresholds)
+    run.play()
+    return run.sample()
+
+
+def summarize(level: Level, samples: Sequence[Sample]) -> ScaleLevel:
+    """Sum the runs of one level up, and work out what need not be drawn."""
+    rates = popularity(level)
+    reports = _mean([s.quiet_reports_per_second for s in samples])
+    entry_bytes = _mean([s.entry_bytes for s in samples])
+    lookups = registry_lookups_per_second(level, rates)
+    share = busiest_share(rates, PARTITIONS)
+    polls = 1000 / POLL_MS
+    reads = PARTITIONS * polls * max(1, ceil(reports * share / polls / READ_LIMIT))
+    held_seconds = HORIZON_SLOTS * SLOT_MS / 1000
+    conversations_held = float((1 - np.exp(-rates / level.z * held_seconds)).sum())
+    delays = tuple(chain.from_iterable(s.delays_seconds for s in samples))
+    quiet_errors = np.concatenate([s.quiet_errors for s in samples])
+    rush_errors = np.concatenate([s.rush_errors for s in samples])
+    return ScaleLevel(
+        writes_per_second=level.writes_per_second,
+        environments=level.environments,
+        conversations=level.conversations,
+        sampling_distance_wcu=level.z,
+        runs=len(samples),
+        rushes=len(delays),
+        reports_per_second=_round(reports),
+        reports_per_write=_round(reports / _mean([s.quiet_writes_per_second for s in samples])),
+        report_bytes_per_second=_round(reports * _mean([s.command_bytes for s in samples])),
+        registry_lookups_per_second=_round(lookups),
+        stream_reads_per_second=_round(reads),
+        redis_commands_per_second=_round(reports + lookups + reads),
+        stream_memory_bytes=_round(reports * STREAM_AGE_MS / 1000 * entry_bytes),
+        busiest_stream_share=_round(share),
+        stream_partitions_needed=partitions_needed(rates, reports),
+        consumer_reports_held=_round(reports * held_seconds),
+        consumer_conversations_held=_round(conversations_held),
+        consumer_decisions_per_second=_round(conversations_held * polls),
+        consumer_state_bytes=_round(reports * held_seconds * STATE_BYTES_PER_REPORT),
+        detection_seconds=Distribution.of(delays),
+        delays_seconds=delays,
+        raises_per_rush=_round(sum(s.raises for s in samples) / len(delays)),
+        shard_counts=tuple(sorted(chain.from_iterable(s.shard_counts for s in samples))),
+        false_raises=sum(s.false_raises for s in samples),
+        expected_false_raises_per_hour=_round(false_raises_per_hour(level, rates)),
+        quiet_error_mean=_round(float(quiet_errors.mean())),
+        quiet_error=_round(float(np.sqrt((quiet_errors**2).mean()))),
+        quiet_error_theory=_round(relative_error(rates[0], level.z, level.environments)),
+        rush_error=_round(float(np.sqrt((rush_errors**2).mean()))),
+        rush_error_theory=_round(relative_error(RUSH_TO_WCU, level.z, level.environments)),
+    )
+
+
+def registry_lookups_per_second(level: Level, rates: Floats, *, life_seconds: float | None = None) -> float:
+    """Tell how often the fleet asks Redis for routes: every environment writes to every conversation, rarely."""
+    life = _WRITER.route_cache_seconds if life_seconds is None else life_seconds
+    return lookups_per_second(rates / level.environments, float(level.environments), life_seconds=life)
+
+
+def busiest_share(rates: Floats, partitions: int, *, listed: int = 20_000) -> float:
+    """Tell which share of all reports the busiest stream gets; conversations beyond those listed spread evenly."""
+    loads = np.full(partitions, rates[listed:].sum() / partitions)
+    for index, rate in enumerate(rates[:listed].tolist()):
+        loads[stream_partition_of(_name(index), partitions)] += rate
+    return float(loads.max() / loads.sum())
+
+
+def partitions_needed(rates: Floats, reports_per_second: float) -> int:
+    """Tell how many streams it takes so that one XREAD for each, every 100 ms, reads all that came in."""
+    limit = READ_LIMIT * 1000 / POLL_MS
+    return next(p for p in range(1, 1025) if reports_per_second * busiest_share(rates, p) <= limit)
+
+
+def false_raises_per_hour(level: Level, rates: Floats, thresholds: Thresholds = THRESHOLDS) -> float:
+    """Tell how many windows of a quiet hour are hot by chance, in expectation, over all conversations.
+
+    An upper bound of the raises: neighbouring windows share slots, so they are often hot together.
+    """
+    loads, counts = np.unique(np.round(rates[rates >= WATCHED_WCU], -1), return_counts=True)
+    odds = [
+        excess_odds(load, level.z, level.environments, slots=SLOTS_PER_SECOND, limit_wcu=thresholds.hot_at_once_wcu)
+        + excess_odds(
+            load,
+            level.z,
+            level.environments,
+            slots=SUSTAINED_SLOTS,
+            limit_wcu=thresholds.hot_sustained_wcu * SUSTAINED_SLOTS / SLOTS_PER_SECOND,
+        )
+        for load in loads.tolist()
+    ]
+    return float((counts * np.array(odds)).sum() * 3600 * SLOTS_PER_SECOND)
+
+
+def run_study(
+    levels: Sequence[Level] = LEVELS,
+    *,
+    first_seed: int,
+    pool: Executor,
+    progress: Callable[[], object] = lambda: None,
+) -> ScaleStudy:
+    """Run all levels.
+
+    Args:
+        levels: what to run.
+        first_seed: the seed of each level's first run.
+        pool: runs them; the result does not depend on how many at a time.
+        progress: called after each run.
+    """
+    tasks = [(level, first_seed + index) for level in levels for index in range(level.seeds)]
+    longest_first = sorted(tasks, key=lambda task: -task[0].writes_per_second)
+    futures = {pool.submit(run_level, *task): task for task in longest_first}
+    samples: dict[tuple[Level, int], Sample] = {}
+    for future in as_completed(futures):
+        samples[futures[future]] = future.result()
+        progress()
+    return ScaleStudy(
+        first_seed=first_seed,
+        assumptions=ASSUMPTIONS,
+        levels=tuple(summarize(lv, [samples[task] for task in tasks if task[0] == lv]) for lv in levels),
+    )
+
+
+ASSUMPTIONS = (
+    "Writes are of one unit (up to 1 KB) and arrive at random; larger items count as more units and more reports.",
+    "An environment serves 100 writes a second, and each request goes to any environment with the same odds.",
+    f"Popularity follows Zipf's law, cut off at {QUIET_WCU:g} WCU/s, with one conversation for each write a second.",
+    f"A rush takes one conversation from {RUSH_FROM_WCU:g} to {RUSH_TO_WCU:,.0f} WCU/s at one moment.",
+    f"A report is in its stream after {REPORT_DELAY_MS} ms; the consumer reads every {POLL_MS} ms, and keeps up.",
+    "What a consumer has to do is counted, its processor time is not.",
+    "Nothing is throttled in this study; a throttled write that was sampled reports once more.",
+    "Each environment's cache holds all conversations that it writes; an answer is used for two seconds.",
+)
+
+
+def _delay(rush: Rush) -> float | None:
+    return None if rush.first_raise_ms is None else (rush.first_raise_ms - rush.onset_ms) / 1000
+
+
+def _name(conversation: int) -> str:
+    return f"conversation-{conversation:07d}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _round(value: float) -> float:
+    """Keep six digits: what is beyond says nothing, and could differ between machines."""
+    return float(f"{value:.6g}")

@@ -1,0 +1,501 @@
+"""Scenarios: everything that a run is made of, as values, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
+from tools.partition_model import OnDemand, Partitions, TableConfig
+from tools.simulation.functions import FunctionConfig
+from tools.simulation.store import StoreFaults
+from tools.simulation.wiring import HOST, TABLE_NAME, ProductSettings
+from tools.simulation.workloads import Constant, ConversationFlow, Flash, Step, Workload, ZipfFlow
+
+HOT = "hot-room-{seed}"
+"""`{seed}` in a conversation's name becomes the seed, so that each seed has shards on other partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """How writing clients behave: refused, they wait as `Retry-After` says (up to half as long again) and repeat.
+
+    A share of them makes the message's id; the others learn it from the first answer.
+    """
+
+    attempts: int = 3
+    retry_after_seconds: float = 1.0
+    timeout_seconds: float = 10.0
+    minting_share: float = 1.0
+    skew_ms: float = 0.0
+    network_seconds: float = 0.004
+    """One way, gateway included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readers:
+    """How many reads begin each second, of which kind.
+
+    Newest pages and point reads are the usual ones; `complete` reads go from one end to the other, `bounded` ones
+    between two times; of all, `strong_share` are strongly consistent. `hot_share` are of the hot conversation.
+    """
+
+    per_second: float = 0.0
+    newest: float = 1.0
+    complete: float = 0.0
+    bounded: float = 0.0
+    lookups: float = 0.0
+    strong_share: float = 0.5
+    hot_share: float = 0.5
+    limits: tuple[int, ...] = (50,)
+    """Page sizes of newest pages."""
+    long_limits: tuple[int, ...] = (200,)
+    """Page sizes of reads that go on."""
+    attempts: int = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When the consumer is started: each period, with up to `jitter_seconds` of delay; at first, it runs already."""
+
+    period_seconds: float = 60.0
+    jitter_seconds: float = 59.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultPlan:
+    """What goes wrong. Rates are events a second, odds are for each request; all 0 in good times."""
+
+    redis_outages: float = 0.0
+    redis_failovers: float = 0.0
+    redis_emptyings: float = 0.0
+    redis_slowness: float = 0.0
+    stream_trims: float = 0.0
+    consumer_kills: float = 0.0
+    environment_kills: float = 0.0
+    store_spells: float = 0.0
+    consumer_crash: float = 0.0
+    """Odds that the consumer dies right after it has written a route, to the journal or Redis, and nothing else."""
+    redis_lost: float = 0.0
+    """Odds that a command to Redis gets no answer."""
+    store: StoreFaults = field(default_factory=StoreFaults)
+    """At all times."""
+    spell: StoreFaults = field(default_factory=StoreFaults)
+    """During a bad spell."""
+    skew_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One scenario. Times are seconds of the run; the heat begins at `onset` and ends with the workload."""
+
+    name: str
+    description: str
+    workload: Workload
+    seconds: float
+    onset: float
+    hot_conversation: str = HOT
+    drain_seconds: float = 6.0
+    """How long clients may go on after the workload's end."""
+    table: TableConfig
+    other_wcu: float = 0.0
+    """Write load of other keys, evenly spread over the table, which is not simulated request by request."""
+    oracle_wcu: float = 4000.0
+    """The load of the hot conversation at its highest, in WCU/s: what the oracle knows."""
+    writers: FunctionConfig = field(default_factory=lambda: FunctionConfig(warm=100))
+    reading: FunctionConfig = field(default_factory=lambda: FunctionConfig(warm=50))
+    clients: Clients = field(default_factory=Clients)
+    readers: Readers = field(default_factory=Readers)
+    settings: ProductSettings = field(default_factory=ProductSettings)
+    schedule: Schedule = field(default_factory=Schedule)
+    faults: FaultPlan | None = None
+    redis_nodes: int = 3
+    is_judged: bool = True
+    """Whether a history is kept and judged, with reads of everything at the end."""
+
+
+def _table(partitions: int, *, limit_wcu: float = 1000.0, limit_rcu: float = 3000.0) -> TableConfig:
+    """Build a table of so many partitions, made warm for them, and with a quota that was raised out of the way."""
+    return TableConfig(
+        throughput=OnDemand(
+            warm_wcu=partitions * limit_wcu, warm_rcu=partitions * limit_rcu, quota_wcu=None, quota_rcu=None
+        ),
+        partitions=Partitions(count=partitions, write_limit_wcu=limit_wcu, read_limit_rcu=limit_rcu),
+    )
+
+
+_SMALL_BODY = (700, 800)
+_MIDDLE_BODY = (7_700, 7_950)
+"""Items of 8 KiB: so a write is 8 WCU, and there are an eighth of the requests."""
+_LARGE_BODY = (15_800, 16_100)
+"""Items of 16 KiB."""
+_SMALL_SECONDS = 2.5
+"""How long after the onset items are of 1 KiB. A raise's own update takes 1 WCU of the hot partition: beside writes of
+8 it would always find them, beside writes of 1 it has to be lucky."""
+
+
+def _step_flows(onset: float, body_bytes: tuple[int, int]) -> tuple[ConversationFlow, ConversationFlow]:
+    """Build the step: items of 1 KiB until it should have been noticed, larger ones from then on."""
+    shape = Step(before=100.0, after=4000.0, onset=onset)
+    until = onset + _SMALL_SECONDS
+    return (
+        ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=_SMALL_BODY, end=until),
+        ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=body_bytes, start=until),
+    )
+
+
+def step() -> Scenario:
+    """Build the step of the project's bar."""
+    onset, seconds = 5.0, 65.0
+    return Scenario(
+        name="step",
+        description="One conversation steps from 100 to 4,000 WCU/s at 5 s and stays there for a minute; 1,000 "
+        "environments, items of 1 KiB until 2.5 s after the step and of 16 KiB then, 10,000 WCU/s of other traffic, "
+        "a warm table of 32 partitions.",
+        workload=Workload(_step_flows(onset, _LARGE_BODY)),
+        seconds=seconds,
+        onset=onset,
+        table=_table(32),
+        other_wcu=10_000.0,
+        writers=FunctionConfig(concurrency=1000, warm=1000, taken=60, other_requests_per_second=10.0),
+        is_judged=False,
+    )
+
+
+_COMPARED_READERS = Readers(per_second=20.0, strong_share=0.0, hot_share=0.5)
+
+
+def steady() -> Scenario:
+    """Build a steady load that is not hot anywhere."""
+    return Scenario(
+        name="steady",
+        description="2,000 conversations by Zipf's law, 3,000 WCU/s together, none of them hot.",
+        workload=Workload((ZipfFlow(conversations=2000, shape=Constant(3000.0), body_bytes=(1_100, 1_800)),)),
+        seconds=40.0,
+        onset=5.0,
+        hot_conversation="room-0",
+        oracle_wcu=1.0,
+        table=_table(8),
+        readers=_COMPARED_READERS,
+    )
+
+
+def flash() -> Scenario:
+    """Build a flash crowd."""
+    return Scenario(
+        name="flash",
+        description="A flash crowd: one conversation rises from 50 to 6,000 WCU/s within 4 s and halves every 8 s.",
+        workload=Workload(
+            (
+                ConversationFlow(
+                    conversation_id=HOT,
+                    shape=Flash(before=50.0, peak=6000.0, onset=5.0, rise=4.0, half_life=8.0),
+                    body_bytes=_MIDDLE_BODY,
+                ),
+                ZipfFlow(conversations=500, shape=Constant(400.0), exponent=0.8),
+            )
+        ),
+        seconds=40.0,
+        onset=5.0,
+        oracle_wcu=6000.0,
+        table=_table(16),
+        writers=FunctionConfig(concurrency=1000, warm=400),
+        readers=_COMPARED_READERS,
+    )
+
+
+def comparison() -> Scenario:
+    """Build the step, smaller and with reads, for the strategies side by side."""
+    small = step()
+    return replace(
+        small,
+        workload=Workload(_step_flows(small.onset, _MIDDLE_BODY)),
+        name="compare",
+        description="One conversation steps from 100 to 4,000 WCU/s at 5 s; 1,000 environments, items of 1 KiB "
+        "until 2.5 s after the step and of 8 KiB then, 10,000 WCU/s of other traffic, a warm table of 32 partitions; "
+        "20 pages are read each second.",
+        seconds=35.0,
+        readers=_COMPARED_READERS,
+        is_judged=True,
+    )
+
+
+def ramp() -> Scenario:
+    """Build a slow rise."""
+    return Scenario(
+        name="ramp",
+        description="One conversation rises evenly from 100 to 3,000 WCU/s within 30 s.",
+        workload=Workload(
+            (
+                ConversationFlow(
+                    conversation_id=HOT,
+                    shape=Step(before=100.0, after=3000.0, onset=5.0, rise=30.0),
+                    body_bytes=_MIDDLE_BODY,
+                ),
+            )
+        ),
+        seconds=45.0,
+        onset=5.0,
+        table=_table(16),
+        writers=FunctionConfig(concurrency=1000, warm=400),
+        readers=_COMPARED_READERS,
+    )
+
+
+def many() -> Scenario:
+    """Build many hot conversations at once."""
+    flows = tuple(
+        ConversationFlow(
+            conversation_id=HOT if index == 0 else f"{HOT}-{index}",
+            shape=Step(before=50.0, after=1500.0, onset=5.0),
+            body_bytes=_MIDDLE_BODY,
+        )
+        for index in range(10)
+    )
+    return Scenario(
+        name="many",
+        description="Ten conversations step from 50 to 1,500 WCU/s at the same moment.",
+        workload=Workload(flows),
+        seconds=25.0,
+        onset=5.0,
+        oracle_wcu=1500.0,
+        table=_table(64),
+        writers=FunctionConfig(concurrency=1000, warm=800),
+        readers=_COMPARED_READERS,
+    )
+
+
+def large() -> Scenario:
+    """Build few but large items."""
+    return Scenario(
+        name="large",
+        description="Items of 100 to 300 KB: a dozen writes a second are 2,500 WCU/s.",
+        workload=Workload(
+            (
+                ConversationFlow(
+                    conversation_id=HOT,
+                    shape=Step(before=200.0, after=2500.0, onset=5.0),
+                    body_bytes=(100_000, 300_000),
+                ),
+            )
+        ),
+        seconds=40.0,
+        onset=5.0,
+        oracle_wcu=2500.0,
+        table=_table(16),
+        readers=replace(_COMPARED_READERS, per_second=2.0, limits=(10,)),
+    )
+
+
+def backfill() -> Scenario:
+    """Build an import of old messages beside live traffic."""
+    return Scenario(
+        name="backfill",
+        description="2,500 WCU/s of messages that are an hour old, running back in time ten times as fast as the "
+        "clock, beside 300 WCU/s of live ones.",
+        workload=Workload(
+            (
+                ConversationFlow(
+                    conversation_id=HOT,
+                    shape=Step(before=0.0, after=2500.0, onset=5.0),
+                    body_bytes=_MIDDLE_BODY,
+                    age_seconds=(3600.0, 3700.0),
+                    backwards_seconds=10.0,
+                ),
+                ConversationFlow(conversation_id=HOT, shape=Constant(300.0), body_bytes=_MIDDLE_BODY),
+            )
+        ),
+        seconds=35.0,
+        onset=5.0,
+        oracle_wcu=2800.0,
+        table=_table(16),
+        writers=FunctionConfig(concurrency=1000, warm=400),
+        readers=_COMPARED_READERS,
+    )
+
+
+def spam() -> Scenario:
+    """Build one conversation that is flooded through few environments."""
+    return Scenario(
+        name="spam",
+        description="Somebody floods one conversation with 2,000 small messages a second; 40 environments to begin "
+        "with.",
+        workload=Workload(
+            (
+                ConversationFlow(
+                    conversation_id=HOT, shape=Step(before=5.0, after=2000.0, onset=5.0), body_bytes=(20, 200)
+                ),
+            )
+        ),
+        seconds=25.0,
+        onset=5.0,
+        oracle_wcu=2000.0,
+        table=_table(8),
+        writers=FunctionConfig(concurrency=1000, warm=40),
+        readers=_COMPARED_READERS,
+    )
+
+
+_SCALE = 0.02
+"""Under faults, limits and thresholds are a fiftieth of DynamoDB's: so heat takes few writes, and seeds are cheap."""
+
+
+def faults() -> Scenario:
+    """Build the scenario of `make simulate-faults`: everything goes wrong, many times."""
+    limit = 1000.0 * _SCALE
+    bad = StoreFaults(
+        server_error=0.01,
+        lost_request=0.002,
+        lost_answer=0.004,
+        slow=0.02,
+        short_page=0.03,
+        unprocessed=0.02,
+        throttled=0.005,
+        long_lag=0.1,
+    )
+    spell = StoreFaults(
+        server_error=0.15,
+        lost_request=0.02,
+        lost_answer=0.04,
+        slow=0.2,
+        short_page=0.2,
+        unprocessed=0.2,
+        throttled=0.1,
+        long_lag=0.5,
+    )
+    writer = WriterSettings(table_name=TABLE_NAME, registry_host=HOST, sampling_distance_wcu=5.0 * _SCALE * 5)
+    consumer = ConsumerSettings(
+        table_name=TABLE_NAME,
+        registry_host=HOST,
+        hot_at_once_wcu=1000.0 * _SCALE,
+        hot_sustained_wcu=800.0 * _SCALE,
+        target_shard_wcu=500.0 * _SCALE,
+        max_shard_count=12,
+    )
+    flows = (
+        ConversationFlow(
+            conversation_id=HOT,
+            shape=Step(before=4.0, after=50.0, onset=4.0, end=20.0),
+            body_bytes=(20, 600),
+        ),
+        ConversationFlow(
+            conversation_id="second-room-{seed}",
+            shape=Flash(before=3.0, peak=60.0, onset=9.0, rise=1.5, half_life=4.0),
+            body_bytes=(20, 1800),
+        ),
+        ConversationFlow(
+            conversation_id="third-room-{seed}",
+            shape=Step(before=0.0, after=30.0, onset=13.0, end=21.0),
+            age_seconds=(100.0, 160.0),
+            backwards_seconds=5.0,
+            body_bytes=(20, 600),
+        ),
+        ZipfFlow(conversations=6, shape=Constant(12.0), body_bytes=(20, 600)),
+    )
+    return Scenario(
+        name="faults",
+        description="Everything goes wrong: Redis fails, forgets, hangs and is emptied; DynamoDB throttles, errs, "
+        "loses requests and answers and lags; environments and consumers die; clocks differ; clients repeat. Limits "
+        "and thresholds are a fiftieth of DynamoDB's, so that heat takes few writes.",
+        workload=Workload(flows),
+        seconds=26.0,
+        onset=4.0,
+        drain_seconds=14.0,
+        table=_table(24, limit_wcu=limit, limit_rcu=1500.0),
+        writers=FunctionConfig(concurrency=60, warm=12, death=0.004),
+        reading=FunctionConfig(concurrency=60, warm=8, death=0.004),
+        clients=Clients(attempts=5, retry_after_seconds=0.5, timeout_seconds=3.0, minting_share=0.8, skew_ms=300.0),
+        readers=Readers(
+            per_second=14.0,
+            newest=0.45,
+            complete=0.1,
+            bounded=0.25,
+            lookups=0.2,
+            strong_share=0.75,
+            hot_share=0.5,
+            limits=(3, 10, 25, 50),
+            long_limits=(25, 60, 200),
+        ),
+        settings=ProductSettings(writer=writer, consumer=consumer),
+        schedule=Schedule(period_seconds=7.0, jitter_seconds=6.5),
+        faults=FaultPlan(
+            redis_outages=0.08,
+            redis_failovers=0.08,
+            redis_emptyings=0.06,
+            redis_slowness=0.08,
+            stream_trims=0.1,
+            consumer_kills=0.1,
+            environment_kills=0.5,
+            store_spells=0.05,
+            consumer_crash=0.15,
+            redis_lost=0.01,
+            store=bad,
+            spell=spell,
+            skew_ms=800.0,
+        ),
+    )
+
+
+def hunt() -> Scenario:
+    """Build a small one in which a broken protocol shows soon: hot at once, and looked at all the time."""
+    everything = faults()
+    flows = (
+        ConversationFlow(
+            conversation_id=HOT, shape=Step(before=2.0, after=40.0, onset=1.0, end=8.0), body_bytes=(20, 600)
+        ),
+        ConversationFlow(
+            conversation_id="old-room-{seed}",
+            shape=Step(before=1.0, after=35.0, onset=2.0, end=7.0),
+            age_seconds=(20.0, 40.0),
+            backwards_seconds=3.0,
+            body_bytes=(20, 600),
+        ),
+    )
+    plan = everything.faults
+    return replace(
+        everything,
+        name="hunt",
+        description="As `faults`, but small: two conversations that get hot at once, and readers that always look.",
+        workload=Workload(flows),
+        seconds=9.0,
+        onset=1.0,
+        drain_seconds=6.0,
+        readers=replace(
+            everything.readers,
+            per_second=50.0,
+            newest=0.7,
+            complete=0.05,
+            bounded=0.15,
+            lookups=0.1,
+            strong_share=1.0,
+            hot_share=0.6,
+        ),
+        faults=plan
+        and replace(
+            plan,
+            consumer_kills=0.05,
+            redis_outages=0.05,
+            stream_trims=0.02,
+            consumer_crash=0.3,
+            redis_lost=0.05,
+            skew_ms=2500.0,
+        ),
+    )
+
+
+SCENARIOS: Mapping[str, Callable[[], Scenario]] = {
+    build.__name__ if build is not comparison else "compare": build
+    for build in (comparison, step, steady, ramp, flash, many, large, backfill, spam, faults, hunt)
+}
+
+
+def scenario_by_name(name: str) -> Scenario:
+    """Build a scenario.
+
+    Raises:
+        ValueError: there is none of this name; says which there are.
+    """
+    build = SCENARIOS.get(name)
+    if build is None:
+        raise ValueError(f"there is no scenario {name!r}; there are {', '.join(sorted(SCENARIOS))}")
+    return build()

@@ -1,0 +1,436 @@
+"""The DynamoDB table as its clients see it: items, conditions, pages, consistency, refusals and bad days.
+
+What clients see are DynamoDB's own requests and answers, so the product's own adapters run on it unchanged. How
+much a partition takes is `tools.partition_model`'s business; here are the items, in memory, and what a network does.
+
+Assumptions, not measurements: latencies as in `tools.partition_model.latency`; eventually consistent reads lag by 20 ms
+in the mean. They change how long things take, never what is right.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from hotpartition.core.capacity import Item, item_size_bytes, read_units, write_units
+from hotpartition.core.items import format_time
+from hotpartition.core.keys import ROUTING_SORT_KEY
+from hotpartition.core.route import Generation
+from hotpartition.dynamodb.calls import READ_TIMEOUT_SECONDS, build_error
+from hotpartition.dynamodb.store import routing_partition_of
+from hotpartition.errors import HotPartitionError, StoreUnavailableError
+from tools.partition_model import READ_PROFILE, WRITE_PROFILE, Latency
+from tools.simulation.engine import Engine, Process
+
+ResultT = TypeVar("ResultT")
+
+LAG_MEAN_SECONDS = 0.02
+PAGE_BYTES = 1_000_000
+KEYS_PER_BATCH = 100
+
+
+class Refusal(Protocol):
+    """Why a request was refused."""
+
+    @property
+    def reason(self) -> str:
+        """DynamoDB's name for it."""
+        ...
+
+
+class Throughput(Protocol):
+    """What limits a table: `tools.partition_model.Table`."""
+
+    def write(self, key: str, wcu: float, now: float) -> Refusal | None:
+        """Take write units of a key's partition, or refuse."""
+        ...
+
+    def read(self, key: str, rcu: float, now: float) -> Refusal | None:
+        """Take read units of a key's partition, or refuse."""
+        ...
+
+
+@dataclass(slots=True)
+class StoreFaults:
+    """Odds, for each request, of what can go wrong; all 0 in good times."""
+
+    server_error: float = 0.0
+    """Answered with a server error, half of the times after it was done."""
+    lost_request: float = 0.0
+    lost_answer: float = 0.0
+    slow: float = 0.0
+    slow_seconds: float = 0.2
+    short_page: float = 0.0
+    """A query's answer ends before its limit though more follows."""
+    unprocessed: float = 0.0
+    """A key of a batch is left unprocessed."""
+    throttled: float = 0.0
+    """Refused for the table's limit, whatever it takes."""
+    long_lag: float = 0.0
+    long_lag_seconds: float = 1.5
+
+
+class _Stored(NamedTuple):
+    """A message."""
+
+    written_at: float
+    size_bytes: int
+    item: Item
+
+
+class _Version(NamedTuple):
+    """A state of a routing item."""
+
+    written_at: float
+    item: dict[str, Any]
+
+
+class _Collection:
+    """All items of one partition key."""
+
+    __slots__ = ("messages", "order", "versions")
+
+    def __init__(self) -> None:
+        self.messages: dict[str, _Stored] = {}
+        self.order: list[str] = []
+        """Sort keys, ascending; the routing item is not among them."""
+        self.versions: list[_Version] = []
+
+
+@dataclass(slots=True)
+class StoreCounts:
+    """What the table was asked to do, and what it took."""
+
+    operations: int = 0
+    queries: int = 0
+    items_read: int = 0
+    wcu: float = 0.0
+    rcu: float = 0.0
+    throttles: int = 0
+
+
+class Observer(Protocol):
+    """Told what happens to the table, at the moment when it does."""
+
+    def stored(self, partition_key: str, wcu: float) -> None:
+        """A message was stored."""
+        ...
+
+    def refused(self, partition_key: str, wcu: float) -> None:
+        """A write was throttled."""
+        ...
+
+    def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
+        """Generations were added to a routing item."""
+        ...
+
+
+class Store:
+    """The table itself, on DynamoDB's side."""
+
+    def __init__(
+        self, engine: Engine, throughput: Throughput, *, table_name: str, random: Random, observer: Observer
+    ) -> None:
+        self.engine = engine
+        self.throughput = throughput
+        self.table_name = table_name
+        self.random = random
+        self.observer = observer
+        self.faults = StoreFaults()
+        self.struck: Counter[str] = Counter()
+        """How often each fault struck."""
+        self.counts: dict[str, StoreCounts] = {}
+        self.write_latency = Latency(WRITE_PROFILE, random)
+        self.read_latency = Latency(READ_PROFILE, random)
+        self.after_update: Callable[[Process], None] = _nothing
+        """Called when a process has written a routing item, before it hears of that."""
+        self._collections: dict[str, _Collection] = {}
+
+    def client(self, role: str, owner: Process | None = None) -> Any:
+        """Open a client. What it asks for is counted by its role."""
+        return StoreClient(self, self.counts.setdefault(role, StoreCounts()), owner)
+
+    # Seeding and inspection, outside of time.
+
+    def preset(self, conversation_id: str, generations: Sequence[Generation], *, updated_ms: int) -> None:
+        """Put generations into a routing item as if they had always been there."""
+        sets = {"generations": {generation.encode() for generation in generations}}
+        texts = {
+            "updated_at": format_time(updated_ms),
+            "reason": "preset",
+            "routing_partition": routing_partition_of(conversation_id),
+        }
+        self._add_version(conversation_id, sets, texts, float("-inf"))
+
+    # Effects: each happens at one instant.
+
+    def put(self, item: Item, counts: StoreCounts) -> None:
+        """Store a message unless its key is taken."""
+        key, sort_key = item["pk"]["S"], item["sk"]["S"]
+        size = item_size_bytes(item)
+        wcu = float(write_units(size))
+        self._admit_write(key, wcu, counts)
+        collection = self._collections.setdefault(key, _Collection())
+        known = collection.messages.get(sort_key)
+        if known is not None:
+            raise _error("ConditionalCheckFailedException", 400, Item=known.item)
+        collection.messages[sort_key] = _Stored(self.engine.now, size, item)
+        if collection.order and sort_key < collection.order[-1]:
+            insort(collection.order, sort_key)
+        else:
+            collection.order.append(sort_key)
+        self.observer.stored(key, wcu)
+
+    def update(self, request: Mapping[str, Any], counts: StoreCounts, owner: Process | None) -> dict[str, Any]:
+        """Add to a routing item."""
+        key = request["Key"]["pk"]["S"]
+        self._admit_write(key, 1.0, counts)
+        sets, texts = _parse_update(request)
+        item = self._add_version(key, sets, texts, self.engine.now)
+        generations = [Generation.decode(text) for text in sorted(sets.get("generations", ()))]
+        self.observer.raised(key, generations, item["reason"]["S"])
+        if owner is not None:
+            self.after_update(owner)
+        return item
+
+    def get(self, request: Mapping[str, Any], counts: StoreCounts) -> Item | None:
+        """Read one item."""
+        key = request["Key"]
+        self._admit_read(key["pk"]["S"], 1.0 if request["ConsistentRead"] else 0.5, counts)
+        return self._item(key["pk"]["S"], key["sk"]["S"], self._horizon(is_strong=request["ConsistentRead"]))
+
+    def get_batch(self, request: Mapping[str, Any], counts: StoreCounts) -> dict[str, Any]:
+        """Read items; those whose partition refuses are left unprocessed."""
+        asked = request[self.table_name]
+        is_strong = asked["ConsistentRead"]
+        if not 1 <= len(asked["Keys"]) <= KEYS_PER_BATCH:
+            raise _error("ValidationException", 400)
+        items, left = [], []
+        for key in asked["Keys"]:
+            partition_key = key["pk"]["S"]
+            if self._strikes("unprocessed") or self._refuses_read(partition_key, 1.0 if is_strong else 0.5, counts):
+                left.append(key)
+                continue
+            item = self._item(partition_key, key["sk"]["S"], self._horizon(is_strong=is_strong))
+            if item is not None:
+                items.append(item)
+        unprocessed = {self.table_name: {"Keys": left, "ConsistentRead": is_strong}} if left else {}
+        return {"Responses": {self.table_name: items}, "UnprocessedKeys": unprocessed}
+
+    def query(self, request: Mapping[str, Any], counts: StoreCounts) -> dict[str, Any]:
+        """Read items of one partition key in order."""
+        values = request["ExpressionAttributeValues"]
+        key, low, high = values[":pk"]["S"], values[":low"]["S"], values[":high"]["S"]
+        is_strong, is_forward, limit = request["ConsistentRead"], request["ScanIndexForward"], request["Limit"]
+        if "ExclusiveStartKey" in request:
+            start = request["ExclusiveStartKey"]["sk"]["S"]
+            low, high = (start + "\0", high) if is_forward else (low, start[:-1] + chr(ord(start[-1]) - 1) + "\x7f")
+        taken, size, is_cut = self._scan(key, low, high, self._horizon(is_strong=is_strong), is_forward, limit)
+        counts.queries += 1
+        self._admit_read(key, read_units(size, is_strong=is_strong), counts)
+        if len(taken) > 1 and self._strikes("short_page"):
+            taken, is_cut = taken[: self.random.randrange(1, len(taken))], True
+        counts.items_read += len(taken)
+        response: dict[str, Any] = {"Items": taken}
+        if is_cut:
+            response["LastEvaluatedKey"] = {"pk": {"S": key}, "sk": taken[-1]["sk"]}
+        return response
+
+    def routing_items(self, partition: str, counts: StoreCounts) -> list[dict[str, Any]]:
+        """List the routing items of one value of the sparse index, as it knows them: it lags."""
+        horizon = self._horizon(is_strong=False)
+        found = []
+        for collection in self._collections.values():
+            version = _as_of(collection.versions, horizon)
+            if version is not None and version.item["routing_partition"]["S"] == partition:
+                found.append(dict(version.item))
+        counts.rcu += 0.5 * max(1, len(found))
+        return found
+
+    def _scan(
+        self, key: str, low: str, high: str, horizon: float, is_forward: bool, limit: int
+    ) -> tuple[list[Item], int, bool]:
+        collection = self._collections.get(key)
+        if collection is None:
+            return [], 0, False
+        order, messages = collection.order, collection.messages
+        first, last = bisect_left(order, low), bisect_right(order, high)
+        found: list[Item] = []
+        size = 0
+        version = _as_of(collection.versions, horizon) if low <= ROUTING_SORT_KEY <= high else None
+        if version is not None and not is_forward:
+            found.append(version.item)
+            size += item_size_bytes(version.item)
+        for index in range(first, last) if is_forward else range(last - 1, first - 1, -1):
+            if len(found) >= limit or size >= PAGE_BYTES:
+                return found, size, True
+            sort_key = order[index]
+            stored = messages[sort_key]
+            if stored.written_at <= horizon:
+                found.append(stored.item)
+                size += stored.size_bytes
+        # Like DynamoDB: a query that stops at its limit cannot know that nothing follows.
+        return found, size, len(found) >= limit
+
+    def _item(self, key: str, sort_key: str, horizon: float) -> Item | None:
+        collection = self._collections.get(key)
+        if collection is None:
+            return None
+        if sort_key == ROUTING_SORT_KEY:
+            version = _as_of(collection.versions, horizon)
+            return None if version is None else dict(version.item)
+        stored = collection.messages.get(sort_key)
+        return None if stored is None or stored.written_at > horizon else stored.item
+
+    def _add_version(
+        self, key: str, sets: Mapping[str, set[str]], texts: Mapping[str, str], now: float
+    ) -> dict[str, Any]:
+        versions = self._collections.setdefault(key, _Collection()).versions
+        item: dict[str, Any] = (
+            dict(versions[-1].item) if versions else {"pk": {"S": key}, "sk": {"S": ROUTING_SORT_KEY}}
+        )
+        for name, members in sets.items():
+            item[name] = {"SS": sorted(members.union(item.get(name, {"SS": ()})["SS"]))}
+        item |= {name: {"S": text} for name, text in texts.items()}
+        versions.append(_Version(now, item))
+        return item
+
+    def _horizon(self, *, is_strong: bool) -> float:
+        """Up to when what was written is seen."""
+        if is_strong:
+            return self.engine.now
+        if self._strikes("long_lag"):
+            return self.engine.now - self.random.random() * self.faults.long_lag_seconds
+        return self.engine.now - self.random.expovariate(1 / LAG_MEAN_SECONDS)
+
+    def _admit_write(self, key: str, wcu: float, counts: StoreCounts) -> None:
+        refusal = self.throughput.write(key, wcu, self.engine.now)
+        if refusal is not None:
+            self.observer.refused(key, wcu)
+            counts.throttles += 1
+            self._refuse(refusal.reason)
+        counts.wcu += wcu
+
+    def _admit_read(self, key: str, rcu: float, counts: StoreCounts) -> None:
+        refusal = self.throughput.read(key, rcu, self.engine.now)
+        if refusal is not None:
+            counts.throttles += 1
+            self._refuse(refusal.reason)
+        counts.rcu += rcu
+
+    def _refuses_read(self, key: str, rcu: float, counts: StoreCounts) -> bool:
+        if self.throughput.read(key, rcu, self.engine.now) is not None:
+            counts.throttles += 1
+            return True
+        counts.rcu += rcu
+        return False
+
+    def _refuse(self, reason: str) -> None:
+        raise _error("ProvisionedThroughputExceededException", 400, ThrottlingReasons=[{"reason": reason}])
+
+    def _strikes(self, fault: str) -> bool:
+        odds: float = getattr(self.faults, fault)
+        if odds and self.random.random() < odds:
+            self.struck[fault] += 1
+            return True
+        return False
+
+    def perform(self, latency: Latency, effect: Callable[[], ResultT], counts: StoreCounts) -> ResultT:
+        """Send a request, let it happen, and wait for the answer, with all that can go wrong.
+
+        Raises:
+            RetryLaterError: DynamoDB refused or failed, or no answer came.
+            StoreRefusedError: the request is wrong, or its condition does not hold.
+        """
+        counts.operations += 1
+        seconds = latency.draw()
+        faults = self.faults
+        if faults.slow and self._strikes("slow"):
+            seconds += self.random.random() * faults.slow_seconds
+        if faults.lost_request and self._strikes("lost_request"):
+            self.engine.sleep(READ_TIMEOUT_SECONDS)
+            raise StoreUnavailableError("DynamoDB did not answer (simulated)")
+        if faults.lost_answer and self._strikes("lost_answer"):
+            self.engine.after(seconds / 2, lambda: _quietly(effect))
+            self.engine.sleep(READ_TIMEOUT_SECONDS)
+            raise StoreUnavailableError("DynamoDB did not answer (simulated)")
+        if faults.throttled and self._strikes("throttled"):
+            self.engine.sleep(seconds)
+            self._refuse("TableWriteAccountLimitExceeded")
+        if faults.server_error and self._strikes("server_error"):
+            self.engine.call(seconds / 2, lambda: self._fail(effect), seconds / 2)
+        return self.engine.call(seconds / 2, effect, seconds / 2)
+
+    def _fail(self, effect: Callable[[], object]) -> None:
+        if self.random.random() < 0.5:
+            _quietly(effect)
+        raise _error("InternalServerError", 500)
+
+
+class StoreClient:
+    """Sends requests, as `DynamoDBCalls.call` does, as far as the product uses them. Blocks the calling task."""
+
+    def __init__(self, store: Store, counts: StoreCounts, owner: Process | None) -> None:
+        self._store = store
+        self._counts = counts
+        self._owner = owner
+
+    def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Send one request, and wait for its answer."""
+        match operation:
+            case "PutItem":
+                self._write(lambda: self._store.put(request["Item"], self._counts))
+                return {}
+            case "UpdateItem":
+                update = self._write(lambda: self._store.update(request, self._counts, self._owner))
+                return {"Attributes": update}
+            case "GetItem":
+                item = self._read(lambda: self._store.get(request, self._counts))
+                return {} if item is None else {"Item": item}
+            case "BatchGetItem":
+                return self._read(lambda: self._store.get_batch(request["RequestItems"], self._counts))
+            case "Query" if "IndexName" in request:
+                partition = request["ExpressionAttributeValues"][":p"]["S"]
+                return {"Items": self._read(lambda: self._store.routing_items(partition, self._counts))}
+            case "Query":
+                return self._read(lambda: self._store.query(request, self._counts))
+        raise ValueError(operation)
+
+    def _write(self, effect: Callable[[], ResultT]) -> ResultT:
+        return self._store.perform(self._store.write_latency, effect, self._counts)
+
+    def _read(self, effect: Callable[[], ResultT]) -> ResultT:
+        return self._store.perform(self._store.read_latency, effect, self._counts)
+
+
+def _parse_update(request: Mapping[str, Any]) -> tuple[dict[str, set[str]], dict[str, str]]:
+    """Read an update of the form `ADD a :a, b :b SET c = :c, d = :d`: string sets and texts."""
+    adds, _, assignments = request["UpdateExpression"].removeprefix("ADD ").partition(" SET ")
+    values = request["ExpressionAttributeValues"]
+    sets = [pair.split(" ") for pair in adds.split(", ")]
+    texts = [pair.split(" = ") for pair in assignments.split(", ")]
+    return {name: set(values[place]["SS"]) for name, place in sets}, {name: values[place]["S"] for name, place in texts}
+
+
+def _as_of(versions: Sequence[_Version], horizon: float) -> _Version | None:
+    return next((version for version in reversed(versions) if version.written_at <= horizon), None)
+
+
+def _error(code: str, status: int, **facts: Any) -> HotPartitionError:
+    return build_error(code, status=status, explanation="simulated", facts=facts)
+
+
+def _quietly(effect: Callable[[], object]) -> None:
+    """Let something happen whose caller will not hear how it went."""
+    try:
+        effect()
+    except HotPartitionError:
+        return
+
+
+def _nothing(_: Process) -> None:
+    """Do nothing."""

@@ -1,0 +1,435 @@
+"""Ways to deal with a hot key, behind one interface: each says how its write and read functions are built.
+
+| name | what it does |
+|---|---|
+| none | DynamoDB alone: everything on the conversation's own key |
+| sources | the sources' design taken literally: 800 writes/s in one environment, a poller once a minute, id % N |
+| static | every key is salted with N = 16, always |
+| ours | the product |
+| oracle | knows the load in advance: the shards that ours would choose, from before the onset; the bound |
+
+All but the product's own parts (detection, routes, verifying reads) are the same for all: the conditional put, the
+retries within the request, the fan-out and the merge of pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from math import ceil
+from typing import Protocol
+
+from redis.exceptions import RedisError
+
+from hotpartition.core.backoff import Budget
+from hotpartition.core.cursor import build_cursor
+from hotpartition.core.detector import Thresholds, size_route
+from hotpartition.core.items import Message
+from hotpartition.core.keys import build_shard_key
+from hotpartition.core.merge import KeyQuery, PageMerge
+from hotpartition.core.message_ids import mint_message_id
+from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, stable_hash
+from hotpartition.dynamodb.store import DynamoDBMessageStore
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.errors import MessageNotFoundError, RetryLaterError
+from hotpartition.jobs.consumer import RunSummary
+from hotpartition.jobs.reader import PageResult, build_range
+from hotpartition.jobs.writer import NewMessage, Written
+from hotpartition.ports import QueryAnswer
+from hotpartition.redis.cluster import route_key
+from tools.simulation.clients import Lookup, ReadAnswer, ReadRequest
+from tools.simulation.engine import Engine, Process, SimulatedExecutor
+from tools.simulation.functions import Function, FunctionConfig, NoAnswerError, TooManyRequestsError
+from tools.simulation.redis_model import RedisClient
+from tools.simulation.scenarios import Scenario
+from tools.simulation.wiring import EPOCH_MS, TABLE_NAME, World, build_consumer, build_reader, build_writer
+
+WriteHandler = Callable[[NewMessage], Written]
+ReadHandler = Callable[[ReadRequest], ReadAnswer]
+
+Watchers = Function[float, RunSummary]
+
+CONSUMERS = 3
+"""The consumer's reserved concurrency."""
+CONSUMER_RUN_SECONDS = 170.0
+STATIC_SHARDS = 16
+SOURCES_THRESHOLD_WRITES = 800
+SOURCES_POLL_SECONDS = 60.0
+SOURCES_STREAM = "sources:{stream}"
+SOURCES_KEY = "sources:n:{}"
+ORACLE_LEAD_SECONDS = 0.5
+"""How long before the onset the oracle's shards begin."""
+
+
+class Strategy(Protocol):
+    """One way to deal with a hot key."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in results."""
+        ...
+
+    def start(self, world: World, scenario: Scenario) -> None:
+        """Start what runs beside the requests."""
+        ...
+
+    def shard_count(self, scenario: Scenario) -> int:
+        """Return the N of the hot conversation as long as nothing is raised; 0: its own key only."""
+        ...
+
+    def watchers(self) -> Watchers | None:
+        """Return the function that watches the load, if there is one."""
+        ...
+
+    def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
+        """Build one environment of the write function."""
+        ...
+
+    def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
+        """Build one environment of the read function."""
+        ...
+
+
+@dataclass(slots=True)
+class Ours:
+    """The product."""
+
+    name: str = "ours"
+    consumers: Watchers | None = None
+
+    def start(self, world: World, scenario: Scenario) -> None:
+        """Start the consumer now, and again each period."""
+        engine, random = world.engine, world.random("schedule")
+
+        def build(process: Process, index: int) -> Callable[[float], RunSummary]:
+            consumer = build_consumer(world, process, index)
+            return lambda run_seconds: consumer.run(run_seconds * 1000)
+
+        config = FunctionConfig(concurrency=CONSUMERS, warm=1)
+        consumers = self.consumers = Function(engine, config, build, world.random("consumers"))
+
+        def run() -> None:
+            # One that is refused or dies is not missed: the next one begins where it ended.
+            with suppress(TooManyRequestsError, NoAnswerError):
+                consumers.invoke(CONSUMER_RUN_SECONDS, timeout_seconds=CONSUMER_RUN_SECONDS + 10)
+
+        def schedule(index: int) -> None:
+            base = index * scenario.schedule.period_seconds
+            engine.at(base + random.random() * scenario.schedule.jitter_seconds, lambda: _spawn(engine, run))
+            engine.at(base + scenario.schedule.period_seconds, lambda: schedule(index + 1))
+
+        engine.spawn(run)
+        schedule(1)
+
+    def shard_count(self, scenario: Scenario) -> int:
+        """See `Strategy.shard_count`."""
+        del scenario
+        return 0
+
+    def watchers(self) -> Watchers | None:
+        """See `Strategy.watchers`."""
+        return self.consumers
+
+    def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
+        """See `Strategy.build_writer`."""
+        return build_writer(world, process, index).write
+
+    def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
+        """See `Strategy.build_reader`."""
+        reader = build_reader(world, process, index)
+
+        def read(request: ReadRequest) -> ReadAnswer:
+            if isinstance(request, Lookup):
+                return reader.read_message(request.conversation_id, request.message_id, is_strong=request.is_strong)
+            return reader.read_page(request)
+
+        return read
+
+
+@dataclass(slots=True)
+class Oracle(Ours):
+    """The product with a route that somebody put there in advance, and nobody who watches."""
+
+    name: str = "oracle"
+
+    def start(self, world: World, scenario: Scenario) -> None:
+        """Put the route where the functions look for it."""
+        since_ms = EPOCH_MS + int((scenario.onset - ORACLE_LEAD_SECONDS) * 1000)
+        generation = Generation(since_ms=since_ms, shard_count=self.shard_count(scenario))
+        world.store.preset(scenario.hot_conversation, [generation], updated_ms=EPOCH_MS)
+        key = route_key(TABLE_NAME, scenario.hot_conversation)
+        world.redis.node_of(key).change(0.0, lambda data: data.sadd(key, (generation.encode(),)))
+
+    def shard_count(self, scenario: Scenario) -> int:
+        """See `Strategy.shard_count`."""
+        thresholds = Thresholds.of(scenario.settings.consumer)
+        return min(size_route(scenario.oracle_wcu, thresholds), thresholds.max_shard_count)
+
+
+@dataclass(slots=True)
+class Fixed:
+    """Keys that depend on nothing but the conversation and the message."""
+
+    name: str
+    place: Callable[[str, str], str]
+    keys: Callable[[str], tuple[str, ...]]
+    shards: int = 0
+
+    def start(self, world: World, scenario: Scenario) -> None:
+        """Nothing runs beside the requests."""
+
+    def shard_count(self, scenario: Scenario) -> int:
+        """See `Strategy.shard_count`."""
+        del scenario
+        return self.shards
+
+    def watchers(self) -> Watchers | None:
+        """See `Strategy.watchers`."""
+        return None
+
+    def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
+        """See `Strategy.build_writer`."""
+        del process
+        return _PlainWriter(world, index, self.place).write
+
+    def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
+        """See `Strategy.build_reader`."""
+        return _PlainReader(world, process, index, self.keys).read
+
+
+@dataclass(slots=True)
+class Sources:
+    """The sources' design taken literally.
+
+    Each environment counts its own writes of the last second; past 800 it tells the stream; a service that looks at the
+    stream once a minute sets N = ceil(rate / 800) in Redis, which every write and read asks. The suffix is the message
+    id modulo N. Reads ask the base key as well as the shards, which the sources leave open.
+    """
+
+    name: str = "sources"
+
+    def start(self, world: World, scenario: Scenario) -> None:
+        """Start the service."""
+        del scenario
+        client = RedisClient(world.redis, timeout_seconds=1.0)
+        random = world.random("poller")
+
+        def poll() -> None:
+            after = "0-0"
+            world.engine.sleep(random.random() * SOURCES_POLL_SECONDS)
+            while True:
+                with suppress(RedisError):
+                    for _, entries in client.xread({SOURCES_STREAM: after}, count=100_000):
+                        after = entries[-1][0]
+                        for _, fields in entries:
+                            _raise_in_redis(world, client, fields)
+                world.engine.sleep(SOURCES_POLL_SECONDS)
+
+        world.engine.spawn(poll)
+
+    def shard_count(self, scenario: Scenario) -> int:
+        """See `Strategy.shard_count`."""
+        del scenario
+        return 0
+
+    def watchers(self) -> Watchers | None:
+        """See `Strategy.watchers`."""
+        return None
+
+    def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
+        """See `Strategy.build_writer`."""
+        del process
+        counter = _LocalCounter(world)
+        writer = _PlainWriter(world, index, lambda c, m: _source_key(_shards_in_redis(counter.client, c), c, m))
+
+        def write(new: NewMessage) -> Written:
+            counter.record(new.conversation_id)
+            return writer.write(new)
+
+        return write
+
+    def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
+        """See `Strategy.build_reader`."""
+        client = RedisClient(world.redis, timeout_seconds=0.03)
+
+        def keys(conversation_id: str) -> tuple[str, ...]:
+            count = _shards_in_redis(client, conversation_id)
+            shards = range(count) if count > 1 else ()
+            return (conversation_id, *(build_shard_key(conversation_id, shard) for shard in shards))
+
+        return _PlainReader(world, process, index, keys).read
+
+
+class _LocalCounter:
+    """One environment's writes of the last second, by conversation."""
+
+    def __init__(self, world: World) -> None:
+        self.client = RedisClient(world.redis, timeout_seconds=0.03)
+        self._world = world
+        self._second = -1
+        self._counts: dict[str, int] = {}
+
+    def record(self, conversation_id: str) -> None:
+        """Count a write, and tell what the last second's counts were: there is no timer, only the next request."""
+        second = int(self._world.engine.now)
+        if second != self._second:
+            hot = {c: count for c, count in self._counts.items() if count > SOURCES_THRESHOLD_WRITES}
+            self._second, self._counts = second, {}
+            for conversation, count in hot.items():
+                with suppress(RedisError):
+                    self.client.xadd(SOURCES_STREAM, {"c": conversation, "v": str(count)}, minid=0, approximate=True)
+        self._counts[conversation_id] = self._counts.get(conversation_id, 0) + 1
+
+
+class _PlainWriter:
+    """Puts messages at the keys that it is told, with the product's condition and retries."""
+
+    def __init__(self, world: World, index: int, place: Callable[[str, str], str]) -> None:
+        random = world.random(f"writer-{index}")
+        self._clock = world.clock(random)
+        self._store = DynamoDBMessageStore(ThreadedCalls(world.store.client("writer").call), TABLE_NAME)
+        self._random_bits = random.getrandbits
+        self._budget_ms = world.settings.writer.request_budget_ms
+        self._place = place
+
+    def write(self, new: NewMessage) -> Written:
+        message_id = new.message_id or mint_message_id(self._clock.now_ms(), self._random_bits)
+        message = Message(new.conversation_id, message_id, new.sender, new.body, new.attributes)
+        item = message.to_item(self._place(new.conversation_id, message_id))
+        budget = Budget(self._clock, self._budget_ms)
+        while True:
+            try:
+                existing = self._store.put(item)
+            except RetryLaterError as error:
+                if not budget.wait():
+                    error.message_id = message_id
+                    raise
+                continue
+            return Written(message, is_replay=existing is not None)
+
+
+@dataclass(slots=True)
+class _KeysMerge(PageMerge):
+    """A merge over keys that are known beforehand."""
+
+    keys: tuple[str, ...] = ()
+
+    def _needed(self, route: Route, edge: str | None) -> tuple[str, ...]:
+        del route, edge
+        return self.keys
+
+
+class _PlainReader:
+    """Reads pages from the keys that it is told, with the product's fan-out, retries and merge."""
+
+    def __init__(self, world: World, process: Process, index: int, keys: Callable[[str], tuple[str, ...]]) -> None:
+        settings = world.settings.reader
+        self._clock = world.clock(world.random(f"reader-{index}"))
+        executor = SimulatedExecutor(world.engine, process, settings.fan_out_threads)
+        calls = ThreadedCalls(world.store.client("reader").call, executor)
+        self._store = DynamoDBMessageStore(calls, TABLE_NAME)
+        self._budget_ms = settings.request_budget_ms
+        self._keys = keys
+
+    def read(self, request: ReadRequest) -> ReadAnswer:
+        if isinstance(request, Lookup):
+            return self._look_up(request)
+        page_range = build_range(request)
+        if page_range is None:
+            return PageResult((), None, "")
+        budget = Budget(self._clock, self._budget_ms)
+        merge = _KeysMerge(page_range, keys=self._keys(request.conversation_id))
+        while queries := merge.next_queries(EMPTY_ROUTE):
+            self._run_round(merge, queries, budget, is_strong=request.is_strong)
+        page = merge.page()
+        cursor = None
+        if page.has_more:
+            last = page.messages[-1].message_id
+            cursor = build_cursor(request.conversation_id, last, newest_first=request.newest_first)
+        return PageResult(page.messages, cursor, "")
+
+    def _run_round(self, merge: PageMerge, queries: list[KeyQuery], budget: Budget, *, is_strong: bool) -> None:
+        while queries:
+            fetched = self._store.fetch(queries, is_strong=is_strong)
+            failures: list[tuple[KeyQuery, RetryLaterError]] = []
+            for query, answer in zip(queries, fetched.answers, strict=True):
+                if isinstance(answer, QueryAnswer):
+                    merge.add(query, answer.messages, is_exhausted=answer.is_exhausted)
+                else:
+                    failures.append((query, answer))
+            if failures and not budget.wait():
+                raise failures[0][1]
+            queries = [query for query, _ in failures]
+
+    def _look_up(self, lookup: Lookup) -> Message:
+        keys = self._keys(lookup.conversation_id)
+        found, _ = self._store.get_with_journal(
+            lookup.conversation_id, keys, lookup.message_id, is_strong=lookup.is_strong
+        )
+        if not found:
+            raise MessageNotFoundError(lookup.conversation_id, lookup.message_id)
+        return found[0]
+
+
+def _spawn(engine: Engine, work: Callable[[], None]) -> None:
+    engine.spawn(work)
+
+
+def _shards_in_redis(client: RedisClient, conversation_id: str) -> int:
+    """Ask for N; 1 while Redis is away or knows none."""
+    try:
+        score = client.zscore(SOURCES_KEY.format(conversation_id), "n")
+    except RedisError:
+        return 1
+    return int(score or 1)
+
+
+def _raise_in_redis(world: World, client: RedisClient, fields: Mapping[str, str]) -> None:
+    """Set N if it is larger: an atomic maximum, as the sources' script."""
+    count = ceil(int(fields["v"]) / SOURCES_THRESHOLD_WRITES)
+    client.zadd(SOURCES_KEY.format(fields["c"]), {"n": count}, gt=True)
+    generation = Generation(since_ms=EPOCH_MS, shard_count=count)
+    world.store.observer.raised(fields["c"], [generation], "sources")
+
+
+def _source_key(count: int, conversation_id: str, message_id: str) -> str:
+    """Choose a key as the sources do: the id itself, as the number it is, modulo N."""
+    if count <= 1:
+        return conversation_id
+    return build_shard_key(conversation_id, id_number(message_id) % count)
+
+
+def id_number(message_id: str) -> int:
+    """Read a ULID as the number that it stands for."""
+    number = 0
+    for character in message_id:
+        number = number * 32 + _CROCKFORD.index(character)
+    return number
+
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def none() -> Strategy:
+    """DynamoDB alone."""
+    return Fixed("none", lambda c, _: c, lambda c: (c,))
+
+
+def static() -> Strategy:
+    """Every key salted, always."""
+    return Fixed(
+        "static",
+        lambda c, m: build_shard_key(c, stable_hash(m) % STATIC_SHARDS),
+        lambda c: tuple(build_shard_key(c, shard) for shard in range(STATIC_SHARDS)),
+        shards=STATIC_SHARDS,
+    )
+
+
+STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
+    "none": none,
+    "sources": Sources,
+    "static": static,
+    "ours": Ours,
+    "oracle": Oracle,
+}

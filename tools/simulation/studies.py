@@ -1,0 +1,106 @@
+"""Many seeds at once: worker processes, a progress bar, and a file of results that is the same each time."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from tools.simulation.results import Bar, as_json
+
+ResultT = TypeVar("ResultT")
+
+OUT_DIR = Path("out/simulation")
+MOST_PROCESSES = 2
+"""So that the figures hold for two cores, whatever the machine has."""
+MISSED = 1
+"""Exit status when a bar was missed."""
+
+
+def replay_command(scenario: str, seed: int) -> str:
+    """Name the command that runs a seed again."""
+    return f"make simulate-replay SCENARIO={scenario} SEED={seed}"
+
+
+def parse_seeds(command: str, arguments: Sequence[str], *, about: str | None, seeds: int) -> tuple[range, Path]:
+    """Parse the command line of a study: its seeds, `seeds` of them by default, and the folder for its result."""
+    parser = argparse.ArgumentParser(prog=f"python -m tools.simulation {command}", description=about)
+    parser.add_argument("--seeds", type=int, default=seeds, help=f"how many ({seeds})")
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=OUT_DIR)
+    options = parser.parse_args(arguments)
+    return range(options.first_seed, options.first_seed + options.seeds), options.out
+
+
+def run_all(name: str, work: Callable[[int], ResultT], seeds: Iterable[int], *, scenario: str) -> list[ResultT]:
+    """Do the work for each seed, on several processes; results come in the order of the seeds."""
+    listed = list(seeds)
+    columns = (
+        TextColumn("{task.description:<10}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    processes = min(MOST_PROCESSES, os.cpu_count() or 1)
+    with (
+        Progress(*columns, console=Console(stderr=True)) as progress,
+        ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=gc.disable) as pool,
+    ):
+        bar = progress.add_task(name, total=len(listed))
+        futures = {seed: pool.submit(_run_and_tidy, work, seed) for seed in listed}
+        for future in futures.values():
+            future.add_done_callback(lambda _: progress.advance(bar))
+        return [_result_of(future, replay_command(scenario, seed)) for seed, future in futures.items()]
+
+
+def _result_of(future: Future[ResultT], command: str) -> ResultT:
+    """Return a seed's result; whatever broke it is raised, and what it takes to see it again is said."""
+    if error := future.exception():
+        sys.stderr.write(f"a run broke; see it again with: {command}\n")
+        raise error
+    return future.result()
+
+
+def _run_and_tidy(work: Callable[[int], ResultT], seed: int) -> ResultT:
+    """Run a seed, and only then look for garbage in circles: to look among a run's many objects takes a fifth of it."""
+    result = work(seed)
+    gc.collect()
+    return result
+
+
+def write_result(result: Any, out_dir: Path, name: str) -> Path:
+    """Write a result as JSON."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    path = out_dir / name
+    path.write_text(json.dumps(as_json(result), indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def say_bars(bars: Iterable[Bar]) -> None:
+    """Print each bar with what was measured."""
+    for bar in bars:
+        measured = "never" if bar.measured is None else f"{bar.measured:g}"
+        verdict = "holds" if bar.holds else "MISSED"
+        sys.stdout.write(f"{verdict:<7} {bar.name}: {measured} (bar: {bar.limit:g} {bar.unit})\n")
+
+
+def at_most(name: str, measured: float | None, limit: float, unit: str) -> Bar:
+    """Build a bar that a value may not pass."""
+    holds = measured is not None and measured <= limit
+    return Bar(name=name, measured=measured, limit=limit, unit=unit, holds=holds)
+
+
+def at_least(name: str, measured: float, limit: float, unit: str) -> Bar:
+    """Build a bar that a value has to reach."""
+    return Bar(name=name, measured=measured, limit=limit, unit=unit, holds=measured >= limit)

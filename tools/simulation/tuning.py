@@ -1,0 +1,262 @@
+"""The sweeps: what each setting trades for what, with the others at their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from math import isfinite
+
+import numpy as np
+
+from hotpartition.core.detector import SLOTS_PER_SECOND, SUSTAINED_SECONDS
+from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
+from tools.simulation.scale import registry_lookups_per_second
+from tools.simulation.scale_theory import thin_relative_error
+from tools.simulation.scale_traffic import Level, popularity
+from tools.simulation.tuning_cache import typical_seconds_to_shards
+from tools.simulation.tuning_detection import Rule, detection_delays, false_raises_per_hour
+from tools.simulation.tuning_hedge import STALL_SHARE, read_pages
+
+TRIALS = 2_000
+PAGES = 20_000
+CACHE_SEEDS = range(5)
+QUIET_CONVERSATIONS = 50
+QUIET_WCU = 600.0
+"""What must not be raised: 50 conversations that all have this load for an hour (as in decision 9)."""
+POPULATION = Level(writes_per_second=100_000, rushes=0, seeds=0)
+
+_WRITER = WriterSettings(table_name="-", registry_host="-")
+_READER = ReaderSettings(table_name="-", registry_host="-")
+_CONSUMER = ConsumerSettings(table_name="-", registry_host="-")
+
+Measures = Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One value of the setting that is swept, and what it does; None stands for never (within the 30 s simulated)."""
+
+    value: float
+    measures: Measures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """One setting over a range; the measures' names are in docs/simulation-summary.md."""
+
+    name: str
+    setting: str
+    unit: str
+    default: float
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningStudy:
+    """All sweeps."""
+
+    seed: int
+    sweeps: tuple[Sweep, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    name: str
+    setting: str
+    unit: str
+    default: float
+    values: tuple[float, ...]
+    measure: Callable[[float, int], Measures]
+
+
+def _at_once(value: float, seed: int) -> Measures:
+    rule = replace(Rule(), hot_at_once_wcu=value)
+    return {
+        "false_raises_per_hour": _quiet(rule.at_once_only()),
+        **_step_delays(rule.at_once_only(), (1_200, 2_000, 4_000), seed),
+    }
+
+
+def _sustained(value: float, seed: int) -> Measures:
+    rule = replace(Rule(), hot_sustained_wcu=value).sustained_only()
+    return {"false_raises_per_hour": _quiet(rule), **_step_delays(rule, (850, 900, 950), seed)}
+
+
+def _at_once_window(value: float, seed: int) -> Measures:
+    rule = replace(Rule(), at_once_slots=round(value * SLOTS_PER_SECOND)).at_once_only()
+    return {"false_raises_per_hour": _quiet(rule), **_step_delays(rule, (1_200, 2_000, 4_000), seed)}
+
+
+def _sustained_window(value: float, seed: int) -> Measures:
+    rule = replace(Rule(), sustained_slots=round(value * SLOTS_PER_SECOND)).sustained_only()
+    return {"false_raises_per_hour": _quiet(rule), **_step_delays(rule, (850, 900, 950), seed)}
+
+
+def _distance(value: float, seed: int) -> Measures:
+    rule = replace(Rule(), sampling_distance_wcu=value)
+    return {
+        "false_raises_per_hour": _quiet(rule),
+        "reports_per_1000_wcu": 1_000 / value,
+        "relative_error_at_800_wcu": thin_relative_error(_CONSUMER.hot_sustained_wcu, value),
+        **_step_delays(rule, (1_200, 4_000), seed),
+    }
+
+
+def _cache_life(value: float, seed: int) -> Measures:
+    lookups = registry_lookups_per_second(POPULATION, popularity(POPULATION), life_seconds=value)
+    seeds = range(seed, seed + len(CACHE_SEEDS))
+    return {
+        "lookups_per_write": lookups / POPULATION.writes_per_second,
+        "hot_lookups_per_second": _hot_lookups(value),
+        "seconds_to_shards": typical_seconds_to_shards(value, seeds),
+        "seconds_to_shards_whole_life_after_throttle": typical_seconds_to_shards(
+            value, seeds, is_life_short_after_throttle=False
+        ),
+    }
+
+
+def _hot_lookups(life_seconds: float) -> float:
+    """Tell how often 1,000 environments ask for the route of one conversation of 4,000 WCU/s."""
+    level = Level(writes_per_second=100_000, rushes=0, seeds=0)
+    return registry_lookups_per_second(level, np.array([4_000.0]), life_seconds=life_seconds)
+
+
+def _hedge(value: float, seed: int) -> Measures:
+    usual = read_pages(value, pages=PAGES, seed=seed)
+    stalling = read_pages(value, pages=PAGES, seed=seed, stall_share=STALL_SHARE)
+    return {
+        "p50_ms": usual.p50_ms,
+        "p99_ms": usual.p99_ms,
+        "p999_ms": usual.p999_ms,
+        "extra_share": usual.extra_share,
+        "stalls_p99_ms": stalling.p99_ms,
+        "stalls_p999_ms": stalling.p999_ms,
+        "stalls_extra_share": stalling.extra_share,
+    }
+
+
+def _quiet(rule: Rule) -> float:
+    return false_raises_per_hour(rule, QUIET_WCU, QUIET_CONVERSATIONS)
+
+
+def _step_delays(rule: Rule, loads: Sequence[int], seed: int) -> Measures:
+    measures: dict[str, float | None] = {}
+    for load in loads:
+        delays = detection_delays(rule, 100.0, float(load), trials=TRIALS, seed=seed)
+        for name, share in (("p50", 0.5), ("p99", 0.99)):
+            value = float(np.quantile(delays, share, method="inverted_cdf")) if len(delays) else np.inf
+            measures[f"delay_{load}_{name}_seconds"] = value if isfinite(value) else None
+    return measures
+
+
+PLANS = (
+    _Plan(
+        name="at-once-threshold",
+        setting="hot_at_once_wcu",
+        unit="WCU/s",
+        default=_CONSUMER.hot_at_once_wcu,
+        values=(700, 800, 850, 900, 950, 1_000, 1_050, 1_100, 1_200, 1_500, 2_000),
+        measure=_at_once,
+    ),
+    _Plan(
+        name="sustained-threshold",
+        setting="hot_sustained_wcu",
+        unit="WCU/s",
+        default=_CONSUMER.hot_sustained_wcu,
+        values=(620, 650, 675, 700, 725, 750, 775, 800, 825, 850, 900),
+        measure=_sustained,
+    ),
+    _Plan(
+        name="at-once-window",
+        setting="a constant of the detector",
+        unit="s",
+        default=1.0,
+        values=(0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0),
+        measure=_at_once_window,
+    ),
+    _Plan(
+        name="sustained-window",
+        setting="SUSTAINED_SECONDS, a constant of the detector",
+        unit="s",
+        default=float(SUSTAINED_SECONDS),
+        values=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0),
+        measure=_sustained_window,
+    ),
+    _Plan(
+        name="sampling-distance",
+        setting="sampling_distance_wcu",
+        unit="WCU",
+        default=_WRITER.sampling_distance_wcu,
+        values=(1.5, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 30),
+        measure=_distance,
+    ),
+    _Plan(
+        name="cache-life",
+        setting="route_cache_seconds",
+        unit="s",
+        default=_WRITER.route_cache_seconds,
+        values=(0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0),
+        measure=_cache_life,
+    ),
+    _Plan(
+        name="hedge-quantile",
+        setting="hedge_quantile",
+        unit="share",
+        default=_READER.hedge_quantile,
+        values=(0.0, 0.5, 0.8, 0.9, 0.93, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995),
+        measure=_hedge,
+    ),
+)
+
+
+def measure(name: str, value: float, seed: int) -> Point:
+    """Measure one point of one sweep: a pure function of its arguments."""
+    plan = next(plan for plan in PLANS if plan.name == name)
+    return Point(value=value, measures={key: _round(given) for key, given in plan.measure(value, seed).items()})
+
+
+SWEEP_NAMES = tuple(plan.name for plan in PLANS)
+
+
+def point_count(names: Collection[str] = SWEEP_NAMES) -> int:
+    """Tell how many points some sweeps have."""
+    return sum(len(plan.values) for plan in PLANS if plan.name in names)
+
+
+def run_tuning(
+    *,
+    seed: int,
+    pool: Executor,
+    names: Collection[str] = SWEEP_NAMES,
+    progress: Callable[[], object] = lambda: None,
+) -> TuningStudy:
+    """Measure sweeps.
+
+    Args:
+        seed: of everything that is drawn.
+        names: which sweeps.
+        pool: runs the points; the result does not depend on how many at a time.
+        progress: called after each point.
+    """
+    plans = [plan for plan in PLANS if plan.name in names]
+    futures = {plan.name: [pool.submit(measure, plan.name, value, seed) for value in plan.values] for plan in plans}
+    for future in (f for several in futures.values() for f in several):
+        future.add_done_callback(lambda _: progress())
+    return TuningStudy(
+        seed=seed,
+        sweeps=tuple(
+            Sweep(
+                name=plan.name,
+                setting=plan.setting,
+                unit=plan.unit,
+                default=plan.default,
+                points=tuple(future.result() for future in futures[plan.name]),
+            )
+            for plan in plans
+        ),
+    )
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")

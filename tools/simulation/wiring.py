@@ -1,0 +1,207 @@
+"""The product's functions on the simulated outside: as `hotpartition.runtime.wiring` builds them, with other ends.
+
+Everything in between is the product's own: jobs, cache, counter, hedging, retries, and the adapters for DynamoDB and
+redis-py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.counter import WriteCounter
+from hotpartition.core.detector import Thresholds
+from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy, Hedger
+from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.jobs.consumer import Consumer
+from hotpartition.jobs.reader import Reader
+from hotpartition.jobs.route_cache import RouteCache, RouteSource
+from hotpartition.jobs.writer import Writer
+from hotpartition.redis.registry import RedisRegistry
+from hotpartition.redis.reports import RedisReportSink, RedisReportSource
+from hotpartition.runtime.background import BackgroundThread
+from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
+from hotpartition.runtime.wiring import CONSUMER_COMMAND_TIMEOUT_MS
+from tools.simulation.engine import Engine, Process, SimulatedExecutor, wait_for
+from tools.simulation.redis_model import RedisServer, SimulatedConnection
+from tools.simulation.store import Store
+
+TABLE_NAME = "simulated"
+INDEX_NAME = "routing-index"
+HOST = "simulated"
+MOST_SKEW_MS = 2_000.0
+"""No clock of a function is further off; beyond 5 s, messages would be refused as lying ahead."""
+EPOCH_MS = 1_800_000_000_000
+"""When every run begins: an instant in 2027 that starts a slot and a minute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The classes that a run is built from; a test breaks the protocol on purpose by replacing one."""
+
+    routes: type[RouteSource] = RouteSource
+    writer: type[Writer] = Writer
+    reader: type[Reader] = Reader
+    consumer: type[Consumer] = Consumer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductSettings:
+    """The three functions' settings; the defaults are the product's."""
+
+    writer: WriterSettings = field(default_factory=lambda: WriterSettings(table_name=TABLE_NAME, registry_host=HOST))
+    reader: ReaderSettings = field(default_factory=lambda: ReaderSettings(table_name=TABLE_NAME, registry_host=HOST))
+    consumer: ConsumerSettings = field(
+        default_factory=lambda: ConsumerSettings(table_name=TABLE_NAME, registry_host=HOST)
+    )
+
+
+@dataclass(slots=True)
+class World:
+    """What all functions of a run share."""
+
+    engine: Engine
+    seed: int
+    store: Store
+    redis: RedisServer
+    settings: ProductSettings
+    parts: Parts
+    skew_ms: float = 0.0
+    """Standard deviation of the environments' clocks."""
+    counters: Counter[str] = field(default_factory=Counter)
+    """The product's metrics, summed over all environments."""
+
+    def random(self, name: str) -> Random:
+        """Make a source of chance of its own, so that nothing depends on who draws first."""
+        return Random(f"{self.seed}/{name}")  # a text's seed goes through SHA-512, not through hash()
+
+    def now_ms(self) -> int:
+        """Tell the true time, Unix ms."""
+        return EPOCH_MS + int(self.engine.now * 1000)
+
+    def clock(self, random: Random) -> Clock:
+        """Build the clock of one environment."""
+        skew_ms = round(max(-MOST_SKEW_MS, min(MOST_SKEW_MS, random.gauss(0.0, self.skew_ms)))) if self.skew_ms else 0
+        engine = self.engine
+        return Clock(
+            now_ms=lambda: EPOCH_MS + skew_ms + int(engine.now * 1000), sleep=engine.sleep, random=random.random
+        )
+
+    def timer(self) -> float:
+        """Tell a monotonic time in seconds."""
+        return self.engine.now
+
+
+class SharedTelemetry:
+    """`Telemetry` that only counts."""
+
+    def __init__(self, counters: Counter[str]) -> None:
+        self._counters = counters
+
+    def count(self, metric: str, value: float = 1.0) -> None:
+        """See `Telemetry.count`."""
+        self._counters[metric] += value  # type: ignore[assignment]  # floats add up as well
+
+    def event(self, message: str, **facts: object) -> None:
+        """See `Telemetry.event`."""
+
+    def flush(self) -> None:
+        """See `Telemetry.flush`."""
+
+
+def build_writer(world: World, process: Process, index: int) -> Writer:
+    """Build one environment of the write function."""
+    settings = world.settings.writer
+    random = world.random(f"writer-{index}")
+    clock = world.clock(random)
+    telemetry = SharedTelemetry(world.counters)
+    calls = ThreadedCalls(world.store.client("writer").call)
+    return world.parts.writer(
+        store=DynamoDBMessageStore(calls, TABLE_NAME),
+        routes=world.parts.routes(
+            cache=_build_cache(settings, random.random),
+            registry=RedisRegistry(_connect(world, settings.registry_command_timeout_ms), TABLE_NAME),
+            telemetry=telemetry,
+            timer=world.timer,
+            journal=DynamoDBJournal(calls, TABLE_NAME, index_name=""),
+        ),
+        counter=WriteCounter(
+            environment_id=f"{index:032x}",
+            sampling_distance_wcu=settings.sampling_distance_wcu,
+            random=random.random,
+        ),
+        reports=RedisReportSink(
+            _connect(world, settings.registry_command_timeout_ms),
+            TABLE_NAME,
+            partitions=settings.stream_partitions,
+            background=BackgroundThread(executor=SimulatedExecutor(world.engine, process, 1)),
+            now_ms=clock.now_ms,
+        ),
+        telemetry=telemetry,
+        clock=clock,
+        random_bits=random.getrandbits,
+        budget_ms=settings.request_budget_ms,
+    )
+
+
+def build_reader(world: World, process: Process, index: int) -> Reader:
+    """Build one environment of the read function."""
+    settings = world.settings.reader
+    random = world.random(f"reader-{index}")
+    clock = world.clock(random)
+    telemetry = SharedTelemetry(world.counters)
+    engine = world.engine
+    hedger = None
+    if settings.hedge_quantile:
+        executor = SimulatedExecutor(engine, process, HEDGE_CONNECTIONS)
+        policy = HedgePolicy(quantile=settings.hedge_quantile)
+        hedger = Hedger(policy, executor, world.timer, wait=lambda *args, **more: wait_for(engine, *args, **more))
+    threads = SimulatedExecutor(engine, process, settings.fan_out_threads)
+    calls = ThreadedCalls(world.store.client("reader").call, threads, hedger=hedger)
+    return world.parts.reader(
+        store=DynamoDBMessageStore(calls, TABLE_NAME),
+        journal=DynamoDBJournal(calls, TABLE_NAME, index_name=""),
+        registry=RedisRegistry(_connect(world, settings.registry_command_timeout_ms), TABLE_NAME),
+        routes=world.parts.routes(
+            cache=_build_cache(settings, random.random),
+            registry=RedisRegistry(_connect(world, settings.registry_command_timeout_ms), TABLE_NAME),
+            telemetry=telemetry,
+            timer=world.timer,
+        ),
+        background=BackgroundThread(executor=SimulatedExecutor(engine, process, 1)),
+        telemetry=telemetry,
+        clock=clock,
+        budget_ms=settings.request_budget_ms,
+        settle_ms=settings.settle_seconds * 1000,
+    )
+
+
+def build_consumer(world: World, process: Process, index: int) -> Consumer:
+    """Build one environment of the stream consumer."""
+    settings = world.settings.consumer
+    connection = _connect(world, CONSUMER_COMMAND_TIMEOUT_MS, process)
+    calls = ThreadedCalls(world.store.client("consumer", process).call)
+    return world.parts.consumer(
+        source=RedisReportSource(connection, TABLE_NAME),
+        journal=DynamoDBJournal(calls, TABLE_NAME, INDEX_NAME),
+        registry=RedisRegistry(connection, TABLE_NAME),
+        telemetry=SharedTelemetry(world.counters),
+        clock=world.clock(world.random(f"consumer-{index}")),
+        thresholds=Thresholds.of(settings),
+        stream_partitions=settings.stream_partitions,
+    )
+
+
+def _build_cache(settings: WriterSettings | ReaderSettings, random: Callable[[], float]) -> RouteCache:
+    return RouteCache(
+        life_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=random
+    )
+
+
+def _connect(world: World, timeout_ms: int, owner: Process | None = None) -> SimulatedConnection:
+    rest_ms = world.settings.writer.registry_rest_ms
+    return SimulatedConnection(world.redis, timeout_ms=timeout_ms, rest_ms=rest_ms, owner=owner)

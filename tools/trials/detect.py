@@ -1,0 +1,104 @@
+"""`make detect-trials`: one conversation after another gets hot, spread thinly over many environments.
+
+Writes `out/detect/summary.json`. Passes when at least 95 % of the trials are raised within 2 s of onset and at least
+90 % take one raise, while no environment by itself offers more than a tenth of the threshold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.demo.observer import ControlError
+from tools.demo.stack import StackError
+from tools.trials.rig import HOT_AT_ONCE_WCU, OFFERED_WCU, WRITERS, Heat, running_rig
+
+DETECTED_WITHIN_SECONDS = 2.0
+LEAST_DETECTED = 0.95
+LEAST_ONE_RAISE = 0.90
+LARGEST_SHARE = 0.10
+HOT_SECONDS = 4.0
+PATIENCE_SECONDS = 3.0
+PAUSE_SECONDS = 1.0
+
+
+def summarize(heats: Sequence[Heat]) -> dict[str, object]:
+    """Build the summary of the trials."""
+    times = [None if h.raised_after_seconds is None else round(h.raised_after_seconds, 3) for h in heats]
+    return {
+        "trials": len(heats),
+        "detected": sum(t is not None and t <= DETECTED_WITHIN_SECONDS for t in times),
+        "environments": min(h.environments for h in heats),
+        "onset_to_raise_seconds": times,
+        "raises": [len(h.shard_counts) for h in heats],
+        "max_n": [h.max_n for h in heats],
+        "largest_share_of_threshold": [round(h.largest_share, 3) for h in heats],
+    }
+
+
+def judge(heats: Sequence[Heat]) -> list[str]:
+    """List what falls short."""
+    count = len(heats)
+    detected = sum(h.raised_after_seconds is not None and h.raised_after_seconds <= 2.0 for h in heats)
+    one_raise = sum(len(h.shard_counts) == 1 for h in heats)
+    faults = []
+    if detected < LEAST_DETECTED * count:
+        faults.append(f"{detected} of {count} raised within {DETECTED_WITHIN_SECONDS:g} s, {LEAST_DETECTED:.0%} needed")
+    if one_raise < LEAST_ONE_RAISE * count:
+        faults.append(f"{one_raise} of {count} took one raise, {LEAST_ONE_RAISE:.0%} needed")
+    largest = max(h.largest_share for h in heats)
+    if largest > LARGEST_SHARE:
+        faults.append(f"one environment offered {largest:.1%} of the threshold, at most {LARGEST_SHARE:.0%} allowed")
+    return faults
+
+
+async def run(trials: int, writers: int, seed: int, out_dir: Path) -> list[Heat]:
+    """Run the trials, a line for each."""
+    print(
+        f"{trials} trials: {OFFERED_WCU:g} WCU/s on one conversation over {writers} environments, "
+        f"hot at once above {HOT_AT_ONCE_WCU:g} WCU/s",
+        flush=True,
+    )
+    heats = []
+    async with running_rig(out_dir, writers=writers, seed=seed) as rig:
+        await rig.offer("warm-up", rate=OFFERED_WCU / 4, seconds=4.0)
+        for trial in range(trials):
+            heat = await rig.heat(f"trial-{seed}-{trial}", seconds=HOT_SECONDS, patience_seconds=PATIENCE_SECONDS)
+            heats.append(heat)
+            after = "never" if heat.raised_after_seconds is None else f"after {heat.raised_after_seconds:.2f} s"
+            print(
+                f"{trial + 1:3d}  raised {after}, N {heat.max_n}, {len(heat.shard_counts)} raise(s), "
+                f"{heat.environments} environments, the busiest with {heat.largest_share:.1%} of the threshold",
+                flush=True,
+            )
+            await asyncio.sleep(PAUSE_SECONDS)
+    return heats
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m tools.trials.detect", description=__doc__)
+    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--writers", type=int, default=WRITERS)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("out/detect"))
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    try:
+        heats = asyncio.run(run(options.trials, options.writers, options.seed, options.out))
+    except (StackError, ControlError) as error:
+        print(f"the trials could not be run: {error}", file=sys.stderr)
+        return 2
+    (options.out / "summary.json").write_text(json.dumps(summarize(heats), indent=2) + "\n")
+    faults = judge(heats)
+    print("\n".join(faults) or "verdict: pass")
+    print(f"{options.out / 'summary.json'}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,266 @@
+"""The faults that the local run offers, as a table; a plan of them from a seed; and what carries the plan out.
+
+A new kind of fault is one entry of `KINDS`. Faults of one part come one after another; those of different parts
+overlap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tools.demo.observer import Control, ControlError
+from tools.local.dynamodb_faults import READ_REASONS, WRITE_REASONS
+
+Part = Literal["redis", "dynamodb", "functions"]
+Rule = Mapping[str, Any]
+
+CONSUMER = "consume_reports"
+SHARE_OF_SLOT = 0.6
+"""Of the time between the beginnings of two faults of a part, the first lasts at most this share."""
+PATIENCE_SECONDS = 2.0
+PATIENCE_POLLS = 20
+SETTLING_SHARE = 0.06
+LONGEST_SETTLING_SECONDS = 3.0
+"""At the beginning and the end nothing is broken: the plan's faults are over before the writes are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultKind:
+    """One kind of fault.
+
+    `begin` and `end` are orders to the local run's control API, given in this order; `rules` are faults of DynamoDB
+    that hold meanwhile. It lasts `seconds` at most, and the part is left in peace for `rest_seconds` after it, unless
+    the whole plan is too short for that. `meets_requests`: usual load meets it at once, so that it is not over before
+    a request did, and a run in which none did has not tried it.
+    """
+
+    name: str
+    part: Part
+    begin: tuple[str, ...] = ()
+    end: tuple[str, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    seconds: float = 5.0
+    rest_seconds: float = 3.0
+    meets_requests: bool = False
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PlannedFault:
+    """One fault of a plan: when it begins and how long it lasts, in seconds after the start."""
+
+    at_seconds: float
+    kind: FaultKind = field(compare=False)
+    seconds: float = field(compare=False)
+
+
+def _on(operations: Iterable[str], fault: str, probability: float, **more: Any) -> tuple[Rule, ...]:
+    return tuple({"operation": o, "fault": fault, "probability": probability, **more} for o in operations)
+
+
+_READS = ("Query", "GetItem")
+_REQUESTS = ("PutItem", "UpdateItem", "GetItem", "Query", "BatchGetItem")
+
+
+def _throttle(reason: str) -> FaultKind:
+    operations, probability = (_READS, 0.3) if reason in READ_REASONS else (("PutItem",), 0.25)
+    rules = _on(operations, "throttle", probability, reason=reason)
+    return FaultKind(name=f"throttled:{reason}", part="dynamodb", rules=rules, meets_requests=True)
+
+
+KINDS: tuple[FaultKind, ...] = (
+    FaultKind(name="redis-killed", part="redis", begin=("/redis/kill",), end=("/redis/start",), rest_seconds=6.0),
+    FaultKind(
+        name="redis-emptied", part="redis", begin=("/redis/kill",), end=("/redis/start?fresh=1",), rest_seconds=8.0
+    ),
+    FaultKind(name="redis-paused", part="redis", begin=("/redis/pause",), end=("/redis/continue",), seconds=3.0),
+    FaultKind(
+        # The replica misses what is written in between, and is promoted.
+        name="redis-failed-over",
+        part="redis",
+        begin=("/redis/cut-replica",),
+        end=("/redis/fail-over", "/redis/start"),
+        rest_seconds=6.0,
+    ),
+    FaultKind(name="writer-killed", part="functions", begin=("/functions/write_message/kill",), seconds=1.0),
+    FaultKind(name="reader-killed", part="functions", begin=("/functions/read_messages/kill",), seconds=1.0),
+    FaultKind(name="consumer-killed", part="functions", begin=(f"/functions/{CONSUMER}/kill",), seconds=3.0),
+    FaultKind(
+        # Between its two writes, if it raises meanwhile: the journal has the raise and the answer is still to come.
+        name="consumer-killed-in-raise",
+        part="functions",
+        rules=_on(("UpdateItem",), "late_answer", 1.0, delay_ms=1_500),
+        end=(f"/functions/{CONSUMER}/kill",),
+        seconds=6.0,
+    ),
+    FaultKind(
+        name="dynamodb-slow",
+        part="dynamodb",
+        rules=_on(_REQUESTS, "delay", 0.3, delay_ms=150),
+        meets_requests=True,
+    ),
+    FaultKind(name="dynamodb-failing", part="dynamodb", rules=_on(_REQUESTS, "error", 0.2), meets_requests=True),
+    FaultKind(
+        name="dynamodb-answer-lost",
+        part="dynamodb",
+        rules=_on(("PutItem", "UpdateItem"), "lose_answer", 0.25),
+        meets_requests=True,
+    ),
+    FaultKind(
+        name="dynamodb-answer-late",
+        part="dynamodb",
+        rules=_on(("PutItem", "UpdateItem"), "late_answer", 0.15, delay_ms=600),
+        meets_requests=True,
+    ),
+    FaultKind(
+        name="journal-throttled",
+        part="dynamodb",
+        rules=_on(("UpdateItem",), "throttle", 0.7, reason="TableWriteKeyRangeThroughputExceeded"),
+        seconds=12.0,
+    ),
+    *(_throttle(reason) for reason in sorted(WRITE_REASONS | READ_REASONS)),
+)
+
+
+def plan_faults(*, seed: int, seconds: float, kinds: Sequence[FaultKind] = KINDS) -> tuple[PlannedFault, ...]:
+    """Plan faults at random: of each part in rounds, each kind once a round, and at least one round.
+
+    Where a round does not fit, everything in it gets shorter in proportion.
+    """
+    rng = random.Random(seed)
+    settling = min(LONGEST_SETTLING_SECONDS, SETTLING_SHARE * seconds)
+    planned: list[PlannedFault] = []
+    for part in sorted({kind.part for kind in kinds}):
+        own = [kind for kind in kinds if kind.part == part]
+        planned += _plan_part(own, start=settling, end=seconds - settling, rng=rng)
+    return tuple(sorted(planned))
+
+
+def _plan_part(kinds: Sequence[FaultKind], *, start: float, end: float, rng: random.Random) -> list[PlannedFault]:
+    needed = sum(_slot_seconds(kind) for kind in kinds)
+    scale = min(1.0, (end - start) / needed)
+    planned: list[PlannedFault] = []
+    at = start
+    while True:
+        for kind in rng.sample(kinds, len(kinds)):
+            slot = scale * _slot_seconds(kind)
+            if at + slot > end * (1 + 1e-9):
+                return planned
+            lasts = min(kind.seconds, SHARE_OF_SLOT * slot) * rng.uniform(0.6, 1.0)
+            planned.append(PlannedFault(at + rng.uniform(0.0, slot - lasts), kind, lasts))
+            at += slot
+
+
+def _slot_seconds(kind: FaultKind) -> float:
+    return max(kind.seconds + kind.rest_seconds, kind.seconds / SHARE_OF_SLOT)
+
+
+class FaultInjector:
+    """Carries a plan out through the local run's control API, and counts.
+
+    `injected` counts the faults by kind, `met` the requests of DynamoDB that met one.
+    """
+
+    def __init__(self, kinds: Sequence[FaultKind] = KINDS, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._poll_seconds = patience_seconds / PATIENCE_POLLS
+        self.injected: Counter[str] = Counter({kind.name: 0 for kind in kinds})
+        self.met: Counter[str] = Counter({kind.name: 0 for kind in kinds if kind.rules})
+        self._rules: dict[str, tuple[Rule, ...]] = {}
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def run(
+        self,
+        plan: Sequence[PlannedFault],
+        control: Control,
+        *,
+        say: Callable[[str], None],
+        stopped: asyncio.Event,
+    ) -> None:
+        """Inject the faults at their times until all are over or `stopped`; nothing stays broken.
+
+        Raises:
+            ControlError: when the local run refuses an order.
+        """
+        started = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.TaskGroup() as parts:
+                for part in sorted({fault.kind.part for fault in plan}):
+                    own = [fault for fault in plan if fault.kind.part == part]
+                    parts.create_task(self._run_part(own, control, started=started, say=say, stopped=stopped))
+        finally:
+            for task in self._background:
+                task.cancel()
+
+    async def _run_part(
+        self,
+        plan: Sequence[PlannedFault],
+        control: Control,
+        *,
+        started: float,
+        say: Callable[[str], None],
+        stopped: asyncio.Event,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        for fault in sorted(plan):
+            if await _stopped_within(stopped, started + fault.at_seconds - loop.time()):
+                return
+            say(f"fault: {fault.kind.name} for {fault.seconds:.1f} s")
+            await self._inject(fault, control, stopped)
+
+    async def _inject(self, fault: PlannedFault, control: Control, stopped: asyncio.Event) -> None:
+        kind = fault.kind
+        before = await self._met(control, kind)
+        try:
+            await self._set_rules(control, kind.name, kind.rules)
+            await self._order(control, kind.begin)
+            self.injected[kind.name] += 1
+            await _stopped_within(stopped, fault.seconds)
+            for _ in range(PATIENCE_POLLS if kind.meets_requests else 0):
+                if await self._met(control, kind) > before or await _stopped_within(stopped, self._poll_seconds):
+                    break
+        finally:
+            await self._order(control, kind.end)
+            await self._set_rules(control, kind.name, ())
+        if kind.rules:
+            self.met[kind.name] += await self._met(control, kind) - before
+        if any(CONSUMER in order for order in (*kind.begin, *kind.end)):
+            self._start_consumer(control)
+
+    async def _order(self, control: Control, orders: Iterable[str]) -> None:
+        for order in orders:
+            await control.post(order)
+
+    async def _set_rules(self, control: Control, name: str, rules: tuple[Rule, ...]) -> None:
+        """Replace the rules of one kind; the control API takes those of all kinds at once."""
+        if rules or name in self._rules:
+            self._rules[name] = rules
+            await control.post("/dynamodb/faults", [rule for own in self._rules.values() for rule in own])
+
+    async def _met(self, control: Control, kind: FaultKind) -> int:
+        if not kind.rules:
+            return 0
+        injected = (await control.get("/dynamodb/faults"))["injected"]
+        return sum(injected.get(fault, 0) for fault in {rule["fault"] for rule in kind.rules})
+
+    def _start_consumer(self, control: Control) -> None:
+        """Start a consumer as the schedule would within the minute; it answers when it ends, which nobody awaits."""
+
+        async def consume() -> None:
+            with contextlib.suppress(ControlError):
+                await control.post(f"/functions/{CONSUMER}/invoke")
+
+        task = asyncio.create_task(consume())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+async def _stopped_within(stopped: asyncio.Event, seconds: float) -> bool:
+    """Wait for so long, or until stopped, and say whether it is."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stopped.wait(), max(0.0, seconds))
+    return stopped.is_set()

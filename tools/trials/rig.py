@@ -1,0 +1,169 @@
+"""What the trials share: a stack with many writers, an exact load on one conversation, and what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from redis.cluster import RedisCluster
+
+from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.route import Route
+from hotpartition.redis.cluster import reports_key
+from hotpartition.runtime.settings import WriterSettings
+from tools.demo.client import HttpApi, UnansweredError, open_session
+from tools.demo.observer import Control, Journal
+from tools.demo.stack import Stack
+
+REGION = "eu-central-1"
+WRITERS = 50
+"""Execution environments that share the load; a request goes to a random idle one."""
+HOT_AT_ONCE_WCU = 50.0
+OFFERED_WCU = 80.0
+SETTINGS = {
+    # One twentieth of the defaults, as one set; the sampling distance stays above one write unit.
+    "hot_at_once_wcu": HOT_AT_ONCE_WCU,
+    "hot_sustained_wcu": 40.0,
+    "target_shard_wcu": 25.0,
+    "sampling_distance_wcu": 1.25,
+}
+POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heat:
+    """What became of one hot conversation.
+
+    `raised_after_seconds` is None when it was not raised; `shard_counts` are those of its generations.
+    `largest_share` is the load of the busiest environment, as a share of the threshold, estimated from its reports.
+    """
+
+    raised_after_seconds: float | None
+    shard_counts: tuple[int, ...]
+    environments: int
+    largest_share: float
+
+    @property
+    def max_n(self) -> int:
+        """The largest N of the route; 0 when there is none."""
+        return max(self.shard_counts, default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rig:
+    """A running stack and the ways to look into it."""
+
+    api: HttpApi
+    control: Control
+    watching: aiohttp.ClientSession
+    status: Mapping[str, Any]
+    redis: RedisCluster
+
+    async def offer(self, conversation_id: str, *, rate: float, seconds: float) -> None:
+        """Offer writes of one unit each, open-loop."""
+        started = time.monotonic()
+        running: set[asyncio.Task[None]] = set()
+        for index in range(int(rate * seconds)):
+            await asyncio.sleep(max(0.0, started + index / rate - time.monotonic()))
+            task = asyncio.create_task(self._write(conversation_id, index))
+            running.add(task)
+            task.add_done_callback(running.discard)
+        await asyncio.gather(*running)
+
+    async def _write(self, conversation_id: str, index: int) -> None:
+        try:
+            await self.api.write(conversation_id, {"sender": "trial", "body": f"message {index}"})
+        except UnansweredError:
+            return  # the load was offered; the trials are about what is detected
+
+    async def route(self, conversation_id: str) -> tuple[Route, float | None]:
+        """Read a conversation's route and when it last grew (seconds since the epoch)."""
+        journal = Journal(
+            session=self.watching,
+            endpoint=self.status["dynamodb"]["endpoint"],
+            table=self.status["dynamodb"]["table"],
+            region=REGION,
+            conversation_id=conversation_id,
+        )
+        item = await journal.get()
+        if item is None:
+            return Route(), None
+        return Route.decode(item["generations"]["SS"]), _seconds(item["updated_at"]["S"])
+
+    async def heat(self, conversation_id: str, *, seconds: float, patience_seconds: float) -> Heat:
+        """Make a conversation hot for a while and see what becomes of it."""
+        onset = time.time()
+        load = asyncio.create_task(self.offer(conversation_id, rate=OFFERED_WCU, seconds=seconds))
+        first_raise: float | None = None
+        while first_raise is None and time.time() < onset + seconds + patience_seconds:
+            await asyncio.sleep(POLL_SECONDS)
+            _, first_raise = await self.route(conversation_id)
+        await load
+        route, _ = await self.route(conversation_id)
+        shares = self._shares(conversation_id)
+        return Heat(
+            raised_after_seconds=None if first_raise is None else first_raise - onset,
+            shard_counts=tuple(sorted(g.shard_count for g in route.generations)),
+            environments=len(shares),
+            largest_share=max(shares.values(), default=0.0) / seconds / HOT_AT_ONCE_WCU,
+        )
+
+    def _shares(self, conversation_id: str) -> dict[str, float]:
+        """Estimate what each environment offered, in WCU, from its reports: the largest value of each slot."""
+        table = self.status["dynamodb"]["table"]
+        partitions = WriterSettings.from_env(_MINIMAL).stream_partitions
+        entries: Any = self.redis.xrange(reports_key(table, stream_partition_of(conversation_id, partitions)))
+        largest: dict[tuple[str, int], float] = {}
+        for _, fields in entries:
+            report = Report.decode(fields)
+            if report.conversation_id == conversation_id:
+                place = (report.source, report.slot)
+                largest[place] = max(largest.get(place, 0.0), report.value_wcu)
+        shares: dict[str, float] = {}
+        for (source, _), value in largest.items():
+            shares[source] = shares.get(source, 0.0) + value
+        return shares
+
+
+_MINIMAL = {"HOTPARTITION_TABLE_NAME": "-", "HOTPARTITION_REGISTRY_HOST": "-"}
+
+
+@asynccontextmanager
+async def running_rig(out_dir: Path, *, writers: int, seed: int) -> AsyncIterator[Rig]:
+    """Start the stack with so many write environments, and stop it at the end.
+
+    The partition limit stays at DynamoDB's own 1,000 WCU/s, so that nothing is throttled and what is offered is exactly
+    what was meant.
+    """
+    ready_file = out_dir / "ready.json"
+    command = (
+        *(sys.executable, "-m", "tools.local", "up"),
+        *("--settings", json.dumps(SETTINGS), "--seed", str(seed), "--idle-choice", "random"),
+        *("--min-environments", f"write_message={writers}", "--max-environments", f"write_message={writers}"),
+        *("--min-environments", "read_messages=1"),
+        *("--work-dir", str(out_dir / "local"), "--ready-file", str(ready_file)),
+    )
+    async with Stack(command, ready_file=ready_file, log_file=out_dir / "local.log") as stack:
+        ready = await stack.ready()
+        async with (
+            open_session(connections=writers) as writing,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=200.0)) as watching,
+        ):
+            control = Control(watching, ready["control_url"])
+            status = await control.get("/status")
+            redis = RedisCluster(host="127.0.0.1", port=status["redis"]["port"], decode_responses=True)
+            api = HttpApi(writing, ready["api_url"])
+            yield Rig(api=api, control=control, watching=watching, status=status, redis=redis)
+
+
+def _seconds(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()

@@ -1,0 +1,246 @@
+"""`make soak`: ten minutes of load while every part fails at random, from a seed that is printed.
+
+Writes `out/soak/summary.json`: the fields of the demonstration, `faults` (kind to count), `faults_met` (kind to how
+many requests of DynamoDB met one), `spread_conversations` and `seed`. Passes when at least 50,000 messages were
+acknowledged, none of them is missing, doubled or wrong in any read, each kind of fault was injected, and hot
+conversations were spread all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hotpartition.core.keys import SEPARATOR, parse_partition_key
+from tools.demo.__main__ import present, usable_cores
+from tools.demo.client import Recorder
+from tools.demo.judge import Condition, Judgement, at_least, promise_conditions
+from tools.demo.observer import Control
+from tools.demo.run import Figures, Plan, Variant
+from tools.demo.scale import HOT_TIMES_LIMIT, Scale
+from tools.demo.workload import Offer, Workload, generate_offer
+from tools.local.partitions import DEFAULT_WRITE_LIMIT_WCU
+from tools.trials.faults import KINDS, FaultInjector, FaultKind, PlannedFault, plan_faults
+
+DEFAULT_SECONDS = 600.0
+NEEDED_PER_SECOND = 50_000 / DEFAULT_SECONDS
+WRITES_PER_SECOND = 95.0
+"""What two cores carry beside the faults; a seventh more than is needed."""
+LEAST_SHARE = 0.88
+"""A soak at another rate is held to this share of what it offers."""
+HOT_SHARE = 0.45
+RUSH_SECONDS = 20.0
+FEWEST_RUSHES = 2
+RUSH_PREFIX = "rush-"
+LEAST_SPREAD = 0.5
+"""Of the rushes; whoever detects them is killed time and again."""
+QUIET_CONVERSATIONS = 64
+MAX_SHARD_COUNT = 16
+"""Throttles that are injected look like unlucky partitions and double N; each shard costs a read here a query's CPU."""
+LONGEST_VISITOR_PAUSE_SECONDS = 1.5
+VISITOR_PAUSES = 100
+"""A visitor reads at least about so often in a run, also in a short one."""
+GATEWAY_FAILURE = "answered 500: {'message': 'Internal Server Error'}"
+"""What API Gateway answers for an environment that was killed in mid-request; the client repeats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoakScale(Scale):
+    """The scale of a soak: N is capped, since many shards on one machine are a load test of their own."""
+
+    def settings(self) -> dict[str, float]:
+        """Build the functions' settings by field name."""
+        return {**Scale.settings(self), "max_shard_count": MAX_SHARD_COUNT}
+
+
+class SoakRecorder(Recorder):
+    """Keeps the history, and counts apart what a killed environment excuses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.killed_in_request = 0
+
+    def note(self, text: str) -> None:
+        """Count an unexpected answer."""
+        if text.endswith(GATEWAY_FAILURE):
+            self.killed_in_request += 1
+        else:
+            super().note(text)
+
+
+@dataclass(slots=True, kw_only=True)
+class Soak(Variant):
+    """Breaks everything that can be broken, and judges by the promise alone."""
+
+    faults: tuple[PlannedFault, ...]
+    kinds: Sequence[FaultKind]
+    needed: int
+    seed: int
+    injector: FaultInjector = field(init=False)
+    history: SoakRecorder = field(default_factory=SoakRecorder)
+    spread: int = 0
+
+    def __post_init__(self) -> None:
+        """Count from zero."""
+        self.injector = FaultInjector(self.kinds)
+
+    def recorder(self) -> Recorder:
+        """Give what keeps the history."""
+        return self.history
+
+    async def disturb(self, control: Control, say: Callable[[str], None], stopped: asyncio.Event) -> None:
+        """Carry out the plan of faults."""
+        await self.injector.run(self.faults, control, say=say, stopped=stopped)
+
+    def judge(self, figures: Figures) -> Judgement:
+        """Judge by the promise, the number of messages, and whether everything was tried."""
+        functions = figures.observations.status.get("functions", {})
+        killed = sum(function.get("killed", 0) for function in functions.values())
+        self.spread = count_spread(key for _, key in figures.observations.buckets)
+        return judge_soak(
+            promise=promise_conditions(figures.summary, figures.history, figures.unexpected),
+            acknowledged=figures.summary.acknowledged,
+            needed=self.needed,
+            spread=self.spread,
+            rushes=sum(name.startswith(RUSH_PREFIX) for name in figures.plan.workload.conversations),
+            injector=self.injector,
+            kinds=self.kinds,
+            killed_in_request=self.history.killed_in_request,
+            killed=killed,
+        )
+
+    def facts(self) -> Mapping[str, Any]:
+        """Give the faults and the seed."""
+        return {
+            "faults": dict(self.injector.injected),
+            "faults_met": dict(self.injector.met),
+            "spread_conversations": self.spread,
+            "seed": self.seed,
+        }
+
+
+def judge_soak(
+    *,
+    promise: Sequence[Condition],
+    acknowledged: int,
+    needed: int,
+    spread: int,
+    rushes: int,
+    injector: FaultInjector,
+    kinds: Sequence[FaultKind],
+    killed_in_request: int,
+    killed: int,
+) -> Judgement:
+    """Judge a soak."""
+    untried = [kind.name for kind in kinds if not injector.injected[kind.name]]
+    meeting = [kind.name for kind in kinds if kind.meets_requests]
+    unmet = [name for name in meeting if not injector.met[name]]
+    return Judgement(
+        (
+            *promise,
+            at_least("messages acknowledged", acknowledged, needed),
+            at_least("conversations spread", spread, round(LEAST_SPREAD * rushes)),
+            Condition("every kind of fault injected", not untried, _listed(untried, len(kinds))),
+            Condition("every fault of DynamoDB met by requests", not unmet, _listed(unmet, len(meeting))),
+            Condition(
+                "only killed environments failed",
+                killed_in_request <= killed,
+                f"{killed_in_request} requests answered 500 by the gateway, {killed} environments killed",
+            ),
+        )
+    )
+
+
+def count_spread(keys: Iterable[str]) -> int:
+    """Count the conversations that have shards, from the physical keys that were used."""
+    return len({parse_partition_key(key)[0] for key in keys if SEPARATOR in key})
+
+
+def build_workload(*, seed: int, seconds: float, writes_per_second: float) -> Workload:
+    """Build an even load: many quiet conversations, and one rush after another, each on a conversation of its own."""
+    rng = random.Random(seed)
+    hot, quiet = HOT_SHARE * writes_per_second, (1 - HOT_SHARE) * writes_per_second
+    rushes = max(FEWEST_RUSHES, round(seconds / RUSH_SECONDS))
+    lasts = seconds / rushes
+    offers: list[Offer] = []
+    for rush in range(rushes):
+        name = f"{RUSH_PREFIX}{rush + 1:03d}"
+        offers += [generate_offer(name, (rush + rng.random()) * lasts, rng) for _ in range(round(hot * lasts))]
+    for _ in range(round(quiet * seconds)):
+        name = f"room-{rng.randrange(QUIET_CONVERSATIONS) + 1:03d}"
+        offers.append(generate_offer(name, rng.uniform(0.0, seconds), rng))
+    return Workload(
+        offers=tuple(sorted(offers)),
+        hot_conversation="rush-001",
+        onset_seconds=min(o.at_seconds for o in offers if o.conversation_id == "rush-001"),
+        hot_end_seconds=lasts,
+        duration_seconds=seconds,
+        description=f"seed {seed}: {len(offers)} messages in {seconds:g} s, {rushes} rushes one after another",
+    )
+
+
+def build_plan(options: argparse.Namespace, *, cores: int) -> Plan:
+    """Build the plan of a soak."""
+    hot = HOT_SHARE * options.rate
+    limit = hot / HOT_TIMES_LIMIT
+    return Plan(
+        workload=build_workload(seed=options.seed, seconds=options.seconds, writes_per_second=options.rate),
+        scale=SoakScale(
+            factor=limit / DEFAULT_WRITE_LIMIT_WCU,
+            hot_writes_per_second=hot,
+            quiet_writes_per_second=options.rate - hot,
+        ),
+        seed=options.seed,
+        cores=cores,
+        out_dir=options.out,
+        visitor_pause_seconds=min(LONGEST_VISITOR_PAUSE_SECONDS, options.seconds / VISITOR_PAUSES),
+        reads_from_both_ends=True,
+        up_options=("--redis-replica",),
+        variant=Soak(
+            faults=plan_faults(seed=options.seed, seconds=options.seconds),
+            kinds=KINDS,
+            needed=round(min(NEEDED_PER_SECOND, LEAST_SHARE * options.rate) * options.seconds),
+            seed=options.seed,
+        ),
+    )
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tools.trials.soak", description=__doc__)
+    parser.add_argument("--seconds", type=_positive, default=DEFAULT_SECONDS, help="how long messages are written")
+    parser.add_argument("--seed", type=int, default=None, help="seed of load and faults; by default a new one")
+    parser.add_argument("--rate", type=_positive, default=WRITES_PER_SECOND, help="messages a second")
+    parser.add_argument("--out", type=Path, default=Path("out/soak"), metavar="DIR")
+    options = parser.parse_args(arguments)
+    if options.seed is None:
+        options.seed = random.SystemRandom().randrange(1_000_000)
+    return options
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a soak and give the exit status."""
+    options = parse_arguments(arguments)
+    print(f"seed {options.seed}: the same load and the same faults again with SEED={options.seed}", flush=True)
+    return present(lambda: build_plan(options, cores=usable_cores()), name="soak")
+
+
+def _listed(names: Sequence[str], of: int) -> str:
+    return f"not {', '.join(names)}" if names else f"all {of} kinds"
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 86_400:
+        raise argparse.ArgumentTypeError("should be more than 0")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

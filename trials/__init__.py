@@ -1,7 +1,0 @@
-"""Trials of the detection on the local run: how soon, how often, and what a killed consumer costs."""
-
-import sys
-from pathlib import Path
-
-# The layer's folder is an import root, as `/opt/python` is in Lambda.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "layers" / "routing" / "python"))
