@@ -75,7 +75,9 @@ def test_own_metrics_are_counted_by_the_function_that_is_watched(environment, ro
     counted = {name for name in own if f'"{name}"' in text}
     decisions = {name for name in own - counted if name.startswith("Decision-")}
     assert own - counted == decisions
-    reasons = set(re.findall(r'= "([a-z-]+)"', (root / "layers/routing/python/hotpartition/core/detector.py").read_text()))
+    reasons = set(
+        re.findall(r'= "([a-z-]+)"', (root / "layers/routing/python/hotpartition/core/detector.py").read_text())
+    )
     assert {name.removeprefix("Decision-") for name in decisions} <= reasons
 
 

@@ -12,6 +12,8 @@ CPU_CONDITIONS = (
     "CPU of the measuring process only, all its threads (time.process_time); the garbage collector is on, "
     "and has just collected when a batch begins; one batch of each side warms up and is not counted"
 )
+TRIMMED_RUNS = 5
+"""From so many runs on, one disturbed run on either side does not count as spread."""
 WALL_CONDITIONS = CPU_CONDITIONS.replace(
     "CPU of the measuring process only, all its threads (time.process_time)", "wall time (time.perf_counter)"
 )
@@ -30,6 +32,11 @@ class Bar:
         figure = figures[self.of]
         return (self.at_most is None or figure <= self.at_most) and (self.at_least is None or figure >= self.at_least)
 
+    def is_within(self, spread: tuple[float, float]) -> bool:
+        """Say whether the bound lies inside a spread, so that other runs could decide otherwise."""
+        bound = self.at_least if self.at_most is None else self.at_most
+        return bound is not None and spread[0] < bound < spread[1]
+
     def __str__(self) -> str:
         sign, bound = ("<=", self.at_most) if self.at_most is not None else (">=", self.at_least)
         return f"{self.of} {sign} {bound:,g}"
@@ -41,6 +48,11 @@ class Samples:
 
     ours: tuple[float, ...]
     rival: tuple[float, ...]
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Ours as a share of the rival's, run by run: both sides of a run met the same machine."""
+        return tuple(ours / rival for ours, rival in zip(self.ours, self.rival, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +86,31 @@ class Measured:
         return self.value / self.rival_value
 
     @property
+    def spreads(self) -> dict[str, tuple[float, float]]:
+        """Where the middle runs lie, from and to, for each figure that is taken in every run."""
+        return {"value": spread(self.samples.ours), "ratio": spread(self.samples.ratios)}
+
+    @property
     def figures(self) -> dict[str, float]:
         """Everything that a bar can name."""
         return {**self.details, "value": self.value, "ratio": self.ratio}
 
     @property
     def missed(self) -> list[Bar]:
-        """The bars that do not hold."""
+        """The bars that do not hold, those that cannot be judged among them."""
         return [bar for bar in self.bars if not bar.holds(self.figures)]
+
+    @property
+    def unjudged(self) -> list[Bar]:
+        """The bars that lie within the spread of what they are on: these runs do not decide them."""
+        return [bar for bar in self.bars if bar.of in self.spreads and bar.is_within(self.spreads[bar.of])]
+
+
+def spread(runs: Sequence[float]) -> tuple[float, float]:
+    """Return the smallest and the largest run, but for one on each side where five or more leave enough to judge by."""
+    ordered = sorted(runs)
+    middle = ordered[1:-1] if len(ordered) >= TRIMMED_RUNS else ordered
+    return middle[0], middle[-1]
 
 
 def interleave(ours: Callable[[], float], rival: Callable[[], float], runs: int) -> Samples:

@@ -44,8 +44,12 @@ def build_document(
         "rival": measured.rival,
         "rival_value": measured.rival_value,
         "ratio": measured.ratio,
-        "bars": [{"bar": str(bar), "holds": bar not in measured.missed} for bar in measured.bars],
+        "bars": [
+            {"bar": str(bar), "holds": bar not in measured.missed, "judged": bar not in measured.unjudged}
+            for bar in measured.bars
+        ],
         "holds": not measured.missed,
+        "spread": {of: {"from": low, "to": high} for of, (low, high) in measured.spreads.items()},
         "runs": {"ours": measured.samples.ours, "rival": measured.samples.rival},
         "details": dict(measured.details),
         "conditions": measured.conditions,
@@ -64,21 +68,30 @@ def write_document(folder: Path, document: Mapping[str, Any]) -> Path:
 
 def print_table(documents: Sequence[Mapping[str, Any]], console: Console) -> None:
     """Print one line a row."""
-    table = Table("row", "ours", "rival", "unit", "ratio", "bars", title="ours against what one would use instead")
-    for column in (1, 2, 4):
+    table = Table(
+        "row", "ours", "rival", "unit", "ratio", "spread", "bars", title="ours against what one would use instead"
+    )
+    for column in (1, 2, 4, 5):
         table.columns[column].justify = "right"
     for document in documents:
-        bars = [f"{bar['bar']}{'' if bar['holds'] else '  MISSED'}" for bar in document["bars"]]
+        ratios = document["spread"]["ratio"]
         table.add_row(
             document["name"],
             _figure(document["value"]),
             _figure(document["rival_value"]),
             document["unit"],
             f"{document['ratio']:.2f}",
-            "\n".join(bars),
-            style=None if document["holds"] else "red",
+            f"{ratios['from']:.2f} to {ratios['to']:.2f}",
+            "\n".join(bar["bar"] + _outcome(bar) for bar in document["bars"]),
+            style="red" if any(bar["judged"] and not bar["holds"] for bar in document["bars"]) else None,
         )
     console.print(table)
+
+
+def _outcome(bar: Mapping[str, Any]) -> str:
+    if not bar["judged"]:
+        return "  not judged"
+    return "" if bar["holds"] else "  MISSED"
 
 
 def _figure(figure: float) -> str:

@@ -28,7 +28,7 @@ def measure(setup: Setup) -> Measured:
         unit="us of CPU",
         rival="the same function with a bare put_item: benchmarks/rivals/write_message",
         samples=interleave(ours, rival, setup.runs),
-        bars=(Bar("ratio", at_most=1.15),),
+        bars=(Bar("ratio", at_most=0.5),),
         conditions=CPU_CONDITIONS
         + f"; {count} writes a run of 1 KB of text, to a conversation of 16 shards; reports go to a real Redis",
     )

@@ -1,5 +1,6 @@
 """How figures are taken and kept."""
 
+import asyncio
 import json
 from io import StringIO
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tools.benchmarks import __main__ as command
 from tools.benchmarks.measuring import Bar, Measured, Samples, cpu_seconds, interleave, wall_seconds
 from tools.benchmarks.results import build_document, describe_machine, describe_versions, print_table, write_document
 from tools.benchmarks.rows import ROW_NAMES, find_row
@@ -81,8 +83,12 @@ def test_document_says_everything_needed_to_judge_and_repeat(tmp_path: Path) -> 
         "rival": "theirs",
         "rival_value": 4.0,
         "ratio": 0.5,
-        "bars": [{"bar": "ratio <= 0.4", "holds": False}, {"bar": "value <= 2", "holds": True}],
+        "bars": [
+            {"bar": "ratio <= 0.4", "holds": False, "judged": False},
+            {"bar": "value <= 2", "holds": True, "judged": False},
+        ],
         "holds": False,
+        "spread": {"value": {"from": 1.0, "to": 3.0}, "ratio": {"from": 0.25, "to": 0.75}},
         "runs": {"ours": [1.0, 3.0, 2.0], "rival": [4.0, 4.0, 4.0]},
         "details": {"extra": 5.0},
         "conditions": "quiet",
@@ -105,6 +111,56 @@ def test_table_marks_missed_bars() -> None:
     print_table([document], Console(file=text, width=120))
     (missed,) = [line for line in text.getvalue().splitlines() if "MISSED" in line]
     assert "ratio <= 0.4" in missed
+
+
+@pytest.mark.parametrize(
+    ("ours", "judged"),
+    [
+        ((4.0, 4.0, 4.0, 4.0, 9.0), True),  # one disturbed run of five
+        ((4.0, 4.0, 4.0, 6.0, 9.0), False),
+        ((4.0, 6.0), False),
+        ((6.0, 7.0, 8.0), True),
+        ((5.0, 5.0, 5.0), True),  # at the bound, which belongs to what is allowed
+    ],
+)
+def test_a_bar_within_the_spread_is_not_judged(ours: tuple[float, ...], *, judged: bool) -> None:
+    """Runs on both sides of a bar do not decide it, and the table says so instead of how the median came out."""
+    bar = Bar("ratio", at_most=0.5)
+    row = measured(ours, (10.0,) * len(ours), bar)
+    assert ([] if judged else [bar]) == row.unjudged
+    text = StringIO()
+    print_table([build_document("some-row", row, machine={}, versions={})], Console(file=text, width=140))
+    assert ("not judged" in text.getvalue()) is not judged
+
+
+def test_strict_fails_for_a_missed_bar_and_not_for_one_that_was_not_judged(monkeypatch, capsys) -> None:
+    """What these runs do not decide is no failure, and no success either: the table says it."""
+    rows = {"missed": (6.0, 7.0, 8.0), "open": (4.0, 5.0, 7.0)}
+
+    async def rows_of(names: list[str], **_: object) -> list[dict[str, object]]:
+        bar = Bar("ratio", at_most=0.5)
+        return [build_document(n, measured(rows[n], (10.0,) * 3, bar), machine={}, versions={}) for n in names]
+
+    monkeypatch.setattr(command, "measure_rows", rows_of)
+    monkeypatch.setattr(command, "ROW_NAMES", tuple(rows))
+    statuses = [command.main([*strict, "--only", name]) for name in rows for strict in ([], ["--strict"])]
+    assert statuses == [0, 1, 0, 0]
+    assert "not judged" in capsys.readouterr().out
+
+
+def test_the_share_of_busy_processors_is_what_others_use(tmp_path: Path) -> None:
+    """From the kernel's own counts; a system without them says nothing."""
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  10 0 10 70 10 0 0 0 0 0\ncpu0 1 1\n")
+
+    async def measure() -> float | None:
+        waiting = asyncio.create_task(command.busy_share(stat, seconds=0.01))
+        await asyncio.sleep(0)
+        stat.write_text("cpu  20 0 20 130 30 0 0 0 0 0\n")  # 20 of 100 ticks in use
+        return await waiting
+
+    assert asyncio.run(measure()) == pytest.approx(0.2)
+    assert asyncio.run(command.busy_share(tmp_path / "none")) is None
 
 
 def test_every_row_can_be_measured() -> None:

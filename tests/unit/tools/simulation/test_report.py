@@ -11,8 +11,8 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from tests.unit.tools.simulation.report_builders import contents, run_of
 
+from tests.unit.tools.simulation.report_builders import contents, run_of
 from tools.simulation.report import Plan, gather, read_plan, run_strategy, step_counts, summary, write_files
 from tools.simulation.report_assumptions import comparison_assumptions
 from tools.simulation.report_charts import Axis, Panel, figure, round_up
