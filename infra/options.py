@@ -1,7 +1,7 @@
 """Options of an environment: declared beside each number, overridable by name without editing code.
 
 An option is a field of one of the frozen dataclasses in `environments.py`. Its path, such as `registry.node_type`,
-names it in messages and in the README; a nested object of the same names overrides it.
+names it in messages and in `docs/configuration.md`; a nested object of the same names overrides it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Parts that fail in mid-load: whatever was acknowledged is read back, once and in order, and nothing answers 500.
 
-The short form of each fault; README, "When a part is down", says what clients and operators see.
+The short form of each fault; docs/operations.md, "When a part is down", says what clients and operators see.
 """
 
 import time

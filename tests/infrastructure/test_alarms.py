@@ -169,18 +169,18 @@ def test_no_alarm_watches_more_than_cloudwatch_takes():
 
 
 def test_the_dashboard_shows_alarms_and_our_metrics(template):
-    """One dashboard has the state of all alarms and every metric that the README calls ours."""
+    """One dashboard has the state of all alarms and every metric that the operations page calls ours."""
     body = short_name(template.only("AWS::CloudWatch::Dashboard")["DashboardBody"])
     assert body.count('"metrics"') >= 14
     for name in ("MessagesWritten", "WritesThrottled", "Raises", "ReportsDropped", "ConsumerLagMs", "RegistryRebuilt"):
         assert f'"{name}"' in body
 
 
-def test_every_metric_of_the_readme_is_counted(root):
+def test_every_metric_of_the_operations_page_is_counted(root):
     """No row of the table of metrics outlives its metric. The other way round is a test of the documents."""
     sources = [*(root / "layers").rglob("*.py"), *(root / "lambdas").rglob("*.py")]
     text = "\n".join(source.read_text() for source in sources)
-    table = (root / "README.md").read_text().split("| Metric | Meaning |")[1].split("\n\n")[0]
+    table = (root / "docs/operations.md").read_text().split("| Metric | Meaning |")[1].split("\n\n")[0]
     named = {
         name for row in table.splitlines() if "|" in row for name in re.findall(r"`([\w-]+)…?`", row.split("|")[1])
     }
@@ -190,10 +190,10 @@ def test_every_metric_of_the_readme_is_counted(root):
     assert {name for name in named if not re.search(rf'"{name}', text)} == by_powertools
 
 
-def test_every_alarm_is_in_the_readme_and_the_other_way_round(root):
+def test_every_alarm_is_in_the_operations_page_and_the_other_way_round(root):
     """The table of alarms names those of the code."""
-    readme = (root / "README.md").read_text()
-    table = readme.split("| Alarm | ")[1].split("\n\n")[0]
+    operations = (root / "docs/operations.md").read_text()
+    table = operations.split("| Alarm | ")[1].split("\n\n")[0]
     named = {name for row in table.splitlines()[1:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert named == NAMES
 

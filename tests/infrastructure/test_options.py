@@ -245,9 +245,9 @@ def check_snapshots(template):
     assert targets == set(aliases)
 
 
-def test_every_option_is_in_the_readme(root):
+def test_every_option_is_documented(root):
     """With what it is in dev and in prod, so that somebody who looks for a number finds it."""
-    lines = [re.split(r"\s*\|\s*", line) for line in (root / "README.md").read_text().splitlines()]
+    lines = [re.split(r"\s*\|\s*", line) for line in (root / "docs/configuration.md").read_text().splitlines()]
     rows = {cells[1].strip("`"): cells[2:4] for cells in lines if len(cells) > 4 and cells[1].startswith("`")}
     prod = {option.path: option.value for option in list_options(PROD)}
     expected = {option.path: [shown(option.value), shown(prod[option.path])] for option in list_options(DEV)}
@@ -255,7 +255,7 @@ def test_every_option_is_in_the_readme(root):
 
 
 def shown(value):
-    """A value as the README writes it."""
+    """A value as the document writes it."""
     match value:
         case None | ():
             return "none"

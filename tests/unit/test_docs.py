@@ -1,4 +1,4 @@
-"""Documents stay honest: what the code has, the README names."""
+"""Documents stay honest: what the code has, they name; and where they lead, something is."""
 
 import re
 from dataclasses import fields
@@ -17,13 +17,27 @@ from hotpartition.runtime.settings import (
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
+CONFIGURATION = (ROOT / "docs/configuration.md").read_text()
+OPERATIONS = (ROOT / "docs/operations.md").read_text()
 SOURCES = [*(ROOT / "layers").rglob("*.py"), *(ROOT / "lambdas").rglob("*.py")]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "tools/partition_model/README.md",
+]
+DATED = {ROOT / "CHANGELOG.md", *(ROOT / "docs/decisions").glob("0*.md")}
+"""What tells how things were on their day."""
+PAGES = [page for page in DOCUMENTS if page not in DATED]
+MADE = ("out/", "build/", "cdk.out")
+"""Folders that the commands make."""
 
 
 @pytest.mark.parametrize("settings", [WriterSettings, ReaderSettings, ConsumerSettings, OperateSettings])
-def test_every_setting_is_in_the_readme(settings):
+def test_every_setting_is_documented(settings):
     """With its default."""
-    rows = {line.split("|")[1].strip(" `"): line for line in README.splitlines() if line.startswith("| `")}
+    rows = {line.split("|")[1].strip(" `"): line for line in CONFIGURATION.splitlines() if line.startswith("| `")}
     for declared in fields(settings):
         row = rows[variable_name(declared.name).removeprefix("HOTPARTITION_").lower()]
         if declared.default is not declared.default_factory:
@@ -39,21 +53,72 @@ def metric_names():
     return found | {name for source in SOURCES for name in replayed.findall(source.read_text())}
 
 
-def test_every_metric_is_in_the_readme():
+def test_every_metric_is_documented():
     """Under the name that CloudWatch shows."""
     names = metric_names()
     assert len(names) > 15
-    assert [name for name in sorted(names) if f"`{name}" not in README] == []
+    assert [name for name in sorted(names) if f"`{name}" not in OPERATIONS] == []
 
 
-def test_every_reason_is_in_the_readme():
+def test_every_reason_is_documented():
     """Somebody who asks why a conversation was (not) raised finds the word."""
-    assert [reason for reason in Reason if f"`{reason}`" not in README] == []
+    assert [reason for reason in Reason if f"`{reason}`" not in OPERATIONS] == []
 
 
-def test_every_make_target_that_is_named_exists():
+def named(page):
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=named)
+def test_every_make_target_that_is_named_exists(page):
     """No command in the documents leads nowhere."""
-    makefile = (ROOT / "Makefile").read_text()
-    named = set(re.findall(r"make ([a-z-]+)", README))
-    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
-    assert named <= targets
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:`|^\$ )(?:\w+=\S+ )*make ([a-z-]+)", page.read_text(), re.MULTILINE)) <= targets
+
+
+def anchors_of(page):
+    """A heading's anchor: small letters, hyphens for spaces."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=named)
+def test_every_link_leads_somewhere(page):
+    """To a file of the repository and, where it names one, to a section of it."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if link.startswith(("https:", "http:")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors_of(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_path_that_is_named_exists(page):
+    """Of a file or folder, from the root; from the library in the page that says so; from the page's own folder."""
+    starts = [ROOT, page.parent, ROOT / "layers/routing/python/hotpartition"]
+    for path in re.findall(r"`((?:[\w.-]+/)+(?:[\w.-]+)?|[\w-]+\.(?:py|toml|md|json|yaml))`", page.read_text()):
+        if path.startswith((*MADE, "hotpartition.toml", "report.", "summary.", "copy_back.")):
+            continue
+        assert any((start / path).exists() for start in starts), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_module_that_is_run_exists(page):
+    """`python -m NAME`."""
+    for name in re.findall(r"python -m ([\w.]+)", page.read_text()):
+        place = ROOT / name.replace(".", "/")
+        assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), name
+
+
+def test_every_document_is_in_the_index():
+    """Whoever looks for a page begins there."""
+    index = ROOT / "docs/README.md"
+    links = set(re.findall(r"\]\(([\w.-]+)\)", index.read_text()))
+    assert {page.name for page in index.parent.glob("*.*")} - {"README.md"} <= links
+
+
+def test_the_readme_is_short():
+    """It is an advertisement and a first half hour; everything else has a page of its own."""
+    assert len(README.splitlines()) <= 200

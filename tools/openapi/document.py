@@ -14,6 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from hotpartition import __version__
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT_FILE = ROOT / "docs" / "openapi.json"
 FUNCTIONS = ("write_message", "read_messages")
@@ -21,7 +23,7 @@ METHODS = ("get", "post")
 
 INFO = {
     "title": "hotpartition",
-    "version": "1.0.0",
+    "version": __version__,
     "summary": "Messages of conversations, however hot.",
     "description": (
         "Stores and reads the messages of conversations, wherever they are stored. A body is JSON, whatever its "

@@ -15,7 +15,7 @@ from support.handlers import load_handler
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = (ROOT / "docs" / "command-line.md").read_text()
-README = (ROOT / "README.md").read_text()
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 COMMANDS = ("hot", "watch", "route", "raise", "verify", "rebuild-registry", "plan")
 
 
@@ -79,21 +79,21 @@ def test_the_document_has_the_fields_that_are_printed(world, capsys, command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_readme_shows_every_command(command):
+def test_the_operations_page_shows_every_command(command):
     """With an example."""
-    assert f"hotpartition {command}" in README
+    assert f"hotpartition {command}" in OPERATIONS
 
 
-def test_the_readmes_commands_can_be_typed():
+def test_the_pages_commands_can_be_typed():
     """Each one parses."""
-    lines = re.findall(r"^\$ hotpartition (.+?)(?:\s+#.*)?$", README, re.MULTILINE)
+    lines = re.findall(r"^\$ hotpartition (.+?)(?:\s+#.*)?$", OPERATIONS, re.MULTILINE)
     assert len(lines) >= len(COMMANDS)
     for line in lines:
         parse_arguments(line.split(), {"HOTPARTITION_URL": "http://u"})
 
 
-def test_the_readmes_plan_is_what_the_tool_prints(capsys):
+def test_the_pages_plan_is_what_the_tool_prints(capsys):
     """Its figures are this version's."""
     run(["plan", "--rate", "2000", "--item-bytes", "1024", "--page", "50"], {})
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert [line for line in printed if line and line not in README] == []
+    assert [line for line in printed if line and line not in OPERATIONS] == []

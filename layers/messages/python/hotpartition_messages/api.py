@@ -23,6 +23,7 @@ from aws_lambda_powertools.event_handler.openapi.types import OpenAPIResponse
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from hotpartition import __version__
 from hotpartition.core.items import MAX_DEPTH, Message, encode_attributes
 from hotpartition.core.keys import CONVERSATION_ID_PATTERN, CONVERSATION_ID_RULE, MAX_CONVERSATION_ID_LENGTH
 from hotpartition.core.message_ids import (
@@ -345,7 +346,7 @@ def render_message(message: Message) -> dict[str, Any]:
 def create_resolver(title: str, description: str) -> APIGatewayHttpResolver:
     """Create the event handler with the error answers that all routes share."""
     app = APIGatewayHttpResolver(enable_validation=True, json_body_deserializer=parse_json)
-    app.configure_openapi(title=title, version="1.0.0", description=description)
+    app.configure_openapi(title=title, version=__version__, description=description)
     app.exception_handler(RequestValidationError)(_on_validation_error)
     app.exception_handler(InvalidRequestError)(_on_invalid_request)
     app.exception_handler(MessageNotFoundError)(_on_message_not_found)

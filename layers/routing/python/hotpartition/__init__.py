@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     )
     from hotpartition.errors import HotPartitionError
 
+__version__ = "0.1.0"
+"""The one version number: of the package, of the API's description and of the changes."""
+
 __all__ = [
     "EMPTY_ROUTE",
     "Crossing",

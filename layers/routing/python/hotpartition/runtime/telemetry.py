@@ -1,6 +1,6 @@
 """Metrics as CloudWatch's embedded metric format and log lines as JSON, through Powertools.
 
-Metric names are listed in the README; a name is used in one sense everywhere.
+Metric names are listed in `docs/operations.md`; a name is used in one sense everywhere.
 """
 
 from __future__ import annotations
