@@ -70,7 +70,7 @@ def measure_cold(setup: Setup, function: str, event: Mapping[str, Any]) -> Measu
             "rival_without_bytecode_ms": from_source.rival_value,
             "ratio_without_bytecode": from_source.ratio,
         },
-        bars=(Bar("ratio", at_most=0.6),),
+        bars=(Bar("ratio", at_most=0.7),),
         conditions="wall time from the start of the runtime's process to its first answer; files are cached; "
         f"our layers with the bytecode they ship, the rival with all of it; fastest of {starter.starts} starts a run",
     )

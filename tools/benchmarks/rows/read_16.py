@@ -40,7 +40,7 @@ def measure(setup: Setup) -> Measured:
         unit="ms",
         rival="one boto3 query of 50, unsharded, alone",
         samples=interleave(ours, rival, setup.runs),
-        bars=(Bar("ratio", at_most=1.6),),
+        bars=(Bar("ratio", at_most=1.5),),
         conditions=WALL_CONDITIONS
         + f"; every answer takes {SERVICE_MS:g} ms; mean of {len(in_turn)} pages in {CONVERSATIONS} conversations",
     )

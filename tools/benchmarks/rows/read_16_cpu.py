@@ -35,7 +35,7 @@ def measure(setup: Setup) -> Measured:
         unit="ms of CPU",
         rival="16 boto3 queries of 50 on 16 threads, sorted",
         samples=interleave(ours, rival, setup.runs),
-        bars=(Bar("ratio", at_most=0.3),),
+        bars=(Bar("ratio", at_most=0.08),),
         conditions=CPU_CONDITIONS
         + f"; every answer takes {SERVICE_MS:g} ms; mean of {len(in_turn)} pages in {CONVERSATIONS} conversations",
     )

@@ -36,7 +36,7 @@ def measure(setup: Setup) -> Measured:
         unit="ms, 99th percentile",
         rival="ours without hedging",
         samples=interleave(lambda: slowest_of(with_hedging), lambda: slowest_of(without), setup.runs),
-        bars=(Bar("ratio", at_most=0.45),),
+        bars=(Bar("ratio", at_most=0.3),),
         conditions=f"wall time (time.perf_counter); an answer takes {SERVICE_MS:g} ms, "
         f"one in a hundred {SLOW_MS:g} ms; "
         f"99th percentile of {count} pages a run; hedging has seen each conversation once before",

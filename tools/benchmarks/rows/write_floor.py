@@ -36,7 +36,7 @@ def measure(setup: Setup) -> Measured:
         unit="us of CPU",
         rival="a bare boto3 put_item of the same item",
         samples=interleave(ours, rival, setup.runs),
-        bars=(Bar("ratio", at_most=1.5),),
+        bars=(Bar("ratio", at_most=0.7),),
         conditions=CPU_CONDITIONS
         + f"; {count} writes a run of 1 KB of text, to a conversation of 16 shards; reports go to a real Redis",
     )
