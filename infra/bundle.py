@@ -115,9 +115,9 @@ class DependencyBundle:
         """
         arguments = ["install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-compile", "--no-deps"]
         arguments += ["--only-binary=:all:", "--require-hashes"]
-        if self.target.wheel_platform is not None:
-            arguments += ["--platform", self.target.wheel_platform, "--implementation", "cp"]
-            arguments += ["--python-version", self.target.python_version]
+        if self.target.wheel_platforms:
+            arguments += [f"--platform={tag}" for tag in self.target.wheel_platforms]
+            arguments += ["--implementation", "cp", "--python-version", self.target.python_version]
         return [*arguments, "--target", str(folder), "--requirement", str(self.lock)]
 
 

@@ -177,6 +177,11 @@ class NetworkOptions:
     )
 
 
+def linux_wheels(machine: str) -> tuple[str, ...]:
+    """List the tags of wheels that Lambda takes: its Amazon Linux 2023 has glibc 2.34."""
+    return f"manylinux_2_28_{machine}", f"manylinux2014_{machine}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTarget:
     """What the packages in the dependency layer are built for.
@@ -184,13 +189,13 @@ class LayerTarget:
     Attributes:
         python_version: Minor version of the functions' Python, such as `3.14`.
         architecture: The functions' instruction set, in Lambda's words.
-        wheel_platform: Platform tag of the wheels; None takes those of the running interpreter.
+        wheel_platforms: Platform tags of the wheels, newest first; none takes those of the running interpreter.
         is_deployed: Whether it goes to Lambda, where bytecode that is not shipped is made anew at each cold start.
     """
 
     python_version: str = option("Python of the functions", choices=PYTHON_VERSIONS)
     architecture: Architecture
-    wheel_platform: str | None
+    wheel_platforms: tuple[str, ...]
     is_deployed: bool = True
 
 
@@ -249,7 +254,7 @@ class Host:
 
 
 _LAMBDA_TARGET = LayerTarget(
-    python_version=PYTHON_VERSIONS[-1], architecture="arm64", wheel_platform="manylinux2014_aarch64"
+    python_version=PYTHON_VERSIONS[-1], architecture="arm64", wheel_platforms=linux_wheels("aarch64")
 )
 """arm64 costs about a fifth less per millisecond; every package we ship has
 wheels for it."""
@@ -326,7 +331,7 @@ def build_local(host: Host) -> Environment:
     if architecture is None:
         allowed = ", ".join(sorted(_MACHINES))
         raise ConfigurationError(f"this machine is a {host.machine}; environment local runs on {allowed}")
-    wheels = f"manylinux2014_{'aarch64' if architecture == 'arm64' else architecture}"
+    wheels = linux_wheels("aarch64" if architecture == "arm64" else architecture)
     return replace(
         DEV,
         name="local",
@@ -334,7 +339,7 @@ def build_local(host: Host) -> Environment:
             python_version=host.python_version,
             architecture=architecture,
             # Elsewhere than on Linux the functions run on the host's own kind of wheels.
-            wheel_platform=wheels if host.system == "Linux" else None,
+            wheel_platforms=wheels if host.system == "Linux" else (),
             is_deployed=False,
         ),
         # A redis-server without certificates, reached through loopback only.

@@ -11,7 +11,9 @@ from infra.bundle import DependencyBundle, PipError, build_bundle, main, run_pip
 from infra.environments import DEV, Host, LayerTarget, build_local
 from infra.errors import ConfigurationError
 
-TARGET = LayerTarget(python_version="3.13", architecture="arm64", wheel_platform="manylinux2014_aarch64")
+TARGET = LayerTarget(
+    python_version="3.13", architecture="arm64", wheel_platforms=("manylinux_2_28_aarch64", "manylinux2014_aarch64")
+)
 INSTALLED = (
     "bin/jp.py",
     "pkg/__init__.py",
@@ -69,14 +71,15 @@ def test_asks_for_the_targets_wheels(bundle):
     (arguments,) = pip.calls
     assert requirements == str(bundle.lock)
     assert {"--require-hashes", "--only-binary=:all:", "--no-deps", "--no-compile"} <= set(arguments)
-    assert arguments[arguments.index("--platform") + 1] == "manylinux2014_aarch64"
+    platforms = [argument for argument in arguments if argument.startswith("--platform")]
+    assert platforms == ["--platform=manylinux_2_28_aarch64", "--platform=manylinux2014_aarch64"]
     assert arguments[arguments.index("--python-version") + 1] == "3.13"
 
 
 def test_takes_the_hosts_wheels_without_a_platform(bundle):
     """Where the functions run on the host itself, pip chooses."""
-    arguments = replace(bundle, target=replace(TARGET, wheel_platform=None)).pip_arguments(Path("x"))
-    assert "--platform" not in arguments
+    arguments = replace(bundle, target=replace(TARGET, wheel_platforms=())).pip_arguments(Path("x"))
+    assert not any(argument.startswith("--platform") for argument in arguments)
     assert "--require-hashes" in arguments
 
 
@@ -112,7 +115,7 @@ def test_two_at_once_agree(bundle):
 
 
 @pytest.mark.parametrize(
-    "change", [{"python_version": "3.14"}, {"architecture": "x86_64"}, {"wheel_platform": "manylinux_2_28_aarch64"}]
+    "change", [{"python_version": "3.14"}, {"architecture": "x86_64"}, {"wheel_platforms": ("manylinux2014_aarch64",)}]
 )
 def test_key_follows_the_target(bundle, change):
     """Another Python, processor or platform is another layer."""

@@ -50,8 +50,8 @@ def test_any_number_may_be_changed():
         ({"colour": 1}, f"{UNKNOWN.format('colour')} target, writer, reader, consumer, consumer_concurrency,"),
         ({"name": "mine"}, f"{UNKNOWN.format('name')} target,"),
         (
-            {"target": {"wheel_platform": None}},
-            f"{UNKNOWN.format('target.wheel_platform')} target.python_version",
+            {"target": {"wheel_platforms": None}},
+            f"{UNKNOWN.format('target.wheel_platforms')} target.python_version",
         ),
         ({"api": {"rate": 1}}, f"{UNKNOWN.format('api.rate')} api.write_rate, api.write_burst, api.read_rate,"),
         ({"api": 5}, "option api should hold options by name (api.write_rate, api.write_burst, "),
