@@ -17,7 +17,6 @@ from typing import Any
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes, read_units, write_units
 from hotpartition.core.detector import Thresholds, size_route
-from hotpartition.core.items import Message
 from hotpartition.core.keys import ROUTING_SORT_KEY, build_shard_key, parse_conversation_id
 from hotpartition.core.merge import KeyQuery, PageMerge, PageRange
 from hotpartition.core.message_ids import mint_message_id
@@ -27,6 +26,7 @@ from hotpartition.errors import InvalidRequestError
 from hotpartition.jobs.reader import MAX_LIMIT
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_cli.errors import UsageError
+from hotpartition_messages import Message
 
 KEY_LIMIT_WCU = 1_000
 """What one partition key takes in a second (DynamoDB Developer Guide, "Designing partition keys")."""
@@ -212,7 +212,7 @@ def _read_page(route: Route, load: Load, random: Random) -> tuple[int, int, int,
         Queries, rounds, items and RCU (strongly consistent).
     """
     keys = _fill_keys(route, load.page, random)
-    merge = PageMerge(PageRange(_CONVERSATION, newest_first=True, limit=load.page))
+    merge: PageMerge[Message] = PageMerge(PageRange(_CONVERSATION, newest_first=True, limit=load.page))
     routing_bytes = _routing_item_bytes(route)
     queries = rounds = items = 0
     rcu = 0.0

@@ -9,7 +9,8 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from hotpartition.core.items import MESSAGE_ATTRIBUTES, ROUTING_ATTRIBUTES
+from hotpartition.dynamodb.store import ROUTING_ATTRIBUTES
+from hotpartition_messages.messages import MESSAGE_ATTRIBUTES
 from infra.environments import TableOptions
 
 ROUTING_INDEX = "routing-index"

@@ -26,9 +26,9 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from hotpartition.core.items import format_time
 from hotpartition.core.route import EMPTY_ROUTE, Generation
 from hotpartition.core.route_history import NAME_PATTERN, NAME_RULE, Raise
+from hotpartition.core.timestamps import format_time
 from hotpartition.errors import (
     HotPartitionError,
     InvalidRequestError,

@@ -21,6 +21,7 @@ from hotpartition.jobs.reader import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, Read
 from hotpartition.runtime.settings import ReaderSettings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition.runtime.wiring_reader import build_reader
+from hotpartition_messages import Message
 from hotpartition_messages.api import (
     EXAMPLE_MESSAGE,
     INVALID_REQUEST,
@@ -106,7 +107,7 @@ class MessagePage(Documented):
     )
 
 
-def build_app(reader: Reader) -> APIGatewayHttpResolver:
+def build_app(reader: Reader[Message]) -> APIGatewayHttpResolver:
     """Build the event handler around the read job."""
     app = create_resolver("hotpartition: read", "Reads conversations, wherever their messages are stored.")
 
@@ -178,7 +179,8 @@ def build_app(reader: Reader) -> APIGatewayHttpResolver:
 
 @cache
 def _app() -> APIGatewayHttpResolver:
-    return build_app(build_reader(ReaderSettings.from_env(os.environ), PowertoolsTelemetry(logger, metrics)))
+    telemetry = PowertoolsTelemetry(logger, metrics)
+    return build_app(build_reader(ReaderSettings.from_env(os.environ), telemetry, Message.from_item))
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)

@@ -6,6 +6,7 @@ from hotpartition.runtime import cold_start  # before all others
 
 # isort: split
 import os
+import random
 from functools import cache
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -16,10 +17,11 @@ from aws_lambda_powertools.event_handler.openapi.params import Body
 from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import BaseModel, ConfigDict, Field
 
-from hotpartition.jobs.writer import NewMessage, Writer
 from hotpartition.runtime.settings import WriterSettings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
+from hotpartition.runtime.wiring import wall_clock_ms
 from hotpartition.runtime.wiring_writer import build_writer
+from hotpartition_messages import Message
 from hotpartition_messages.api import (
     EXAMPLE_MESSAGE,
     INVALID_REQUEST,
@@ -40,6 +42,7 @@ from hotpartition_messages.api import (
     problem_responses,
     remaining_ms,
 )
+from hotpartition_messages.writing import MessageWriter, NewMessage
 
 MAX_SENDER_LENGTH = 256
 
@@ -80,8 +83,8 @@ class Acknowledgement(Documented):
     sent_at: SentAt
 
 
-def build_app(writer: Writer) -> APIGatewayHttpResolver:
-    """Build the event handler around the write job."""
+def build_app(writer: MessageWriter) -> APIGatewayHttpResolver:
+    """Build the event handler around the message writer."""
     app = create_resolver("hotpartition: write", "Stores messages of conversations, however hot.")
 
     @app.post(
@@ -116,7 +119,10 @@ def build_app(writer: Writer) -> APIGatewayHttpResolver:
 
 @cache
 def _app() -> APIGatewayHttpResolver:
-    return build_app(build_writer(WriterSettings.from_env(os.environ), PowertoolsTelemetry(logger, metrics)))
+    telemetry = PowertoolsTelemetry(logger, metrics)
+    writer = build_writer(WriterSettings.from_env(os.environ), telemetry, Message.from_item)
+    bits = random.SystemRandom().getrandbits
+    return build_app(MessageWriter(writer, now_ms=wall_clock_ms, random_bits=bits))
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)

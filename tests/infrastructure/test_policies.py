@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from hotpartition.core.items import MESSAGE_ATTRIBUTES, ROUTING_ATTRIBUTES
 from hotpartition.core.route import Generation
-from hotpartition.dynamodb.store import DynamoDBJournal
+from hotpartition.dynamodb.store import ROUTING_ATTRIBUTES, DynamoDBJournal
 from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition_messages.messages import MESSAGE_ATTRIBUTES
 from infrastructure.templates import FUNCTIONS, Statement, short_name
 from support.builders import build_message
 

@@ -17,6 +17,7 @@ from hotpartition.dynamodb.clients import open_boto3, open_lean
 from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore
 from hotpartition.redis.cluster import RedisConnection
 from hotpartition.runtime.settings import DYNAMODB_CLIENTS
+from hotpartition_messages import Message
 from support.dynamodb_server import UNWATCHED, DynamoDBServer, running
 from support.redis_process import RedisProcess
 from support.tables import INDEX_NAME, TABLE_NAME, TABLE_SCHEMA
@@ -83,7 +84,7 @@ def dynamodb_over(
         def build(client_name: str) -> DynamoDB:
             # Patient: a busy machine is not what these tests are about.
             calls = open_calls(client_name, parallel=PARALLEL_QUERIES, read_timeout_seconds=30.0)
-            store = DynamoDBMessageStore(calls, TABLE_NAME)
+            store = DynamoDBMessageStore(calls, TABLE_NAME, Message.from_item)
             return DynamoDB(client, calls, store, DynamoDBJournal(calls, TABLE_NAME, INDEX_NAME), server)
 
         yield build

@@ -10,13 +10,13 @@ from botocore.config import Config
 from botocore.exceptions import ParamValidationError
 
 from hotpartition.core.counter import WriteCounter
-from hotpartition.core.items import ROUTING_ATTRIBUTES, Message
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation
 from hotpartition.dynamodb.boto3_client import create_client
 from hotpartition.dynamodb.calls import Round
 from hotpartition.dynamodb.store import (
     MAX_BATCH_ROUNDS,
+    ROUTING_ATTRIBUTES,
     ROUTING_PARTITIONS,
     DynamoDBJournal,
     DynamoDBMessageStore,
@@ -36,6 +36,8 @@ from hotpartition.jobs.reader import PageRequest, Reader
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.jobs.writer import Writer
 from hotpartition.ports import JournalEntry, QueryAnswer, RoutingItem
+from hotpartition_messages import Message
+from hotpartition_messages.writing import MessageWriter
 from support.builders import build_message, message_id, new_message, route_of
 from support.dynamodb_server import Scripted, error
 from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
@@ -486,7 +488,7 @@ class TestUnreachable:
     def test_no_answer_is_unavailable_after_one_attempt(self, calls_to, address):
         """Refused, silent or blackholed: one error of ours, in the time of one timeout."""
         with address() as port:
-            store = DynamoDBMessageStore(calls_to(port), TABLE_NAME)
+            store = DynamoDBMessageStore(calls_to(port), TABLE_NAME, Message.from_item)
             started = time.monotonic()
             with pytest.raises(StoreUnavailableError, match="did not answer"):
                 store.put(build_message(1).to_item("c"))
@@ -495,7 +497,7 @@ class TestUnreachable:
     def test_a_round_survives_it(self, calls_to):
         """Queries and journal come back as errors, all of them."""
         with closed_port() as port:
-            store = DynamoDBMessageStore(calls_to(port), TABLE_NAME)
+            store = DynamoDBMessageStore(calls_to(port), TABLE_NAME, Message.from_item)
             fetched = store.fetch([newest("c"), newest("c#0")], is_strong=True, journal_of="c")
         assert [type(o) for o in (*fetched.answers, fetched.journal)] == [StoreUnavailableError] * 3
 
@@ -552,9 +554,9 @@ class TestCost:
             reports=FakeReports(),
             telemetry=telemetry,
             clock=clock.as_clock(),
-            random_bits=lambda _: clock.now_ms,
             budget_ms=300,
         )
+        message_writer = MessageWriter(writer, now_ms=lambda: clock.now_ms, random_bits=lambda _: clock.now_ms)
         reader = Reader(
             store=dynamodb.store,
             journal=dynamodb.journal,
@@ -566,7 +568,7 @@ class TestCost:
             budget_ms=300,
             settle_ms=5000,
         )
-        return writer, reader, clock
+        return message_writer, reader, clock
 
     def test_a_cold_conversation_costs_one_request_each_way(self, dynamodb, jobs):
         """Ten writes are ten PutItem, the newest page one Query, a message one BatchGetItem; no shard is named."""
@@ -613,7 +615,7 @@ class TestCost:
                 asked.append(is_hedged)
                 return Round([{"Items": []} for _ in calls])
 
-        DynamoDBMessageStore(Recorder(), TABLE_NAME).fetch(queries, is_strong=True, journal_of="c")
+        DynamoDBMessageStore(Recorder(), TABLE_NAME, Message.from_item).fetch(queries, is_strong=True, journal_of="c")
         assert asked == [is_hedged]
 
     @pytest.mark.parametrize("newest_first", [True, False])
@@ -642,7 +644,7 @@ class TestCost:
         writer, reader, clock = jobs
         before = [writer.write(new_message("early")).message]
         dynamodb.journal.add("c", [Generation(NOW_MS + 1, 4)], reason="raised", now_ms=NOW_MS)
-        writer._routes.learn("c", route_of((4, NOW_MS + 1)), clock.now_ms)
+        writer._writer._routes.learn("c", route_of((4, NOW_MS + 1)), clock.now_ms)
         for i in range(20):
             clock.now_ms += 1
             before.append(writer.write(new_message(str(i))).message)

@@ -40,11 +40,11 @@ from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from hotpartition.core.cursor import build_cursor
-from hotpartition.core.items import Message
 from hotpartition.core.merge import KeyQuery, PageMerge
 from hotpartition.core.message_ids import message_time_ms
 from hotpartition.core.route import Generation, Route, candidate_keys, choose_placement
 from hotpartition.jobs.reader import PageRequest, build_range
+from hotpartition_messages import Message
 
 CONVERSATION = "c"
 

@@ -12,8 +12,8 @@ from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation
 from hotpartition.errors import MessageNotFoundError
 from hotpartition.jobs.reader import PageRequest
-from hotpartition.jobs.writer import NewMessage
 from hotpartition.ports import Fetched, JournalEntry, QueryAnswer
+from hotpartition_messages.writing import NewMessage
 from model.model import CONVERSATION, Answer, Broken, Done, Lookup, Place, ProtocolModel, Step
 from support.builders import World as Stores
 from support.fakes import FakeTable

@@ -8,7 +8,6 @@ from random import Random
 
 from hotpartition.core.counter import WriteCounter
 from hotpartition.core.detector import Thresholds
-from hotpartition.core.items import Message
 from hotpartition.core.message_ids import mint_message_id
 from hotpartition.core.route import Generation, Route
 from hotpartition.jobs.consumer import Consumer
@@ -16,8 +15,10 @@ from hotpartition.jobs.operations import Operations, OperationsLimits
 from hotpartition.jobs.reader import PageRequest, Reader
 from hotpartition.jobs.reconcile import RegistryCheck
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
-from hotpartition.jobs.writer import NewMessage, Writer, Written
+from hotpartition.jobs.writer import Writer
 from hotpartition.ports import JournalEntry
+from hotpartition_messages import Message
+from hotpartition_messages.writing import MessageWriter, NewMessage, Written
 from support.fakes import (
     FakeClock,
     FakeJournal,
@@ -76,8 +77,8 @@ class World:
 
     def writer(
         self, *, sampling_distance_wcu: float = 1.0, budget_ms: float = 300, life_seconds: float = 2.0
-    ) -> Writer:
-        return Writer(
+    ) -> MessageWriter:
+        writer = Writer(
             store=self.table,
             routes=self.routes(life_seconds=life_seconds, with_journal=True),
             counter=WriteCounter(
@@ -88,9 +89,9 @@ class World:
             reports=self.reports,
             telemetry=self.telemetry,
             clock=self.clock.as_clock(),
-            random_bits=self.random.getrandbits,
             budget_ms=budget_ms,
         )
+        return MessageWriter(writer, now_ms=lambda: self.clock.now_ms, random_bits=self.random.getrandbits)
 
     def reader(self, *, budget_ms: float = 300, life_seconds: float = 2.0) -> Reader:
         return Reader(

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.items import Message
 from hotpartition.core.keys import ROUTING_SORT_KEY, build_message_sort_key
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.reports import Report, stream_partition_of
@@ -15,6 +14,7 @@ from hotpartition.core.route import Generation, Route
 from hotpartition.core.route_history import decode_raises, encode_raises
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError, RetryLaterError, ThrottledError
 from hotpartition.ports import Fetched, JournalEntry, QueryAnswer, RoutingItem, StreamEntry
+from hotpartition_messages import Message
 
 KEY_RANGE_THROTTLE = ThrottledError(["TableWriteKeyRangeThroughputExceeded"])
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from redis import Redis
 
-from hotpartition.core.items import Message
 from hotpartition.core.keys import ROUTING_SORT_KEY, build_shard_key
 from hotpartition.core.message_ids import mint_message_id
 from hotpartition.core.route import Generation, Route, choose_placement
 from hotpartition.redis.cluster import route_key
+from hotpartition_messages import Message
 from tools.benchmarks.setup import TABLE, Setup
 
 PAGE = 50

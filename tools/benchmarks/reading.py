@@ -10,6 +10,7 @@ from dataclasses import replace
 from hotpartition.jobs.reader import PageRequest
 from hotpartition.runtime.settings import ReaderSettings
 from hotpartition.runtime.wiring_reader import build_reader
+from hotpartition_messages import Message
 from tools.benchmarks.conversations import PAGE, Conversation, check_page, read_all_shards
 from tools.benchmarks.setup import SilentTelemetry, plain_client
 
@@ -20,7 +21,8 @@ ReadPage = Callable[[Conversation], list[str]]
 def our_reader(*, is_hedged: bool = True) -> ReadPage:
     """Wire the read job up as the function does, and read pages by it."""
     settings = ReaderSettings.from_env(os.environ)
-    reader = build_reader(settings if is_hedged else replace(settings, hedge_quantile=0.0), SilentTelemetry())
+    settings = settings if is_hedged else replace(settings, hedge_quantile=0.0)
+    reader = build_reader(settings, SilentTelemetry(), Message.from_item)
 
     def read(conversation: Conversation) -> list[str]:
         page = reader.read_page(PageRequest(conversation.sharded_id, limit=PAGE))

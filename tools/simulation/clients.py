@@ -9,11 +9,11 @@ from math import ceil
 from random import Random
 from typing import NamedTuple, TypeVar
 
-from hotpartition.core.items import Message
 from hotpartition.core.message_ids import message_time_ms, mint_message_id
 from hotpartition.errors import MessageNotFoundError, RetryLaterError
 from hotpartition.jobs.reader import PageRequest, PageResult
-from hotpartition.jobs.writer import NewMessage, Written
+from hotpartition_messages import Message
+from hotpartition_messages.writing import NewMessage, Written
 from tools.history_checker import Page
 from tools.simulation.engine import Engine
 from tools.simulation.functions import Function, NoAnswerError, TooManyRequestsError
@@ -38,7 +38,7 @@ class Lookup(NamedTuple):
 
 
 ReadRequest = PageRequest | Lookup
-ReadAnswer = PageResult | Message
+ReadAnswer = PageResult[Message] | Message
 WriteFunction = Function[NewMessage, Written]
 ReadFunction = Function[ReadRequest, ReadAnswer]
 
@@ -227,7 +227,7 @@ class ReadingClients:
         if got and (got[-1].next_cursor is None or not is_bounded):
             self._record.note_read(request, got)
 
-    def _ask(self, request: PageRequest) -> tuple[float, PageResult | None]:
+    def _ask(self, request: PageRequest) -> tuple[float, PageResult[Message] | None]:
         began, answer = self._try(lambda: self._function.invoke(request, timeout_seconds=self._timeout))
         if answer is None:
             self._meter.pages_failed += 1

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from random import Random
 
-from hotpartition.jobs.writer import NewMessage, Written
+from hotpartition_messages.writing import NewMessage, Written
 from tools.partition_model import Table
 from tools.simulation.clients import ReadAnswer, ReadingClients, ReadRequest, WritingClients
 from tools.simulation.engine import Engine

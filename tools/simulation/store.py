@@ -17,9 +17,9 @@ from random import Random
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hotpartition.core.capacity import Item, item_size_bytes, read_units, write_units
-from hotpartition.core.items import format_time
 from hotpartition.core.keys import ROUTING_SORT_KEY
 from hotpartition.core.route import Generation
+from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.calls import READ_TIMEOUT_SECONDS, build_error
 from hotpartition.dynamodb.store import routing_partition_of
 from hotpartition.errors import HotPartitionError, StoreUnavailableError

@@ -25,7 +25,6 @@ from redis.exceptions import RedisError
 from hotpartition.core.backoff import Budget
 from hotpartition.core.cursor import build_cursor
 from hotpartition.core.detector import Thresholds, size_route
-from hotpartition.core.items import Message
 from hotpartition.core.keys import build_shard_key
 from hotpartition.core.merge import KeyQuery, PageMerge
 from hotpartition.core.message_ids import mint_message_id
@@ -35,9 +34,10 @@ from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import MessageNotFoundError, RetryLaterError
 from hotpartition.jobs.consumer import RunSummary
 from hotpartition.jobs.reader import PageResult, build_range
-from hotpartition.jobs.writer import NewMessage, Written
 from hotpartition.ports import QueryAnswer
 from hotpartition.redis.cluster import route_key
+from hotpartition_messages import Message
+from hotpartition_messages.writing import NewMessage, Written
 from tools.simulation.clients import Lookup, ReadAnswer, ReadRequest
 from tools.simulation.engine import Engine, Process, SimulatedExecutor
 from tools.simulation.functions import Function, FunctionConfig, NoAnswerError, TooManyRequestsError
@@ -288,7 +288,9 @@ class _PlainWriter:
     def __init__(self, world: World, index: int, place: Callable[[str, str], str]) -> None:
         random = world.random(f"writer-{index}")
         self._clock = world.clock(random)
-        self._store = DynamoDBMessageStore(ThreadedCalls(world.store.client("writer").call), TABLE_NAME)
+        self._store = DynamoDBMessageStore(
+            ThreadedCalls(world.store.client("writer").call), TABLE_NAME, Message.from_item
+        )
         self._random_bits = random.getrandbits
         self._budget_ms = world.settings.writer.request_budget_ms
         self._place = place
@@ -310,7 +312,7 @@ class _PlainWriter:
 
 
 @dataclass(slots=True)
-class _KeysMerge(PageMerge):
+class _KeysMerge(PageMerge[Message]):
     """A merge over keys that are known beforehand."""
 
     keys: tuple[str, ...] = ()
@@ -328,7 +330,7 @@ class _PlainReader:
         self._clock = world.clock(world.random(f"reader-{index}"))
         executor = SimulatedExecutor(world.engine, process, settings.fan_out_threads)
         calls = ThreadedCalls(world.store.client("reader").call, executor)
-        self._store = DynamoDBMessageStore(calls, TABLE_NAME)
+        self._store = DynamoDBMessageStore(calls, TABLE_NAME, Message.from_item)
         self._budget_ms = settings.request_budget_ms
         self._keys = keys
 
@@ -349,7 +351,9 @@ class _PlainReader:
             cursor = build_cursor(request.conversation_id, last, newest_first=request.newest_first)
         return PageResult(page.messages, cursor, "")
 
-    def _run_round(self, merge: PageMerge, queries: list[KeyQuery], budget: Budget, *, is_strong: bool) -> None:
+    def _run_round(
+        self, merge: PageMerge[Message], queries: list[KeyQuery], budget: Budget, *, is_strong: bool
+    ) -> None:
         while queries:
             fetched = self._store.fetch(queries, is_strong=is_strong)
             failures: list[tuple[KeyQuery, RetryLaterError]] = []

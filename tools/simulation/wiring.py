@@ -26,6 +26,8 @@ from hotpartition.redis.reports import RedisReportSink, RedisReportSource
 from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
 from hotpartition.runtime.wiring import CONSUMER_COMMAND_TIMEOUT_MS
+from hotpartition_messages import Message
+from hotpartition_messages.writing import MessageWriter
 from tools.simulation.engine import Engine, Process, SimulatedExecutor, wait_for
 from tools.simulation.redis_model import RedisServer, SimulatedConnection
 from tools.simulation.store import Store
@@ -44,8 +46,8 @@ class Parts:
     """The classes that a run is built from; a test breaks the protocol on purpose by replacing one."""
 
     routes: type[RouteSource] = RouteSource
-    writer: type[Writer] = Writer
-    reader: type[Reader] = Reader
+    writer: type[Writer[Message]] = Writer
+    reader: type[Reader[Message]] = Reader
     consumer: type[Consumer] = Consumer
 
 
@@ -113,15 +115,15 @@ class SharedTelemetry:
         """See `Telemetry.flush`."""
 
 
-def build_writer(world: World, process: Process, index: int) -> Writer:
+def build_writer(world: World, process: Process, index: int) -> MessageWriter:
     """Build one environment of the write function."""
     settings = world.settings.writer
     random = world.random(f"writer-{index}")
     clock = world.clock(random)
     telemetry = SharedTelemetry(world.counters)
     calls = ThreadedCalls(world.store.client("writer").call)
-    return world.parts.writer(
-        store=DynamoDBMessageStore(calls, TABLE_NAME),
+    writer = world.parts.writer(
+        store=DynamoDBMessageStore(calls, TABLE_NAME, Message.from_item),
         routes=world.parts.routes(
             cache=_build_cache(settings, random.random),
             registry=RedisRegistry(_connect(world, settings.registry_command_timeout_ms), TABLE_NAME),
@@ -143,12 +145,12 @@ def build_writer(world: World, process: Process, index: int) -> Writer:
         ),
         telemetry=telemetry,
         clock=clock,
-        random_bits=random.getrandbits,
         budget_ms=settings.request_budget_ms,
     )
+    return MessageWriter(writer, now_ms=clock.now_ms, random_bits=random.getrandbits)
 
 
-def build_reader(world: World, process: Process, index: int) -> Reader:
+def build_reader(world: World, process: Process, index: int) -> Reader[Message]:
     """Build one environment of the read function."""
     settings = world.settings.reader
     random = world.random(f"reader-{index}")
@@ -163,7 +165,7 @@ def build_reader(world: World, process: Process, index: int) -> Reader:
     threads = SimulatedExecutor(engine, process, settings.fan_out_threads)
     calls = ThreadedCalls(world.store.client("reader").call, threads, hedger=hedger)
     return world.parts.reader(
-        store=DynamoDBMessageStore(calls, TABLE_NAME),
+        store=DynamoDBMessageStore(calls, TABLE_NAME, Message.from_item),
         journal=DynamoDBJournal(calls, TABLE_NAME, index_name=""),
         registry=RedisRegistry(_connect(world, settings.registry_command_timeout_ms), TABLE_NAME),
         routes=world.parts.routes(

@@ -8,12 +8,12 @@ import pytest
 
 from hotpartition.core.capacity import item_size_bytes
 from hotpartition.core.detector import Thresholds
-from hotpartition.core.items import Message
 from hotpartition.core.message_ids import mint_message_id
 from hotpartition.core.route import choose_placement
 from hotpartition.jobs.reader import PageRequest
 from hotpartition_cli.errors import UsageError
 from hotpartition_cli.plan import SAMPLE_PAGES, Load, default_thresholds, make_plan, measure_item, read_pages, render
+from hotpartition_messages import Message
 from support.builders import World, build_message
 
 THRESHOLDS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=800, target_shard_wcu=300, max_shard_count=128)

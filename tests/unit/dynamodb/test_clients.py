@@ -11,6 +11,7 @@ from hotpartition.errors import SettingsError
 from hotpartition.runtime.settings import ReaderSettings, WriterSettings
 from hotpartition.runtime.wiring_reader import build_reader
 from hotpartition.runtime.wiring_writer import build_writer
+from hotpartition_messages import Message
 from support.fakes import FakeTelemetry
 
 HERE = {"table_name": "t", "registry_host": "h"}
@@ -33,7 +34,7 @@ def test_the_setting_names_the_client(name, kind):
     calls = open_dynamodb(settings)
     assert isinstance(calls, kind)
     calls.close()
-    assert isinstance(build_writer(settings, FakeTelemetry())._store._calls, kind)
+    assert isinstance(build_writer(settings, FakeTelemetry(), Message.from_item)._store._calls, kind)
 
 
 def test_lean_is_the_default():
@@ -53,7 +54,7 @@ def test_lean_is_the_default():
 def test_a_reader_runs_as_many_queries_as_it_is_told(quantile):
     """And hedges them where that is on."""
     settings = ReaderSettings(**HERE, fan_out_threads=3, hedge_quantile=quantile)
-    calls = build_reader(settings, FakeTelemetry())._store._calls
+    calls = build_reader(settings, FakeTelemetry(), Message.from_item)._store._calls
     assert calls._parallel == 3
     assert (calls._policy is None) == (quantile == 0.0)
 

@@ -141,7 +141,7 @@ from hotpartition.dynamodb.store import DynamoDBJournal
 from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.errors import StoreUnavailableError
 settings = {settings}(table_name="t", registry_host="h", dynamodb_client={client!r})
-build_{job}(settings, None)
+build_{job}(settings, None, *[dict] * ("{job}" in ("writer", "reader")))  # decodes items
 try:
     DynamoDBJournal(open_dynamodb(settings), "t", "i").get("c", is_strong=True)
 except StoreUnavailableError:

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hotpartition.core.cursor import parse_cursor
-from hotpartition.core.items import Message
 from hotpartition.core.message_ids import message_time_ms
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, choose_placement
 from hotpartition.errors import MessageConflictError
 from hotpartition.jobs.reader import PageRequest
-from hotpartition.jobs.writer import NewMessage
 from hotpartition.ports import JournalEntry
+from hotpartition_messages import Message
+from hotpartition_messages.writing import NewMessage
 from support.builders import World, build_message, message_id, read_all
 
 START = 1_700_000_000_000

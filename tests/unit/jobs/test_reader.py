@@ -2,8 +2,8 @@
 
 import pytest
 
-from hotpartition.core.items import format_time
 from hotpartition.core.route import choose_placement
+from hotpartition.core.timestamps import format_time
 from hotpartition.errors import InvalidCursorError, InvalidRequestError, MessageNotFoundError, ThrottledError
 from hotpartition.jobs.reader import MAX_LIMIT, PageRequest, build_range
 from support.builders import World, build_message, message_id, new_message, read_all, route_of

@@ -12,7 +12,7 @@ from hotpartition.errors import (
     StoreUnavailableError,
     ThrottledError,
 )
-from hotpartition.jobs.writer import NewMessage
+from hotpartition_messages.writing import NewMessage
 from support.builders import World, build_message, message_id, new_message, route_of
 from support.fakes import KEY_RANGE_THROTTLE
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotpartition.core.cursor import build_cursor
-from hotpartition.core.items import format_time
+from hotpartition.core.timestamps import format_time
 from hotpartition.errors import MalformedGenerationError, SettingsError, StoreUnavailableError, ThrottledError
 from hotpartition.jobs.consumer import GC_THRESHOLDS, RunSummary
 from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings

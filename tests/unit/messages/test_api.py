@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition.core.items import Message, format_time
+from hotpartition.core.timestamps import format_time
+from hotpartition_messages import Message
 from hotpartition_messages.api import (
     count_fitting,
     normalize_event,

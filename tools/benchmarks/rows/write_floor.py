@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hotpartition.core.items import Message
+from hotpartition_messages import Message
 from tools.benchmarks.functions import BODY, HOT_CONVERSATION, WriteFunction, prepare_hot_conversation
 from tools.benchmarks.measuring import CPU_CONDITIONS, Bar, Measured, cpu_seconds, interleave, warm_up
 from tools.benchmarks.setup import TABLE, Setup, plain_client

@@ -24,7 +24,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from hotpartition import __version__
-from hotpartition.core.items import MAX_DEPTH, Message, encode_attributes
 from hotpartition.core.keys import CONVERSATION_ID_PATTERN, CONVERSATION_ID_RULE, MAX_CONVERSATION_ID_LENGTH
 from hotpartition.core.message_ids import (
     CANONICAL_MESSAGE_ID_PATTERN,
@@ -42,6 +41,7 @@ from hotpartition.errors import (
     Problem,
     RetryLaterError,
 )
+from hotpartition_messages.messages import MAX_DEPTH, Message, encode_attributes
 
 PROBLEM_JSON = "application/problem+json"
 RETRY_AFTER_SECONDS = 1

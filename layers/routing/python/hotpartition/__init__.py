@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hotpartition.core.counter import Crossing, WriteCounter
     from hotpartition.core.detector import Decision, Reason, ReportWindow, Thresholds, decide
-    from hotpartition.core.items import Message
     from hotpartition.core.merge import KeyQuery, Page, PageMerge, PageRange
     from hotpartition.core.reports import Report
     from hotpartition.core.route import (
@@ -37,7 +36,6 @@ __all__ = [
     "Generation",
     "HotPartitionError",
     "KeyQuery",
-    "Message",
     "Page",
     "PageMerge",
     "PageRange",
@@ -59,7 +57,6 @@ _HOMES = {
     "core.counter": ("Crossing", "WriteCounter"),
     "core.detector": ("Decision", "Reason", "ReportWindow", "Thresholds", "decide"),
     "errors": ("HotPartitionError",),
-    "core.items": ("Message",),
     "core.merge": ("KeyQuery", "Page", "PageMerge", "PageRange"),
     "core.reports": ("Report",),
     "core.route": (

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol
 
 from hotpartition.core.capacity import AttributeValue
-from hotpartition.core.items import Message
-from hotpartition.core.merge import KeyQuery
+from hotpartition.core.merge import ItemT, KeyQuery
 from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.route_history import Raise
@@ -28,31 +27,31 @@ class JournalEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryAnswer:
+class QueryAnswer(Generic[ItemT]):
     """One key's answer. `is_exhausted`: nothing more lies within the query's bounds."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[ItemT, ...]
     is_exhausted: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(Generic[ItemT]):
     """The outcome of one round of queries, in their order; what failed is there as its error.
 
     `journal` is None where it was not asked for.
     """
 
-    answers: tuple[QueryAnswer | RetryLaterError, ...]
+    answers: tuple[QueryAnswer[ItemT] | RetryLaterError, ...]
     journal: JournalEntry | RetryLaterError | None = None
 
 
-class MessageStore(Protocol):
+class MessageStore(Protocol[ItemT]):
     """The messages. Fails closed: a message is acknowledged only after `put` returned, a page is complete or an error.
 
     `put` and `get_with_journal` raise `ThrottledError` or `StoreUnavailableError` after one attempt.
     """
 
-    def put(self, item: Mapping[str, AttributeValue]) -> Message | None:
+    def put(self, item: Mapping[str, AttributeValue]) -> ItemT | None:
         """Store a message unless its key is taken.
 
         Returns:
@@ -60,7 +59,7 @@ class MessageStore(Protocol):
         """
         ...
 
-    def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched:
+    def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched[ItemT]:
         """Run a round of queries at the same time, one attempt each; failures are returned, not raised.
 
         With `journal_of`, that conversation's routing item is read in the same round and with the same consistency:
@@ -77,7 +76,7 @@ class MessageStore(Protocol):
 
     def get_with_journal(
         self, conversation_id: str, partition_keys: Sequence[str], message_id: str, *, is_strong: bool
-    ) -> tuple[tuple[Message, ...], JournalEntry]:
+    ) -> tuple[tuple[ItemT, ...], JournalEntry]:
         """Read one message from every key that may hold it, and the conversation's routing item.
 
         What DynamoDB leaves unprocessed is asked for again, never taken for absent.

@@ -12,7 +12,6 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from hotpartition.core.items import Message
 from hotpartition.core.keys import ROUTING_SORT_KEY
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Route
@@ -20,6 +19,7 @@ from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.store import DynamoDBMessageStore
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.ports import QueryAnswer
+from hotpartition_messages import Message
 from tools.benchmarks.setup import Setup
 from tools.benchmarks.stand_in import StandIn
 
@@ -116,7 +116,7 @@ def test_our_own_store_reads_pages_and_routes(client: Any, setup: Setup) -> None
     routing = {"pk": {"S": "c"}, "sk": {"S": ROUTING_SORT_KEY}, "generations": {"SS": ["4@17"]}}
     setup.load([routing, *(item(i) for i in IDS)])
     newest = KeyQuery("c", newest_first=True, limit=2)
-    store = DynamoDBMessageStore(ThreadedCalls(Boto3Call(client)), "t")
+    store = DynamoDBMessageStore(ThreadedCalls(Boto3Call(client)), "t", Message.from_item)
     fetched = store.fetch([newest], is_strong=True, journal_of="c")
     (answer,) = fetched.answers
     assert isinstance(answer, QueryAnswer)

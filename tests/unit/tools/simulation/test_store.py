@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
-from hotpartition.core.items import Message
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation, Route
 from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import StoreUnavailableError, ThrottledError
+from hotpartition_messages import Message
 from support.builders import message_id
 from tools.partition_model import Partitions, Table, TableConfig
 from tools.simulation.engine import Engine
@@ -30,7 +30,7 @@ class Rig:
         table = Table(TableConfig(partitions=Partitions(count=1, write_limit_wcu=limit_wcu)), Random(1))
         self.table = Store(self.engine, table, table_name="t", random=Random(1), observer=self.meter)
         calls = ThreadedCalls(self.table.client("test").call)
-        self.messages = DynamoDBMessageStore(calls, "t")
+        self.messages = DynamoDBMessageStore(calls, "t", Message.from_item)
         self.journal = DynamoDBJournal(calls, "t", "routing-index")
 
     def run(self, work):

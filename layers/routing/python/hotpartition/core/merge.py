@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, sqrt
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-from hotpartition.core.items import Message
 from hotpartition.core.message_ids import MAX_MESSAGE_ID, MIN_MESSAGE_ID, message_time_ms, shift_message_id
 from hotpartition.core.route import Route, needed_keys
 
@@ -27,6 +27,27 @@ SECOND_ROUND_MESSAGES = 0.25
 """What a second round reads of each shard, on average: left for it of the above."""
 SMALL_PAGE = 50
 """Smaller pages may read as much as this one: their items share read units, so another question costs more."""
+
+
+class MergeItem(Protocol):
+    """What a merge must know of an item."""
+
+    @property
+    def message_id(self) -> str:
+        """Its id, canonical: what pages are sorted by, and what makes two copies one item."""
+        ...
+
+    @property
+    def rank(self) -> Any:
+        """What orders copies of different content, so that every reader chooses the same one."""
+        ...
+
+    def has_same_content(self, other: Self) -> bool:
+        """Say whether both copies carry the same content."""
+        ...
+
+
+ItemT = TypeVar("ItemT", bound=MergeItem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +73,10 @@ class KeyQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Page(Generic[ItemT]):
     """Messages in the page's order, each once. `divergent` counts ids whose copies differ in content."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[ItemT, ...]
     has_more: bool
     divergent: int
 
@@ -69,12 +90,12 @@ class _KeyState:
 
 
 @dataclass(slots=True)
-class PageMerge:
+class PageMerge(Generic[ItemT]):
     """The state of one page while its queries run. Not safe for use by several threads at once."""
 
     range: PageRange
     _keys: dict[str, _KeyState] = field(default_factory=dict)
-    _found: dict[str, list[Message]] = field(default_factory=dict)
+    _found: dict[str, list[ItemT]] = field(default_factory=dict)
 
     def next_queries(self, route: Route) -> list[KeyQuery]:
         """List the queries to run next; none are left when the page is complete under this route.
@@ -91,7 +112,7 @@ class PageMerge:
             if not self._is_read_up_to(key, edge)
         ]
 
-    def add(self, query: KeyQuery, messages: Sequence[Message], *, is_exhausted: bool) -> None:
+    def add(self, query: KeyQuery, messages: Sequence[ItemT], *, is_exhausted: bool) -> None:
         """Take an answer in: its messages in order, and whether the key holds no more within the query's bounds."""
         state = self._keys.setdefault(query.partition_key, _KeyState())
         state.asked = query.limit
@@ -108,7 +129,7 @@ class PageMerge:
             last_id = MIN_MESSAGE_ID if self.range.newest_first else MAX_MESSAGE_ID
             state.is_exhausted = is_exhausted or state.reached == (range_end or last_id)
 
-    def page(self) -> Page:
+    def page(self) -> Page[ItemT]:
         """Build the page. REQUIRES: `next_queries` has nothing left to ask."""
         ids = self._sorted_ids()
         chosen = [self._found[message_id] for message_id in ids[: self.range.limit]]
@@ -214,12 +235,10 @@ class PageMerge:
         return message_id >= reached if self.range.newest_first else message_id <= reached
 
 
-def _is_same(copies: Sequence[Message]) -> bool:
+def _is_same(copies: Sequence[ItemT]) -> bool:
     return all(copies[0].has_same_content(copy) for copy in copies[1:])
 
 
-def choose_copy(copies: Sequence[Message]) -> Message:
+def choose_copy(copies: Sequence[ItemT]) -> ItemT:
     """Choose one of several stored copies: always the same one, whichever key answered first."""
-    if len(copies) == 1:
-        return copies[0]
-    return min(copies, key=lambda m: (m.sender, m.body, repr(sorted(m.attributes.items()))))
+    return copies[0] if len(copies) == 1 else min(copies, key=lambda copy: copy.rank)

@@ -18,18 +18,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, AttributeValue, Item, item_size_bytes
-from hotpartition.core.items import Message, format_time
 from hotpartition.core.keys import MESSAGE_PREFIX, ROUTING_SORT_KEY, SEPARATOR, build_message_sort_key
-from hotpartition.core.merge import KeyQuery
+from hotpartition.core.merge import ItemT, KeyQuery
 from hotpartition.core.message_ids import MAX_MESSAGE_ID, MIN_MESSAGE_ID
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.route_history import decode_raises, encode_raises
+from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.calls import Answer, Call, DynamoDBCalls
 from hotpartition.errors import (
     ConditionFailedError,
@@ -42,17 +42,21 @@ from hotpartition.errors import (
 )
 from hotpartition.ports import Fetched, JournalEntry, QueryAnswer, RoutingItem
 
+ROUTING_ATTRIBUTES = ("pk", "sk", "generations", "raises", "reason", "routing_partition", "updated_at")
+"""Every attribute of a routing item, as described above: what may be touched of it, and no more."""
+
 ROUTING_PARTITIONS = 16
 MAX_BATCH_ROUNDS = 5
 """How often unprocessed keys of a batch are asked for again before the whole call counts as throttled."""
 
 
-class DynamoDBMessageStore:
-    """`MessageStore` on one table."""
+class DynamoDBMessageStore(Generic[ItemT]):
+    """`MessageStore` on one table. `decode` makes of a stored item what its owner knows it as."""
 
-    def __init__(self, calls: DynamoDBCalls, table_name: str) -> None:
+    def __init__(self, calls: DynamoDBCalls, table_name: str, decode: Callable[[Item], ItemT]) -> None:
         self._calls = calls
         self._table_name = table_name
+        self._decode = decode
         self._hedged = 0
 
     def take_hedged(self) -> int:
@@ -60,7 +64,7 @@ class DynamoDBMessageStore:
         hedged, self._hedged = self._hedged, 0
         return hedged
 
-    def put(self, item: Mapping[str, AttributeValue]) -> Message | None:
+    def put(self, item: Mapping[str, AttributeValue]) -> ItemT | None:
         """See `MessageStore.put`."""
         request = {
             "TableName": self._table_name,
@@ -74,7 +78,7 @@ class DynamoDBMessageStore:
         except ConditionFailedError as error:
             if error.item is None:
                 raise
-            return Message.from_item(error.item)
+            return self._decode(error.item)
         except StoreRefusedError as error:
             if _is_size_refusal(error):
                 # Our own count, which estimates the size of numbers, was a little below DynamoDB's.
@@ -82,7 +86,7 @@ class DynamoDBMessageStore:
             raise
         return None
 
-    def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched:
+    def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched[ItemT]:
         """See `MessageStore.fetch`."""
         carrier = next((q for q in queries if _passes_routing_item(q, journal_of)), None)
         calls = [self._build_query(query, is_strong=is_strong, with_journal=query is carrier) for query in queries]
@@ -94,25 +98,25 @@ class DynamoDBMessageStore:
         if journal_of is not None and carrier is None:
             outcome = outcomes.pop()
             journal = outcome if isinstance(outcome, RetryLaterError) else _read_entry(outcome.get("Item"))
-        answers: list[QueryAnswer | RetryLaterError] = []
+        answers: list[QueryAnswer[ItemT] | RetryLaterError] = []
         for query, outcome in zip(queries, outcomes, strict=True):
             if isinstance(outcome, RetryLaterError):
                 answers.append(outcome)
                 journal = outcome if query is carrier else journal
                 continue
-            answer, entry = _read_query_answer(query, outcome, with_journal=query is carrier)
+            answer, entry = self._read_answer(query, outcome, with_journal=query is carrier)
             answers.append(answer)
             journal = entry if query is carrier else journal
         return Fetched(tuple(answers), journal)
 
     def get_with_journal(
         self, conversation_id: str, partition_keys: Sequence[str], message_id: str, *, is_strong: bool
-    ) -> tuple[tuple[Message, ...], JournalEntry]:
+    ) -> tuple[tuple[ItemT, ...], JournalEntry]:
         """See `MessageStore.get_with_journal`."""
         sort_key = build_message_sort_key(message_id)
         keys = [_key(partition_key, sort_key) for partition_key in partition_keys]
         items = self._batch_get([*keys, _key(conversation_id, ROUTING_SORT_KEY)], is_strong=is_strong)
-        messages = tuple(Message.from_item(item) for item in items if item["sk"]["S"] == sort_key)
+        messages = tuple(self._decode(item) for item in items if item["sk"]["S"] == sort_key)
         routing = next((item for item in items if item["sk"]["S"] == ROUTING_SORT_KEY), None)
         return messages, _read_entry(routing)
 
@@ -144,6 +148,19 @@ class DynamoDBMessageStore:
             "ConsistentRead": is_strong,
         }
         return Call("Query", request)
+
+    def _read_answer(
+        self, query: KeyQuery, answer: Answer, *, with_journal: bool
+    ) -> tuple[QueryAnswer[ItemT], JournalEntry | None]:
+        items = answer["Items"]
+        entry = None
+        if with_journal:
+            has_route = bool(items) and items[0]["sk"]["S"] == ROUTING_SORT_KEY
+            entry = _read_entry(items[0] if has_route else None)
+            items = items[has_route:]
+        messages = tuple([self._decode(item) for item in items[: query.limit]])
+        is_exhausted = "LastEvaluatedKey" not in answer and len(messages) == len(items)
+        return QueryAnswer(messages, is_exhausted), entry
 
     def _batch_get(self, keys: list[dict[str, AttributeValue]], *, is_strong: bool) -> list[Item]:
         items: list[Item] = []
@@ -331,20 +348,6 @@ def _build_get(table_name: str, conversation_id: str, *, is_strong: bool) -> Cal
 
 def _is_empty_part(outcome: Answer | RetryLaterError) -> bool:
     return not isinstance(outcome, RetryLaterError) and outcome.get("Items") == [] and "LastEvaluatedKey" in outcome
-
-
-def _read_query_answer(
-    query: KeyQuery, answer: Answer, *, with_journal: bool
-) -> tuple[QueryAnswer, JournalEntry | None]:
-    items = answer["Items"]
-    entry = None
-    if with_journal:
-        has_route = bool(items) and items[0]["sk"]["S"] == ROUTING_SORT_KEY
-        entry = _read_entry(items[0] if has_route else None)
-        items = items[has_route:]
-    messages = tuple([Message.from_item(item) for item in items[: query.limit]])
-    is_exhausted = "LastEvaluatedKey" not in answer and len(messages) == len(items)
-    return QueryAnswer(messages, is_exhausted), entry
 
 
 def _read_entry(item: Item | None) -> JournalEntry:

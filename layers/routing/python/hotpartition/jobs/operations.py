@@ -14,11 +14,11 @@ from typing import TypeVar
 from hotpartition.core.backoff import Clock, try_for
 from hotpartition.core.detector import SUSTAINED_SECONDS, ReportWindow
 from hotpartition.core.heat import NO_HEAT, Heat, measure_heat
-from hotpartition.core.items import format_time
 from hotpartition.core.keys import parse_conversation_id
 from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, MAX_SHARD_COUNT, Generation, Route
 from hotpartition.core.route_history import BY_HAND, Cause
+from hotpartition.core.timestamps import format_time
 from hotpartition.errors import (
     InvalidConversationIdError,
     InvalidRequestError,

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import Generic
 
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.cursor import build_cursor, parse_cursor
-from hotpartition.core.items import Message, format_time
 from hotpartition.core.keys import parse_conversation_id
-from hotpartition.core.merge import KeyQuery, Page, PageMerge, PageRange, choose_copy
+from hotpartition.core.merge import ItemT, KeyQuery, Page, PageMerge, PageRange, choose_copy
 from hotpartition.core.message_ids import (
     MAX_TIME_MS,
     first_message_id_at,
@@ -26,6 +26,7 @@ from hotpartition.core.message_ids import (
 )
 from hotpartition.core.route import Route, candidate_keys
 from hotpartition.core.route_history import AHEAD_OF_JOURNAL
+from hotpartition.core.timestamps import format_time
 from hotpartition.errors import (
     InvalidRequestError,
     MalformedGenerationError,
@@ -54,25 +55,25 @@ class PageRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class PageResult:
+class PageResult(Generic[ItemT]):
     """One page: its messages, the cursor of the next one if there is any, and how far the past is settled.
 
     `settled_until`, RFC 3339: a client that polls oldest-first continues with `after` = this, and ignores ids it has
     seen. Messages with older times are not expected any more, though a client may still send some.
     """
 
-    messages: tuple[Message, ...]
+    messages: tuple[ItemT, ...]
     next_cursor: str | None
     settled_until: str
 
 
-class Reader:
+class Reader(Generic[ItemT]):
     """Reads messages. One per execution environment."""
 
     def __init__(
         self,
         *,
-        store: MessageStore,
+        store: MessageStore[ItemT],
         journal: Journal,
         registry: Registry,
         routes: RouteSource,
@@ -97,8 +98,8 @@ class Reader:
         request: PageRequest,
         *,
         remaining_ms: float = float("inf"),
-        fits: Callable[[Sequence[Message]], int] = len,
-    ) -> PageResult:
+        fits: Callable[[Sequence[ItemT]], int] = len,
+    ) -> PageResult[ItemT]:
         """Read one page: complete, or an error.
 
         Args:
@@ -127,7 +128,7 @@ class Reader:
 
     def read_message(
         self, conversation_id: str, message_id: str, *, is_strong: bool = False, remaining_ms: float = float("inf")
-    ) -> Message:
+    ) -> ItemT:
         """Read one message by its id.
 
         Raises:
@@ -140,7 +141,7 @@ class Reader:
         budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
         route = hint = self._routes.get_route(conversation_id, self._clock.now_ms())
         asked: set[str] = set()
-        copies: list[Message] = []
+        copies: list[ItemT] = []
         while missing := [key for key in candidate_keys(route, conversation_id, message_id) if key not in asked]:
             with self._naming_unreadable_routes(conversation_id):
                 found, entry = self._get(conversation_id, missing, message_id, budget, is_strong=is_strong)
@@ -161,10 +162,10 @@ class Reader:
             self._telemetry.event("routing item cannot be read", conversation_id=conversation_id, reason=str(error))
             raise
 
-    def _gather(self, page_range: PageRange, budget: Budget, *, is_strong: bool) -> Page:
+    def _gather(self, page_range: PageRange, budget: Budget, *, is_strong: bool) -> Page[ItemT]:
         conversation_id = page_range.conversation_id
         route = hint = self._routes.get_route(conversation_id, self._clock.now_ms())
-        merge = PageMerge(page_range)
+        merge: PageMerge[ItemT] = PageMerge(page_range)
         is_verified = False
         while (queries := merge.next_queries(route)) or not is_verified:
             entry = self._run_round(merge, queries, budget, is_strong=is_strong, with_journal=not is_verified)
@@ -174,7 +175,7 @@ class Reader:
         return merge.page()
 
     def _run_round(
-        self, merge: PageMerge, queries: list[KeyQuery], budget: Budget, *, is_strong: bool, with_journal: bool
+        self, merge: PageMerge[ItemT], queries: list[KeyQuery], budget: Budget, *, is_strong: bool, with_journal: bool
     ) -> JournalEntry | None:
         """Run one round of queries, and those that fail again within the budget.
 
@@ -208,7 +209,7 @@ class Reader:
 
     def _get(
         self, conversation_id: str, keys: list[str], message_id: str, budget: Budget, *, is_strong: bool
-    ) -> tuple[tuple[Message, ...], JournalEntry]:
+    ) -> tuple[tuple[ItemT, ...], JournalEntry]:
         while True:
             try:
                 return self._store.get_with_journal(conversation_id, keys, message_id, is_strong=is_strong)
@@ -254,7 +255,7 @@ class Reader:
             generations=sorted(g.encode() for g in ahead),
         )
 
-    def _result(self, request: PageRequest, page: Page, started_ms: int) -> PageResult:
+    def _result(self, request: PageRequest, page: Page[ItemT], started_ms: int) -> PageResult[ItemT]:
         last = page.messages[-1].message_id if page.messages else None
         next_cursor = (
             build_cursor(request.conversation_id, last, newest_first=request.newest_first)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
+from hotpartition.core.capacity import Item
+from hotpartition.core.merge import ItemT
 from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore
 from hotpartition.jobs.reader import Reader
@@ -15,8 +18,8 @@ from hotpartition.runtime.settings import ReaderSettings
 from hotpartition.runtime.wiring import connect_redis, system_clock
 
 
-def build_reader(settings: ReaderSettings, telemetry: Telemetry) -> Reader:
-    """Build the read function's job."""
+def build_reader(settings: ReaderSettings, telemetry: Telemetry, decode: Callable[[Item], ItemT]) -> Reader[ItemT]:
+    """Build the read function's job. `decode` makes of a stored item what the application knows it as."""
     clock = system_clock()
     calls = open_dynamodb(settings, parallel=settings.fan_out_threads, hedge_quantile=settings.hedge_quantile)
     registry = RedisRegistry(connect_redis(settings, telemetry, "routes"), settings.table_name)
@@ -24,7 +27,7 @@ def build_reader(settings: ReaderSettings, telemetry: Telemetry) -> Reader:
         life_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=clock.random
     )
     return Reader(
-        store=DynamoDBMessageStore(calls, settings.table_name),
+        store=DynamoDBMessageStore(calls, settings.table_name, decode),
         journal=DynamoDBJournal(calls, settings.table_name, index_name=""),
         registry=RedisRegistry(connect_redis(settings, telemetry, "mending"), settings.table_name),
         routes=RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=time.monotonic),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import time
 import uuid
+from collections.abc import Callable
 
+from hotpartition.core.capacity import Item
 from hotpartition.core.counter import WriteCounter
+from hotpartition.core.merge import ItemT
 from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
@@ -19,8 +21,11 @@ from hotpartition.runtime.settings import WriterSettings
 from hotpartition.runtime.wiring import connect_redis, system_clock
 
 
-def build_writer(settings: WriterSettings, telemetry: Telemetry) -> Writer:
-    """Build the write function's job. Call it on the first request: it makes the environment's id."""
+def build_writer(settings: WriterSettings, telemetry: Telemetry, decode: Callable[[Item], ItemT]) -> Writer[ItemT]:
+    """Build the write function's job. Call it on the first request: it makes the environment's id.
+
+    `decode` makes of a stored item what the application knows it as.
+    """
     clock = system_clock()
     calls = open_dynamodb(settings)
     journal = DynamoDBJournal(calls, settings.table_name, index_name="")
@@ -35,7 +40,7 @@ def build_writer(settings: WriterSettings, telemetry: Telemetry) -> Writer:
         life_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=clock.random
     )
     return Writer(
-        store=DynamoDBMessageStore(calls, settings.table_name),
+        store=DynamoDBMessageStore(calls, settings.table_name, decode),
         routes=RouteSource(
             cache=cache,
             registry=RedisRegistry(connect_redis(settings, telemetry, "routes"), settings.table_name),
@@ -51,6 +56,5 @@ def build_writer(settings: WriterSettings, telemetry: Telemetry) -> Writer:
         reports=reports,
         telemetry=telemetry,
         clock=clock,
-        random_bits=random.SystemRandom().getrandbits,
         budget_ms=settings.request_budget_ms,
     )

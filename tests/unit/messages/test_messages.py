@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotpartition.core.capacity import item_size_bytes, read_units, write_units
-from hotpartition.core.items import Message, format_time
+from hotpartition.core.timestamps import format_time
 from hotpartition.errors import InvalidRequestError
+from hotpartition_messages import Message
 from support.builders import build_message
 
 numbers = st.integers(-(10**37), 10**37) | st.floats(-1e100, 1e100).filter(lambda f: f == 0 or abs(f) > 1e-100)

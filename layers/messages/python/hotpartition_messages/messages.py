@@ -1,6 +1,6 @@
 """Messages and their stored form.
 
-Message item, attributes as stored (`pk` and `sk` as in `keys.py`); written once by the write function, never changed:
+Message item, attributes as stored (`pk` and `sk` as in `hotpartition.core.keys`); written once, never changed:
 
 | attribute | type | content |
 |---|---|---|
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from decimal import Context, Decimal
 from functools import cached_property
 from math import isfinite
@@ -26,13 +25,11 @@ from typing import Any
 from hotpartition.core.capacity import AttributeValue, Item
 from hotpartition.core.keys import build_message_sort_key
 from hotpartition.core.message_ids import message_time_ms
+from hotpartition.core.timestamps import format_time
 from hotpartition.errors import InvalidRequestError
 
 MESSAGE_ATTRIBUTES = ("pk", "sk", "conversation_id", "message_id", "sender", "body", "sent_at", "attributes")
 """Every attribute of a message item, as described above: what may be put, and no more."""
-
-ROUTING_ATTRIBUTES = ("pk", "sk", "generations", "raises", "reason", "routing_partition", "updated_at")
-"""Every attribute of a routing item (`dynamodb.py` describes them): what may be touched of it, and no more."""
 
 MAX_NUMBER_DIGITS = 38
 MAX_NUMBER_EXPONENT = 125
@@ -68,6 +65,11 @@ class Message:
         """
         return encode_attributes(self.attributes)
 
+    @property
+    def rank(self) -> tuple[str, str, str]:
+        """What orders copies of different content, so that every reader chooses the same one."""
+        return self.sender, self.body, repr(sorted(self.attributes.items()))
+
     def has_same_content(self, other: Message) -> bool:
         """Say whether both carry the same content, as opposed to only the same id."""
         return (
@@ -76,14 +78,21 @@ class Message:
             and self.stored_attributes == other.stored_attributes
         )
 
-    def to_item(self, partition_key: str) -> dict[str, AttributeValue]:
-        """Build the stored item.
+    def to_item(self, partition_key: str) -> Item:
+        """Build the stored item at its place.
+
+        Raises:
+            InvalidRequestError: an attribute cannot be stored.
+        """
+        return {"pk": {"S": partition_key}, **self.to_attributes()}
+
+    def to_attributes(self) -> Item:
+        """Build the stored item without its partition key.
 
         Raises:
             InvalidRequestError: an attribute cannot be stored.
         """
         item: dict[str, AttributeValue] = {
-            "pk": {"S": partition_key},
             "sk": {"S": build_message_sort_key(self.message_id)},
             "conversation_id": {"S": self.conversation_id},
             "message_id": {"S": self.message_id},
@@ -115,16 +124,6 @@ def encode_attributes(attributes: Mapping[str, Any]) -> AttributeValue:
         InvalidRequestError: naming the attribute that DynamoDB cannot hold.
     """
     return {"M": {_check_name(k, "attributes"): _encode(v, f"attributes.{k}", 2) for k, v in attributes.items()}}
-
-
-def format_time(time_ms: int) -> str:
-    """Format an instant, Unix ms, as RFC 3339 in UTC with ms. Years past 9999 are shown as the end of 9999."""
-    seconds, ms = divmod(min(time_ms, _LAST_TIME_MS), 1000)
-    # `isoformat` takes a fifth of the time of `strftime`; what is cut off is the offset of UTC.
-    return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:-6]}.{ms:03d}Z"
-
-
-_LAST_TIME_MS = 253_402_300_799_999
 
 
 def _check_text(text: str, where: str) -> str:
