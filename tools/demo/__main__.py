@@ -141,10 +141,12 @@ def _say_outcome(outcome: Outcome, console: Console) -> int:
     for finding in outcome.history.examples:
         text = f"     {finding.fault}: {finding.conversation_id} {finding.message_id}: {finding.detail}"
         console.print(text, highlight=False, markup=False, soft_wrap=True)
-    verdict = outcome.judgement.verdict
+    verdict, machine = outcome.judgement.verdict, outcome.machine
+    where = "" if machine.kept_up else ", on a machine that could not keep up"
+    console.print(machine.describe(), style="" if machine.kept_up else "yellow", highlight=False, soft_wrap=True)
     console.print(
         f"verdict: [bold {'green' if verdict == 'pass' else 'red'}]{verdict}[/] after "
-        f"{outcome.summary.duration_seconds:.0f} s; {outcome.summary_file}, {outcome.report_file}",
+        f"{outcome.summary.duration_seconds:.0f} s{where}; {outcome.summary_file}, {outcome.report_file}",
         highlight=False,
         soft_wrap=True,
     )

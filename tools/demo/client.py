@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import aiohttp
 from ulid import ULID
@@ -47,6 +48,18 @@ class Answer:
     status: int
     body: Mapping[str, Any]
     retry_after_seconds: float | None = None
+    queued_seconds: float = 0.0
+
+
+class Timing(NamedTuple):
+    """One write request: when it was made (seconds since the epoch), how long it took, and its wait for a connection.
+
+    There are as many connections as execution environments, so who waits for one waits for this machine.
+    """
+
+    at: float
+    seconds: float
+    queued_seconds: float
 
 
 class Api(Protocol):
@@ -86,13 +99,15 @@ class HttpApi:
 
     async def _request(self, method: str, conversation_id: str, **arguments: Any) -> Answer:
         url = f"{self._url}/conversations/{conversation_id}/messages"
+        queue = SimpleNamespace(seconds=0.0)
         try:
-            async with self._session.request(method, url, **arguments) as response:
+            async with self._session.request(method, url, trace_request_ctx=queue, **arguments) as response:
                 body = await _read_json(response)
                 return Answer(
                     status=response.status,
                     body=body if isinstance(body, dict) else {},
                     retry_after_seconds=_parse_retry_after(response.headers.get("Retry-After")),
+                    queued_seconds=queue.seconds,
                 )
         except (aiohttp.ClientError, TimeoutError) as error:
             raise UnansweredError(f"{type(error).__name__}: {error}") from error
@@ -103,6 +118,7 @@ def open_session(*, connections: int) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=connections),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=REQUEST_TIMEOUT_SECONDS),
+        trace_configs=[_queue_clock()],
     )
 
 
@@ -131,6 +147,7 @@ class Recorder:
     unresolved: list[Unresolved] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     offered_at: list[tuple[float, str]] = field(default_factory=list)
+    timings: list[Timing] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def history(self) -> History:
@@ -207,11 +224,13 @@ class Client:
         counts = self.recorder.counts
         for attempt in range(1_000_000):
             wait = None
+            asked_at = self.now()
             try:
                 answer = await self.api.write(offer.conversation_id, message)
             except UnansweredError:
                 counts.unanswered += 1
             else:
+                self.recorder.timings.append(Timing(asked_at, self.now() - asked_at, answer.queued_seconds))
                 if answer.status in OK:
                     return self._acknowledge(offer, message, answer)
                 if answer.status in REFUSED:
@@ -356,6 +375,21 @@ async def read_everything(
 def mint_message_id(*, now: float, rng: random.Random) -> str:
     """Mint a ULID from the given time and randomness."""
     return str(ULID.from_bytes(int(now * 1000).to_bytes(6, "big") + rng.randbytes(10)))
+
+
+def _queue_clock() -> aiohttp.TraceConfig:
+    """Build a trace that adds a request's wait for a free connection to its context's `seconds`."""
+
+    async def begin(_session: aiohttp.ClientSession, trace: SimpleNamespace, _: Any) -> None:
+        trace.queued_at = asyncio.get_running_loop().time()
+
+    async def end(_session: aiohttp.ClientSession, trace: SimpleNamespace, _: Any) -> None:
+        trace.trace_request_ctx.seconds += asyncio.get_running_loop().time() - trace.queued_at
+
+    clock = aiohttp.TraceConfig()
+    clock.on_connection_queued_start.append(begin)
+    clock.on_connection_queued_end.append(end)
+    return clock
 
 
 def _seen(message: Mapping[str, Any]) -> Seen:

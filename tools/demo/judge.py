@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tools.local.partitions import SLOT_MS
+from tools.simulation.results import nearest_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,6 +19,8 @@ LEAST_ACKNOWLEDGED = 5000
 LEAST_CONVERSATIONS = 50
 LEAST_MAX_N = 4
 LONGEST_ONSET_TO_RAISE_SECONDS = 3.0
+LONG_QUEUE_SECONDS = 0.05
+MOST_QUEUED_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,38 @@ class Throttles:
     after_raise: int
     in_first_second: int
     in_last_third: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """How well this machine kept up: what its write requests waited for a free execution environment.
+
+    Lambda would have started another environment. So these waits are the machine's, not DynamoDB's or the product's.
+    """
+
+    requests: int
+    queued_long: int
+    queued_p99_ms: float
+
+    @property
+    def kept_up(self) -> bool:
+        """Say whether few enough requests waited long; else latencies and the time to the raise are the machine's."""
+        return self.queued_long <= MOST_QUEUED_SHARE * self.requests
+
+    def describe(self) -> str:
+        """Say in one sentence how well it kept up, and by how much it did not."""
+        share = 100 * self.queued_long / max(1, self.requests)
+        figures = (
+            f"{self.queued_long:,} of {self.requests:,} write requests ({share:.1f} %) waited more than "
+            f"{1000 * LONG_QUEUE_SECONDS:g} ms for a free execution environment of this machine "
+            f"(p99 of that wait: {self.queued_p99_ms:,.0f} ms)"
+        )
+        if self.kept_up:
+            return f"The machine kept up: {figures}."
+        return (
+            f"The machine could not keep up: {figures}. Latencies are too long by that, and a raise may come late. "
+            "Stop what else runs here, or take a machine with more cores, and run it again."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +166,15 @@ def count_throttles(
         after_raise=sum(count for at, count in own if raised_at is not None and at >= raised_at),
         in_first_second=sum(count for at, count in own if first < at < hot.begins + 1.0),
         in_last_third=sum(count for at, count in own if last_third <= at < hot.ends),
+    )
+
+
+def measure_machine(queued_seconds: Sequence[float]) -> Machine:
+    """Measure how well the machine kept up by what each write request waited for an execution environment."""
+    return Machine(
+        requests=len(queued_seconds),
+        queued_long=sum(seconds > LONG_QUEUE_SECONDS for seconds in queued_seconds),
+        queued_p99_ms=1000 * nearest_rank(sorted(queued_seconds), 0.99) if queued_seconds else 0.0,
     )
 
 

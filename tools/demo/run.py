@@ -20,6 +20,7 @@ from tools.demo.judge import (
     count_throttles,
     first_raise_after,
     judge,
+    measure_machine,
     summary_document,
 )
 from tools.demo.observer import Control, Event, Journal, Observations, look_at_parts, watch_parts, watch_route
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tools.demo.judge import Throttles
+    from tools.demo.judge import Machine, Throttles
     from tools.demo.scale import Scale
     from tools.demo.stack import Environments
     from tools.demo.view import View
@@ -110,6 +111,7 @@ class Outcome:
     summary: Summary
     judgement: Judgement
     history: Verdict
+    machine: Machine
     summary_file: Path
     report_file: Path
 
@@ -147,6 +149,9 @@ async def demonstrate(
         ControlError: when it stops answering.
     """
     began = now() if started_at is None else started_at
+    for file in (_summary_file(plan), _report_file(plan)):
+        # An interrupted run leaves no older one's results behind.
+        file.unlink(missing_ok=True)
     environments = environments_for(plan.cores)
     work_dir = plan.out_dir / "local"
     ready_file = plan.out_dir / "ready.json"
@@ -330,7 +335,9 @@ def _conclude(plan: Plan, played: _Played, environments: Environments, *, began:
         hot=hot,
         started_at=played.workload_started_at,
         ended_at=played.ended_at,
+        machine=measure_machine([timing.queued_seconds for timing in recorder.timings]),
         offered_at=tuple(recorder.offered_at),
+        timings=tuple(recorder.timings),
         timeline=timeline,
         raises=tuple(sorted(observations.raises)),
         events=tuple(observations.events),
@@ -342,7 +349,7 @@ def _conclude(plan: Plan, played: _Played, environments: Environments, *, began:
 
 def _write_down(plan: Plan, run: Run) -> Outcome:
     plan.out_dir.mkdir(parents=True, exist_ok=True)
-    summary_file, report_file = plan.out_dir / "summary.json", plan.out_dir / "report.html"
+    summary_file, report_file = _summary_file(plan), _report_file(plan)
     document = {**summary_document(run.summary, run.judgement), **plan.variant.facts()}
     summary_file.write_text(json.dumps(document, indent=2) + "\n")
     report_file.write_text(build_report(run), encoding="utf-8")
@@ -350,9 +357,18 @@ def _write_down(plan: Plan, run: Run) -> Outcome:
         summary=run.summary,
         judgement=run.judgement,
         history=run.history,
+        machine=run.machine,
         summary_file=summary_file,
         report_file=report_file,
     )
+
+
+def _summary_file(plan: Plan) -> Path:
+    return plan.out_dir / "summary.json"
+
+
+def _report_file(plan: Plan) -> Path:
+    return plan.out_dir / "report.html"
 
 
 def _steps(plan: Plan, played: _Played, environments: Environments, history: Verdict) -> tuple[str, ...]:

@@ -71,14 +71,16 @@ class Camera:
         past = max(1e-6, now - self._last_at)
         last = self._last
         self._last_at, self._last = now, counts
-        settled = len(self._recorder.unresolved) + counts.acknowledged - counts.replays
+        # A message that is acknowledged once more counts once, as it does in the verdict.
+        acknowledged = counts.acknowledged - counts.replays
+        settled = len(self._recorder.unresolved) + acknowledged
         return Picture(
             seconds=now - self._started_at,
             phase=self.phase,
             writes_per_second=(counts.acknowledged - last.acknowledged) / past,
             throttles_per_second=(counts.throttled - last.throttled) / past,
             reads_per_second=(counts.pages - last.pages) / past,
-            acknowledged=counts.acknowledged,
+            acknowledged=acknowledged,
             waiting=max(0, counts.offered - settled),
             shard_count=self._observations.shard_count,
             environments=self._observations.most_environments,

@@ -204,6 +204,38 @@ def test_the_http_api_speaks_the_wire_format():
     ]
 
 
+def test_a_wait_for_a_connection_is_told_apart_from_the_answers_time():
+    """With one connection, the second of two requests waits for the first."""
+
+    async def write(_request):
+        await asyncio.sleep(0.2)
+        return web.json_response({"message_id": "X"}, status=201)
+
+    async def scenario():
+        app = web.Application()
+        app.router.add_post("/conversations/{name}/messages", write)
+        server = TestServer(app)
+        await server.start_server()
+        async with open_session(connections=1) as session:
+            api = HttpApi(session, f"{server.make_url('/')}")
+            answers = await asyncio.gather(*(api.write("c", {"sender": "s", "body": "b"}) for _ in range(2)))
+        await server.close()
+        return sorted(answer.queued_seconds for answer in answers)
+
+    first, second = asyncio.run(scenario())
+    assert first == 0.0
+    assert second >= 0.19
+
+
+def test_every_answered_write_is_timed(bench):
+    """Refusals too: they are what clients wait for."""
+    client = bench.client(bench.api(refuse_share=0.5, delay_seconds=0.25))
+    bench.run(play(client, workload(messages=20).offers))
+    counts = client.recorder.counts
+    assert len(client.recorder.timings) == counts.acknowledged + counts.throttled
+    assert {round(timing.seconds, 6) for timing in client.recorder.timings} == {0.25}
+
+
 def test_the_connections_are_bounded():
     """The session holds no more connections than it was given."""
 

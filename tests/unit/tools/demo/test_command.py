@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
+import time
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -14,9 +17,12 @@ import tools.local.config
 from tools.demo.__main__ import build_plan, main, parse_arguments
 from tools.demo.client import Recorder
 from tools.demo.observer import Event, Observations
+from tools.demo.run import demonstrate
 from tools.demo.scale import choose_scale
 from tools.demo.stack import Stack, StackError, environments_for, up_command
 from tools.demo.view import Camera, LineView, render
+
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def test_a_file_is_named_by_option_or_variable():
@@ -50,6 +56,26 @@ def test_a_file_in_which_nothing_can_get_hot_is_one_line(tmp_path, capsys):
     path.write_text('{"conversation_id": "c", "time": "2020-01-01T00:00Z", "sender": "s", "text": "t"}')
     assert main(["--messages", str(path)], {}) == 2
     assert "at least 120 are needed to make it hot" in capsys.readouterr().err
+
+
+def test_the_command_starts_without_the_chart_library():
+    """It takes a second to import, and is needed at the end only."""
+    program = "import sys, tools.demo.__main__; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
+
+
+def test_an_interrupted_run_leaves_no_older_results_behind(tmp_path):
+    """Whoever looks after an interruption finds no report, and no other run's."""
+    for name in ("summary.json", "report.html"):
+        (tmp_path / name).write_text("older")
+    plan = build_plan(parse_arguments(["--out", str(tmp_path)], {}), cores=2)
+    work = demonstrate(
+        plan, console=Console(file=StringIO()), now=time.time, build_command=lambda **_: (sys.executable, "-c", "")
+    )
+    with pytest.raises(StackError, match="did not start"):
+        asyncio.run(work)
+    assert not (tmp_path / "summary.json").exists()
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_the_local_run_is_started_at_the_scale(tmp_path):
@@ -123,14 +149,15 @@ def pictures():
     recorder.counts.offered, recorder.counts.acknowledged, recorder.counts.throttled = 50, 40, 6
     observations.events.append(Event(101.5, "room becomes hot"))
     first = camera.take()
-    recorder.counts.acknowledged, recorder.counts.pages = 50, 8
+    recorder.counts.acknowledged, recorder.counts.replays, recorder.counts.pages = 51, 1, 8
     return [first, camera.take(), camera.take()]
 
 
 def test_rates_are_those_since_the_last_picture():
     """A picture counts what happened since the one before it."""
     _, second, third = pictures()
-    assert (second.writes_per_second, second.reads_per_second, second.waiting) == (5.0, 4.0, 0)
+    assert (second.writes_per_second, second.reads_per_second, second.waiting) == (5.5, 4.0, 0)
+    assert second.acknowledged == 50
     assert (third.writes_per_second, third.seconds) == (0.0, 4.0)
 
 

@@ -19,6 +19,7 @@ from tools.demo.judge import (
     first_raise_after,
     is_key_of,
     judge,
+    measure_machine,
     summary_document,
 )
 from tools.demo.observer import Raise
@@ -116,6 +117,19 @@ def test_the_raise_that_answers_the_onset_is_the_first_after_it():
     raises = [Raise(5.0, 4, 0), Raise(12.0, 16, 0), Raise(11.0, 8, 0)]
     assert first_raise_after(raises, 10.0) == Raise(11.0, 8, 0)
     assert first_raise_after(raises, 13.0) is None
+
+
+@pytest.mark.parametrize(("queued_long", "kept_up"), [(0, True), (5, True), (6, False)])
+def test_a_machine_keeps_up_while_few_requests_wait_for_it(queued_long, kept_up):
+    """At most one request in twenty waits more than 50 ms for an execution environment; 50 ms are not long."""
+    machine = measure_machine([0.05] * (100 - queued_long) + [0.2] * queued_long)
+    assert machine.kept_up is kept_up
+    assert f"{queued_long} of 100 write requests" in machine.describe()
+
+
+def test_a_run_without_requests_has_no_waits():
+    """Nothing was asked for, so nothing waited."""
+    assert measure_machine([]).kept_up
 
 
 def small_workload(**changes) -> Workload:

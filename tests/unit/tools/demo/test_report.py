@@ -11,7 +11,8 @@ from html.parser import HTMLParser
 import pytest
 
 from tests.unit.tools.demo.builders import FALLING, FAULTLESS, GOOD, load
-from tools.demo.judge import Bars, Hot, judge
+from tools.demo.client import Timing
+from tools.demo.judge import Bars, Hot, judge, measure_machine
 from tools.demo.observer import Event, Raise
 from tools.demo.report import Run, build_report
 from tools.history_checker import Finding
@@ -23,7 +24,7 @@ START = 1_700_000_000.0
 def run(**changes) -> Run:
     """A run of 80 s like a real one: hot from 22 to 60 s on one key, then on seven."""
     rng = random.Random(1)
-    timeline, offered = [], []
+    timeline, offered, timings = [], [], []
     for tick in range(320):
         at_ms, second = int(START * 1000) + tick * 250, tick / 4
         hot = 22 <= second < 60
@@ -34,16 +35,19 @@ def run(**changes) -> Run:
             timeline += [load(at_ms, f"launch-day#{index}", 0, rng.randint(1, 4)) for index in range(7)]
         offered += [(START + second, "launch-day")] * (15 if hot else 0)
         offered += [(START + second, "room-001")] * 10
+        timings += [Timing(START + second, 0.9 if second == 23 else 0.01, 0.0)] * 10
     judgement = judge(summary=GOOD, history=FAULTLESS, throttles=FALLING, bars=Bars())
     values = {
         "summary": replace(GOOD, hot_conversation="launch-day", max_n=7),
         "judgement": judgement,
         "history": FAULTLESS,
         "throttles": FALLING,
+        "machine": measure_machine([0.0] * 100),
         "hot": Hot(begins=START + 22, ends=START + 60),
         "started_at": START,
         "ended_at": START + 80,
         "offered_at": tuple(offered),
+        "timings": tuple(timings),
         "timeline": tuple(timeline),
         "raises": (Raise(START + 23.4, 7, 1),),
         "events": (Event(START + 23.4, "launch-day: N raised to 7"),),
@@ -51,6 +55,11 @@ def run(**changes) -> Run:
         "notes": (),
     }
     return Run(**{**values, **changes})
+
+
+@pytest.fixture(scope="module")
+def html() -> str:
+    return build_report(run())
 
 
 class Nesting(HTMLParser):
@@ -61,14 +70,20 @@ class Nesting(HTMLParser):
         self.open: list[str] = []
         self.text: list[str] = []
         self.counts: dict[str, int] = {}
+        self.ids: list[str] = []
+        self.links: list[str] = []
 
     def handle_starttag(self, tag, attrs):
+        self.ids += [value for name, value in attrs if name == "id"]
+        self.links += [value for name, value in attrs if name in {"href", "src", "srcset", "xlink:href", "data"}]
         self.counts[tag] = self.counts.get(tag, 0) + 1
         if tag not in VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
-        self.counts[tag] = self.counts.get(tag, 0) + 1
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -85,26 +100,30 @@ def parsed(html: str) -> Nesting:
     return parser
 
 
-def test_the_report_is_well_formed():
+def test_the_report_is_well_formed(html):
     """Every element is closed, and every plot is XML in itself."""
-    html = build_report(run())
     page = parsed(html)
     plots = re.findall(r"<svg.*?</svg>", html, flags=re.DOTALL)
-    assert len(plots) == page.counts["svg"] == 2 + 8 + 1
+    assert len(plots) == page.counts["svg"] == 3
     for plot in plots:
         ET.fromstring(plot)  # noqa: S314 - our own text
 
 
-def test_the_report_needs_no_network_and_no_script():
-    """It names no address, and loads nothing."""
-    html = build_report(run())
-    for forbidden in ("http://", "https://", "//cdn", "<script", "<link", "<img", "@import", "url("):
+def test_the_report_needs_no_network_and_no_script(html):
+    """It names no address but those of SVG's namespaces, and links only to parts of its own that are there."""
+    assert set(re.findall(r"https?://[^\s\"'<]+", html)) == {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+    for forbidden in ("//cdn", "<script", "<link", "<img", "<image", "@import"):
         assert forbidden not in html
+    page = parsed(html)
+    assert len(page.ids) == len(set(page.ids))
+    assert {*page.links, *re.findall(r"url\(([^)]*)\)", html)} <= {f"#{name}" for name in page.ids}
 
 
-def test_the_report_holds_every_figure():
+def test_the_report_holds_every_figure(html):
     """The table has the fields of the summary, the verdict and its conditions."""
-    html = build_report(run())
     text = " ".join(parsed(html).text)
     for name in asdict(GOOD):
         assert name in text
@@ -114,6 +133,8 @@ def test_the_report_holds_every_figure():
         assert condition.figures in text
     assert "raised to N = 7 at 23.4 s" in text
     assert "launch-day#6" in text
+    for unit in ("writes/s", "ms, logarithmic", "N, shards", "seconds since the workload began"):
+        assert unit in text
     assert "It was <stopped>." in text
 
 
@@ -132,7 +153,33 @@ def test_a_failed_run_says_why():
     assert "answered <400>" in text
 
 
-@pytest.mark.parametrize("changes", [{"timeline": (), "offered_at": ()}, {"ended_at": START}])
+def test_the_numbers_beside_the_plots_are_those_of_whole_seconds(html):
+    """What was offered, stored and refused in the second of the raise, its latencies, and N."""
+    rows = re.findall(r"<tr>(.*?)</tr>", html)
+    (row,) = (row for row in rows if row.startswith('<th scope="row">23</th>'))
+    cells = re.findall(r"<td>(.*?)</td>", row)
+    assert cells[:8] == ["60", "20", "0", "48", "7", "10", "900", "0"]
+
+
+def test_the_same_run_gives_the_same_bytes(html):
+    """Nothing in it depends on the time or the order of a hash."""
+    assert build_report(run()) == html
+
+
+def test_a_machine_that_was_too_slow_is_named_with_its_figures(html):
+    """By how much, at the top of the page, and what to do."""
+    slow = measure_machine([0.0] * 90 + [1.5] * 10)
+    assert not slow.kept_up
+    head, _, _ = build_report(run(machine=slow)).partition("<nav")
+    assert "could not keep up: 10 of 100 write requests (10.0 %) waited more than 50 ms" in head
+    assert "p99 of that wait: 1,500 ms" in head
+    assert "run it again" in head
+    assert "could not keep up" not in html
+
+
+@pytest.mark.parametrize(
+    "changes", [{"timeline": (), "offered_at": (), "timings": ()}, {"ended_at": START}, {"summary": GOOD}]
+)
 def test_a_run_that_saw_nothing_still_has_a_report(changes):
     """Nothing to draw is no error."""
     parsed(build_report(run(raises=(), events=(), **changes)))

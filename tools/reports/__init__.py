@@ -1,0 +1,1 @@
+"""What the reports of demonstration and simulator share: pages from templates, pictures, one palette."""

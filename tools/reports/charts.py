@@ -1,0 +1,154 @@
+"""Pictures as SVG from matplotlib: the same bytes for the same data, readable on light and dark ground and on a phone.
+
+A picture is drawn for the width of a phone; the page lets it grow. Its text stays text, in the page's own font.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from io import StringIO
+from itertools import pairwise
+from math import ceil, nan
+from typing import TYPE_CHECKING, Any
+
+from tools.reports.page import number
+from tools.reports.palette import Color, palette_css, variable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDTH_PX = 380
+PX_PER_INCH = 72
+LEGEND_ROW_PX = 16
+STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "hotpartition",
+    "font.size": 10.5,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.edgecolor": Color.SOFT.value,
+    "axes.labelcolor": Color.SOFT.value,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": Color.GRID.value,
+    "text.color": Color.INK.value,
+    "xtick.color": Color.SOFT.value,
+    "ytick.color": Color.SOFT.value,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 4,
+}
+NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A finished picture: its name (of its file), what it shows in words, and its SVG, coloured by the page's style."""
+
+    name: str
+    label: str
+    svg: str
+
+    def __html__(self) -> str:
+        """Return the picture as it stands in a page."""
+        return self.svg
+
+    def file(self) -> str:
+        """Return the picture as a file of its own, with its colours and ground."""
+        style = f"<style>{palette_css()}\nsvg {{ background: var(--card); font-family: {FONT}; }}</style>"
+        return self.svg.replace("<defs>", f"{style}<defs>", 1)
+
+
+def draw(
+    paint: Callable[..., None], *, name: str, label: str, heights: Sequence[float], shares_x: bool = True
+) -> Picture:
+    """Draw a picture of panels below each other, with one legend under them.
+
+    Args:
+        paint: gets a matplotlib `Axes` for each panel, and draws into it.
+        name: names the picture's file and prefixes its ids.
+        label: says what is seen, for those who cannot see it.
+        heights: of the panels, in CSS pixels at phone width.
+        shares_x: the panels have one x axis, written below the last.
+
+    Raises:
+        ValueError: an axis has no label: nobody would know its unit.
+    """
+    # Importing matplotlib takes a second, and most who import this module draw nothing.
+    from matplotlib import style  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    with style.context(["default", STYLE]):
+        figure = Figure(figsize=(WIDTH_PX / PX_PER_INCH, sum(heights) / PX_PER_INCH), layout="constrained")
+        axes = figure.subplots(len(heights), 1, sharex=shares_x, squeeze=False, height_ratios=heights)[:, 0]
+        paint(*axes)
+        if not all(each.get_ylabel() and (shares_x or each.get_xlabel()) for each in axes) or not axes[-1].get_xlabel():
+            raise ValueError(f"{name}: every axis needs a label with its unit")
+        entries = {text: line for each in axes for line, text in zip(*each.get_legend_handles_labels(), strict=True)}
+        if entries:
+            figure.set_figheight(figure.get_figheight() + LEGEND_ROW_PX * ceil(len(entries) / 2) / PX_PER_INCH)
+            figure.legend(entries.values(), entries.keys(), loc="outside lower left", ncols=2, columnspacing=1.2)
+        drawn = StringIO()
+        figure.savefig(drawn, format="svg", metadata=NO_METADATA)
+    return Picture(name=name, label=label, svg=_themed(drawn.getvalue(), name, label))
+
+
+def panel(axis: Axes, title: str, *, y: str, x: str = "", log: bool = False, top: float | None = None) -> None:
+    """Give a panel its title, labels with units, and plain numbers; an axis begins at 0 unless it is logarithmic."""
+    axis.set_title(title)
+    axis.set_ylabel(y)
+    axis.set_xlabel(x)
+    if log:
+        axis.set_yscale("log")
+    else:
+        axis.set_ylim(bottom=0, top=top)
+    plain_numbers(axis)
+
+
+def plain_numbers(axis: Axes) -> None:
+    """Write the numbers at both axes as people do, without exponents."""
+    for each in (axis.xaxis, axis.yaxis):
+        each.set_major_formatter(lambda value, _: number(value))
+        each.set_minor_formatter(lambda _value, _: "")
+
+
+def steps(
+    axis: Axes, values: Sequence[float | None], *, width: float, color: Color, label: str, line: str = "-"
+) -> None:
+    """Draw a stepped line of bins that are `width` wide; it is broken where a value is missing."""
+    known = [nan if value is None else value for value in values]
+    edges = [index * width for index in range(len(known) + 1)]
+    axis.stairs(known, edges, baseline=None, color=color, label=label, linestyle=line, linewidth=1.6)
+
+
+def stack(axis: Axes, layers: Sequence[tuple[Sequence[float], Color, str]], *, width: float) -> None:
+    """Fill stepped areas on top of each other: the values of their bins, their colour and their meaning."""
+    sums = [[0.0] * len(layers[0][0])]
+    for values, _, _ in layers:
+        sums.append([below + value for below, value in zip(sums[-1], values, strict=True)])
+    edges = [index * width for index in range(len(sums[0]) + 1)]
+    for (lower, upper), (_, color, label) in zip(pairwise(sums), layers, strict=True):
+        axis.stairs(upper, edges, baseline=lower, fill=True, color=color, label=label, linewidth=0)
+
+
+def _themed(svg: str, name: str, label: str) -> str:
+    """Leave sizes, fonts and colours to the page, and make ids those of this picture."""
+    box = re.search(r'viewBox="[^"]+"', svg)
+    body = svg[svg.index(">", svg.index("<svg")) + 1 :].rstrip()
+    body = re.sub(r' ?font-family: [^;"]+;?', "", body)
+    body = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{name}-", body)
+    body = re.sub(r"\s*\n\s*", "\n", body)
+    for color in Color:
+        body = body.replace(color.value, variable(color))
+    namespaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    return f'<svg {namespaces} {box[0] if box else ""} role="img"><title>{escape(label)}</title>{body}'
