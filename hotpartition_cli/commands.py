@@ -72,14 +72,14 @@ def raise_route(call: Caller, conversation_id: str, shard_count: int, *, since_m
     return Outcome(answer, Status.FINE if answer["in_registry"] else Status.FINDING)
 
 
-def verify(call: Caller, *, mends: bool, progress: Progress) -> Outcome:
+def verify(call: Caller, *, repairs: bool, progress: Progress) -> Outcome:
     """Compare registry and journal, part by part."""
     counts: dict[str, int] = {}
     differences: list[Mapping[str, str]] = []
     mended = 0
     cursor = None
     while True:
-        part = call({"command": "verify", "mend": mends, "cursor": cursor})
+        part = call({"command": "verify", "mend": repairs, "cursor": cursor})
         counts = {name: counts.get(name, 0) + count for name, count in part["counts"].items()}
         differences += part["differences"]
         mended += part["mended"]

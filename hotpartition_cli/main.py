@@ -132,7 +132,7 @@ def _ask(call: Caller, options: argparse.Namespace, screen: Screen) -> Outcome:
             return commands.raise_route(call, id_, count, since_ms=options.since_ms, by=by)
         case "verify":
             with screen.progress("comparing routes") as progress:
-                return commands.verify(call, mends=options.mend, progress=progress)
+                return commands.verify(call, repairs=options.mend, progress=progress)
         case "rebuild-registry":
             with screen.progress("reading routes") as progress:
                 return commands.rebuild_registry(call, progress)

@@ -25,6 +25,7 @@ from hotpartition.core.route_history import Cause, encode_raises
 from hotpartition.errors import InvalidRequestError
 from hotpartition.jobs.reader import MAX_LIMIT
 from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_cli.errors import UsageError
 from hotpartition_messages import Message
 
@@ -49,7 +50,7 @@ class Load:
 
 def default_thresholds() -> Thresholds:
     """Take the settings' own defaults: as the stack sizes unless told otherwise."""
-    return Thresholds.of(ConsumerSettings(table_name="", registry_host=""))
+    return build_thresholds(ConsumerSettings(table_name="", registry_host=""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from hotpartition.core.metrics import MetricName
 from infra.environments import Environment
 
 RUNBOOK = "docs/runbook.md"
@@ -196,52 +197,52 @@ def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
     yield Alarm(
         name="ConsumerMissing",
         meaning="No stream consumer has started for five minutes: hot conversations stay throttled.",
-        metrics=(_own("ConsumerStarted", "consume_reports"),),
+        metrics=(_own(MetricName.CONSUMER_STARTED, "consume_reports"),),
         is_lack=True,
         period_minutes=5,
     )
     yield Alarm(
         name="ConsumerBehind",
         meaning="The stream consumer has decided on reports more than five seconds old for three minutes.",
-        metrics=(_own("ConsumerLagMs", "consume_reports", "Maximum"),),
+        metrics=(_own(MetricName.CONSUMER_LAG_MS, "consume_reports", "Maximum"),),
         threshold=5000,
         periods=3,
     )
     yield Alarm(
         name="ReportsLost",
         meaning="Writers could not send a hundred reports of load in five minutes: detection sees less than there is.",
-        metrics=(_own("ReportsDropped", "write_message"),),
+        metrics=(_own(MetricName.REPORTS_DROPPED, "write_message"),),
         threshold=100,
         period_minutes=5,
     )
     yield Alarm(
         name="RegistryUnreachable",
         meaning="Calls to Redis have failed in each of five minutes: routes come from the journal, no heat is seen.",
-        metrics=tuple(_own("RegistryUnavailable", folder) for folder in functions),
+        metrics=tuple(_own(MetricName.REGISTRY_UNAVAILABLE, folder) for folder in functions),
         periods=5,
     )
     yield Alarm(
         name="RegistryRefilled",
         meaning="Redis, or a node of it, was empty and was filled again from the journal.",
-        metrics=(_own("RegistryRebuilt", "consume_reports"),),
+        metrics=(_own(MetricName.REGISTRY_REBUILT, "consume_reports"),),
     )
     yield Alarm(
         name="RaiseAtCap",
         meaning="A conversation is hot and has max_shard_count shards already: it stays throttled.",
-        metrics=(_own("Decision-at-cap", "consume_reports"),),
+        metrics=(_own(MetricName.DECISION_AT_CAP, "consume_reports"),),
     )
     yield Alarm(
         name="RegistryAhead",
         meaning="Redis knew a route that the journal did not: somebody restored the table, or wrote to Redis.",
         metrics=(
-            _own("RegistryAheadOfJournal", "read_messages"),
-            _own("JournalMendFailed", "read_messages"),
+            _own(MetricName.REGISTRY_AHEAD_OF_JOURNAL, "read_messages"),
+            _own(MetricName.JOURNAL_MEND_FAILED, "read_messages"),
         ),
     )
     yield Alarm(
         name="RoutingItemUnreadable",
         meaning="A conversation's routing item cannot be read: reads of that conversation fail.",
-        metrics=tuple(_own("JournalMalformed", folder) for folder in functions),
+        metrics=tuple(_own(MetricName.JOURNAL_MALFORMED, folder) for folder in functions),
     )
     yield Alarm(
         name="DeadLetters",
@@ -355,5 +356,5 @@ def _dynamodb(name: str, dimensions: Mapping[str, str]) -> Metric:
     return Metric(namespace="AWS/DynamoDB", name=name, statistic="Sum", dimensions=dimensions)
 
 
-def _own(name: str, folder: str, statistic: str = "Sum") -> Metric:
-    return Metric(namespace=OWN_NAMESPACE, name=name, statistic=statistic, dimensions={"service": folder})
+def _own(name: MetricName, folder: str, statistic: str = "Sum") -> Metric:
+    return Metric(namespace=OWN_NAMESPACE, name=str(name), statistic=statistic, dimensions={"service": folder})

@@ -12,40 +12,76 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
+from hotpartition.core.metrics import MetricName
 from infra.alarms import OWN_NAMESPACE, Alarm, Combination, Metric, Subject
 from infra.environments import AlarmOptions
 
 _WIDTH = 12
 """Two graphs stand beside each other: a dashboard is 24 wide."""
 
-_GRAPHS: tuple[tuple[str, Sequence[str], str], ...] = (
-    ("Messages", ("MessagesWritten", "MessagesReplayed", "PagesRead", "MessagesRead"), "Sum"),
-    ("Throttles as writers and readers meet them", ("WritesThrottled", "ReadsRetried", "QueriesHedged"), "Sum"),
-    ("Raises", ("Raises", "Decision-raised", "Decision-unlucky-partition", "Decision-at-cap"), "Sum"),
-    ("Reports", ("ReportsDropped", "ReportsMalformed", "ReportsOutOfWindow"), "Sum"),
-    ("Stream consumer: starts", ("ConsumerStarted",), "Sum"),
-    ("Stream consumer: age of what it decides on, in ms", ("ConsumerLagMs",), "Maximum"),
-    ("Registry", ("RegistryUnavailable", "RegistryRebuilt", "RegistryBehindJournal", "RegistryAheadOfJournal"), "Sum"),
-    ("Journal", ("JournalReadFailed", "JournalUpdateRetried", "JournalMalformed", "JournalMendFailed"), "Sum"),
+_GRAPHS: tuple[tuple[str, Sequence[MetricName], str], ...] = (
+    (
+        "Messages",
+        (MetricName.MESSAGES_WRITTEN, MetricName.MESSAGES_REPLAYED, MetricName.PAGES_READ, MetricName.MESSAGES_READ),
+        "Sum",
+    ),
+    (
+        "Throttles as writers and readers meet them",
+        (MetricName.WRITES_THROTTLED, MetricName.READS_RETRIED, MetricName.QUERIES_HEDGED),
+        "Sum",
+    ),
+    (
+        "Raises",
+        (
+            MetricName.RAISES,
+            MetricName.DECISION_RAISED,
+            MetricName.DECISION_UNLUCKY_PARTITION,
+            MetricName.DECISION_AT_CAP,
+        ),
+        "Sum",
+    ),
+    ("Reports", (MetricName.REPORTS_DROPPED, MetricName.REPORTS_MALFORMED, MetricName.REPORTS_OUT_OF_WINDOW), "Sum"),
+    ("Stream consumer: starts", (MetricName.CONSUMER_STARTED,), "Sum"),
+    ("Stream consumer: age of what it decides on, in ms", (MetricName.CONSUMER_LAG_MS,), "Maximum"),
+    (
+        "Registry",
+        (
+            MetricName.REGISTRY_UNAVAILABLE,
+            MetricName.REGISTRY_REBUILT,
+            MetricName.REGISTRY_BEHIND_JOURNAL,
+            MetricName.REGISTRY_AHEAD_OF_JOURNAL,
+        ),
+        "Sum",
+    ),
+    (
+        "Journal",
+        (
+            MetricName.JOURNAL_READ_FAILED,
+            MetricName.JOURNAL_UPDATE_RETRIED,
+            MetricName.JOURNAL_MALFORMED,
+            MetricName.JOURNAL_MEND_FAILED,
+        ),
+        "Sum",
+    ),
 )
 """Our own metrics, summed over the functions: title, names, statistic."""
 
 _SERVED_BY = {
-    "PagesRead": "read_messages",
-    "MessagesRead": "read_messages",
-    "ReadsRetried": "read_messages",
-    "QueriesHedged": "read_messages",
-    "RegistryBehindJournal": "read_messages",
-    "RegistryAheadOfJournal": "read_messages",
-    "JournalMendFailed": "read_messages",
-    "MessagesWritten": "write_message",
-    "MessagesReplayed": "write_message",
-    "WritesThrottled": "write_message",
-    "ReportsDropped": "write_message",
+    MetricName.PAGES_READ: "read_messages",
+    MetricName.MESSAGES_READ: "read_messages",
+    MetricName.READS_RETRIED: "read_messages",
+    MetricName.QUERIES_HEDGED: "read_messages",
+    MetricName.REGISTRY_BEHIND_JOURNAL: "read_messages",
+    MetricName.REGISTRY_AHEAD_OF_JOURNAL: "read_messages",
+    MetricName.JOURNAL_MEND_FAILED: "read_messages",
+    MetricName.MESSAGES_WRITTEN: "write_message",
+    MetricName.MESSAGES_REPLAYED: "write_message",
+    MetricName.WRITES_THROTTLED: "write_message",
+    MetricName.REPORTS_DROPPED: "write_message",
 }
 """Which function counts a metric that only one counts; the rest are the consumer's, or everyone's."""
 
-_EVERYONES = frozenset({"RegistryUnavailable", "JournalMalformed"})
+_EVERYONES = frozenset({MetricName.REGISTRY_UNAVAILABLE, MetricName.JOURNAL_MALFORMED})
 
 
 class Monitoring(Construct):
@@ -192,11 +228,11 @@ class Monitoring(Construct):
         metric = self._combine(alarm)
         return metric.with_(label=alarm.name) if isinstance(metric, cloudwatch.Metric) else metric
 
-    def _own_graph(self, title: str, names: Sequence[str], statistic: str) -> cloudwatch.GraphWidget:
+    def _own_graph(self, title: str, names: Sequence[MetricName], statistic: str) -> cloudwatch.GraphWidget:
         metrics = [
             cloudwatch.Metric(
                 namespace=self._own_namespace,
-                metric_name=name,
+                metric_name=str(name),
                 statistic=statistic,
                 period=cdk.Duration.minutes(1),
                 dimensions_map={"service": folder},
@@ -207,7 +243,7 @@ class Monitoring(Construct):
         ]
         return cloudwatch.GraphWidget(title=title, left=metrics, width=_WIDTH)
 
-    def _counted_by(self, name: str) -> Sequence[str]:
+    def _counted_by(self, name: MetricName) -> Sequence[str]:
         return sorted(self._functions) if name in _EVERYONES else (_SERVED_BY.get(name, "consume_reports"),)
 
 

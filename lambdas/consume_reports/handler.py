@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hotpartition.core.metrics import MetricName
 from hotpartition.runtime import cold_start  # before all others
 
 # isort: split
@@ -40,7 +41,7 @@ def _consumer() -> Consumer:
 @metrics.log_metrics(capture_cold_start_metric=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Run until a successor has announced itself, or shortly before the timeout."""
-    metrics.add_metric(name="ConsumerStarted", unit=MetricUnit.Count, value=1)
+    metrics.add_metric(name=MetricName.CONSUMER_STARTED, unit=MetricUnit.Count, value=1)
     run_ms = min(_settings().run_seconds * 1000, context.get_remaining_time_in_millis() - STOP_MARGIN_MS)
     summary = asdict(_consumer().run(run_ms))
     logger.info("consumer ended", extra={"run": summary, "scheduled_at": event.get("time")})

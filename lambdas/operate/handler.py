@@ -26,6 +26,7 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import EMPTY_ROUTE, Generation
 from hotpartition.core.route_history import NAME_PATTERN, NAME_RULE, Raise
 from hotpartition.core.timestamps import format_time
@@ -37,7 +38,7 @@ from hotpartition.errors import (
     RetryLaterError,
 )
 from hotpartition.jobs.operations import HotList, Operations, RaiseByHand, RoutePage, RouteRow
-from hotpartition.jobs.reconcile import RebuildPart, RegistryCheck, RouteState, Verification
+from hotpartition.jobs.reconcile import RebuildPart, Reconciler, RouteState, Verification
 from hotpartition.runtime.settings import OperateSettings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition.runtime.wiring_operations import build_operations
@@ -113,7 +114,7 @@ Command = HotCommand | RoutesCommand | RouteCommand | RaiseCommand | VerifyComma
 _COMMANDS: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="command")])
 
 
-def answer(event: object, operations: Operations, check: RegistryCheck, *, remaining_ms: float) -> dict[str, Any]:
+def answer(event: object, operations: Operations, check: Reconciler, *, remaining_ms: float) -> dict[str, Any]:
     """Carry a command out, or say why not."""
     try:
         command = _COMMANDS.validate_python(event)
@@ -126,7 +127,7 @@ def answer(event: object, operations: Operations, check: RegistryCheck, *, remai
         return _explain(error)
 
 
-def _carry_out(command: Command, operations: Operations, check: RegistryCheck, budget_ms: float) -> dict[str, Any]:
+def _carry_out(command: Command, operations: Operations, check: Reconciler, budget_ms: float) -> dict[str, Any]:
     match command:
         case HotCommand():
             return _render_hot(operations.list_hot(command.limit))
@@ -141,7 +142,7 @@ def _carry_out(command: Command, operations: Operations, check: RegistryCheck, b
                 )
             )
         case VerifyCommand():
-            return _render_verification(check.compare_all(command.cursor, mends=command.mend, budget_ms=budget_ms))
+            return _render_verification(check.compare_all(command.cursor, repairs=command.mend, budget_ms=budget_ms))
         case RebuildCommand():
             return _render_rebuild(check.rebuild(command.cursor, budget_ms=budget_ms))
         case _:
@@ -287,19 +288,19 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 @cache
-def _jobs() -> tuple[Operations, RegistryCheck]:
+def _jobs() -> tuple[Operations, Reconciler]:
     return build_operations(OperateSettings.from_env(os.environ), PowertoolsTelemetry(logger, metrics))
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)
 def handler(event: object, context: Any) -> dict[str, Any]:
     """Carry one command out."""
-    metrics.add_metric(name="Commands", unit=MetricUnit.Count, value=1)
+    metrics.add_metric(name=MetricName.COMMANDS, unit=MetricUnit.Count, value=1)
     operations, check = _jobs()
     given = answer(event, operations, check, remaining_ms=context.get_remaining_time_in_millis())
     error = given.get("error")
     if error:
-        metrics.add_metric(name="CommandsRefused", unit=MetricUnit.Count, value=1)
+        metrics.add_metric(name=MetricName.COMMANDS_REFUSED, unit=MetricUnit.Count, value=1)
         logger.info("command refused", extra={"error": error})
     return given
 

@@ -17,6 +17,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import AfterValidator, ConfigDict, Field
 
 from hotpartition.core.cursor import CURSOR_PATTERN
+from hotpartition.core.metrics import MetricName
 from hotpartition.jobs.reader import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, Reader
 from hotpartition.runtime.settings import ReaderSettings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
@@ -143,7 +144,7 @@ def build_app(reader: Reader[Message]) -> APIGatewayHttpResolver:
             is_strong=consistency == "strong",
         )
         page = reader.read_page(request, remaining_ms=remaining_ms(app.lambda_context), fits=count_fitting)
-        metrics.add_metric(name="PagesRead", unit=MetricUnit.Count, value=1)
+        metrics.add_metric(name=MetricName.PAGES_READ, unit=MetricUnit.Count, value=1)
         return json_response(
             HTTPStatus.OK,
             {
@@ -171,7 +172,7 @@ def build_app(reader: Reader[Message]) -> APIGatewayHttpResolver:
             is_strong=consistency == "strong",
             remaining_ms=remaining_ms(app.lambda_context),
         )
-        metrics.add_metric(name="MessagesRead", unit=MetricUnit.Count, value=1)
+        metrics.add_metric(name=MetricName.MESSAGES_READ, unit=MetricUnit.Count, value=1)
         return json_response(HTTPStatus.OK, render_message(message))
 
     return app
@@ -187,7 +188,7 @@ def _app() -> APIGatewayHttpResolver:
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Serve one request."""
     # Also refused ones: Powertools warns of an invocation that counts nothing.
-    metrics.add_metric(name="Requests", unit=MetricUnit.Count, value=1)
+    metrics.add_metric(name=MetricName.REQUESTS, unit=MetricUnit.Count, value=1)
     return _app().resolve(normalize_event(event), context)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hotpartition.core.metrics import MetricName
 from hotpartition.runtime import cold_start  # before all others
 
 # isort: split
@@ -105,7 +106,9 @@ def build_app(writer: MessageWriter) -> APIGatewayHttpResolver:
         new = NewMessage(conversation_id, message.sender, message.body, message.attributes, message.message_id)
         written = writer.write(new, remaining_ms=remaining_ms(app.lambda_context))
         metrics.add_metric(
-            name="MessagesReplayed" if written.is_replay else "MessagesWritten", unit=MetricUnit.Count, value=1
+            name=MetricName.MESSAGES_REPLAYED if written.is_replay else MetricName.MESSAGES_WRITTEN,
+            unit=MetricUnit.Count,
+            value=1,
         )
         acknowledgement = {
             "conversation_id": written.message.conversation_id,
@@ -129,7 +132,7 @@ def _app() -> APIGatewayHttpResolver:
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Serve one request."""
     # Also refused ones: Powertools warns of an invocation that counts nothing.
-    metrics.add_metric(name="Requests", unit=MetricUnit.Count, value=1)
+    metrics.add_metric(name=MetricName.REQUESTS, unit=MetricUnit.Count, value=1)
     return _app().resolve(normalize_event(event), context)
 
 

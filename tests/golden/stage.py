@@ -27,7 +27,7 @@ from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.jobs.consumer import Consumer, RunSummary
 from hotpartition.ports import JournalEntry, StreamEntry
 from support.builders import THRESHOLDS
-from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeTable, FakeTelemetry
+from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeRoutingItems, FakeTable, FakeTelemetry
 from support.fleet import START_MS, Arrival
 
 STREAM_PARTITIONS = 4
@@ -132,6 +132,7 @@ class Stage:
         return Consumer(
             source=self.reports,
             journal=self.journal,
+            routing_items=FakeRoutingItems(self.table),
             registry=self.registry,
             telemetry=actor.telemetry,
             clock=Clock(now_ms=lambda: self.now_ms, sleep=actor.sleep, random=lambda: 0.5),

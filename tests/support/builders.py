@@ -13,7 +13,7 @@ from hotpartition.core.route import Generation, Route
 from hotpartition.jobs.consumer import Consumer
 from hotpartition.jobs.operations import Operations, OperationsLimits
 from hotpartition.jobs.reader import PageRequest, Reader
-from hotpartition.jobs.reconcile import RegistryCheck
+from hotpartition.jobs.reconcile import Reconciler
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.jobs.writer import Writer
 from hotpartition.ports import JournalEntry
@@ -110,6 +110,7 @@ class World:
         return Consumer(
             source=self.reports,
             journal=self.journal,
+            routing_items=self.routing_items,
             registry=self.registry,
             telemetry=self.telemetry,
             clock=self.clock.as_clock(),
@@ -133,8 +134,8 @@ class World:
             ),
         )
 
-    def registry_check(self) -> RegistryCheck:
-        return RegistryCheck(
+    def reconciler(self) -> Reconciler:
+        return Reconciler(
             journal=self.journal,
             routing_items=self.routing_items,
             registry=self.registry,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,9 +147,6 @@ class FakeJournal:
         entry = JournalEntry(known.union(Route(frozenset(generations))), now_ms)
         self.table.routes[conversation_id] = entry
         return entry
-
-    def scan(self) -> Iterator[tuple[str, Route]]:
-        yield from [(c, entry.route) for c, entry in self.table.routes.items()]
 
 
 class FakeRoutingItems:

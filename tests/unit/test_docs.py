@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hotpartition.core.detector import Reason
+from hotpartition.core.metrics import MetricName
 from hotpartition.runtime.settings import (
     ConsumerSettings,
     OperateSettings,
@@ -45,19 +46,20 @@ def test_every_setting_is_documented(settings):
             assert f"| {default} |" in row.replace(",", ""), row
 
 
-def metric_names():
-    """All names that are counted anywhere in the functions."""
-    pattern = re.compile(r'(?:count\(\s*|name=)f?"([A-Z][A-Za-z-]+)')
-    found = {name for source in SOURCES for name in pattern.findall(source.read_text())}
-    replayed = re.compile(r'"(Messages[A-Z]\w+)"')
-    return found | {name for source in SOURCES for name in replayed.findall(source.read_text())}
-
-
 def test_every_metric_is_documented():
-    """Under the name that CloudWatch shows."""
-    names = metric_names()
+    """Under the name that CloudWatch shows; the decisions' under their prefix, since each reason is there as well."""
+    names = {"Decision-" if name.startswith("Decision-") else name for name in MetricName}
     assert len(names) > 15
     assert [name for name in sorted(names) if f"`{name}" not in OPERATIONS] == []
+
+
+def test_every_metric_is_counted():
+    """A name stands in the list only while something counts it; decisions are counted by their reason."""
+    text = "\n".join(source.read_text() for source in SOURCES)
+    decisions = {name for name in MetricName if name.startswith("Decision-")}
+    assert {f"Decision-{reason}" for reason in Reason if reason is not Reason.BELOW_THRESHOLD} == decisions
+    uncounted = [name for name in MetricName if f"MetricName.{name.name}" not in text]
+    assert set(uncounted) <= decisions
 
 
 def test_every_reason_is_documented():

@@ -38,11 +38,12 @@ from hotpartition.core.detector import (
     Thresholds,
     decide,
 )
-from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Route
-from hotpartition.jobs.consumer import POLL_MS, READ_LIMIT
+from hotpartition.jobs.consumer import POLL_MS
 from hotpartition.redis.reports import STREAM_AGE_MS
 from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
+from hotpartition.runtime.thresholds import build_thresholds
 from tools.simulation.results import Distribution
 from tools.simulation.scale_theory import (
     command_bytes,
@@ -82,7 +83,7 @@ second of a population like this one, 570 with a tenth of that, where fewer shar
 _WRITER = WriterSettings(table_name="-", registry_host="-")
 _CONSUMER = ConsumerSettings(table_name="-", registry_host="-")
 PARTITIONS = _WRITER.stream_partitions
-THRESHOLDS = Thresholds.of(_CONSUMER)
+THRESHOLDS = build_thresholds(_CONSUMER)
 
 LEVELS = (
     Level(writes_per_second=10_000, rushes=2, seeds=20),

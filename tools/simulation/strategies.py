@@ -24,7 +24,7 @@ from redis.exceptions import RedisError
 
 from hotpartition.core.backoff import Budget
 from hotpartition.core.cursor import build_cursor
-from hotpartition.core.detector import Thresholds, size_route
+from hotpartition.core.detector import size_route
 from hotpartition.core.keys import build_shard_key
 from hotpartition.core.merge import KeyQuery, PageMerge
 from hotpartition.core.message_ids import mint_message_id
@@ -36,6 +36,7 @@ from hotpartition.jobs.consumer import RunSummary
 from hotpartition.jobs.reader import PageResult, build_range
 from hotpartition.ports import QueryAnswer
 from hotpartition.redis.cluster import route_key
+from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_messages import Message
 from hotpartition_messages.writing import NewMessage, Written
 from tools.simulation.clients import Lookup, ReadAnswer, ReadRequest
@@ -163,7 +164,7 @@ class Oracle(Ours):
 
     def shard_count(self, scenario: Scenario) -> int:
         """See `Strategy.shard_count`."""
-        thresholds = Thresholds.of(scenario.settings.consumer)
+        thresholds = build_thresholds(scenario.settings.consumer)
         return min(size_route(scenario.oracle_wcu, thresholds), thresholds.max_shard_count)
 
 

@@ -13,9 +13,8 @@ from random import Random
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.counter import WriteCounter
-from hotpartition.core.detector import Thresholds
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy, Hedger
-from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore
+from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore, DynamoDBRoutingItems
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.jobs.consumer import Consumer
 from hotpartition.jobs.reader import Reader
@@ -25,6 +24,7 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource
 from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
+from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition.runtime.wiring import CONSUMER_COMMAND_TIMEOUT_MS
 from hotpartition_messages import Message
 from hotpartition_messages.writing import MessageWriter
@@ -190,10 +190,11 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
     return world.parts.consumer(
         source=RedisReportSource(connection, TABLE_NAME),
         journal=DynamoDBJournal(calls, TABLE_NAME, INDEX_NAME),
+        routing_items=DynamoDBRoutingItems(calls, TABLE_NAME, INDEX_NAME),
         registry=RedisRegistry(connection, TABLE_NAME),
         telemetry=SharedTelemetry(world.counters),
         clock=world.clock(world.random(f"consumer-{index}")),
-        thresholds=Thresholds.of(settings),
+        thresholds=build_thresholds(settings),
         stream_partitions=settings.stream_partitions,
     )
 

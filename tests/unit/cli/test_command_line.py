@@ -37,7 +37,7 @@ def tool(world, capsys):
     def call(command):
         # Through JSON, as on the wire.
         event = json.loads(json.dumps(command))
-        answer = load_handler("operate").answer(event, world.operations(), world.registry_check(), remaining_ms=60_000)
+        answer = load_handler("operate").answer(event, world.operations(), world.reconciler(), remaining_ms=60_000)
         return read_answer(json.dumps(answer).encode(), is_error=False)
 
     def tool(*arguments, environ=URL, sleep=None):

@@ -66,7 +66,7 @@ def test_the_document_has_the_fields_that_are_printed(world, capsys, command):
     """A field that is added, renamed or dropped has to be said."""
 
     def call(event):
-        answer = load_handler("operate").answer(event, world.operations(), world.registry_check(), remaining_ms=60_000)
+        answer = load_handler("operate").answer(event, world.operations(), world.reconciler(), remaining_ms=60_000)
         return read_answer(json.dumps(answer).encode(), is_error=False)
 
     environ = {"HOTPARTITION_URL": "http://127.0.0.1:1"}

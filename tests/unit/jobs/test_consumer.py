@@ -114,10 +114,8 @@ def test_an_unreadable_route_does_not_keep_the_others_from_being_rebuilt():
     """It is counted and named; everybody else's route is in Redis again."""
     world = World()
     world.table.routes = {f"c{i}": JournalEntry(route_of((4, i)), 0) for i in range(3)}
-    consumer = world.consumer()
-    scan = consumer._journal.scan
-    consumer._journal.scan = lambda: iter([("broken", None), *scan()])
-    assert consumer.run(run_ms=200).rebuilt_routes == 3
+    world.routing_items.unreadable["broken"] = ("x",)
+    assert world.consumer().run(run_ms=200).rebuilt_routes == 3
     assert world.registry.whole
     assert world.telemetry.counts["JournalMalformed"] == 1
 

@@ -279,4 +279,4 @@ def test_registry_errors_of_the_check_are_errors(world):
     world.raise_to(4, 5)
     world.registry.is_down = True
     with pytest.raises(RegistryUnavailableError):
-        world.registry_check().compare_all(None, mends=False, budget_ms=1_000)
+        world.reconciler().compare_all(None, repairs=False, budget_ms=1_000)

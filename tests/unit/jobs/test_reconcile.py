@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from hotpartition.errors import InvalidRequestError
-from hotpartition.jobs import reconcile as registry_check
+from hotpartition.jobs import reconcile
 from hotpartition.jobs.reconcile import Agreement
 from hotpartition.ports import JournalEntry
 from support.builders import World, route_of
@@ -34,12 +34,12 @@ def put(world, conversation_id, journal, registry):
         world.registry.add(conversation_id, registry.generations)
 
 
-def compare_all(world, *, mends=False, budget_ms=1_000.0):
+def compare_all(world, *, repairs=False, budget_ms=1_000.0):
     """Follow the cursors; return counts, differences, how many were mended, and how many parts it took."""
-    check, cursor = world.registry_check(), None
+    check, cursor = world.reconciler(), None
     counts, differences, mended, parts = Counter(), {}, 0, 0
     while True:
-        part = check.compare_all(cursor, mends=mends, budget_ms=budget_ms)
+        part = check.compare_all(cursor, repairs=repairs, budget_ms=budget_ms)
         counts.update(part.counts)
         assert not differences.keys() & dict(part.differences).keys()
         differences |= dict(part.differences)
@@ -77,7 +77,7 @@ def test_everything_is_counted_and_what_differs_is_named(world):
 @pytest.mark.parametrize("page", [1, 2, 100])
 def test_it_comes_in_parts(world, monkeypatch, page):
     """Whatever a part holds, the sum is the same: each route once."""
-    monkeypatch.setattr(registry_check, "PAGE_ITEMS", page)
+    monkeypatch.setattr(reconcile, "PAGE_ITEMS", page)
     counts, differences, _, parts = compare_all(world, budget_ms=0)
     assert (sum(counts.values()), differences) == (9, EXPECTED)
     assert parts >= 9 / max(page, 2)
@@ -85,7 +85,7 @@ def test_it_comes_in_parts(world, monkeypatch, page):
 
 def test_mending_lets_each_learn_what_only_the_other_knows(world):
     """Nothing is taken away from either; what cannot be read is left to a person, and a second look finds it alone."""
-    _, differences, mended, _ = compare_all(world, mends=True)
+    _, differences, mended, _ = compare_all(world, repairs=True)
     assert (differences, mended) == (EXPECTED, 4)
     both = route_of((4, 5), (8, 9))
     for conversation_id, route in (
@@ -108,7 +108,7 @@ def test_a_raise_that_is_under_way_is_no_difference():
     world.clock.on_sleep = lambda: world.registry.add("c", world.table.routes["c"].route.generations)
     counts, differences, _, _ = compare_all(world)
     assert (counts[Agreement.EQUAL], differences) == (1, {})
-    assert world.clock.slept == [registry_check.SETTLE_SECONDS]
+    assert world.clock.slept == [reconcile.SETTLE_SECONDS]
 
 
 def test_one_pause_is_enough_for_many_of_them():
@@ -135,19 +135,19 @@ def test_the_index_that_lags_is_not_believed():
 def test_a_foreign_cursor_is_refused(world, cursor):
     """Rather than compare from somewhere."""
     if cursor == "":
-        assert world.registry_check().compare_all(cursor, mends=False, budget_ms=0)
+        assert world.reconciler().compare_all(cursor, repairs=False, budget_ms=0)
         return
     with pytest.raises(InvalidRequestError):
-        world.registry_check().compare_all(cursor, mends=False, budget_ms=0)
+        world.reconciler().compare_all(cursor, repairs=False, budget_ms=0)
 
 
 @pytest.mark.parametrize("page", [2, 100])
 def test_the_registry_is_filled_from_the_journal(world, monkeypatch, page):
     """Every readable route is there, what was there stays, and only then it is called whole."""
-    monkeypatch.setattr(registry_check, "PAGE_ITEMS", page)
+    monkeypatch.setattr(reconcile, "PAGE_ITEMS", page)
     world.registry.routes.clear()
     put(world, "lost", None, route_of((2, 1)))
-    check, cursor, routes, malformed = world.registry_check(), None, 0, []
+    check, cursor, routes, malformed = world.reconciler(), None, 0, []
     while True:
         assert not world.registry.whole
         part = check.rebuild(cursor, budget_ms=0)

@@ -29,9 +29,7 @@ def world():
 
 
 def ask(world, event, remaining_ms=60_000):
-    answer = load_handler("operate").answer(
-        event, world.operations(), world.registry_check(), remaining_ms=remaining_ms
-    )
+    answer = load_handler("operate").answer(event, world.operations(), world.reconciler(), remaining_ms=remaining_ms)
     json.dumps(answer)
     return answer
 
@@ -269,7 +267,7 @@ class TestHandler:
         """With one line of metrics each, and one more when it is refused."""
         module = load_handler("operate")
         module.metrics.clear_metrics()
-        monkeypatch.setattr(module, "_jobs", lambda: (world.operations(), world.registry_check()))
+        monkeypatch.setattr(module, "_jobs", lambda: (world.operations(), world.reconciler()))
         assert module.handler({"command": "hot"}, FakeContext())["routes"] == []
         assert module.handler({"command": "dance"}, FakeContext())["error"]["kind"] == "invalid-request"
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"_aws"' in line]

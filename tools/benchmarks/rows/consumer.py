@@ -23,15 +23,15 @@ from redis import Redis
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.counter import SLOT_MS
-from hotpartition.core.detector import Thresholds
-from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
 from hotpartition.core.route import Generation, Route
-from hotpartition.jobs.consumer import GC_THRESHOLDS, POLL_MS, READ_LIMIT, Consumer
-from hotpartition.ports import Journal, JournalEntry
+from hotpartition.jobs.consumer import GC_THRESHOLDS, POLL_MS, Consumer
+from hotpartition.ports import Journal, JournalEntry, RoutingItem, RoutingItems
 from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition.runtime.wiring import connect_redis
 from tools.benchmarks.measuring import Bar, Measured, interleave
 from tools.benchmarks.setup import TABLE, Setup, SilentTelemetry
@@ -171,10 +171,11 @@ def _build_consumer(settings: ConsumerSettings, clock: _FedClock) -> Consumer:
     return Consumer(
         source=RedisReportSource(connection, TABLE),
         journal=_MemoryJournal(),
+        routing_items=_NoRoutingItems(),
         registry=registry,
         telemetry=SilentTelemetry(),
         clock=Clock(now_ms=clock.now_ms, sleep=clock.sleep, random=Random(7).random),
-        thresholds=Thresholds.of(settings),
+        thresholds=build_thresholds(settings),
         stream_partitions=settings.stream_partitions,
     )
 
@@ -209,5 +210,15 @@ class _MemoryJournal(Journal):
         self._entries[conversation_id] = entry
         return entry
 
-    def scan(self) -> Iterator[tuple[str, Route | None]]:
-        yield from ((conversation, entry.route) for conversation, entry in self._entries.items())
+
+class _NoRoutingItems(RoutingItems):
+    """Nothing to fill the registry with: it is whole."""
+
+    def read(self, conversation_id: str) -> None:
+        """See `RoutingItems.read`."""
+
+    def page(self, cursor: str | None, limit: int) -> tuple[Sequence[RoutingItem], str | None]:  # noqa: ARG002 - there are none
+        return (), None
+
+    def newest(self, limit: int) -> Sequence[RoutingItem]:  # noqa: ARG002 - there are none
+        return ()

@@ -6,12 +6,13 @@ and the simulator bring their own. Each says whether it fails open (the job goes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol
 
 from hotpartition.core.capacity import AttributeValue
 from hotpartition.core.merge import ItemT, KeyQuery
+from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.route_history import Raise
@@ -107,10 +108,6 @@ class Journal(Protocol):
         Returns:
             The route as it is afterwards.
         """
-        ...
-
-    def scan(self) -> Iterator[tuple[str, Route | None]]:
-        """List all routes, from the sparse index, which lags by DynamoDB's usual delay; None for an unreadable one."""
         ...
 
 
@@ -231,7 +228,7 @@ class ReportSource(Protocol):
 class Telemetry(Protocol):
     """Metrics and log lines. Never fails."""
 
-    def count(self, metric: str, value: float = 1.0) -> None:
+    def count(self, metric: MetricName, value: float = 1.0) -> None:
         """Add to a metric."""
         ...
 

@@ -6,7 +6,7 @@ import pytest
 
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation, Route
-from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore
+from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore, DynamoDBRoutingItems
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import StoreUnavailableError, ThrottledError
 from hotpartition_messages import Message
@@ -32,6 +32,7 @@ class Rig:
         calls = ThreadedCalls(self.table.client("test").call)
         self.messages = DynamoDBMessageStore(calls, "t", Message.from_item)
         self.journal = DynamoDBJournal(calls, "t", "routing-index")
+        self.routing_items = DynamoDBRoutingItems(calls, "t", "routing-index")
 
     def run(self, work):
         """Run work as a task, to its end."""
@@ -144,7 +145,8 @@ def test_routes_grow_and_are_listed(rig):
         rig.journal.add("c", [GENERATION], reason="test", now_ms=START)
         entry = rig.journal.add("c", [later], reason="test", now_ms=START + 7)
         rig.engine.sleep(5.0)
-        return entry, list(rig.journal.scan())
+        items, _ = rig.routing_items.page(None, 9)
+        return entry, [(item.conversation_id, item.route) for item in items]
 
     entry, listed = rig.run(work)
     both = Route(frozenset({GENERATION, later}))

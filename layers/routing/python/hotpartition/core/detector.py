@@ -17,14 +17,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from math import ceil, sqrt
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from hotpartition.core.counter import SLOT_MS, slot_of
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Generation, Route
-
-if TYPE_CHECKING:
-    from hotpartition.runtime.settings import ConsumerSettings
 
 SLOTS_PER_SECOND = 1000 // SLOT_MS
 SUSTAINED_SECONDS = 5
@@ -67,16 +64,6 @@ class Thresholds:
     hot_sustained_wcu: float
     target_shard_wcu: float
     max_shard_count: int
-
-    @classmethod
-    def of(cls, settings: ConsumerSettings) -> Self:
-        """Take them from the consumer's settings."""
-        return cls(
-            hot_at_once_wcu=settings.hot_at_once_wcu,
-            hot_sustained_wcu=settings.hot_sustained_wcu,
-            target_shard_wcu=settings.target_shard_wcu,
-            max_shard_count=settings.max_shard_count,
-        )
 
 
 def size_route(wcu_per_second: float, thresholds: Thresholds) -> int:

@@ -34,6 +34,8 @@ FORMAT = "2"
 FIELD = "r"
 MAX_VALUE_WCU = 1e6
 MAX_SOURCE_LENGTH = 64
+READ_LIMIT = 5_000
+"""Entries taken from one stream at a time; a full response is followed by another read at once."""
 
 _SEPARATOR = "|"
 _PARTS = 8

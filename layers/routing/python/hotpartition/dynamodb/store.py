@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Generic
@@ -223,17 +223,6 @@ class DynamoDBJournal:
         attributes: Item = self._calls.call("UpdateItem", request)["Attributes"]
         return attributes
 
-    def scan(self) -> Iterator[tuple[str, Route | None]]:
-        """See `Journal.scan`."""
-        for partition in range(ROUTING_PARTITIONS):
-            start: Item | None = None
-            while True:
-                found, start = _query_index(self._calls, self._table_name, self._index_name, partition, start=start)
-                for item in found:
-                    yield item["pk"]["S"], _readable_route(item)
-                if start is None:
-                    break
-
 
 class DynamoDBRoutingItems:
     """`RoutingItems` on the same table and its sparse index."""
@@ -275,30 +264,18 @@ class DynamoDBRoutingItems:
     def _query(
         self, partition: int, limit: int, *, start: Item | None, newest_first: bool = False
     ) -> tuple[Sequence[Item], Item | None]:
-        options = {"Limit": limit, "ScanIndexForward": not newest_first}
-        return _query_index(self._calls, self._table_name, self._index_name, partition, start=start, options=options)
-
-
-def _query_index(
-    calls: DynamoDBCalls,
-    table_name: str,
-    index_name: str,
-    partition: int,
-    *,
-    start: Item | None,
-    options: Mapping[str, object] | None = None,
-) -> tuple[Sequence[Item], Item | None]:
-    """Read routing items of one partition of the sparse index; return them, and where to go on."""
-    request = {
-        "TableName": table_name,
-        "IndexName": index_name,
-        "KeyConditionExpression": "routing_partition = :p",
-        "ExpressionAttributeValues": {":p": {"S": f"{partition:02d}"}},
-        **(options or {}),
-        **({} if start is None else {"ExclusiveStartKey": start}),
-    }
-    response = calls.call("Query", request)
-    return response["Items"], response.get("LastEvaluatedKey")
+        """Read routing items of one partition of the sparse index; return them, and where to go on."""
+        request = {
+            "TableName": self._table_name,
+            "IndexName": self._index_name,
+            "KeyConditionExpression": "routing_partition = :p",
+            "ExpressionAttributeValues": {":p": {"S": f"{partition:02d}"}},
+            "Limit": limit,
+            "ScanIndexForward": not newest_first,
+            **({} if start is None else {"ExclusiveStartKey": start}),
+        }
+        response = self._calls.call("Query", request)
+        return response["Items"], response.get("LastEvaluatedKey")
 
 
 def _build_cursor(partition: int, start: Item | None) -> str:

@@ -3,21 +3,19 @@
 There is no acknowledgement, lease or hand-over protocol. The state is rebuilt from the last 15 s of the streams by
 assignment, whoever reads them comes to the same decisions, and a raise done twice is a raise done once. So a crash, an
 overlap or a zombie consumer changes nothing (design.md, section 6).
-
-A raise goes to the journal first and to Redis second: nobody can learn of a generation that is not durable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.counter import SLOT_MS
 from hotpartition.core.detector import HORIZON_SLOTS, Decision, Reason, ReportWindow, Thresholds, decide
-from hotpartition.core.reports import Report, stream_partition_of
-from hotpartition.core.route import Generation, Route
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
+from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.errors import (
     MalformedGenerationError,
@@ -25,12 +23,12 @@ from hotpartition.errors import (
     RegistryUnavailableError,
     RetryLaterError,
 )
-from hotpartition.ports import Journal, JournalEntry, Registry, ReportSource, StreamEntry, Telemetry
+from hotpartition.jobs.raising import RAISE_BUDGET_MS, Raiser
+from hotpartition.jobs.registry_fill import RegistryFill
+from hotpartition.ports import Journal, JournalEntry, Registry, ReportSource, RoutingItems, StreamEntry, Telemetry
 
 POLL_MS = 100
 """How often the streams are read."""
-READ_LIMIT = 5_000
-"""Entries taken from one stream at a time; a full answer is followed by another read at once."""
 CATCH_UP_MS = HORIZON_SLOTS * SLOT_MS
 HOUSEKEEPING_MS = 1_000
 REFRESH_MS = 5_000
@@ -45,11 +43,6 @@ are before it looks, and how slowly it goes through the old."""
 REPEAT_LOG_MS = 60_000
 REBUILD_SLICE = 200
 """Routes put into Redis in one pass of a rebuild: at a ms each, no pass takes long enough to delay a raise much."""
-
-RAISE_RETRY_MS = 2
-RAISE_BUDGET_MS = 5_000
-"""The journal item shares the very partition that is hot: its update is repeated fast, for seconds. All raises of one
-pass share the budget, since nothing is read meanwhile; what is left over is decided again in the next pass."""
 
 
 @dataclass(slots=True)
@@ -97,6 +90,7 @@ class Consumer:
         *,
         source: ReportSource,
         journal: Journal,
+        routing_items: RoutingItems,
         registry: Registry,
         telemetry: Telemetry,
         clock: Clock,
@@ -106,6 +100,8 @@ class Consumer:
         self._source = source
         self._journal = journal
         self._registry = registry
+        self._raiser = Raiser(journal=journal, registry=registry, telemetry=telemetry, clock=clock)
+        self._fill = RegistryFill(routing_items=routing_items, registry=registry, telemetry=telemetry)
         self._telemetry = telemetry
         self._clock = clock
         self._thresholds = thresholds
@@ -117,7 +113,7 @@ class Consumer:
         first_id = f"{max(started_ms - CATCH_UP_MS, 0)}-0"
         cursors = [_Cursor(p, first_id, started_ms) for p in range(self._partitions)]
         state = _State(cursors, ReportWindow(self._thresholds))
-        rebuild = RegistryRebuild(self._journal, self._registry, self._telemetry)
+        rebuild = _Rebuild(self._fill, self._registry, self._telemetry)
         next_housekeeping_ms = next_refresh_ms = started_ms
         has_announced = False
         while True:
@@ -174,7 +170,7 @@ class Consumer:
                     break
                 entries = self._source.read(cursor.partition, cursor.after_id, READ_LIMIT)
         except RegistryUnavailableError:
-            self._telemetry.count("RegistryUnavailable")
+            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
             return False
         cursor.read_at_ms = now_ms
         return True
@@ -188,14 +184,15 @@ class Consumer:
                 report = decode(fields)
             except MalformedReportError as error:
                 state.summary.malformed += 1
-                self._telemetry.count("ReportsMalformed")
+                self._telemetry.count(MetricName.REPORTS_MALFORMED)
                 self._telemetry.event("malformed report skipped", entry_id=entry_id, reason=str(error))
                 continue
             if not add(report, now_ms):
                 state.summary.out_of_window += 1
-                self._telemetry.count("ReportsOutOfWindow")
+                self._telemetry.count(MetricName.REPORTS_OUT_OF_WINDOW)
 
     def _decide(self, state: _State) -> None:
+        # All raises of one pass share the budget, since nothing is read meanwhile; the rest is decided again.
         deadline_ms = self._clock.now_ms() + RAISE_BUDGET_MS
         judged = dict.fromkeys(state.window.to_judge())
         # What was told about and is over is judged once more: should it come again, that is told again.
@@ -229,7 +226,7 @@ class Consumer:
         try:
             entry = self._journal.get(conversation_id, is_strong=True)
         except RetryLaterError:
-            self._telemetry.count("JournalReadFailed")
+            self._telemetry.count(MetricName.JOURNAL_READ_FAILED)
             return False
         except MalformedGenerationError as error:
             self._report_malformed(conversation_id, error)
@@ -240,43 +237,37 @@ class Consumer:
         return True
 
     def _report_malformed(self, conversation_id: str, error: MalformedGenerationError) -> None:
-        self._telemetry.count("JournalMalformed")
+        self._telemetry.count(MetricName.JOURNAL_MALFORMED)
         self._telemetry.event("routing item cannot be read", conversation_id=conversation_id, reason=str(error))
 
     def _raise(self, state: _State, decision: Decision, generation: Generation, deadline_ms: int) -> None:
-        """Add a generation to the journal; Redis follows in `_push`."""
+        """Raise a route; what Redis was not told now, it is told by `_push`."""
+        conversation_id = decision.conversation_id
         load = round(decision.rate_wcu_per_second + decision.later_wcu_per_second)
         reason = Cause(decision.reason, rate_wcu_per_second=load).encode()
-
-        def add() -> JournalEntry:
-            now_ms = self._clock.now_ms()
-            return self._journal.add(decision.conversation_id, (generation,), reason=reason, now_ms=now_ms)
-
         try:
-            entry = call_persistently(add, self._clock, self._telemetry, deadline_ms=deadline_ms)
+            raised = self._raiser.raise_route(conversation_id, (generation,), reason=reason, deadline_ms=deadline_ms)
         except RetryLaterError:
-            self._telemetry.event("raise failed, to be decided again", conversation_id=decision.conversation_id)
+            self._telemetry.event("raise failed, to be decided again", conversation_id=conversation_id)
             return
         except MalformedGenerationError as error:
-            self._report_malformed(decision.conversation_id, error)
+            self._report_malformed(conversation_id, error)
             return
-        state.routes[decision.conversation_id] = entry
-        state.to_push.add(decision.conversation_id)
+        state.routes[conversation_id] = raised.entry
+        if not raised.is_in_registry:
+            state.to_push.add(conversation_id)
         state.summary.raises += 1
-        self._telemetry.count("Raises")
+        self._telemetry.count(MetricName.RAISES)
 
     def _push(self, state: _State) -> None:
         """Bring Redis up to the journal; what fails is tried again next time."""
         for conversation_id in sorted(state.to_push):
-            try:
-                self._registry.add(conversation_id, state.routes[conversation_id].route.generations)
-            except RegistryUnavailableError:
-                self._telemetry.count("RegistryUnavailable")
+            if not self._raiser.publish(conversation_id, state.routes[conversation_id].route):
                 return
             state.to_push.discard(conversation_id)
 
     def _tell_lag(self, state: _State) -> None:
-        self._telemetry.count("ConsumerLagMs", state.lag_ms)
+        self._telemetry.count(MetricName.CONSUMER_LAG_MS, state.lag_ms)
         state.lag_ms = 0
 
     def _has_successor(self, started_ms: int) -> bool:
@@ -302,87 +293,52 @@ class Consumer:
         if state.logged.get(place) == said and not decision.generation:
             return
         state.logged[place] = said
-        self._telemetry.count(f"Decision-{decision.reason}")
+        self._telemetry.count(MetricName(f"Decision-{decision.reason}"))
         self._telemetry.event("decision", **describe(decision))
 
     def _announce(self, started_ms: int) -> bool:
         try:
             self._source.announce(started_ms)
         except RegistryUnavailableError:
-            self._telemetry.count("RegistryUnavailable")
+            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
             return False
         return True
 
 
-def call_persistently(
-    call: Callable[[], JournalEntry], clock: Clock, telemetry: Telemetry, *, deadline_ms: float
-) -> JournalEntry:
-    """Call the journal until it answers: the item of a conversation shares the partition that is hot.
+class _Rebuild:
+    """A registry that is being filled anew, a page in each pass, so that reports are read meanwhile."""
 
-    Raises:
-        RetryLaterError: it refused until the deadline, Unix ms.
-    """
-    while True:
-        try:
-            return call()
-        except RetryLaterError:
-            telemetry.count("JournalUpdateRetried")
-            if clock.now_ms() >= deadline_ms:
-                raise
-            clock.sleep(RAISE_RETRY_MS / 1000)
-
-
-class RegistryRebuild:
-    """Fills an emptied (or new) Redis from the journal, a slice at a time, so that reports are read meanwhile."""
-
-    def __init__(self, journal: Journal, registry: Registry, telemetry: Telemetry) -> None:
-        self._journal = journal
+    def __init__(self, fill: RegistryFill, registry: Registry, telemetry: Telemetry) -> None:
+        self._fill = fill
         self._registry = registry
         self._telemetry = telemetry
-        self._rest: Iterator[tuple[str, Route | None]] | None = None
+        self._is_under_way = False
+        self._cursor: str | None = None
         self.routes = 0
 
     def check(self) -> None:
-        """Begin a rebuild if Redis lost something and none is under way."""
-        if self._rest is not None:
+        """Begin if Redis lost something and no rebuild is under way."""
+        if self._is_under_way:
             return
         try:
-            if not self._registry.is_whole():
-                self._rest = self._journal.scan()
+            self._is_under_way, self._cursor = not self._registry.is_whole(), None
         except RegistryUnavailableError:
-            self._telemetry.count("RegistryUnavailable")
+            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
 
     def work(self) -> None:
         """Put the next routes into Redis; an error ends this rebuild, and the next check begins another."""
-        if self._rest is None:
+        if not self._is_under_way:
             return
+        self._is_under_way = False
         try:
-            routes = list(islice(self._rest, REBUILD_SLICE))
-            for conversation_id, route in routes:
-                self._put(conversation_id, route)
-            if len(routes) < REBUILD_SLICE:
-                self._end()
+            page = self._fill.fill_page(self._cursor, REBUILD_SLICE)
         except RegistryUnavailableError:
-            self._telemetry.count("RegistryUnavailable")
-            self._rest = None
+            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
         except RetryLaterError as error:
             self._telemetry.event("registry could not be rebuilt, will be tried again", reason=str(error))
-            self._rest = None
-
-    def _put(self, conversation_id: str, route: Route | None) -> None:
-        if route is None:
-            self._telemetry.count("JournalMalformed")
-            self._telemetry.event("routing item cannot be read", conversation_id=conversation_id)
-            return
-        self._registry.add(conversation_id, route.generations)
-        self.routes += 1
-
-    def _end(self) -> None:
-        """State that Redis is whole: only now, so that a rebuild that ended half-way is begun again."""
-        self._registry.mark_whole()
-        self._rest = None
-        self._telemetry.count("RegistryRebuilt")
-        self._telemetry.event("registry rebuilt from the journal", routes=self.routes)
+        else:
+            self.routes += page.routes
+            self._is_under_way, self._cursor = page.cursor is not None, page.cursor
 
 
 def describe(decision: Decision) -> dict[str, object]:

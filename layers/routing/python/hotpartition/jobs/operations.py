@@ -15,7 +15,8 @@ from hotpartition.core.backoff import Clock, try_for
 from hotpartition.core.detector import SUSTAINED_SECONDS, ReportWindow
 from hotpartition.core.heat import NO_HEAT, Heat, measure_heat
 from hotpartition.core.keys import parse_conversation_id
-from hotpartition.core.reports import Report
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.reports import READ_LIMIT, Report
 from hotpartition.core.route import EMPTY_ROUTE, MAX_SHARD_COUNT, Generation, Route
 from hotpartition.core.route_history import BY_HAND, Cause
 from hotpartition.core.timestamps import format_time
@@ -26,9 +27,9 @@ from hotpartition.errors import (
     Problem,
     RegistryUnavailableError,
 )
-from hotpartition.jobs.consumer import RAISE_BUDGET_MS, READ_LIMIT, call_persistently
+from hotpartition.jobs.raising import Raiser
 from hotpartition.jobs.reconcile import RETRY_BUDGET_MS, RouteState, compare
-from hotpartition.ports import Journal, JournalEntry, Registry, ReportSource, RoutingItem, RoutingItems, Telemetry
+from hotpartition.ports import Journal, Registry, ReportSource, RoutingItem, RoutingItems, Telemetry
 
 MIN_SHARD_COUNT = 2
 """One shard would serve no more than the base key does."""
@@ -131,6 +132,7 @@ class Operations:
         self._telemetry = telemetry
         self._clock = clock
         self._limits = limits
+        self._raiser = Raiser(journal=journal, registry=registry, telemetry=telemetry, clock=clock)
 
     def list_hot(self, limit: int) -> HotList:
         """List the conversations that are written now, hottest first, and fill up with the routes raised last.
@@ -191,16 +193,15 @@ class Operations:
         since_ms = now_ms - SINCE_AGO_MS if since_ms is None else since_ms
         _check_raise(conversation_id, shard_count, since_ms, now_ms)
         generation = Generation(since_ms=since_ms, shard_count=shard_count)
-        route = self._persistently(lambda: self._journal.get(conversation_id, is_strong=True)).route
+        route = self._raiser.persist(lambda: self._journal.get(conversation_id, is_strong=True)).route
         before = route.shard_count_at(since_ms)
         is_changed = shard_count > before
         if is_changed:
-            reason = Cause(BY_HAND, by=by).encode()
-            route = self._persistently(
-                lambda: self._journal.add(conversation_id, (generation,), reason=reason, now_ms=now_ms)
-            ).route
-            self._telemetry.count("Raises")
-        is_in_registry = self._tell_registry(conversation_id, route)
+            raised = self._raiser.raise_route(conversation_id, (generation,), reason=Cause(BY_HAND, by=by).encode())
+            route, is_in_registry = raised.entry.route, raised.is_in_registry
+            self._telemetry.count(MetricName.RAISES)
+        else:
+            is_in_registry = self._raiser.publish(conversation_id, route)
         self._telemetry.event(
             "raise by hand",
             conversation_id=conversation_id,
@@ -222,7 +223,7 @@ class Operations:
             try:
                 is_complete &= self._read_stream(window, partition, f"{after_ms}-0", now_ms)
             except RegistryUnavailableError:
-                self._telemetry.count("RegistryUnavailable")
+                self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
                 is_complete = False
         return window, is_complete
 
@@ -298,24 +299,11 @@ class Operations:
             )
         return tuple(warnings)
 
-    def _tell_registry(self, conversation_id: str, route: Route) -> bool:
-        try:
-            self._registry.add(conversation_id, route.generations)
-        except RegistryUnavailableError:
-            self._telemetry.count("RegistryUnavailable")
-            return False
-        return True
-
     def _read(self, conversation_id: str) -> RoutingItem | None:
         return self._try(lambda: self._routing_items.read(conversation_id))
 
     def _try(self, call: Callable[[], ResultT]) -> ResultT:
         return try_for(self._clock, RETRY_BUDGET_MS, call)
-
-    def _persistently(self, call: Callable[[], JournalEntry]) -> JournalEntry:
-        """Call the journal as the consumer does for a raise."""
-        deadline_ms = self._clock.now_ms() + RAISE_BUDGET_MS
-        return call_persistently(call, self._clock, self._telemetry, deadline_ms=deadline_ms)
 
 
 def _check_raise(conversation_id: str, shard_count: int, since_ms: int, now_ms: int) -> None:

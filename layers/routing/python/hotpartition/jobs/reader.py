@@ -24,6 +24,7 @@ from hotpartition.core.message_ids import (
     parse_message_id,
     shift_message_id,
 )
+from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import Route, candidate_keys
 from hotpartition.core.route_history import AHEAD_OF_JOURNAL
 from hotpartition.core.timestamps import format_time
@@ -121,9 +122,9 @@ class Reader(Generic[ItemT]):
         if page.messages and (count := max(1, fits(page.messages))) < len(page.messages):
             page = replace(page, messages=page.messages[:count], has_more=True)
         if page.divergent:
-            self._telemetry.count("DivergentCopies", page.divergent)
+            self._telemetry.count(MetricName.DIVERGENT_COPIES, page.divergent)
         if hedged := self._store.take_hedged():
-            self._telemetry.count("QueriesHedged", hedged)
+            self._telemetry.count(MetricName.QUERIES_HEDGED, hedged)
         return self._result(request, page, started_ms)
 
     def read_message(
@@ -158,7 +159,7 @@ class Reader(Generic[ItemT]):
         try:
             yield
         except MalformedGenerationError as error:
-            self._telemetry.count("JournalMalformed")
+            self._telemetry.count(MetricName.JOURNAL_MALFORMED)
             self._telemetry.event("routing item cannot be read", conversation_id=conversation_id, reason=str(error))
             raise
 
@@ -202,7 +203,7 @@ class Reader(Generic[ItemT]):
                 journal = fetched.journal
             if not failures:
                 return journal
-            self._telemetry.count("ReadsRetried", len(failures))
+            self._telemetry.count(MetricName.READS_RETRIED, len(failures))
             if not budget.wait():
                 raise failures[0]
             queries = failed
@@ -214,7 +215,7 @@ class Reader(Generic[ItemT]):
             try:
                 return self._store.get_with_journal(conversation_id, keys, message_id, is_strong=is_strong)
             except RetryLaterError:
-                self._telemetry.count("ReadsRetried")
+                self._telemetry.count(MetricName.READS_RETRIED)
                 if not budget.wait():
                     raise
 
@@ -228,7 +229,7 @@ class Reader(Generic[ItemT]):
         return entry.route
 
     def _mend_registry(self, conversation_id: str, route: Route) -> None:
-        self._telemetry.count("RegistryBehindJournal")
+        self._telemetry.count(MetricName.REGISTRY_BEHIND_JOURNAL)
 
         def add() -> None:
             # Not counted: this runs beside the request, whose thread alone may touch the metrics.
@@ -246,9 +247,9 @@ class Reader(Generic[ItemT]):
                 return
             self._journal.add(conversation_id, ahead, reason=AHEAD_OF_JOURNAL, now_ms=self._clock.now_ms())
         except RetryLaterError:
-            self._telemetry.count("JournalMendFailed")
+            self._telemetry.count(MetricName.JOURNAL_MEND_FAILED)
             return
-        self._telemetry.count("RegistryAheadOfJournal")
+        self._telemetry.count(MetricName.REGISTRY_AHEAD_OF_JOURNAL)
         self._telemetry.event(
             "registry was ahead of the journal",
             conversation_id=conversation_id,

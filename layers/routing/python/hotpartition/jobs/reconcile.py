@@ -1,7 +1,7 @@
-"""Registry against journal: compare all routes, mend what differs, or fill the registry anew. For operators.
+"""Reconcile the registry with the journal: compare all routes, repair what differs, or fill the registry anew.
 
-Thousands of routes take longer than one request may: each method does a part, which ends when its time is used up, and
-names the cursor that the next part begins with. Whatever is mended is only added: nobody can lose anything by it.
+For operators. Thousands of routes take longer than one request may, so each method does a part: it ends when its time
+is used up and returns the cursor that the next part begins with. A repair only adds, so nothing can be lost by it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import TypeVar
 
 from hotpartition.core.backoff import Clock, try_for
 from hotpartition.core.keys import parse_conversation_id
+from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.route_history import AHEAD_OF_JOURNAL
-from hotpartition.errors import InvalidConversationIdError, InvalidRequestError
+from hotpartition.errors import InvalidConversationIdError, InvalidRequestError, RegistryUnavailableError
+from hotpartition.jobs.raising import Raiser
+from hotpartition.jobs.registry_fill import RegistryFill
 from hotpartition.ports import Journal, Registry, RegistryListing, RoutingItem, RoutingItems, Telemetry
 
 RETRY_BUDGET_MS = 2_000.0
@@ -72,8 +76,8 @@ class RebuildPart:
     cursor: str | None = None
 
 
-class RegistryCheck:
-    """Compares and fills, a part at a time."""
+class Reconciler:
+    """Compares, repairs and fills, a part at a time."""
 
     def __init__(
         self,
@@ -85,19 +89,20 @@ class RegistryCheck:
         telemetry: Telemetry,
         clock: Clock,
     ) -> None:
-        self._journal = journal
         self._routing_items = routing_items
         self._registry = registry
         self._listing = listing
         self._telemetry = telemetry
         self._clock = clock
+        self._raiser = Raiser(journal=journal, registry=registry, telemetry=telemetry, clock=clock)
+        self._fill = RegistryFill(routing_items=routing_items, registry=registry, telemetry=telemetry)
 
-    def compare_all(self, cursor: str | None, *, mends: bool, budget_ms: float) -> Verification:
+    def compare_all(self, cursor: str | None, *, repairs: bool, budget_ms: float) -> Verification:
         """Compare a part of all routes: first those of the journal, then what only the registry has.
 
         Args:
             cursor: that of the last part; None begins.
-            mends: whether each learns what only the other knows. A malformed route is left to a person.
+            repairs: whether each learns what only the other knows. A malformed route is left to a person.
             budget_ms: time after which the part ends.
 
         Raises:
@@ -112,10 +117,10 @@ class RegistryCheck:
             raise InvalidRequestError.of("cursor", "should be the cursor of the last answer")
         while True:
             if phase == "journal":
-                following = self._check_journal_page(part, place or None, mends=mends)
+                following = self._check_journal_page(part, place or None, repairs=repairs)
                 phase, place = ("journal", following) if following is not None else ("registry", "")
             else:
-                following = self._check_registry_page(part, place or None, mends=mends)
+                following = self._check_registry_page(part, place or None, repairs=repairs)
                 if following is None:
                     return part
                 place = following
@@ -132,26 +137,17 @@ class RegistryCheck:
             RetryLaterError: the journal could not be read.
         """
         deadline_ms = self._clock.now_ms() + budget_ms
-        part = RebuildPart()
+        part = RebuildPart(cursor=cursor)
         while True:
-            items, cursor = self._page(cursor)
-            for item in items:
-                if item.route is None:
-                    self._note_malformed(item.conversation_id)
-                    part.malformed.append(item.conversation_id)
-                else:
-                    self._registry.add(item.conversation_id, item.route.generations)
-                    part.routes += 1
-            if cursor is None:
-                self._registry.mark_whole()
-                self._telemetry.count("RegistryRebuilt")
-                self._telemetry.event("registry rebuilt by hand", routes=part.routes)
-                return part
-            if self._clock.now_ms() >= deadline_ms or len(part.malformed) >= MAX_DIFFERENCES:
-                part.cursor = cursor
+            page = self._try(partial(self._fill.fill_page, part.cursor, PAGE_ITEMS))
+            part.routes += page.routes
+            part.malformed += page.malformed
+            part.cursor = page.cursor
+            is_over = self._clock.now_ms() >= deadline_ms or len(part.malformed) >= MAX_DIFFERENCES
+            if page.cursor is None or is_over:
                 return part
 
-    def _check_journal_page(self, part: Verification, cursor: str | None, *, mends: bool) -> str | None:
+    def _check_journal_page(self, part: Verification, cursor: str | None, *, repairs: bool) -> str | None:
         items, following = self._page(cursor)
         differing = [
             item.conversation_id
@@ -160,15 +156,15 @@ class RegistryCheck:
         ]
         part.counts[Agreement.EQUAL] += len(items) - len(differing)
         # The index may lag behind, so what differs from it is compared with the item itself.
-        self._note_states(part, self._settled_states(differing), mends=mends)
+        self._note_states(part, self._settled_states(differing), repairs=repairs)
         return following
 
-    def _check_registry_page(self, part: Verification, cursor: str | None, *, mends: bool) -> str | None:
+    def _check_registry_page(self, part: Verification, cursor: str | None, *, repairs: bool) -> str | None:
         """Look for routes of which the journal knows nothing; all others were compared already."""
         conversation_ids, following = self._listing.page(cursor)
         known = {c for c in conversation_ids if _is_conversation_id(c)}
         unknown_to_journal = sorted(c for c in known if self._read(c) is None)
-        self._note_states(part, self._settled_states(unknown_to_journal), mends=mends)
+        self._note_states(part, self._settled_states(unknown_to_journal), repairs=repairs)
         return following
 
     def _settled_states(self, conversation_ids: Sequence[str]) -> list[RouteState]:
@@ -184,7 +180,7 @@ class RegistryCheck:
         item = self._read(conversation_id)
         return RouteState(conversation_id, item, registry, compare(item, registry), self._clock.now_ms())
 
-    def _note_states(self, part: Verification, states: Sequence[RouteState], *, mends: bool) -> None:
+    def _note_states(self, part: Verification, states: Sequence[RouteState], *, repairs: bool) -> None:
         for state in states:
             part.counts[state.agreement] += 1
             if state.agreement is Agreement.EQUAL:
@@ -192,23 +188,23 @@ class RegistryCheck:
             part.differences.append((state.conversation_id, state.agreement))
             if state.agreement is Agreement.MALFORMED:
                 self._note_malformed(state.conversation_id)
-            elif mends:
-                self._mend(state)
+            elif repairs:
+                self._repair(state)
                 part.mended += 1
 
-    def _mend(self, state: RouteState) -> None:
+    def _repair(self, state: RouteState) -> None:
         """Let each place learn what only the other knows: nothing is taken away from either."""
         known = state.item.route if state.item and state.item.route else EMPTY_ROUTE
         ahead = (state.registry or EMPTY_ROUTE).minus(known)
         if ahead:
-            now_ms = self._clock.now_ms()
-            known = self._try(
-                lambda: self._journal.add(state.conversation_id, ahead, reason=AHEAD_OF_JOURNAL, now_ms=now_ms)
-            ).route
-            self._telemetry.count("RegistryAheadOfJournal")
+            raised = self._raiser.raise_route(state.conversation_id, ahead, reason=AHEAD_OF_JOURNAL)
+            known, is_in_registry = raised.entry.route, raised.is_in_registry
+            self._telemetry.count(MetricName.REGISTRY_AHEAD_OF_JOURNAL)
         else:
-            self._telemetry.count("RegistryBehindJournal")
-        self._registry.add(state.conversation_id, known.generations)
+            is_in_registry = self._raiser.publish(state.conversation_id, known)
+            self._telemetry.count(MetricName.REGISTRY_BEHIND_JOURNAL)
+        if not is_in_registry:
+            raise RegistryUnavailableError("Redis did not take the route; repeating the command is safe")
         self._telemetry.event(
             "route mended by hand",
             conversation_id=state.conversation_id,
@@ -217,7 +213,7 @@ class RegistryCheck:
         )
 
     def _note_malformed(self, conversation_id: str) -> None:
-        self._telemetry.count("JournalMalformed")
+        self._telemetry.count(MetricName.JOURNAL_MALFORMED)
         self._telemetry.event("routing item cannot be read", conversation_id=conversation_id)
 
     def _page(self, cursor: str | None) -> tuple[Sequence[RoutingItem], str | None]:

@@ -14,6 +14,7 @@ from math import log
 from threading import Lock
 from typing import NamedTuple
 
+from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.errors import MalformedGenerationError, RegistryUnavailableError, RetryLaterError
 from hotpartition.ports import Journal, Registry, Telemetry
@@ -153,7 +154,7 @@ class RouteSource:
         except RetryLaterError:
             return self._known(conversation_id)
         except MalformedGenerationError:
-            self._telemetry.count("JournalMalformed")
+            self._telemetry.count(MetricName.JOURNAL_MALFORMED)
             return self._known(conversation_id)
         with self._lock:
             return self._cache.learn(conversation_id, entry.route, now_ms, is_throttled=True)
@@ -190,7 +191,7 @@ class RouteSource:
         try:
             route = self._registry.get(conversation_id)
         except RegistryUnavailableError:
-            self._telemetry.count("RegistryUnavailable")
+            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
             return None
         cost_ms = (self._timer() - started) * 1000
         with self._lock:

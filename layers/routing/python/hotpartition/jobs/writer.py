@@ -16,6 +16,7 @@ from hotpartition.core.counter import WriteCounter
 from hotpartition.core.keys import SEPARATOR
 from hotpartition.core.merge import ItemT
 from hotpartition.core.message_ids import message_time_ms
+from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import Report
 from hotpartition.core.route import MAX_SHARD_COUNT, Placement, choose_placement
 from hotpartition.errors import MessageTooLargeError, RetryLaterError, ThrottledError
@@ -69,7 +70,7 @@ class Writer(Generic[ItemT]):
         now_ms = self._clock.now_ms()
         # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
         if dropped := self._reports.take_dropped():
-            self._telemetry.count("ReportsDropped", dropped)
+            self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
         base_bytes = item_size_bytes(item) + PARTITION_KEY_NAME_BYTES + len(conversation_id)
         # With the longest suffix, so that a retry across a raise cannot become too large.
         if base_bytes + LONGEST_SUFFIX_BYTES > ITEM_LIMIT_BYTES:
@@ -114,7 +115,7 @@ class Writer(Generic[ItemT]):
 
     def _report_throttle(self, report: Report | None, error: ThrottledError) -> Report | None:
         """Count a throttle; where a report was sent, say in it that its write was throttled."""
-        self._telemetry.count("WritesThrottled")
+        self._telemetry.count(MetricName.WRITES_THROTTLED)
         if report is None or report.is_throttled or not error.is_key_range:
             return report
         throttled = report._replace(is_throttled=True)

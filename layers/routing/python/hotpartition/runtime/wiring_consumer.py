@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hotpartition.core.detector import Thresholds
 from hotpartition.dynamodb.clients import open_dynamodb
-from hotpartition.dynamodb.store import DynamoDBJournal
+from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBRoutingItems
 from hotpartition.jobs.consumer import Consumer
 from hotpartition.ports import Telemetry
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition.runtime.wiring import CONSUMER_COMMAND_TIMEOUT_MS, connect_redis, system_clock
 
 
@@ -20,9 +20,10 @@ def build_consumer(settings: ConsumerSettings, telemetry: Telemetry) -> Consumer
     return Consumer(
         source=RedisReportSource(connection, settings.table_name),
         journal=DynamoDBJournal(calls, settings.table_name, settings.routing_index_name),
+        routing_items=DynamoDBRoutingItems(calls, settings.table_name, settings.routing_index_name),
         registry=RedisRegistry(connection, settings.table_name),
         telemetry=telemetry,
         clock=system_clock(),
-        thresholds=Thresholds.of(settings),
+        thresholds=build_thresholds(settings),
         stream_partitions=settings.stream_partitions,
     )

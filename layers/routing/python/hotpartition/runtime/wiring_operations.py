@@ -5,7 +5,7 @@ from __future__ import annotations
 from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBRoutingItems
 from hotpartition.jobs.operations import Operations, OperationsLimits
-from hotpartition.jobs.reconcile import RegistryCheck
+from hotpartition.jobs.reconcile import Reconciler
 from hotpartition.ports import Telemetry
 from hotpartition.redis.listing import RedisRegistryListing
 from hotpartition.redis.registry import RedisRegistry
@@ -14,7 +14,7 @@ from hotpartition.runtime.settings import OperateSettings
 from hotpartition.runtime.wiring import CONSUMER_COMMAND_TIMEOUT_MS, connect_redis, system_clock
 
 
-def build_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[Operations, RegistryCheck]:
+def build_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[Operations, Reconciler]:
     """Build the jobs of the operations function."""
     clock = system_clock()
     calls = open_dynamodb(settings)
@@ -36,7 +36,7 @@ def build_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[O
             route_cache_seconds=settings.route_cache_seconds,
         ),
     )
-    check = RegistryCheck(
+    check = Reconciler(
         journal=journal,
         routing_items=routing_items,
         registry=registry,

@@ -1,0 +1,46 @@
+"""The names of our own metrics: published, so a name stays and has one meaning everywhere."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class MetricName(StrEnum):
+    """A metric's name in CloudWatch."""
+
+    REQUESTS = "Requests"
+    MESSAGES_WRITTEN = "MessagesWritten"
+    MESSAGES_REPLAYED = "MessagesReplayed"
+    PAGES_READ = "PagesRead"
+    MESSAGES_READ = "MessagesRead"
+    WRITES_THROTTLED = "WritesThrottled"
+    READS_RETRIED = "ReadsRetried"
+    QUERIES_HEDGED = "QueriesHedged"
+    DIVERGENT_COPIES = "DivergentCopies"
+
+    REPORTS_DROPPED = "ReportsDropped"
+    REPORTS_MALFORMED = "ReportsMalformed"
+    REPORTS_OUT_OF_WINDOW = "ReportsOutOfWindow"
+    CONSUMER_STARTED = "ConsumerStarted"
+    CONSUMER_LAG_MS = "ConsumerLagMs"
+
+    RAISES = "Raises"
+    DECISION_RAISED = "Decision-raised"
+    DECISION_UNLUCKY_PARTITION = "Decision-unlucky-partition"
+    DECISION_SIZING = "Decision-sizing"
+    DECISION_COVERED = "Decision-covered"
+    DECISION_AT_CAP = "Decision-at-cap"
+    DECISION_NO_EVIDENCE = "Decision-no-evidence"
+    DECISION_COOLING_DOWN = "Decision-cooling-down"
+
+    REGISTRY_UNAVAILABLE = "RegistryUnavailable"
+    REGISTRY_REBUILT = "RegistryRebuilt"
+    REGISTRY_BEHIND_JOURNAL = "RegistryBehindJournal"
+    REGISTRY_AHEAD_OF_JOURNAL = "RegistryAheadOfJournal"
+    JOURNAL_READ_FAILED = "JournalReadFailed"
+    JOURNAL_UPDATE_RETRIED = "JournalUpdateRetried"
+    JOURNAL_MALFORMED = "JournalMalformed"
+    JOURNAL_MEND_FAILED = "JournalMendFailed"
+
+    COMMANDS = "Commands"
+    COMMANDS_REFUSED = "CommandsRefused"

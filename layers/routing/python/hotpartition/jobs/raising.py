@@ -1,0 +1,94 @@
+"""Raising a route: the journal first, the registry second. All raises go this way.
+
+Sets only grow and merge by union, so a raise that is repeated, interrupted or made twice at once does no harm. What
+fails between the two steps leaves the journal ahead: readers see it there, and the registry is brought up to it later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.route import Generation, Route
+from hotpartition.errors import RegistryUnavailableError, RetryLaterError
+from hotpartition.ports import Journal, JournalEntry, Registry, Telemetry
+
+RAISE_RETRY_MS = 2
+RAISE_BUDGET_MS = 5_000
+"""The journal item shares the very partition that is hot: its update is repeated fast, for seconds."""
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """What a raise left behind: the routing item, and whether the registry has it."""
+
+    entry: JournalEntry
+    is_in_registry: bool
+
+
+class Raiser:
+    """Adds generations to routes."""
+
+    def __init__(self, *, journal: Journal, registry: Registry, telemetry: Telemetry, clock: Clock) -> None:
+        self._journal = journal
+        self._registry = registry
+        self._telemetry = telemetry
+        self._clock = clock
+
+    def raise_route(
+        self,
+        conversation_id: str,
+        generations: Iterable[Generation],
+        *,
+        reason: str,
+        deadline_ms: float | None = None,
+    ) -> Raised:
+        """Add generations to a route: to the journal, and then all that the journal has to the registry.
+
+        Args:
+            conversation_id: whose route grows.
+            generations: what is added, at least one.
+            reason: why, for operators: a word, or an encoded `route_history.Cause`.
+            deadline_ms: until when a journal that refuses is asked again, Unix ms; by default for `RAISE_BUDGET_MS`.
+
+        Raises:
+            MalformedGenerationError: the stored route cannot be read.
+            RetryLaterError: the journal refused until the deadline; repeating the raise is safe.
+        """
+        added = tuple(generations)
+        entry = self.persist(
+            lambda: self._journal.add(conversation_id, added, reason=reason, now_ms=self._clock.now_ms()),
+            deadline_ms=deadline_ms,
+        )
+        return Raised(entry, self.publish(conversation_id, entry.route))
+
+    def publish(self, conversation_id: str, route: Route) -> bool:
+        """Tell the registry of a route that the journal has; say whether it answered."""
+        try:
+            self._registry.add(conversation_id, route.generations)
+        except RegistryUnavailableError:
+            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+            return False
+        return True
+
+    def persist(self, call: Callable[[], ResultT], *, deadline_ms: float | None = None) -> ResultT:
+        """Call the journal until it answers, or until the deadline (Unix ms).
+
+        Raises:
+            RetryLaterError: it refused until the deadline.
+        """
+        if deadline_ms is None:
+            deadline_ms = self._clock.now_ms() + RAISE_BUDGET_MS
+        while True:
+            try:
+                return call()
+            except RetryLaterError:
+                self._telemetry.count(MetricName.JOURNAL_UPDATE_RETRIED)
+                if self._clock.now_ms() >= deadline_ms:
+                    raise
+                self._clock.sleep(RAISE_RETRY_MS / 1000)

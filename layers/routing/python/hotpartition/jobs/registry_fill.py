@@ -1,0 +1,52 @@
+"""Filling the registry from the journal, a page at a time: for the consumer after a loss, and for operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hotpartition.core.metrics import MetricName
+from hotpartition.ports import Registry, RoutingItems, Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class FilledPage:
+    """How many routes of a page are in the registry now, and whose could not be read; no cursor: it was the last."""
+
+    routes: int
+    malformed: tuple[str, ...]
+    cursor: str | None
+
+
+class RegistryFill:
+    """Puts the journal's routes into the registry. What is there already stays."""
+
+    def __init__(self, *, routing_items: RoutingItems, registry: Registry, telemetry: Telemetry) -> None:
+        self._routing_items = routing_items
+        self._registry = registry
+        self._telemetry = telemetry
+
+    def fill_page(self, cursor: str | None, limit: int) -> FilledPage:
+        """Put the next routes into the registry; after the last page, state that it is whole.
+
+        The mark comes last, so a fill that ended half-way is begun again.
+
+        Raises:
+            InvalidRequestError: the cursor is none of ours.
+            RegistryUnavailableError: Redis did not answer.
+            RetryLaterError: the journal could not be read.
+        """
+        items, following = self._routing_items.page(cursor, limit)
+        routes, malformed = 0, []
+        for item in items:
+            if item.route is None:
+                self._telemetry.count(MetricName.JOURNAL_MALFORMED)
+                self._telemetry.event("routing item cannot be read", conversation_id=item.conversation_id)
+                malformed.append(item.conversation_id)
+            else:
+                self._registry.add(item.conversation_id, item.route.generations)
+                routes += 1
+        if following is None:
+            self._registry.mark_whole()
+            self._telemetry.count(MetricName.REGISTRY_REBUILT)
+            self._telemetry.event("registry rebuilt from the journal")
+        return FilledPage(routes, tuple(malformed), following)
