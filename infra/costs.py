@@ -158,7 +158,7 @@ def list_used(environment: Environment, use: Use) -> Iterator[Quantity]:
     yield Quantity(what="DynamoDB, stored", unit="GB more each month", count=_stored_bytes(use) / _GIGABYTE)
     yield Quantity(what="logs, taken in", unit="GB", count=_log_bytes(use) / _GIGABYTE)
     yield Quantity(what="traces", unit="million traces", count=_traces(use) / _MILLION)
-    yield Quantity(what="answers, to the internet", unit="GB", count=_answer_bytes(use) / _GIGABYTE)
+    yield Quantity(what="responses, to the internet", unit="GB", count=_answer_bytes(use) / _GIGABYTE)
     yield Quantity(what="reports, into the durable log", unit="GB", count=_report_bytes(use) / _GIGABYTE)
     yield Quantity(what="calls of Redis, at most", unit="GB", count=_registry_bytes(use) / _GIGABYTE)
 
