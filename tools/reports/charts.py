@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 WIDTH_PX = 380
 PX_PER_INCH = 72
 LEGEND_ROW_PX = 16
+TWO_DECADES = 100
+"""A logarithmic axis that spans less gets numbers between its powers of ten."""
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "hotpartition",
@@ -109,17 +111,15 @@ def panel(axis: Axes, title: str, *, y: str, x: str = "", log: bool = False, top
     axis.set_ylabel(y)
     axis.set_xlabel(x)
     if log:
-        axis.set_yscale("log")
+        axis.set_yscale("log", subs=(2, 5))
     else:
         axis.set_ylim(bottom=0, top=top)
-    plain_numbers(axis)
-
-
-def plain_numbers(axis: Axes) -> None:
-    """Write the numbers at both axes as people do, without exponents."""
     for each in (axis.xaxis, axis.yaxis):
         each.set_major_formatter(lambda value, _: number(value))
         each.set_minor_formatter(lambda _value, _: "")
+    low, high = axis.get_ylim()
+    if log and high / low < TWO_DECADES:
+        axis.yaxis.set_minor_formatter(lambda value, _: number(value))
 
 
 def steps(

@@ -31,7 +31,7 @@ def number(value: float | str | None, digits: int = 3) -> str:
     if isinstance(value, str):
         return value
     if 0 < abs(value) < 10**-digits:
-        return f"{value:.0e}"
+        return f"{value:.0e}".replace("e-0", "e-")
     text = f"{value:,.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

@@ -23,7 +23,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tools.simulation.report_assumptions import comparison_assumptions
-from tools.simulation.report_page import OURS, UNMITIGATED, Contents, build_pictures, build_report
+from tools.simulation.report_page import Contents, build_report
+from tools.simulation.report_pictures import build_pictures
 from tools.simulation.report_replay import replay
 from tools.simulation.results import Comparison, RunResult
 from tools.simulation.run import simulate
@@ -99,10 +100,11 @@ def summary(contents: Contents) -> dict[str, Any]:
 def write_files(contents: Contents, out_dir: Path) -> list[Path]:
     """Write summary, report and pictures, and return their paths."""
     out_dir.mkdir(parents=True, exist_ok=True)
+    pictures = build_pictures(contents.comparison, contents.scale, contents.tuning)
     files = {
         "summary.json": json.dumps(summary(contents), indent=1) + "\n",
-        "report.html": build_report(contents),
-        **{f"{picture.name}.svg": picture.file() for picture in build_pictures(contents)},
+        "report.html": build_report(contents, pictures),
+        **{f"{name}.svg": picture.file() for name, picture in pictures.items()},
     }
     for name, text in files.items():
         (out_dir / name).write_text(text, encoding="utf-8")
@@ -155,6 +157,9 @@ def read_plan(arguments: Sequence[str]) -> tuple[Plan, Path]:
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
     plan, out_dir = read_plan(arguments)
+    for name in ("summary.json", "report.html"):
+        # An interrupted run leaves no older one's results behind.
+        (out_dir / name).unlink(missing_ok=True)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description:<12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
@@ -170,7 +175,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _say(contents: Contents, out_dir: Path) -> None:
     runs = {run.strategy: run for run in contents.comparison.runs}
-    for name in (UNMITIGATED, OURS):
+    for name in ("none", "ours"):
         failed = runs[name].writes
         share = 100 * failed.failed_wcu / max(1.0, failed.offered_wcu)
         print(f"{name}: {failed.failed:,} of {failed.offered:,} writes failed ({share:.1f} % of the load)")

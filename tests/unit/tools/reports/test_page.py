@@ -16,7 +16,7 @@ from tools.reports.page import number, percent, render, seconds
         (12_345.0, "12,345"),
         (1_000_000, "1,000,000"),
         (2.5004, "2.5"),
-        (1e-9, "1e-09"),
+        (1e-9, "1e-9"),
         (None, "-"),
         ("launch-day", "launch-day"),
     ],

@@ -172,8 +172,8 @@ def contents() -> Contents:
 
 def _measures(sweep: str, value: float) -> dict[str, float | None]:
     """Every measure that a picture or a sentence of this sweep needs, falling with the value."""
-    names = {name for half in HALVES[sweep] for name, _, _ in half.lines} | EXTRA_MEASURES.get(sweep, set())
+    names = {name for half in HALVES[sweep] for name in half.lines} | EXTRA_MEASURES.get(sweep, set())
     return dict.fromkeys(sorted(names), 10 / (1 + value))
 
 
-EXTRA_MEASURES = {"sampling-distance": {"delay_4000_p99_seconds"}}
+EXTRA_MEASURES = {"sampling-distance": {"delay_4000_p99_seconds", "relative_error_at_800_wcu"}}

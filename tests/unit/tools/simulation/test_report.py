@@ -11,15 +11,14 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from jinja2 import UndefinedError
 
 from tests.unit.tools.simulation.report_builders import contents, run_of
 from tools.simulation.report import Plan, gather, read_plan, run_strategy, step_counts, summary, write_files
 from tools.simulation.report_assumptions import comparison_assumptions
-from tools.simulation.report_charts import Axis, Panel, figure, round_up
-from tools.simulation.report_page import build_pictures, build_report
-from tools.simulation.report_pictures import STRATEGY_NAMES
+from tools.simulation.report_page import build_report, rare
+from tools.simulation.report_pictures import HALVES, STRATEGY_LINES, STRATEGY_NAMES, build_pictures
 from tools.simulation.report_replay import replay
-from tools.simulation.report_texts import STRATEGY_TEXTS, SWEEP_TEXTS, rare
 from tools.simulation.scale_traffic import Level
 from tools.simulation.scenarios import scenario_by_name
 from tools.simulation.strategies import STRATEGIES
@@ -29,6 +28,22 @@ ROOT = Path(__file__).resolve().parents[4]
 DOCUMENT = (ROOT / "docs/simulation-summary.md").read_text()
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def made():
+    return contents()
+
+
+@pytest.fixture(scope="module")
+def pictures(made):
+    return build_pictures(made.comparison, made.scale, made.tuning)
+
+
+@pytest.fixture(scope="module")
+def html(made, pictures):
+    return build_report(made, pictures)
 
 
 class Outline(HTMLParser):
@@ -36,12 +51,13 @@ class Outline(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.open, self.text, self.loads = [], [], []
+        self.open, self.text, self.loads, self.ids = [], [], [], []
 
     def handle_starttag(self, tag, attrs):
         if tag not in VOID:
             self.open.append(tag)
         self.loads += [value for name, value in attrs if name in {"src", "href", "srcset", "xlink:href", "data"}]
+        self.ids += [value for name, value in attrs if name == "id"]
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -57,50 +73,71 @@ def outline(html):
     return parsed
 
 
-def test_report_tells_every_strategy_sweep_and_picture():
+def test_report_tells_every_strategy_sweep_and_picture(made, pictures, html):
     """Names, explanations and pictures are all there, and elements are closed."""
-    made = contents()
-    html = build_report(made)
     text = " ".join(outline(html).text)
     for run in made.comparison.runs:
         assert STRATEGY_NAMES[run.strategy] in text
-        assert STRATEGY_TEXTS[run.strategy] in text
-    for title, _ in SWEEP_TEXTS.values():
-        assert title in text
+    for sweep in made.tuning.sweeps:
+        assert f"Numbers: {sweep.name.replace('-', ' ')}" in text
     for level in made.scale.levels:
         assert f"{level.writes_per_second:,} writes/s" in text
-    for picture in build_pictures(made):
-        assert picture.inline() in html
+    for picture in pictures.values():
+        assert html.count(picture.svg) == 1
     for assumption in (*made.comparison.assumptions, *made.scale.assumptions):
         assert assumption in text
 
 
-def test_every_strategy_and_sweep_has_its_words():
-    """A strategy or sweep that is added is named and explained."""
-    assert set(STRATEGIES) == set(STRATEGY_NAMES) == set(STRATEGY_TEXTS)
-    assert {plan.name for plan in PLANS} == set(SWEEP_TEXTS)
+def test_every_strategy_and_sweep_has_its_words(made):
+    """A strategy or sweep that is added is named and explained: the report of all of them has no hole."""
+    assert set(STRATEGIES) == set(STRATEGY_NAMES) == set(STRATEGY_LINES) == {r.strategy for r in made.comparison.runs}
+    assert {plan.name for plan in PLANS} == set(HALVES) == {sweep.name for sweep in made.tuning.sweeps}
 
 
-def test_report_loads_nothing():
-    """No scripts, no files, no addresses but the name of SVG itself."""
-    html = build_report(contents())
-    assert outline(html).loads == []
+@pytest.mark.parametrize("part", ["strategy", "sweep"])
+def test_what_has_no_words_is_an_error(made, pictures, part):
+    """A hole in the report is found where it is built."""
+    if part == "strategy":
+        runs = (*made.comparison.runs, replace(made.comparison.runs[0], strategy="new"))
+        changed = replace(made, comparison=replace(made.comparison, runs=runs))
+    else:
+        sweeps = (replace(made.tuning.sweeps[0], name="new"),)
+        changed = replace(made, tuning=replace(made.tuning, sweeps=sweeps))
+    with pytest.raises((UndefinedError, KeyError), match="new"):
+        build_report(changed, pictures)
+
+
+def test_report_loads_nothing(html):
+    """No scripts, no files, no addresses but the names of SVG itself; links lead to parts of the page."""
+    page = outline(html)
+    assert len(page.ids) == len(set(page.ids))
+    assert {*page.loads, *re.findall(r"url\(([^)]*)\)", html)} <= {f"#{name}" for name in page.ids}
     assert "<script" not in html
     assert "@import" not in html
-    assert "url(" not in html
-    assert set(re.findall(r"https?://[^\s\"'<]+", html)) == {"http://www.w3.org/2000/svg"}
+    names = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert set(re.findall(r"https?://[^\s\"'<]+", html)) == names
 
 
-def test_report_shows_the_figures_of_its_results():
+def test_report_shows_the_figures_of_its_results(made, pictures, html):
     """A figure that changes, changes the page."""
-    made = contents()
     ours = next(run for run in made.comparison.runs if run.strategy == "ours")
     lost = replace(ours, safety=replace(ours.safety, missing=4_711))
     runs = tuple(lost if run is ours else run for run in made.comparison.runs)
-    changed = replace(made, comparison=replace(made.comparison, runs=runs))
-    assert "4,711" not in build_report(made)
-    assert build_report(changed).count("4,711") == 1
-    assert build_report(changed).count("4711 / 0") == 1
+    changed = build_report(replace(made, comparison=replace(made.comparison, runs=runs)), pictures)
+    assert "4,711" not in html
+    assert changed.count("4,711") == 1
+    assert changed.count("4711 / 0") == 1
+
+
+def test_every_plot_has_its_numbers_in_a_table(made, html):
+    """What is drawn over time and what is swept can be read as numbers, each row with its time or value."""
+    bins = len(made.comparison.runs[0].series.offered_wcu)
+    tables = re.findall(r"<summary>(.*?)</summary>(.*?)</details>", html, flags=re.DOTALL)
+    rows = {title: len(re.findall(r"<tr>", table)) - 1 for title, table in tables}
+    assert rows.pop("Numbers: failed, WCU/s") == bins
+    assert rows.pop("Numbers: write latency p99, ms") == bins
+    for sweep in made.tuning.sweeps:
+        assert rows.pop(f"Numbers: {sweep.name.replace('-', ' ')}") == len(sweep.points)
 
 
 def test_same_results_same_bytes(tmp_path):
@@ -112,17 +149,18 @@ def test_same_results_same_bytes(tmp_path):
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_pictures_are_files_of_their_own(tmp_path):
-    """Well-formed SVG with its style, nothing outside the frame, and readable numbers."""
-    for path in write_files(contents(), tmp_path):
-        if path.suffix != ".svg":
-            continue
-        root = ET.fromstring(path.read_text())  # noqa: S314 - the project's own file
+def test_pictures_are_files_of_their_own(pictures):
+    """Well-formed SVG with its style, nothing outside the frame, and readable numbers with units."""
+    for name, picture in pictures.items():
+        file = picture.file()
+        root = ET.fromstring(file)  # noqa: S314 - the project's own file
         _, _, width, height = map(float, root.attrib["viewBox"].split())
-        assert "prefers-color-scheme" in path.read_text()
-        for text in root.iter("{http://www.w3.org/2000/svg}text"):
-            assert 0 <= float(text.attrib["x"]) <= width, (path.name, text.text)
-            assert 0 <= float(text.attrib["y"]) <= height, (path.name, text.text)
+        assert "prefers-color-scheme" in file
+        texts = ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
+        assert any(re.search(r"\b(WCU/s|s|seconds|ms|writes/s|WCU|share|quantile)\b", text) for text in texts), name
+        for text in root.iter(f"{SVG}text"):
+            assert 0 <= float(text.attrib["x"]) <= width, (name, text.text)
+            assert 0 <= float(text.attrib["y"]) <= height, (name, text.text)
             assert "nan" not in (text.text or "")
 
 
@@ -157,13 +195,12 @@ def test_measures_of_the_sweeps_are_documented():
         assert [n for n in plan.measure(plan.default, 1) if n not in documented and not patterns.fullmatch(n)] == []
 
 
-def test_a_strategy_without_raise_and_one_without_relief_are_told():
+def test_a_strategy_without_raise_and_one_without_relief_are_told(made):
     """Never is a word, not a crash."""
-    made = contents()
     never = run_of("ours", relieved_bin=None, shards=0)
     runs = tuple(never if run.strategy == "ours" else run for run in made.comparison.runs)
-    html = build_report(replace(made, comparison=replace(made.comparison, runs=runs)))
-    assert "<b>never</b>" in html
+    changed = replace(made, comparison=replace(made.comparison, runs=runs))
+    assert "<b>never</b>" in build_report(changed, build_pictures(changed.comparison, made.scale, made.tuning))
 
 
 @pytest.mark.parametrize(
@@ -178,21 +215,6 @@ def test_a_strategy_without_raise_and_one_without_relief_are_told():
 def test_rare_events_are_told_in_words(per_hour, words):
     """Nobody has to read exponents."""
     assert rare(per_hour) == words
-
-
-def test_axes_place_values_and_choose_round_marks():
-    """Linear and logarithmic, clipped at their ends."""
-    axis, log = Axis(low=0, high=4_000), Axis(low=1, high=1e4, is_log=True)
-    assert axis.share(1_000) == 0.25
-    assert axis.share(9_999) == 1
-    assert list(axis.marks(4)) == [0, 1_000, 2_000, 3_000, 4_000]
-    assert log.share(100) == pytest.approx(0.5)
-    assert log.share(0) == 0
-    assert [round_up(v) for v in (0, 0.3, 1, 3.1, 7, 4_200)] == [1, 0.5, 1, 5, 10, 5_000]
-    assert [figure(v) for v in (0, 0.5, 950, 10_000, 2.5e6, 1e-9)] == ["0", "0.5", "950", "10k", "2.5M", "1e-9"]
-    panel = Panel(x=axis, y=axis)
-    panel.line([(0, 1.0), (1, None), (2, 2.0), (3, 3.0)], "c0")
-    assert panel.draw().count('class="line"') == 1
 
 
 def test_command_line_names_what_is_wrong(capsys, tmp_path):
