@@ -34,6 +34,7 @@ examples:
   hotpartition raise room-1 --n 10
   hotpartition verify --mend
   hotpartition watch
+  hotpartition rush room-1
   hotpartition COMMAND --help says more of each; docs/command-line.md describes what --json prints
 """
 
@@ -152,6 +153,11 @@ def _build_parser() -> _Parser:
     _add_limit(watch)
     watch.add_argument("--every", type=_seconds, default=2.0, metavar="SECONDS", help="default 2")
     watch.add_argument("--once", action="store_true", help="show it once")
+
+    rush = add("rush", "make a conversation of a local run hot, to see it raised", "rush room-1", target)
+    rush.add_argument("conversation_id", metavar="ID")
+    rush.add_argument("--wcu", type=float, default=2_000.0, metavar="PER_SECOND", help="load (default 2000 WCU/s)")
+    rush.add_argument("--seconds", type=float, default=20.0, help="how long (default 20)")
 
     plan = add(
         "plan",

@@ -55,11 +55,7 @@ class UrlCaller:
 
     def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
         """See `Caller`."""
-        place = f"{self._base}/functions/{LOCAL_FUNCTION}/invoke"
-        try:
-            response = self._http.request("POST", place, body=json.dumps(command).encode())
-        except (urllib3.exceptions.HTTPError, UnicodeError) as error:
-            raise FailedError(f"nothing answers at {self._base}: is the local run up?", kind="unreachable") from error
+        response = self._request("POST", f"/functions/{LOCAL_FUNCTION}/invoke", json.dumps(command).encode())
         match response.status:
             case 200:
                 return read_answer(response.data, is_error="X-Amz-Function-Error" in response.headers)
@@ -72,6 +68,26 @@ class UrlCaller:
                 raise FailedError("the local run has no environment free for the function", kind="throttled")
             case status:
                 raise FailedError(f"{self._base} answered with status {status}", kind="unreachable")
+
+    def api_url(self) -> str:
+        """Ask where the local run serves the messages API.
+
+        Raises:
+            FailedError: nobody responds, or it is no control API.
+        """
+        response = self._request("GET", "/status")
+        try:
+            return str(json.loads(response.data)["api_url"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise FailedError(
+                f"{self._base} is no control API: --url is what `make up` names", kind="not-found"
+            ) from error
+
+    def _request(self, method: str, path: str, body: bytes | None = None) -> urllib3.BaseHTTPResponse:
+        try:
+            return self._http.request(method, self._base + path, body=body)
+        except (urllib3.exceptions.HTTPError, UnicodeError) as error:
+            raise FailedError(f"nothing answers at {self._base}: is the local run up?", kind="unreachable") from error
 
 
 class LambdaCaller:

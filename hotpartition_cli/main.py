@@ -26,6 +26,7 @@ from hotpartition_cli.callers import Caller, LambdaCaller, UrlCaller
 from hotpartition_cli.commands import Outcome
 from hotpartition_cli.errors import FailedError, Status, ToolError, UsageError
 from hotpartition_cli.plan import Load, default_thresholds, make_plan, measure_item, render
+from hotpartition_cli.rush import make_rush, parse_rush
 from hotpartition_cli.views import VIEWS
 
 PIPED_WIDTH = 120
@@ -98,6 +99,8 @@ def run(
         call = connect(options)
         if options.command == "watch":
             return _watch(call, options, screen, sleep)
+        if options.command == "rush":
+            return _rush(call, options, screen)
         return _show(screen, options.command, _ask(call, options, screen))
     except ToolError as error:
         screen.complain(error)
@@ -171,6 +174,17 @@ def _look_again(
     except FailedError as error:
         screen.complain(error)
         return None
+
+
+def _rush(call: Caller, options: argparse.Namespace, screen: Screen) -> int:
+    """Make a conversation of a local run hot, and show what its route is afterwards."""
+    rush = parse_rush(options.conversation_id, options.wcu, options.seconds)
+    if not isinstance(call, UrlCaller):
+        raise UsageError("rush is for a local run (--url): it signs nothing, and such a load costs money on AWS")
+    with screen.progress("writing") as progress:
+        made = make_rush(rush, call.api_url(), progress)
+    shard_count = commands.show_route(call, rush.conversation_id).document["shard_count"]
+    return _show(screen, "rush", Outcome({**made, "shard_count": shard_count}))
 
 
 def _plan(options: argparse.Namespace) -> Outcome:

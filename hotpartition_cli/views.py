@@ -153,6 +153,16 @@ def view_plan(document: Mapping[str, Any]) -> RenderableType:
     return Group(Text("\n".join(sentences)), table, Text(tail))
 
 
+def view_rush(document: Mapping[str, Any]) -> RenderableType:
+    """Say what became of the messages, and of the conversation."""
+    count = document["shard_count"]
+    return Text(
+        f"{document['stored']:,} messages stored, {document['throttled']:,} refused for now and"
+        f" {document['failed']:,} failed in {document['seconds']:g} s; {document['conversation_id']} "
+        + (f"has {count} shards now." if count else "was not raised.")
+    )
+
+
 VIEWS: Mapping[str, Callable[[Mapping[str, Any]], RenderableType]] = {
     "hot": view_hot,
     "watch": view_hot,
@@ -161,6 +171,7 @@ VIEWS: Mapping[str, Callable[[Mapping[str, Any]], RenderableType]] = {
     "verify": view_verification,
     "rebuild-registry": view_rebuild,
     "plan": view_plan,
+    "rush": view_rush,
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from hotpartition_cli.rush import MESSAGE_WCU
 from stack import WRITE_LIMIT_WCU, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -157,3 +158,13 @@ def test_mistakes_have_their_status(tool, conversation):
     assert (status, answer["error"]["kind"]) == (2, "invalid-request")
     status, answer = tool("hot", "--url", "http://127.0.0.1:1")
     assert (status, answer["error"]["kind"]) == (3, "unreachable")
+
+
+def test_a_rush_makes_a_conversation_hot(stack, tool, conversation):
+    """The command that `make up` names: every message is counted, and the conversation is raised while it runs."""
+    status, made = tool("rush", conversation, "--wcu", str(20 * WRITE_LIMIT_WCU), "--seconds", "4")
+    assert status == 0
+    assert made["stored"] + made["throttled"] + made["failed"] == round(20 * WRITE_LIMIT_WCU * 4 / MESSAGE_WCU)
+    assert made["failed"] == 0
+    assert made["shard_count"] > 1
+    assert len(stack.read_all(conversation, consistency="strong", limit=200)) >= made["stored"]

@@ -62,7 +62,12 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> Loc
     parser = argparse.ArgumentParser(prog="python -m tools.local", description="Runs the whole stack on this machine.")
     up = parser.add_subparsers(dest="command", required=True).add_parser("up", help="start and serve until stopped")
     defaults = LocalConfig()
-    up.add_argument("--port", type=_port, default=defaults.port, help="port of the HTTP API; 0 takes a free one")
+    up.add_argument(
+        "--port",
+        type=_port,
+        default=defaults.port,
+        help="port of the HTTP API, and the one after it of the control API; 0 takes free ones",
+    )
     up.add_argument(
         "--partition-write-limit",
         type=_positive,

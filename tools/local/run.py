@@ -205,7 +205,8 @@ class LocalRun:
             self._say(f"schedule of {schedule.function}: now, and every {schedule.every_seconds:g} s")
 
     async def _start_control(self) -> None:
-        self.control_url = await self._serve(Control(self).app())
+        # Next to the API's, so that documents can name it.
+        self.control_url = await self._serve(Control(self).app(), self.config.port and self.config.port + 1)
         self._say(f"control API at {self.control_url}")
 
     async def _bind_api(self) -> Callable[[web.Application], Any]:
@@ -252,6 +253,9 @@ class LocalRun:
             """-H 'content-type: application/json' -d '{"sender": "me", "body": "hi"}'"""
         )
         self._say(f"  curl -s {self.api_url}/conversations/hello/messages")
+        self._say("make a conversation hot in one terminal, and watch it being raised in another:")
+        for command in ("watch", "rush room-1"):
+            self._say(f"  .venv/bin/hotpartition {command} --url {self.control_url}")
         ready_file = self.config.ready_file
         if ready_file is not None:
             ready_file.parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from hotpartition_cli import commands
 from hotpartition_cli.callers import LambdaCaller, UrlCaller, read_answer
 from hotpartition_cli.errors import FailedError, FoundError, Status, UsageError
 from hotpartition_cli.main import run
+from hotpartition_cli.rush import make_rush, parse_rush
 from support.builders import World, route_of
 from support.fakes import KEY_RANGE_THROTTLE
 from support.fleet import START_MS, Fleet
@@ -396,3 +397,26 @@ class TestAnswers:
         """Port 1 is nobody's."""
         with pytest.raises(FailedError, match="nothing answers at"):
             UrlCaller("http://127.0.0.1:1")({"command": "hot"})
+
+
+class TestRush:
+    @pytest.mark.parametrize(
+        ("option", "allowed"),
+        [(("--wcu", "24"), "from 25 to 20000 WCU/s"), (("--seconds", "601"), "from 1 to 600")],
+    )
+    def test_what_is_out_of_range_is_usage(self, tool, option, allowed):
+        """Nothing is sent."""
+        status, _, errors = tool("rush", "c", *option)
+        assert status == Status.USAGE
+        assert allowed in errors
+
+    def test_a_stack_on_aws_is_refused(self, tool):
+        """Such a load costs money there, and requests would have to be signed."""
+        status, _, errors = tool("rush", "c", "--function", "f", environ={})
+        assert status == Status.USAGE
+        assert "costs money" in errors
+
+    def test_an_api_that_is_not_there_is_said(self):
+        """Every message failed, and why is plain."""
+        with pytest.raises(FailedError, match="nobody responds at http"):
+            make_rush(parse_rush("c", 25, 1), "http://127.0.0.1:1", lambda _: None)
