@@ -19,16 +19,11 @@ import redis
 import urllib3
 
 from tools.history_checker import Acknowledged, History, Page, Read, Seen, check_history, content_digest, join_pages
+from tools.scaling import scale_thresholds
 
 WRITE_LIMIT_WCU = 20
-"""One fiftieth of DynamoDB's own limit; the thresholds below shrink with it."""
-SETTINGS = {
-    "hot_at_once_wcu": 20,
-    "hot_sustained_wcu": 16,
-    "target_shard_wcu": 10,
-    "sampling_distance_wcu": 1.5,
-    "registry_rest_ms": 500,
-}
+"""One fiftieth of DynamoDB's own limit; the thresholds shrink with it."""
+SETTINGS = {**scale_thresholds(WRITE_LIMIT_WCU / 1_000), "registry_rest_ms": 500}
 
 
 LOAD_TIMES = float(os.environ.get("LOAD_TIMES", "1"))

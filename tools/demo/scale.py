@@ -1,23 +1,16 @@
-"""The scale of a demonstration: the product's numbers, made smaller by one factor so that one machine can reach them.
-
-DynamoDB's partition takes 1,000 write units a second; a laptop that runs the whole stack in processes of its own
-carries a tenth of that. So partition limit, thresholds and sampling distance shrink together and all else stays.
-"""
+"""The scale of a demonstration: how much smaller than DynamoDB's its partitions and its load are."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
-from hotpartition.runtime.settings import CommonSettings, ConsumerSettings, WriterSettings
 from tools.local.partitions import DEFAULT_READ_LIMIT_RCU, DEFAULT_WRITE_LIMIT_WCU
+from tools.scaling import scale_thresholds
 
 # Lambda adds environments while throttled requests hold theirs; here there are a few, and each that waits keeps load
 # from being offered. So a refused write goes back to its client sooner than by default (300 ms).
 REQUEST_BUDGET_MS = 100
-# At 1 WCU or less every write would be reported, and the demonstration would show no sampling.
-SMALLEST_SAMPLING_DISTANCE_WCU = 1.25
 WRITES_PER_SECOND_AND_CORE = 50.0
 MOST_CORES = 8
 HOT_SHARE = 0.6
@@ -51,25 +44,9 @@ class Scale:
         """What one physical partition serves a second."""
         return round(DEFAULT_READ_LIMIT_RCU * self.factor, 3)
 
-    @property
-    def sampling_distance_wcu(self) -> float:
-        """The distance between two reports; it does not shrink below where sampling would end."""
-        return max(self._scaled(WriterSettings, "sampling_distance_wcu"), SMALLEST_SAMPLING_DISTANCE_WCU)
-
-    @property
-    def hot_at_once_wcu(self) -> float:
-        """The load of one second that is hot at once."""
-        return self._scaled(ConsumerSettings, "hot_at_once_wcu")
-
     def settings(self) -> dict[str, float]:
         """Build the functions' settings by field name."""
-        return {
-            "hot_at_once_wcu": self.hot_at_once_wcu,
-            "hot_sustained_wcu": self._scaled(ConsumerSettings, "hot_sustained_wcu"),
-            "target_shard_wcu": self._scaled(ConsumerSettings, "target_shard_wcu"),
-            "sampling_distance_wcu": self.sampling_distance_wcu,
-            "request_budget_ms": REQUEST_BUDGET_MS,
-        }
+        return {**scale_thresholds(self.factor), "request_budget_ms": REQUEST_BUDGET_MS}
 
     def describe(self) -> str:
         """Say the scale in one line."""
@@ -81,11 +58,6 @@ class Scale:
             f"for {settings['target_shard_wcu']:g} WCU/s; one report in {settings['sampling_distance_wcu']:g} WCU; "
             f"a request tries for {REQUEST_BUDGET_MS} ms"
         )
-
-    def _scaled(self, settings: type[CommonSettings], name: str) -> float:
-        """Scale the default of one of the functions' settings."""
-        defaults: dict[str, Any] = {declared.name: declared.default for declared in fields(settings)}
-        return round(float(defaults[name]) * self.factor, 3)
 
 
 def choose_scale(*, cores: int, largest_conversation: int | None = None) -> Scale:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
 from tools.partition_model import OnDemand, Partitions, TableConfig
+from tools.scaling import scale_thresholds
 from tools.simulation.functions import FunctionConfig
 from tools.simulation.store import StoreFaults
 from tools.simulation.wiring import HOST, TABLE_NAME, ProductSettings
@@ -363,13 +364,16 @@ def faults() -> Scenario:
         throttled=0.1,
         long_lag=0.5,
     )
-    writer = WriterSettings(table_name=TABLE_NAME, registry_host=HOST, sampling_distance_wcu=5.0 * _SCALE * 5)
+    thresholds = scale_thresholds(_SCALE)
+    writer = WriterSettings(
+        table_name=TABLE_NAME, registry_host=HOST, sampling_distance_wcu=thresholds["sampling_distance_wcu"]
+    )
     consumer = ConsumerSettings(
         table_name=TABLE_NAME,
         registry_host=HOST,
-        hot_at_once_wcu=1000.0 * _SCALE,
-        hot_sustained_wcu=800.0 * _SCALE,
-        target_shard_wcu=500.0 * _SCALE,
+        hot_at_once_wcu=thresholds["hot_at_once_wcu"],
+        hot_sustained_wcu=thresholds["hot_sustained_wcu"],
+        target_shard_wcu=thresholds["target_shard_wcu"],
         max_shard_count=12,
     )
     flows = (

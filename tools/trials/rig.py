@@ -23,19 +23,14 @@ from hotpartition.runtime.settings import WriterSettings
 from tools.demo.client import HttpApi, UnansweredError, open_session
 from tools.demo.observer import Control, Journal
 from tools.demo.stack import Stack
+from tools.scaling import scale_thresholds
 
 REGION = "eu-central-1"
 WRITERS = 50
 """Execution environments that share the load; a request goes to a random idle one."""
-HOT_AT_ONCE_WCU = 50.0
 OFFERED_WCU = 80.0
-SETTINGS = {
-    # One twentieth of the defaults, as one set; the sampling distance stays above one write unit.
-    "hot_at_once_wcu": HOT_AT_ONCE_WCU,
-    "hot_sustained_wcu": 40.0,
-    "target_shard_wcu": 25.0,
-    "sampling_distance_wcu": 1.25,
-}
+SETTINGS = scale_thresholds(0.05)
+HOT_AT_ONCE_WCU = SETTINGS["hot_at_once_wcu"]
 POLL_SECONDS = 0.05
 
 
