@@ -13,12 +13,12 @@ LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --
 TYPED := layers/routing/python/hotpartition layers/messages/python/hotpartition_messages lambdas infra app.py tools hotpartition_cli
 # Files of tests side by side, but for those that start the local run: they measure, and it needs the machine.
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadgroup
-# Plugins that packages bring and only end-to-end tests use: importing them takes each process seconds.
+# Plugins that packages bring and no unit test uses: importing them takes each process seconds.
 WITHOUT_PLUGINS := -p no:schemathesis -p no:pydynox -p no:anyio -p no:typeguard
 # The CDK's Node.js side warns about Node 20's age on every start.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 
-.PHONY: parallel simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials help setup build check lint types unit test test-long demo up synth deploy destroy lock format clean
+.PHONY: simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials help setup build check lint types unit test test-long demo up synth deploy destroy lock format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -58,14 +58,10 @@ unit: setup
 
 check: lint types unit ## The fast part: lint, types, unit tests
 
-# Lint and types need one core: they run beside the tests that do not measure.
-test: setup ## Everything: lint, types, all tests
+test: lint types ## Everything: lint, types, all tests
 	$(BIN)/python -m infra.bundle --environment local
-	$(MAKE) --no-print-directory --jobs 2 parallel lint types
+	$(BIN)/pytest $(PARALLEL) -m "not long" --ignore tests/e2e
 	$(BIN)/pytest -m "not long" tests/e2e
-
-parallel: setup
-	$(BIN)/pytest $(PARALLEL) $(WITHOUT_PLUGINS) -m "not long" --ignore tests/e2e
 
 test-long: test ## And what takes longer: larger models, more seeds
 	$(BIN)/pytest -m long

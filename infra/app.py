@@ -54,7 +54,7 @@ def build_app(
         outdir: Where the assembly goes; None leaves it to the CDK.
         bundling: Whether the dependency layer has its content; None takes the context's, and true without one.
             Without it nothing is installed and nothing can run; the CDK's command line refuses to deploy it.
-        is_checked: Whether the rules of AWS Solutions (cdk-nag) and the CDK's own judge what would be deployed.
+        is_checked: Whether the rules of AWS Solutions (cdk-nag) judge what would be deployed.
 
     Raises:
         ConfigurationError: when the context is wrong, or the dependency layer cannot be built.
@@ -73,8 +73,6 @@ def build_app(
         post_cli_context=asked,
         outdir=outdir,
         stack_traces=False,
-        # Its rules take five seconds to load; nothing deploys the local run's template.
-        builtin_cloud_formation_validation=is_checked and environment != "local",
     )
     _check_context(app.node.get_all_context())
     is_bundled = _read_bundling(_context(app, "bundling", "on")) if bundling is None else bundling

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from infra.bytecode import Interpreter, find_interpreter
@@ -68,7 +68,7 @@ class DependencyBundle:
         facts = {
             "bundler": BUNDLER_VERSION,
             "pruning": PRUNING,
-            **asdict(self.target),
+            **self.target.model_dump(),
             "bytecode": _magic(self.interpreter),
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + b"\0" + self.lock.read_bytes()).hexdigest()

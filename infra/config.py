@@ -17,25 +17,32 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from infra.environments import ENVIRONMENT_NAMES, Environment, Host, choose_environment
+from pydantic import Field, ValidationError
+
+from hotpartition.runtime.mistakes import list_mistakes
+from infra.environments import Environment, EnvironmentName, Host, choose_environment
 from infra.errors import ConfigurationError
-from infra.options import override
+from infra.options import Options, override
 
 DEFAULT_FILE = "hotpartition.toml"
 """Read when it lies beside `app.py`, and no other file is named."""
 
-_PARTS = ("options", "settings")
 
-
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(Options):
     """Changes to one environment."""
 
-    options: Mapping[str, object] = field(default_factory=dict)
-    settings: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = Field(default_factory=dict, description="of the environment")
+    settings: Mapping[str, object] = Field(default_factory=dict, description="of the functions")
+
+
+class ChangesFile(Options):
+    """The changes to each environment."""
+
+    dev: Changes = Changes()
+    prod: Changes = Changes()
+    local: Changes = Changes()
 
 
 def load_environment(name: object, root: Path) -> Environment:
@@ -48,7 +55,7 @@ def load_environment(name: object, root: Path) -> Environment:
     return override(environment, read_file(None, environment.name, root).options)
 
 
-def read_file(place: object, environment: str, root: Path) -> Changes:
+def read_file(place: object, environment: EnvironmentName, root: Path) -> Changes:
     """Read what a file changes in an environment.
 
     Args:
@@ -63,18 +70,15 @@ def read_file(place: object, environment: str, root: Path) -> Changes:
         return Changes()
     if not isinstance(place, str | None):
         raise ConfigurationError(f"config should be the name of a TOML or JSON file, not {place!r}")
-    sections = _parse_file(root / (place or DEFAULT_FILE))
-    parts: dict[str, dict[str, Mapping[str, object]]] = {}
-    for name, section in sections.items():
-        if name not in ENVIRONMENT_NAMES:
-            allowed = ", ".join(ENVIRONMENT_NAMES)
-            raise ConfigurationError(f"section {name} of {place or DEFAULT_FILE} is unknown; allowed are {allowed}")
-        parts[name] = {part: _mapping(content, f"{name}.{part}") for part, content in _mapping(section, name).items()}
-        for part in parts[name]:
-            if part not in _PARTS:
-                allowed = " and ".join(f"{name}.{each}" for each in _PARTS)
-                raise ConfigurationError(f"section {name}.{part} is unknown; allowed are {allowed}")
-    return Changes(**parts.get(environment, {}))
+    file = root / (place or DEFAULT_FILE)
+    try:
+        changes: Changes = getattr(ChangesFile.model_validate(_parse(file)), environment)
+    except ValidationError as error:
+        mistakes = list_mistakes(
+            error, ChangesFile, lambda path: f"section {path} of {file.name}" if path else file.name
+        )
+        raise ConfigurationError(*mistakes) from error
+    return changes
 
 
 def read_object(value: object, name: str) -> Mapping[str, object]:
@@ -96,19 +100,11 @@ def read_object(value: object, name: str) -> Mapping[str, object]:
     return parsed
 
 
-def _parse_file(file: Path) -> Mapping[str, object]:
+def _parse(file: Path) -> object:
+    kind, parse = ("JSON", json.loads) if file.suffix == ".json" else ("TOML", tomllib.loads)
     try:
-        text = file.read_text()
-        content: object = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+        return parse(file.read_text())
     except OSError as error:
         raise ConfigurationError(f"config file {file.name} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        kind = "JSON" if file.suffix == ".json" else "TOML"
         raise ConfigurationError(f"config file {file.name} is no {kind}: {error}") from error
-    return _mapping(content, file.name)
-
-
-def _mapping(value: object, name: str) -> Mapping[str, object]:
-    if not isinstance(value, Mapping):
-        raise ConfigurationError(f"{name} should hold sections or values by name, not {value!r}")
-    return value

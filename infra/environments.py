@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Self
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self, TypeVar, get_args
 
+from pydantic import Field, model_validator
+
+from hotpartition.runtime.mistakes import unknown
 from infra.errors import ConfigurationError
-from infra.options import option
+from infra.options import Options
 
 Architecture = Literal["arm64", "x86_64"]
 
 DEFAULT_ENVIRONMENT = "dev"
 
-ENVIRONMENT_NAMES = ("dev", "prod", "local")
+EnvironmentName = Literal["dev", "prod", "local"]
+ENVIRONMENT_NAMES: tuple[EnvironmentName, ...] = get_args(EnvironmentName)
 
-PYTHON_VERSIONS = ("3.13", "3.14")
+PythonVersion = Literal["3.13", "3.14"]
+PYTHON_VERSIONS: tuple[PythonVersion, ...] = get_args(PythonVersion)
 """What the functions may run on: Lambda's current Pythons, the newest last (decision 15)."""
 
 FULL_CPU_MB = 1769
@@ -33,8 +37,30 @@ API_SECONDS = 30
 _DURABLE_NODE_FAMILIES = frozenset({"r6g", "r7g", "r8g", "m6g", "m7g", "m8g", "c7gn", "c8gn"})
 """ElastiCache guide, "Durability: limitations". The x8g families are named on its newer translations only."""
 
-_RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288)
+RetentionDays = Literal[
+    1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288
+]
 """CloudWatch Logs takes these numbers only (PutRetentionPolicy)."""
+
+Requests = Annotated[int, Field(ge=1, le=100_000)]
+RequestMs = Annotated[int, Field(ge=1, le=1_000 * API_SECONDS)]
+NodeType = Annotated[str, Field(pattern=r"^cache\.[a-z0-9]+\.[a-z0-9]+$", examples=["cache.m7g.large"])]
+Issuer = Annotated[str, Field(pattern=r"^https://\S+$", examples=["https://login.example.com/"])]
+Audience = Annotated[str, Field(min_length=1, examples=["chat"])]
+Origin = Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$", examples=["https://chat.example.com"])]
+EmailAddress = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$", examples=["oncall@example.com"])]
+TopicArn = Annotated[
+    str,
+    Field(
+        pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:\S+$",
+        examples=["arn:aws:sns:eu-west-1:123456789012:oncall"],
+    ),
+]
+PrefixList = Annotated[str, Field(pattern=r"^pl-[0-9a-f]+$", examples=["pl-6da54004"])]
+
+ItemT = TypeVar("ItemT")
+ListOf = Annotated[tuple[ItemT, ...], Field(strict=False)]
+"""TOML and JSON have lists where a value that does not change has a tuple."""
 
 _MACHINES: dict[str, Architecture] = {
     "aarch64": "arm64",
@@ -44,16 +70,22 @@ _MACHINES: dict[str, Architecture] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionSize:
+class FunctionSize(Options):
     """How much of everything one function gets."""
 
-    memory_mb: int = option("memory in MB, and with it CPU", at_least=128, at_most=10_240)
-    timeout_seconds: int = option("when Lambda stops it, in s", at_least=1, at_most=900)
+    memory_mb: int = Field(ge=128, le=10_240, description="memory in MB, and with it CPU")
+    timeout_seconds: int = Field(ge=1, le=900, description="when Lambda stops it, in s")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableOptions:
+class RequestFunctionSize(FunctionSize):
+    """The same for a function of the API, which must not go on after nobody listens."""
+
+    timeout_seconds: int = Field(
+        ge=1, le=API_SECONDS - 1, description="when Lambda stops it, in s; before the API gives up on it"
+    )
+
+
+class TableOptions(Options):
     """Throughput of the on-demand table.
 
     `None` leaves it to DynamoDB: a new table takes 4,000 writes and 12,000 reads a second, then up to twice its last
@@ -61,44 +93,45 @@ class TableOptions:
     known event, for a one-time price; it can be raised, not lowered.
     """
 
-    max_write_units: int | None = option("on-demand maximum, WCU/s", default=None, at_least=1, at_most=10_000_000)
-    max_read_units: int | None = option("on-demand maximum, RCU/s", default=None, at_least=1, at_most=10_000_000)
-    warm_write_units: int | None = option("warm throughput, WCU/s", default=None, at_least=4000, at_most=10_000_000)
-    warm_read_units: int | None = option("warm throughput, RCU/s", default=None, at_least=12_000, at_most=10_000_000)
+    max_write_units: int | None = Field(default=None, ge=1, le=10_000_000, description="on-demand maximum, WCU/s")
+    max_read_units: int | None = Field(default=None, ge=1, le=10_000_000, description="on-demand maximum, RCU/s")
+    warm_write_units: int | None = Field(default=None, ge=4000, le=10_000_000, description="warm throughput, WCU/s")
+    warm_read_units: int | None = Field(default=None, ge=12_000, le=10_000_000, description="warm throughput, RCU/s")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegistrySize:
+class RegistrySize(Options):
     """The ElastiCache for Valkey cluster that holds routes and reports."""
 
-    node_type: str = option(
-        "ElastiCache node type of every node", pattern=r"cache\.[a-z0-9]+\.[a-z0-9]+", example="cache.m7g.large"
+    node_type: NodeType = Field(description="ElastiCache node type of every node")
+    shard_count: int = Field(ge=1, le=500, description="Redis shards (node groups)")
+    replicas_per_shard: int = Field(
+        ge=0, le=5, description="replicas of each Redis shard; 0 loses the registry with a node, which costs speed only"
     )
-    shard_count: int = option("Redis shards (node groups)", at_least=1, at_most=500)
-    replicas_per_shard: int = option(
-        "replicas of each Redis shard; 0 loses the registry with a node, which costs speed only", at_least=0, at_most=5
+    is_multi_az: bool = Field(description="whether a replica stands in another availability zone than its primary")
+    is_durable: bool = Field(
+        description=(
+            "whether a write is in the Multi-AZ log before it is acknowledged (`Durability=sync`); fixed at creation"
+        )
     )
-    is_multi_az: bool = option("whether a replica stands in another availability zone than its primary")
-    is_durable: bool = option(
-        "whether a write is in the Multi-AZ log before it is acknowledged (`Durability=sync`); fixed at creation"
-    )
-    is_encrypted_in_transit: bool = option("whether clients speak TLS")
-    is_authenticated: bool = option("whether functions prove who they are (IAM), each as a user of its own")
+    is_encrypted_in_transit: bool = Field(description="whether clients speak TLS")
+    is_authenticated: bool = Field(description="whether functions prove who they are (IAM), each as a user of its own")
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def check(self) -> Self:
         """Refuse what ElastiCache would refuse only after minutes of deploying."""
         if self.is_multi_az and self.replicas_per_shard == 0:
-            raise ConfigurationError("a registry over several zones (is_multi_az) needs a replica per shard")
+            raise ValueError("a registry over several zones (is_multi_az) needs a replica per shard")
         if self.is_authenticated and not self.is_encrypted_in_transit:
-            raise ConfigurationError("a registry with users (is_authenticated) needs is_encrypted_in_transit")
+            raise ValueError("a registry with users (is_authenticated) needs is_encrypted_in_transit")
         if not self.is_durable:
-            return
+            return self
         family = self.node_type.split(".")[1]
         if family not in _DURABLE_NODE_FAMILIES:
             allowed = ", ".join(sorted(_DURABLE_NODE_FAMILIES))
-            raise ConfigurationError(f"node type {self.node_type} cannot be durable; allowed families are {allowed}")
+            raise ValueError(f"node type {self.node_type} cannot be durable; allowed families are {allowed}")
         if not (self.is_multi_az and self.replicas_per_shard >= 1 and self.is_encrypted_in_transit):
-            raise ConfigurationError("a durable registry needs is_multi_az, a replica and is_encrypted_in_transit")
+            raise ValueError("a durable registry needs is_multi_az, a replica and is_encrypted_in_transit")
+        return self
 
     @property
     def node_count(self) -> int:
@@ -106,74 +139,57 @@ class RegistrySize:
         return self.shard_count * (1 + self.replicas_per_shard)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiOptions:
+class ApiOptions(Options):
     """Who may call the API, from where, and how often.
 
     The account's default quota is 10,000 requests a second, and Lambda's default concurrency of 1,000 is usually
     reached before.
     """
 
-    write_rate: int = option("requests/s that the write route accepts", at_least=1, at_most=100_000)
-    write_burst: int = option("requests that the write route accepts at once", at_least=1, at_most=100_000)
-    read_rate: int = option("requests/s that each read route accepts", at_least=1, at_most=100_000)
-    read_burst: int = option("requests that each read route accepts at once", at_least=1, at_most=100_000)
-    jwt_issuer: str | None = option(
-        "issuer of the tokens that are accepted; null: requests signed with IAM",
-        default=None,
-        pattern=r"https://\S+",
-        example="https://login.example.com/",
+    write_rate: Requests = Field(description="requests/s that the write route accepts")
+    write_burst: Requests = Field(description="requests that the write route accepts at once")
+    read_rate: Requests = Field(description="requests/s that each read route accepts")
+    read_burst: Requests = Field(description="requests that each read route accepts at once")
+    jwt_issuer: Issuer | None = Field(
+        default=None, description="issuer of the tokens that are accepted; null: requests signed with IAM"
     )
-    jwt_audience: tuple[str, ...] = option("audiences that a token may be for", default=(), example="chat")
-    cors_origins: tuple[str, ...] = option(
-        "origins of web pages that may call the API; none: no page of another origin",
-        default=(),
-        pattern=r"\*|https?://[^/\s]+",
-        example="https://chat.example.com",
+    jwt_audience: ListOf[Audience] = Field(default=(), description="audiences that a token may be for")
+    cors_origins: ListOf[Origin] = Field(
+        default=(), description="origins of web pages that may call the API; none: no page of another origin"
     )
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def check(self) -> Self:
         """Refuse half a JWT authorizer."""
         if (self.jwt_issuer is None) != (not self.jwt_audience):
-            raise ConfigurationError("options api.jwt_issuer and api.jwt_audience are given together, or not at all")
+            raise ValueError("options api.jwt_issuer and api.jwt_audience are given together, or not at all")
+        return self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlarmOptions:
+class AlarmOptions(Options):
     """Whom alarms tell, and what is slow."""
 
-    email: str | None = option(
-        "address that a topic of ours tells; it must be confirmed once",
-        default=None,
-        pattern=r"[^@\s]+@[^@\s]+",
-        example="oncall@example.com",
+    email: EmailAddress | None = Field(
+        default=None, description="address that a topic of ours tells; it must be confirmed once"
     )
-    topic_arn: str | None = option(
-        "an SNS topic of yours that is told instead",
-        default=None,
-        pattern=r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:\S+",
-        example="arn:aws:sns:eu-west-1:123456789012:oncall",
-    )
-    slow_write_ms: int = option("latency of a write that 1 % may exceed, in ms", at_least=1, at_most=30_000)
-    slow_read_ms: int = option("latency of a read that 1 % may exceed, in ms", at_least=1, at_most=30_000)
+    topic_arn: TopicArn | None = Field(default=None, description="an SNS topic of yours that is told instead")
+    slow_write_ms: RequestMs = Field(description="latency of a write that 1 % may exceed, in ms")
+    slow_read_ms: RequestMs = Field(description="latency of a read that 1 % may exceed, in ms")
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def check(self) -> Self:
         """Refuse two receivers."""
         if self.email is not None and self.topic_arn is not None:
-            raise ConfigurationError(
-                "option alarms.email is for a topic of ours; give it or alarms.topic_arn, not both"
-            )
+            raise ValueError("option alarms.email is for a topic of ours; give it or alarms.topic_arn, not both")
+        return self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkOptions:
+class NetworkOptions(Options):
     """How narrow the functions' way out is."""
 
-    dynamodb_prefix_list: str | None = option(
-        "id of the region's prefix list of DynamoDB: the functions' security group then admits it alone",
+    dynamodb_prefix_list: PrefixList | None = Field(
         default=None,
-        pattern=r"pl-[0-9a-f]+",
-        example="pl-6da54004",
+        description="id of the region's prefix list of DynamoDB: the functions' security group then admits it alone",
     )
 
 
@@ -182,8 +198,7 @@ def linux_wheels(machine: str) -> tuple[str, ...]:
     return f"manylinux_2_28_{machine}", f"manylinux2014_{machine}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerTarget:
+class LayerTarget(Options):
     """What the packages in the dependency layer are built for.
 
     Attributes:
@@ -193,49 +208,41 @@ class LayerTarget:
         is_deployed: Whether it goes to Lambda, where bytecode that is not shipped is made anew at each cold start.
     """
 
-    python_version: str = option("Python of the functions", choices=PYTHON_VERSIONS)
+    python_version: PythonVersion = Field(description="Python of the functions")
     architecture: Architecture
     wheel_platforms: tuple[str, ...]
     is_deployed: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class Environment(Options):
     """Everything that differs between two deployments of the stack. `name` is part of the stack's name."""
 
-    name: str
+    name: EnvironmentName
     target: LayerTarget
-    writer: FunctionSize
-    reader: FunctionSize
+    writer: RequestFunctionSize
+    reader: RequestFunctionSize
     consumer: FunctionSize
-    consumer_concurrency: int = option(
+    consumer_concurrency: int = Field(
         # Runs overlap on purpose. Starts lie 0 to 119 s apart and a run ends at 180 s at the latest, so three may be
         # at work when the fourth begins. AWS refuses it in accounts that would keep less than 100 unreserved.
-        "concurrency that is reserved for the consumer, whose runs overlap",
-        at_least=4,
-        at_most=100,
+        ge=4,
+        le=100,
+        description="concurrency that is reserved for the consumer, whose runs overlap",
     )
-    is_snap_started: bool = option(
-        "whether writer and reader start from a snapshot (SnapStart), which costs for its cache and each restore"
+    is_snap_started: bool = Field(
+        description=(
+            "whether writer and reader start from a snapshot (SnapStart), which costs for its cache and each restore"
+        )
     )
-    log_retention_days: int = option("how long logs are kept, in days", choices=_RETENTION_DAYS)
-    is_data_retained: bool = option(
-        "whether table and logs outlive the stack, and table and stack are protected from deletion"
+    log_retention_days: RetentionDays = Field(description="how long logs are kept, in days")
+    is_data_retained: bool = Field(
+        description="whether table and logs outlive the stack, and table and stack are protected from deletion"
     )
     table: TableOptions
     registry: RegistrySize
     api: ApiOptions
     alarms: AlarmOptions
     network: NetworkOptions
-
-    def __post_init__(self) -> None:
-        """Refuse a function that may go on after nobody listens."""
-        for name, size in (("writer", self.writer), ("reader", self.reader)):
-            if size.timeout_seconds >= API_SECONDS:
-                raise ConfigurationError(
-                    f"option {name}.timeout_seconds should be less than {API_SECONDS}, not {size.timeout_seconds}:"
-                    " the API gives up on a function then"
-                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,9 +270,9 @@ DEV = Environment(
     name="dev",
     target=_LAMBDA_TARGET,
     # A request writes one item and sends at most one report; what counts is the cold start, nearly all of it imports.
-    writer=FunctionSize(memory_mb=1024, timeout_seconds=10),
+    writer=RequestFunctionSize(memory_mb=1024, timeout_seconds=10),
     # Up to 16 queries at once, and threads do not share less than one CPU well.
-    reader=FunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=15),
+    reader=RequestFunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=15),
     # Works off a few reports a second; must outlive `run_seconds` (170 s) to end by itself.
     consumer=FunctionSize(memory_mb=512, timeout_seconds=180),
     consumer_concurrency=4,
@@ -293,8 +300,8 @@ DEV = Environment(
 PROD = Environment(
     name="prod",
     target=_LAMBDA_TARGET,
-    writer=FunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=10),
-    reader=FunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=15),
+    writer=RequestFunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=10),
+    reader=RequestFunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=15),
     # One thread reads, parses and sums the reports of the whole fleet: a whole CPU is all that it can use.
     consumer=FunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=180),
     consumer_concurrency=4,
@@ -332,18 +339,22 @@ def build_local(host: Host) -> Environment:
         allowed = ", ".join(sorted(_MACHINES))
         raise ConfigurationError(f"this machine is a {host.machine}; environment local runs on {allowed}")
     wheels = linux_wheels("aarch64" if architecture == "arm64" else architecture)
-    return replace(
-        DEV,
-        name="local",
-        target=LayerTarget(
-            python_version=host.python_version,
-            architecture=architecture,
-            # Elsewhere than on Linux the functions run on the host's own kind of wheels.
-            wheel_platforms=wheels if host.system == "Linux" else (),
-            is_deployed=False,
-        ),
-        # A redis-server without certificates, reached through loopback only.
-        registry=replace(DEV.registry, is_encrypted_in_transit=False, is_authenticated=False),
+    target = {
+        # Which need not be one of Lambda's: a copy is not validated.
+        "python_version": host.python_version,
+        "architecture": architecture,
+        # Elsewhere than on Linux the functions run on the host's own kind of wheels.
+        "wheel_platforms": wheels if host.system == "Linux" else (),
+        "is_deployed": False,
+    }
+    # A redis-server without certificates, reached through loopback only.
+    registry = {"is_encrypted_in_transit": False, "is_authenticated": False}
+    return DEV.model_copy(
+        update={
+            "name": "local",
+            "target": DEV.target.model_copy(update=target),
+            "registry": DEV.registry.model_copy(update=registry),
+        }
     )
 
 
@@ -361,8 +372,4 @@ def choose_environment(name: object, host: Host) -> Environment:
         case "local":
             return build_local(host)
         case _:
-            raise ConfigurationError(f"environment {name!r} is unknown; allowed are {_listed(ENVIRONMENT_NAMES)}")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+            raise ConfigurationError(unknown(f"environment {name!r}", ENVIRONMENT_NAMES))

@@ -4,4 +4,7 @@ from __future__ import annotations
 
 
 class ConfigurationError(Exception):
-    """The app cannot be synthesized as asked; the message is one sentence that says what to change."""
+    """The app cannot be synthesized as asked; each argument is one sentence that says what to change."""
+
+    def __str__(self) -> str:
+        return "; ".join(self.args)

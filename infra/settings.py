@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, fields
-from typing import Any, get_type_hints
+from typing import TypeVar
+
+from pydantic import ValidationError
 
 from hotpartition.dynamodb.calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS
+from hotpartition.runtime.mistakes import list_mistakes, unknown
 from hotpartition.runtime.settings import (
+    FUNCTION_SETTINGS,
     CommonSettings,
     ConsumerSettings,
-    OperateSettings,
-    ReaderSettings,
     WriterSettings,
-    parse_setting,
-    setting_names,
 )
 from infra.config import read_object
 from infra.environments import Environment
 from infra.errors import ConfigurationError
 
-FUNCTION_SETTINGS: tuple[type[CommonSettings], ...] = (
-    WriterSettings,
-    ReaderSettings,
-    ConsumerSettings,
-    OperateSettings,
-)
+SettingsT = TypeVar("SettingsT", bound=CommonSettings)
 
 WIRED_NAMES = frozenset(
     {
@@ -61,62 +55,58 @@ def read_overrides(value: object) -> dict[str, str]:
         ConfigurationError: naming the setting that is unknown or wrong, and what is allowed.
     """
     overrides = read_object(value, "settings")
-    return {str(name): _read_override(str(name), overrides[name]) for name in sorted(overrides, key=str)}
+    known = sorted(frozenset[str]().union(*(each.model_fields for each in FUNCTION_SETTINGS.values())) - WIRED_NAMES)
+    problems: list[str] = []
+    texts: dict[str, str] = {}
+    for name, given in sorted(overrides.items()):
+        if name in WIRED_NAMES:
+            problems.append(f"setting {name} is set by the stack itself and cannot be overridden")
+        elif name not in known:
+            problems.append(unknown(f"setting {name}", known))
+        elif not isinstance(given, bool | int | float | str):
+            problems.append(f"setting {name} should be a text, a number, true or false, not {given!r}")
+        else:
+            texts[name] = str(given).lower() if isinstance(given, bool) else str(given)
+    for settings in FUNCTION_SETTINGS.values():
+        try:
+            plan_settings(settings, texts)
+        except ValidationError as error:
+            problems += list_mistakes(error, settings, "setting {}".format)
+    if problems:
+        raise ConfigurationError(*dict.fromkeys(problems))  # several functions know the same setting
+    return texts
 
 
 def select_overrides(settings: type[CommonSettings], overrides: Mapping[str, str]) -> dict[str, str]:
     """Select the overrides that one function knows."""
-    return {name: text for name, text in overrides.items() if name in setting_names(settings)}
+    return {name: text for name, text in overrides.items() if name in settings.model_fields}
+
+
+def plan_settings(settings: type[SettingsT], overrides: Mapping[str, str]) -> SettingsT:
+    """Build what a function will read, with a stand-in for what only the stack knows."""
+    return settings.model_validate({"table_name": "-", "registry_host": "-", **select_overrides(settings, overrides)})
 
 
 def check_times(environment: Environment, overrides: Mapping[str, str]) -> None:
     """Check that Lambda does not end a function before the function itself means to.
 
     Raises:
-        ConfigurationError: naming the setting and its limit in this environment.
+        ConfigurationError: naming each setting and its limit in this environment.
     """
     attempt = f"an attempt that starts at its end may take {_LAST_ATTEMPT_SECONDS:g} s more"
     last_pass = f"the last pass may take {_CONSUMER_END_SECONDS:g} s more"
-    writer_ms = (environment.writer.timeout_seconds - _LAST_ATTEMPT_SECONDS) * 1000.0
-    reader_ms = (environment.reader.timeout_seconds - _LAST_ATTEMPT_SECONDS) * 1000.0
+    request_seconds = min(environment.writer.timeout_seconds, environment.reader.timeout_seconds)
+    request_ms = (request_seconds - _LAST_ATTEMPT_SECONDS) * 1000.0
     run_seconds = environment.consumer.timeout_seconds - _CONSUMER_END_SECONDS
     budgets = (
-        ("request_budget_ms", WriterSettings, writer_ms, attempt),
-        ("request_budget_ms", ReaderSettings, reader_ms, attempt),
-        ("run_seconds", ConsumerSettings, run_seconds, last_pass),
+        ("request_budget_ms", plan_settings(WriterSettings, overrides).request_budget_ms, request_ms, attempt),
+        ("run_seconds", plan_settings(ConsumerSettings, overrides).run_seconds, run_seconds, last_pass),
     )
-    for name, settings, limit, why in budgets:
-        used = float(overrides.get(name, str(_declared(settings)[name].default)))
-        if used > limit:
-            raise ConfigurationError(
-                f"setting {name} should be at most {limit:g} in environment {environment.name}, not {used:g},"
-                f" because {why} and Lambda stops the function after its timeout"
-            )
-
-
-def _read_override(name: str, value: object) -> str:
-    knowing = [settings for settings in FUNCTION_SETTINGS if name in setting_names(settings)]
-    if name in WIRED_NAMES:
-        raise ConfigurationError(f"setting {name} is set by the stack itself and cannot be overridden")
-    if not knowing:
-        known = sorted(frozenset[str]().union(*map(setting_names, FUNCTION_SETTINGS)) - WIRED_NAMES)
-        raise ConfigurationError(f"setting {name} is unknown; allowed are {', '.join(known)}")
-    text = _setting_text(name, value)
-    for settings in knowing:
-        try:
-            parse_setting(_declared(settings)[name], get_type_hints(settings)[name], text)
-        except ValueError as error:
-            raise ConfigurationError(f"setting {name} {error}") from error
-    return text
-
-
-def _setting_text(name: str, value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float | str):
-        return str(value)
-    raise ConfigurationError(f"setting {name} should be a text, a number, true or false, not {value!r}")
-
-
-def _declared(settings: type[CommonSettings]) -> dict[str, Field[Any]]:
-    return {declared.name: declared for declared in fields(settings)}
+    problems = [
+        f"setting {name} should be at most {limit:g} in environment {environment.name}, not {used:g},"
+        f" because {why} and Lambda stops the function after its timeout"
+        for name, used, limit, why in budgets
+        if used > limit
+    ]
+    if problems:
+        raise ConfigurationError(*problems)

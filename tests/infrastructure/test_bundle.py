@@ -78,7 +78,7 @@ def test_asks_for_the_targets_wheels(bundle):
 
 def test_takes_the_hosts_wheels_without_a_platform(bundle):
     """Where the functions run on the host itself, pip chooses."""
-    arguments = replace(bundle, target=replace(TARGET, wheel_platforms=())).pip_arguments(Path("x"))
+    arguments = replace(bundle, target=TARGET.model_copy(update={"wheel_platforms": ()})).pip_arguments(Path("x"))
     assert not any(argument.startswith("--platform") for argument in arguments)
     assert "--require-hashes" in arguments
 
@@ -119,7 +119,7 @@ def test_two_at_once_agree(bundle):
 )
 def test_key_follows_the_target(bundle, change):
     """Another Python, processor or platform is another layer."""
-    assert replace(bundle, target=replace(TARGET, **change)).key != bundle.key
+    assert replace(bundle, target=TARGET.model_copy(update=change)).key != bundle.key
 
 
 def test_key_follows_the_lock_alone(bundle, tmp_path):
@@ -147,7 +147,7 @@ def test_pip_errors_are_told(tmp_path):
 
 def test_command_names_a_wrong_environment():
     """The command that fills the cache answers a wrong name like the app does."""
-    assert main(["--environment", "staging"]) == "environment 'staging' is unknown; allowed are dev, prod and local"
+    assert main(["--environment", "staging"]) == "environment 'staging' is unknown; allowed are dev, prod, local"
 
 
 def test_lock_has_no_condition_that_only_the_target_meets():

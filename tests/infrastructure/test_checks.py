@@ -51,7 +51,7 @@ def test_a_finding_fails_the_synthesis(root, tmp_path):
     source = registry.read_text()
     assert "at_rest_encryption_enabled=True" in source
     registry.write_text(source.replace("at_rest_encryption_enabled=True", "at_rest_encryption_enabled=False"))
-    done = run_app(copy, tmp_path / "out", "environment=prod", CDK_VALIDATION="false")
+    done = run_app(copy, tmp_path / "out", "environment=prod")
     assert done.returncode == 1
     assert "AwsSolutions-AEC3" in done.stderr + done.stdout
     assert done.stderr.splitlines()[-1].startswith("the findings above are to be mended, or acknowledged")

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from infra.environments import DEV, PROD, Host, RegistrySize, build_local, choose_environment
+from infra.environments import DEV, PROD, Host, build_local, choose_environment
 from infra.errors import ConfigurationError
+from infra.options import override
 from infra.settings import _CONSUMER_END_SECONDS, check_times, read_overrides
 
 LAPTOP = Host(python_version="3.12", machine="arm64", system="Darwin")
@@ -36,9 +37,12 @@ def test_values_become_texts():
         ({"table_name": "mine"}, "setting table_name is set by the stack itself and cannot be overridden"),
         ({"registry_tls": False}, "setting registry_tls is set by the stack itself and cannot be overridden"),
         ({"dynamodb_client": "sdk"}, "setting dynamodb_client should be one of lean, boto3, not 'sdk'"),
-        ({"max_shard_count": 1025}, "setting max_shard_count should be between 2 and 1024, not '1025'"),
-        ({"max_shard_count": 2.5}, "setting max_shard_count should be a whole number, not '2.5'"),
-        ({"settle_seconds": float("nan")}, "setting settle_seconds should be between 0.0 and 3600.0, not 'nan'"),
+        ({"max_shard_count": 1025}, "setting max_shard_count should be a whole number, between 2 and 1024, not '1025'"),
+        ({"max_shard_count": 2.5}, "setting max_shard_count should be a whole number, between 2 and 1024, not '2.5'"),
+        (
+            {"settle_seconds": float("nan")},
+            "setting settle_seconds should be a number, between 0.0 and 3600.0, not 'nan'",
+        ),
         ({"settle_seconds": None}, "setting settle_seconds should be a text, a number, true or false, not None"),
     ],
 )
@@ -90,7 +94,7 @@ def test_local_follows_the_host():
     assert server.target.wheel_platforms == ("manylinux_2_28_x86_64", "manylinux2014_x86_64")
     assert (laptop.target.python_version, laptop.target.architecture) == ("3.12", "arm64")
     assert laptop.target.wheel_platforms == ()
-    assert replace(server, name="dev", target=DEV.target, registry=DEV.registry) == DEV
+    assert server.model_copy(update={"name": "dev", "target": DEV.target, "registry": DEV.registry}) == DEV
 
 
 def test_unknown_machine():
@@ -102,7 +106,7 @@ def test_unknown_machine():
 @pytest.mark.parametrize("name", ["", "Prod", None, 3])
 def test_unknown_environment(name):
     """Only the three names are environments."""
-    with pytest.raises(ConfigurationError, match="is unknown; allowed are dev, prod and local"):
+    with pytest.raises(ConfigurationError, match="is unknown; allowed are dev, prod, local"):
         choose_environment(name, SERVER)
 
 
@@ -117,6 +121,5 @@ def test_unknown_environment(name):
 )
 def test_durability_has_conditions(wrong, sentence):
     """What ElastiCache would refuse while deploying is refused before."""
-    registry: RegistrySize = PROD.registry
     with pytest.raises(ConfigurationError, match=sentence):
-        replace(registry, **wrong)
+        override(PROD, {"registry": wrong})

@@ -19,21 +19,12 @@ OFF = "off synthesizes without pip and network, and cannot be deployed"
 
 
 def run_app(root, *arguments, **environ):
-    """Runs app.py with an environment that holds nothing but the way to Node.js, and proxies that lead nowhere.
-
-    The CDK's own rules, which take five seconds to load, judge the same templates in test_checks.
-    """
+    """Runs app.py with an environment that holds nothing but the way to Node.js, and proxies that lead nowhere."""
     nowhere = "http://127.0.0.1:9"
     return subprocess.run(
         [sys.executable, "app.py", *arguments],
         cwd=root,
-        env={
-            "PATH": os.environ["PATH"],
-            "CDK_VALIDATION": "false",
-            "HTTPS_PROXY": nowhere,
-            "HTTP_PROXY": nowhere,
-            **environ,
-        },
+        env={"PATH": os.environ["PATH"], "HTTPS_PROXY": nowhere, "HTTP_PROXY": nowhere, **environ},
         capture_output=True,
         text=True,
         check=False,
@@ -73,15 +64,15 @@ def test_overrides_may_be_json(synthesize):
 
 def test_wrong_override_fails_synthesis(synthesize):
     """A setting out of range stops the synthesis."""
-    with pytest.raises(ConfigurationError, match=r"^setting max_shard_count should be between 2 and 1024, not '1'$"):
+    with pytest.raises(
+        ConfigurationError, match=r"^setting max_shard_count should be a whole number, between 2 and 1024, not '1'$"
+    ):
         synthesize("dev", settings={"max_shard_count": 1})
 
 
 def test_unknown_environment_fails_synthesis(synthesize):
     """An environment that does not exist is named, with those that do."""
-    with pytest.raises(
-        ConfigurationError, match=r"^environment 'staging' is unknown; allowed are dev, prod and local$"
-    ):
+    with pytest.raises(ConfigurationError, match=r"^environment 'staging' is unknown; allowed are dev, prod, local$"):
         synthesize("staging")
 
 
@@ -123,7 +114,7 @@ def test_without_bundling_nothing_can_be_deployed(tmp_path):
     """The assembly carries an error, at which the CDK's command line stops before it asks AWS for anything."""
     from infra.app import build_app  # noqa: PLC0415 - starts Node.js
 
-    build_app(environment="dev", outdir=str(tmp_path), bundling=False, is_checked=False).synth()
+    build_app(environment="dev", outdir=str(tmp_path), bundling=False).synth()
     artifact = json.loads((tmp_path / "manifest.json").read_text())["artifacts"]["hotpartition-dev"]
     metadata = json.loads((tmp_path / artifact["additionalMetadataFile"]).read_text())
     errors = [entry["data"] for entries in metadata.values() for entry in entries if entry["type"] == "aws:cdk:error"]
@@ -139,7 +130,7 @@ def test_without_bundling_nothing_can_be_deployed(tmp_path):
 @pytest.mark.parametrize(
     ("context", "sentence"),
     [
-        ("environment=staging", "environment 'staging' is unknown; allowed are dev, prod and local"),
+        ("environment=staging", "environment 'staging' is unknown; allowed are dev, prod, local"),
         ('settings={"run_seconds": "soon"}', "setting run_seconds should be a number, not 'soon'"),
         (
             "color=red",

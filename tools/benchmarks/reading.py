@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 from hotpartition.jobs.reader import PageRequest
 from hotpartition.runtime.settings import ReaderSettings
@@ -21,7 +20,7 @@ ReadPage = Callable[[Conversation], list[str]]
 def our_reader(*, is_hedged: bool = True) -> ReadPage:
     """Wire the read job up as the function does, and read pages by it."""
     settings = ReaderSettings.from_env(os.environ)
-    settings = settings if is_hedged else replace(settings, hedge_quantile=0.0)
+    settings = settings if is_hedged else settings.model_copy(update={"hedge_quantile": 0.0})
     reader = build_reader(settings, SilentTelemetry(), Message.from_item)
 
     def read(conversation: Conversation) -> list[str]:

@@ -1,36 +1,50 @@
 """Settings: read once, typed, in range, and every wrong one named."""
 
-from dataclasses import fields
-
 import pytest
 
 from hotpartition.errors import SettingsError
+from hotpartition.runtime.mistakes import describe
 from hotpartition.runtime.settings import (
+    FUNCTION_SETTINGS,
     ConsumerSettings,
-    OperateSettings,
-    ReaderSettings,
     WriterSettings,
     build_environment,
-    setting_names,
     variable_name,
 )
 
 REQUIRED = {"HOTPARTITION_TABLE_NAME": "t", "HOTPARTITION_REGISTRY_HOST": "h"}
-ALL = [WriterSettings, ReaderSettings, ConsumerSettings, OperateSettings]
+ALL = list(FUNCTION_SETTINGS.values())
 
 
 @pytest.mark.parametrize("cls", ALL)
 def test_defaults_are_within_their_own_ranges(cls):
     """What is not set has a value that would be accepted if it were."""
     settings = cls.from_env(REQUIRED)
-    spelled = {variable_name(f.name): str(getattr(settings, f.name)) for f in fields(cls)}
+    spelled = {variable_name(name): str(value) for name, value in settings}
     assert cls.from_env(spelled) == settings
 
 
 @pytest.mark.parametrize("cls", ALL)
 def test_every_setting_says_what_it_means(cls):
     """A sentence with its unit, for the README's table."""
-    assert all(f.metadata["doc"].endswith(".") for f in fields(cls))
+    assert all(field.description.endswith(".") for field in cls.model_fields.values())
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_every_setting_says_what_it_may_be(cls):
+    """A number has both bounds, so that a mistake can be answered with them."""
+    allowed = {name: describe(cls, name) for name in cls.model_fields}
+    assert [name for name, text in allowed.items() if "number" in text and "between" not in text] == []
+
+
+def test_a_mistake_is_one_sentence():
+    """With the variable's name, what is allowed, and what is there instead."""
+    with pytest.raises(SettingsError) as caught:
+        WriterSettings.from_env(REQUIRED | {"HOTPARTITION_REGISTRY_PORT": "0", "HOTPARTITION_REGISTRY_USER": ""})
+    assert caught.value.problems == (
+        "HOTPARTITION_REGISTRY_PORT should be a whole number, between 1 and 65535, not '0'",
+        "HOTPARTITION_REGISTRY_USER should be a text that is not empty, not ''",
+    )
 
 
 def test_every_wrong_variable_is_named():
@@ -58,7 +72,7 @@ def test_building_refuses_unknown_and_missing_names():
     """A typo fails the synthesis, not the function."""
     with pytest.raises(SettingsError, match=r"table_name is missing.*sampling_distance is unknown"):
         build_environment(WriterSettings, {"registry_host": "h", "sampling_distance": "2"})
-    assert "sampling_distance_wcu" in setting_names(WriterSettings)
+    assert "sampling_distance_wcu" in WriterSettings.model_fields
 
 
 def authentication(**values):

@@ -1,71 +1,77 @@
-"""The settings of the functions: one frozen class each, read once from the environment.
+"""The settings of the functions: one frozen model each, read once from the environment.
 
 A field's name, in capitals and behind `HOTPARTITION_`, is its environment variable. The infrastructure builds each
-function's environment from the same classes (`build_environment`), so a name is written once.
+function's environment from the same models (`build_environment`), so a name is written once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, Self, TypeVar, get_type_hints
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from hotpartition.errors import SettingsError
+from hotpartition.runtime.mistakes import list_mistakes, unknown
 
 PREFIX = "HOTPARTITION_"
 
-_TRUTH = {"true": True, "false": False}
+DynamoDBClient = Literal["lean", "boto3"]
+DYNAMODB_CLIENTS: tuple[DynamoDBClient, ...] = get_args(DynamoDBClient)
+"""What can speak to DynamoDB; `dynamodb/clients.py` opens it."""
 
-AUTHENTICATIONS = ("none", "iam", "password")
-"""How a function can tell Redis who it is."""
+_TRUTH: Mapping[object, bool] = {"true": True, "false": False}
 
-DYNAMODB_CLIENTS = ("lean", "boto3")
-"""What can speak to DynamoDB; `dynamodb_clients.py` opens it."""
+Flag = Annotated[
+    bool,
+    BeforeValidator(lambda value: _TRUTH.get(str(value).lower(), value), json_schema_input_type=bool),
+    Field(strict=True),
+]
+"""Only `true` and `false`, not all that pydantic takes for them."""
 
-
-def setting(
-    doc: str,
-    *,
-    default: object = MISSING,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    choices: Sequence[str] = (),
-) -> Any:
-    """Declare one setting: what it means with its unit, its default, and the range or the choice it may have."""
-    metadata = {"doc": doc, "at_least": at_least, "at_most": at_most, "choices": tuple(choices)}
-    return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
+Text = Annotated[str, Field(min_length=1)]
+Port = Annotated[int, Field(ge=1, le=65_535)]
+TimeoutMs = Annotated[int, Field(ge=1, le=5_000)]
+Wcu = Annotated[float, Field(ge=0.001, le=1_000_000.0)]
+"""In WCU/s."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommonSettings:
+class CommonSettings(BaseModel):
     """What every function needs to know."""
 
-    table_name: str = setting("Name of the DynamoDB table; also names the Redis keys.")
-    dynamodb_client: str = setting(
-        "What speaks to DynamoDB: lean (this project's own client) or boto3.", default="lean", choices=DYNAMODB_CLIENTS
+    # A function imports the settings of all and uses its own: the others are never built.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+    table_name: Text = Field(description="Name of the DynamoDB table; also names the Redis keys.")
+    dynamodb_client: DynamoDBClient = Field(
+        default="lean", description="What speaks to DynamoDB: `lean` (this project's own client) or `boto3`."
     )
-    registry_host: str = setting("Host name of the Redis cluster's configuration endpoint.")
-    registry_port: int = setting("Port of the Redis cluster.", default=6379, at_least=1, at_most=65535)
-    registry_tls: bool = setting("Whether the Redis cluster is reached through TLS.", default=True)
-    registry_authentication: str = setting(
-        "How a function authenticates to Redis: none, iam or password.", default="none", choices=AUTHENTICATIONS
+    registry_host: Text = Field(description="Host name of the Redis cluster's configuration endpoint.")
+    registry_port: Port = Field(default=6379, description="Port of the Redis cluster.")
+    registry_tls: Flag = Field(default=True, description="Whether the Redis cluster is reached through TLS.")
+    registry_authentication: Literal["none", "iam", "password"] = Field(
+        default="none",
+        description="How a function authenticates to Redis: `none`, `iam` or `password`; the last two need TLS.",
     )
-    registry_user: str = setting("Name of the Redis user that authenticates.", default="default")
-    registry_cache_name: str = setting(
-        "Name of the ElastiCache cache (replication group id) that IAM tokens are signed for.", default=""
+    registry_user: Text = Field(default="default", description="Name of the Redis user that authenticates.")
+    registry_cache_name: str = Field(
+        default="", description="With `iam`: name of the cache (replication group id) that tokens are signed for."
     )
-    registry_password_file: str = setting("Path of the file that holds the Redis user's password.", default="")
-    registry_ca_file: str = setting(
-        "Path of the certificates (PEM) that Redis's own must descend from; empty: the system's.", default=""
+    registry_password_file: str = Field(
+        default="", description="With `password`: path of the file that holds it, read at each new connection."
     )
-    registry_connect_timeout_ms: int = setting(
-        "How long a request waits for a connection to Redis, in ms.", default=50, at_least=1, at_most=5000
+    registry_ca_file: str = Field(
+        default="",
+        description="Path of the certificates (PEM) that Redis's own must descend from; empty: the system's.",
     )
-    registry_command_timeout_ms: int = setting(
-        "How long a request waits for an answer of Redis, in ms.", default=30, at_least=1, at_most=5000
+    registry_connect_timeout_ms: TimeoutMs = Field(
+        default=50, description="How long a request waits for a connection to Redis, in ms."
     )
-    registry_rest_ms: int = setting(
-        "How long Redis is left alone after it failed to answer, in ms.", default=1000, at_least=0, at_most=60000
+    registry_command_timeout_ms: TimeoutMs = Field(
+        default=30, description="How long a request waits for a response of Redis, in ms."
+    )
+    registry_rest_ms: int = Field(
+        default=1_000, ge=0, le=60_000, description="How long Redis is left alone after it failed to respond, in ms."
     )
 
     @classmethod
@@ -75,29 +81,19 @@ class CommonSettings:
         Raises:
             SettingsError: naming every variable that is missing, malformed or out of range.
         """
-        values: dict[str, object] = {}
-        problems: list[str] = []
-        types = get_type_hints(cls)
-        for declared in fields(cls):
-            name = variable_name(declared.name)
-            text = environ.get(name)
-            if text is None:
-                if declared.default is MISSING:
-                    problems.append(f"{name} is missing ({declared.metadata['doc']})")
-                continue
-            try:
-                values[declared.name] = parse_setting(declared, types[declared.name], text)
-            except ValueError as error:
-                problems.append(f"{name} {error}")
-        if problems:
-            raise SettingsError(problems)
-        settings = cls(**values)  # type: ignore[arg-type]  # each value was parsed to its field's type
-        if problems := settings.find_contradictions():
-            raise SettingsError(problems)
-        return settings
+        variables = {name: variable_name(name) for name in cls.model_fields}
+        try:
+            return cls.model_validate({name: environ[key] for name, key in variables.items() if key in environ})
+        except ValidationError as error:
+            raise SettingsError(list_mistakes(error, cls, variable_name)) from error
 
-    def find_contradictions(self) -> list[str]:
-        """List what the way of authentication needs and does not have, each with its variable's name."""
+    @model_validator(mode="after")
+    def check_authentication(self) -> Self:
+        """Refuse a way of authentication that lacks what it needs.
+
+        Raises:
+            SettingsError: naming each variable that is to be set.
+        """
         way = self.registry_authentication
         needs = {
             "none": {},
@@ -109,118 +105,106 @@ class CommonSettings:
             },
             "password": {"registry_tls": self.registry_tls, "registry_password_file": self.registry_password_file},
         }
-        return [
+        problems = [
             f"{variable_name(name)} should be {'true' if name == 'registry_tls' else 'set'}"
             f" with {variable_name('registry_authentication')}={way}"
             for name, is_met in needs[way].items()
             if not is_met
         ]
+        if problems:
+            raise SettingsError(problems)
+        return self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RequestSettings(CommonSettings):
-    """What the functions on the request path share."""
+class _ReportSettings(CommonSettings):
+    stream_partitions: int = Field(default=4, ge=1, le=1024, description="Number of report streams.")
 
-    route_cache_seconds: float = setting(
-        "How long a route is used before Redis is asked again, in seconds.", default=2.0, at_least=0.0, at_most=60.0
-    )
-    route_cache_entries: int = setting(
-        "How many routes one execution environment keeps.", default=10_000, at_least=1, at_most=1_000_000
-    )
-    request_budget_ms: int = setting(
-        "How long a request goes on trying while DynamoDB refuses, in ms.", default=300, at_least=1, at_most=25_000
+
+class _RouteSettings(CommonSettings):
+    route_cache_seconds: float = Field(
+        default=2.0, ge=0.0, le=60.0, description="How long a route is used before Redis is asked again, in seconds."
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriterSettings(_RequestSettings):
+class _RequestSettings(_RouteSettings):
+    route_cache_entries: int = Field(
+        default=10_000, ge=1, le=1_000_000, description="How many routes one execution environment keeps."
+    )
+    request_budget_ms: int = Field(
+        default=300, ge=1, le=25_000, description="How long a request goes on trying while DynamoDB refuses, in ms."
+    )
+
+
+class _DecisionSettings(_ReportSettings):
+    routing_index_name: Text = Field(
+        default="routing-index", description="Name of the sparse index that lists the routing items."
+    )
+    hot_sustained_wcu: Wcu = Field(
+        default=800.0, description="Mean load of five seconds that is hot, in WCU/s for each key that serves it."
+    )
+    max_shard_count: int = Field(default=128, ge=2, le=1024, description="Largest N that is ever decided.")
+
+
+class WriterSettings(_RequestSettings, _ReportSettings):
     """Settings of the write function."""
 
-    stream_partitions: int = setting("Number of report streams.", default=4, at_least=1, at_most=1024)
-    sampling_distance_wcu: float = setting(
-        "Write units of one conversation between two reports (z).", default=5.0, at_least=0.001, at_most=1000.0
+    sampling_distance_wcu: float = Field(
+        default=5.0, ge=0.001, le=1000.0, description="Write units of one conversation between two reports (z)."
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderSettings(_RequestSettings):
     """Settings of the read function."""
 
-    settle_seconds: float = setting(
-        "How far behind the present a reader may trust that no message is still to come, in seconds.",
+    settle_seconds: float = Field(
         default=5.0,
-        at_least=0.0,
-        at_most=3600.0,
+        ge=0.0,
+        le=3600.0,
+        description="How far behind the present a reader may trust that no message is still to come, in seconds.",
     )
-    hedge_quantile: float = setting(
-        "A shard's query slower than this share of recent ones is asked again; 0 turns that off.",
+    hedge_quantile: float = Field(
         default=0.97,
-        at_least=0.0,
-        at_most=0.999,
+        ge=0.0,
+        le=0.999,
+        description="A shard's query slower than this share of recent ones is asked again; 0 turns that off.",
     )
     # The base key's and those of 32 shards: with one too few, a page waits for a second turn.
-    fan_out_threads: int = setting("Queries that one read runs at the same time.", default=33, at_least=1, at_most=256)
+    fan_out_threads: int = Field(default=33, ge=1, le=256, description="Queries that one read runs at the same time.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings(CommonSettings):
+class ConsumerSettings(_DecisionSettings):
     """Settings of the stream consumer: detection and decision."""
 
-    routing_index_name: str = setting("Name of the sparse index that lists the routing items.", default="routing-index")
-    stream_partitions: int = setting("Number of report streams.", default=4, at_least=1, at_most=1024)
-    hot_at_once_wcu: float = setting(
-        "Load of one second that is hot at once, in WCU/s for each key that serves it.",
-        default=1000.0,
-        at_least=0.001,
-        at_most=1_000_000.0,
+    hot_at_once_wcu: Wcu = Field(
+        default=1000.0, description="Load of one second that is hot at once, in WCU/s for each key that serves it."
     )
-    hot_sustained_wcu: float = setting(
-        "Mean load of five seconds that is hot, in WCU/s for each key that serves it.",
-        default=800.0,
-        at_least=0.001,
-        at_most=1_000_000.0,
-    )
-    target_shard_wcu: float = setting(
-        "Load that a new shard is sized for, in WCU/s; in proportion less where the load exceeds `hot_at_once_wcu`.",
+    target_shard_wcu: Wcu = Field(
         default=300.0,
-        at_least=0.001,
-        at_most=1_000_000.0,
+        description=(
+            "Load that a new shard is sized for, in WCU/s; in proportion less where the load exceeds `hot_at_once_wcu`."
+        ),
     )
-    max_shard_count: int = setting("Largest N that is ever decided.", default=128, at_least=2, at_most=1024)
-    run_seconds: float = setting(
-        "When a consumer stops even though no successor came, in seconds.", default=170.0, at_least=1.0, at_most=890.0
+    run_seconds: float = Field(
+        default=170.0, ge=1.0, le=890.0, description="When a consumer stops even though no successor came, in seconds."
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperateSettings(CommonSettings):
+class OperateSettings(_DecisionSettings, _RouteSettings):
     """Settings of the operations function: what it must know of the others."""
 
-    routing_index_name: str = setting("Name of the sparse index that lists the routing items.", default="routing-index")
-    stream_partitions: int = setting("Number of report streams.", default=4, at_least=1, at_most=1024)
-    hot_sustained_wcu: float = setting(
-        "Mean load of five seconds that is hot, in WCU/s for each key that serves it.",
-        default=800.0,
-        at_least=0.001,
-        at_most=1_000_000.0,
-    )
-    max_shard_count: int = setting("Largest N that is ever decided.", default=128, at_least=2, at_most=1024)
-    route_cache_seconds: float = setting(
-        "How long a route is used before Redis is asked again, in seconds.", default=2.0, at_least=0.0, at_most=60.0
-    )
 
-
-SettingsT = TypeVar("SettingsT", bound=CommonSettings)
+FUNCTION_SETTINGS: Mapping[str, type[CommonSettings]] = {
+    "write": WriterSettings,
+    "read": ReaderSettings,
+    "consumer": ConsumerSettings,
+    "operate": OperateSettings,
+}
+"""The settings of each function, by its name in the documents."""
 
 
 def variable_name(field_name: str) -> str:
     """Build the environment variable's name of a setting."""
     return PREFIX + field_name.upper()
-
-
-def setting_names(settings: type[CommonSettings]) -> frozenset[str]:
-    """List the settings of one function by field name."""
-    return frozenset(declared.name for declared in fields(settings))
 
 
 def build_environment(settings: type[CommonSettings], values: Mapping[str, str]) -> dict[str, str]:
@@ -231,44 +215,10 @@ def build_environment(settings: type[CommonSettings], values: Mapping[str, str])
     Raises:
         SettingsError: when a required setting is not among the values, or a name is unknown.
     """
-    required = {declared.name for declared in fields(settings) if declared.default is MISSING}
-    problems = [f"{name} is missing for {settings.__name__}" for name in sorted(required - values.keys())]
-    problems += [
-        f"{name} is unknown to {settings.__name__}; known are {', '.join(sorted(setting_names(settings)))}"
-        for name in sorted(values.keys() - setting_names(settings))
-    ]
+    known = settings.model_fields
+    missing = [name for name, declared in known.items() if declared.is_required() and name not in values]
+    problems = [f"{name} is missing for {settings.__name__}" for name in missing]
+    problems += [unknown(name, known) for name in values if name not in known]
     if problems:
         raise SettingsError(problems)
     return {variable_name(name): value for name, value in values.items()}
-
-
-def parse_setting(declared: Field[Any], type_: type, text: str) -> object:
-    """Parse one setting's text.
-
-    Raises:
-        ValueError: saying what the value should be.
-    """
-    if type_ is bool:
-        if text.lower() not in _TRUTH:
-            raise ValueError(f"should be true or false, not {text!r}")
-        return _TRUTH[text.lower()]
-    if type_ is str:
-        return _parse_text(declared, text)
-    try:
-        number: int | float = type_(text)
-    except ValueError as error:
-        kind = "a whole number" if type_ is int else "a number"
-        raise ValueError(f"should be {kind}, not {text!r}") from error
-    low, high = declared.metadata["at_least"], declared.metadata["at_most"]
-    if not (low is None or number >= low) or not (high is None or number <= high):
-        raise ValueError(f"should be between {low} and {high}, not {text!r}")
-    return number
-
-
-def _parse_text(declared: Field[Any], text: str) -> str:
-    if not text and declared.default != "":
-        raise ValueError("should not be empty")
-    choices = declared.metadata["choices"]
-    if choices and text not in choices:
-        raise ValueError(f"should be one of {', '.join(choices)}, not {text!r}")
-    return text

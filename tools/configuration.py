@@ -1,0 +1,57 @@
+"""The tables of options and settings that the documents show; `python -m tools.configuration` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hotpartition.runtime.mistakes import describe
+from hotpartition.runtime.settings import FUNCTION_SETTINGS
+from infra.environments import DEV, PROD, Environment
+from infra.options import list_options
+
+
+def options_table() -> str:
+    """Build the table of a deployment's options, with what they are in `dev` and `prod`."""
+    prod = {path: value for path, _, value in list_options(PROD)}
+    rows = [
+        (f"`{path}`", _show(value), _show(prod[path]), describe(Environment, path), meaning)
+        for path, meaning, value in list_options(DEV)
+    ]
+    return _table(("Option", "dev", "prod", "Allowed", "Meaning"), rows)
+
+
+def settings_table() -> str:
+    """Build the table of the functions' settings, with which function knows which."""
+    knowing: dict[str, list[str]] = {}
+    for function, settings in FUNCTION_SETTINGS.items():
+        for name in settings.model_fields:
+            knowing.setdefault(name, []).append(function)
+    rows = []
+    for name, functions in knowing.items():
+        settings = FUNCTION_SETTINGS[functions[0]]
+        field = settings.model_fields[name]
+        default = "set by the stack" if field.is_required() else _show(field.default)
+        known = "all" if len(functions) == len(FUNCTION_SETTINGS) else ", ".join(functions)
+        rows.append((f"`{name}`", default, describe(settings, name), known, field.description or ""))
+    return _table(("Setting", "Default", "Allowed", "Functions", "Meaning"), rows)
+
+
+def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [f"| {' | '.join(cells)} |" for cells in (header, *rows)]
+    return "\n".join([lines[0], "|---" * len(header) + "|", *lines[1:]])
+
+
+def _show(value: object) -> str:
+    match value:
+        case None | ():
+            return "none"
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return f"{value:,}" if value >= 10_000 else f"{value:g}"
+        case _:
+            return str(value)
+
+
+if __name__ == "__main__":
+    print(options_table(), settings_table(), sep="\n\n")
