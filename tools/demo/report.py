@@ -85,7 +85,14 @@ class Key:
         return max(map(sum, zip(self.written, self.refused, strict=True)))
 
 
-def build_report(run: Run) -> str:
+def build_pictures(run: Run) -> Mapping[str, Picture]:
+    """Draw all pictures of a report, by their names."""
+    course, keys = measure_course(run), measure_keys(run)[:MOST_KEYS_DRAWN]
+    drawn = [_draw_load(run, course), _draw_latency(run, course), *([_draw_keys(run, keys)] if keys else [])]
+    return {picture.name: picture for picture in drawn}
+
+
+def build_report(run: Run, pictures: Mapping[str, Picture]) -> str:
     """Build the HTML of a report."""
     course, keys = measure_course(run), measure_keys(run)
     quiet = {load.key for load in run.timeline if not is_key_of(load.key, run.summary.hot_conversation)}
@@ -97,9 +104,7 @@ def build_report(run: Run) -> str:
         key_rows=[(key.name, sum(key.written), sum(key.refused), key.busiest) for key in keys[:MOST_KEYS_DRAWN]],
         keys_left_out=max(0, len(keys) - MOST_KEYS_DRAWN),
         also_spread=sorted({key.rpartition("#")[0] for key in quiet if "#" in key}),
-        load=_draw_load(run, course),
-        latency=_draw_latency(run, course),
-        by_key=_draw_keys(run, keys[:MOST_KEYS_DRAWN]) if keys else None,
+        pictures=pictures,
     )
 
 

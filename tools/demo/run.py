@@ -24,7 +24,7 @@ from tools.demo.judge import (
     summary_document,
 )
 from tools.demo.observer import Control, Event, Journal, Observations, look_at_parts, watch_parts, watch_route
-from tools.demo.report import Run, build_report
+from tools.demo.report import Run, build_pictures, build_report
 from tools.demo.stack import Stack, environments_for, up_command
 from tools.demo.view import Camera, LineView, LiveView, keep_showing, live_display
 from tools.history_checker import check_history
@@ -352,7 +352,10 @@ def _write_down(plan: Plan, run: Run) -> Outcome:
     summary_file, report_file = _summary_file(plan), _report_file(plan)
     document = {**summary_document(run.summary, run.judgement), **plan.variant.facts()}
     summary_file.write_text(json.dumps(document, indent=2) + "\n")
-    report_file.write_text(build_report(run), encoding="utf-8")
+    pictures = build_pictures(run)
+    report_file.write_text(build_report(run, pictures), encoding="utf-8")
+    for name, picture in pictures.items():
+        (plan.out_dir / f"{name}.svg").write_text(picture.file(), encoding="utf-8")
     return Outcome(
         summary=run.summary,
         judgement=run.judgement,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
 from tools.partition_model import OnDemand, Partitions, TableConfig
@@ -11,7 +12,7 @@ from tools.scaling import scale_thresholds
 from tools.simulation.functions import FunctionConfig
 from tools.simulation.store import StoreFaults
 from tools.simulation.wiring import HOST, TABLE_NAME, ProductSettings
-from tools.simulation.workloads import Constant, ConversationFlow, Flash, Step, Workload, ZipfFlow
+from tools.simulation.workloads import Constant, ConversationFlow, Flash, Flow, Shape, Step, Workload, ZipfFlow
 
 HOT = "hot-room-{seed}"
 """`{seed}` in a conversation's name becomes the seed, so that each seed has shards on other partitions."""
@@ -166,42 +167,51 @@ def step() -> Scenario:
 _COMPARED_READERS = Readers(per_second=20.0, strong_share=0.0, hot_share=0.5)
 
 
+def _rush(
+    name: str, description: str, *flows: Flow, seconds: float, partitions: int, warm: int = 400, **others: Any
+) -> Scenario:
+    """Build a scenario whose heat begins at 5 s, in a warm table of so many partitions."""
+    values: dict[str, Any] = {"readers": _COMPARED_READERS, **others}
+    return Scenario(
+        name=name,
+        description=description,
+        workload=Workload(flows),
+        seconds=seconds,
+        onset=5.0,
+        table=_table(partitions),
+        writers=FunctionConfig(warm=warm),
+        **values,
+    )
+
+
+def _hot(shape: Shape, *, body_bytes: tuple[int, int] = _MIDDLE_BODY, **others: Any) -> ConversationFlow:
+    return ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=body_bytes, **others)
+
+
 def steady() -> Scenario:
     """Build a steady load that is not hot anywhere."""
-    return Scenario(
-        name="steady",
-        description="2,000 conversations by Zipf's law, 3,000 WCU/s together, none of them hot.",
-        workload=Workload((ZipfFlow(conversations=2000, shape=Constant(3000.0), body_bytes=(1_100, 1_800)),)),
+    return _rush(
+        "steady",
+        "2,000 conversations by Zipf's law, 3,000 WCU/s together, none of them hot.",
+        ZipfFlow(conversations=2000, shape=Constant(3000.0), body_bytes=(1_100, 1_800)),
         seconds=40.0,
-        onset=5.0,
+        partitions=8,
+        warm=100,
         hot_conversation="room-0",
         oracle_wcu=1.0,
-        table=_table(8),
-        readers=_COMPARED_READERS,
     )
 
 
 def flash() -> Scenario:
     """Build a flash crowd."""
-    return Scenario(
-        name="flash",
-        description="A flash crowd: one conversation rises from 50 to 6,000 WCU/s within 4 s and halves every 8 s.",
-        workload=Workload(
-            (
-                ConversationFlow(
-                    conversation_id=HOT,
-                    shape=Flash(before=50.0, peak=6000.0, onset=5.0, rise=4.0, half_life=8.0),
-                    body_bytes=_MIDDLE_BODY,
-                ),
-                ZipfFlow(conversations=500, shape=Constant(400.0), exponent=0.8),
-            )
-        ),
+    return _rush(
+        "flash",
+        "A flash crowd: one conversation rises from 50 to 6,000 WCU/s within 4 s and halves every 8 s.",
+        _hot(Flash(before=50.0, peak=6000.0, onset=5.0, rise=4.0, half_life=8.0)),
+        ZipfFlow(conversations=500, shape=Constant(400.0), exponent=0.8),
         seconds=40.0,
-        onset=5.0,
+        partitions=16,
         oracle_wcu=6000.0,
-        table=_table(16),
-        writers=FunctionConfig(concurrency=1000, warm=400),
-        readers=_COMPARED_READERS,
     )
 
 
@@ -223,117 +233,68 @@ def comparison() -> Scenario:
 
 def ramp() -> Scenario:
     """Build a slow rise."""
-    return Scenario(
-        name="ramp",
-        description="One conversation rises evenly from 100 to 3,000 WCU/s within 30 s.",
-        workload=Workload(
-            (
-                ConversationFlow(
-                    conversation_id=HOT,
-                    shape=Step(before=100.0, after=3000.0, onset=5.0, rise=30.0),
-                    body_bytes=_MIDDLE_BODY,
-                ),
-            )
-        ),
+    return _rush(
+        "ramp",
+        "One conversation rises evenly from 100 to 3,000 WCU/s within 30 s.",
+        _hot(Step(before=100.0, after=3000.0, onset=5.0, rise=30.0)),
         seconds=45.0,
-        onset=5.0,
-        table=_table(16),
-        writers=FunctionConfig(concurrency=1000, warm=400),
-        readers=_COMPARED_READERS,
+        partitions=16,
     )
 
 
 def many() -> Scenario:
     """Build many hot conversations at once."""
-    flows = tuple(
-        ConversationFlow(
-            conversation_id=HOT if index == 0 else f"{HOT}-{index}",
-            shape=Step(before=50.0, after=1500.0, onset=5.0),
-            body_bytes=_MIDDLE_BODY,
-        )
-        for index in range(10)
-    )
-    return Scenario(
-        name="many",
-        description="Ten conversations step from 50 to 1,500 WCU/s at the same moment.",
-        workload=Workload(flows),
+    first = _hot(Step(before=50.0, after=1500.0, onset=5.0))
+    return _rush(
+        "many",
+        "Ten conversations step from 50 to 1,500 WCU/s at the same moment.",
+        first,
+        *(replace(first, conversation_id=f"{HOT}-{index}") for index in range(1, 10)),
         seconds=25.0,
-        onset=5.0,
+        partitions=64,
+        warm=800,
         oracle_wcu=1500.0,
-        table=_table(64),
-        writers=FunctionConfig(concurrency=1000, warm=800),
-        readers=_COMPARED_READERS,
     )
 
 
 def large() -> Scenario:
     """Build few but large items."""
-    return Scenario(
-        name="large",
-        description="Items of 100 to 300 KB: a dozen writes a second are 2,500 WCU/s.",
-        workload=Workload(
-            (
-                ConversationFlow(
-                    conversation_id=HOT,
-                    shape=Step(before=200.0, after=2500.0, onset=5.0),
-                    body_bytes=(100_000, 300_000),
-                ),
-            )
-        ),
+    return _rush(
+        "large",
+        "Items of 100 to 300 KB: a dozen writes a second are 2,500 WCU/s.",
+        _hot(Step(before=200.0, after=2500.0, onset=5.0), body_bytes=(100_000, 300_000)),
         seconds=40.0,
-        onset=5.0,
+        partitions=16,
+        warm=100,
         oracle_wcu=2500.0,
-        table=_table(16),
         readers=replace(_COMPARED_READERS, per_second=2.0, limits=(10,)),
     )
 
 
 def backfill() -> Scenario:
     """Build an import of old messages beside live traffic."""
-    return Scenario(
-        name="backfill",
-        description="2,500 WCU/s of messages that are an hour old, running back in time ten times as fast as the "
-        "clock, beside 300 WCU/s of live ones.",
-        workload=Workload(
-            (
-                ConversationFlow(
-                    conversation_id=HOT,
-                    shape=Step(before=0.0, after=2500.0, onset=5.0),
-                    body_bytes=_MIDDLE_BODY,
-                    age_seconds=(3600.0, 3700.0),
-                    backwards_seconds=10.0,
-                ),
-                ConversationFlow(conversation_id=HOT, shape=Constant(300.0), body_bytes=_MIDDLE_BODY),
-            )
-        ),
+    return _rush(
+        "backfill",
+        "2,500 WCU/s of messages that are an hour old, running back in time ten times as fast as the clock, beside "
+        "300 WCU/s of live ones.",
+        _hot(Step(before=0.0, after=2500.0, onset=5.0), age_seconds=(3600.0, 3700.0), backwards_seconds=10.0),
+        _hot(Constant(300.0)),
         seconds=35.0,
-        onset=5.0,
+        partitions=16,
         oracle_wcu=2800.0,
-        table=_table(16),
-        writers=FunctionConfig(concurrency=1000, warm=400),
-        readers=_COMPARED_READERS,
     )
 
 
 def spam() -> Scenario:
     """Build one conversation that is flooded through few environments."""
-    return Scenario(
-        name="spam",
-        description="Somebody floods one conversation with 2,000 small messages a second; 40 environments to begin "
-        "with.",
-        workload=Workload(
-            (
-                ConversationFlow(
-                    conversation_id=HOT, shape=Step(before=5.0, after=2000.0, onset=5.0), body_bytes=(20, 200)
-                ),
-            )
-        ),
+    return _rush(
+        "spam",
+        "Somebody floods one conversation with 2,000 small messages a second; 40 environments to begin with.",
+        _hot(Step(before=5.0, after=2000.0, onset=5.0), body_bytes=(20, 200)),
         seconds=25.0,
-        onset=5.0,
+        partitions=8,
+        warm=40,
         oracle_wcu=2000.0,
-        table=_table(8),
-        writers=FunctionConfig(concurrency=1000, warm=40),
-        readers=_COMPARED_READERS,
     )
 
 

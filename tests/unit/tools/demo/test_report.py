@@ -14,7 +14,7 @@ from tests.unit.tools.demo.builders import FALLING, FAULTLESS, GOOD, load
 from tools.demo.client import Timing
 from tools.demo.judge import Bars, Hot, judge, measure_machine
 from tools.demo.observer import Event, Raise
-from tools.demo.report import Run, build_report
+from tools.demo.report import Run, build_pictures, build_report
 from tools.history_checker import Finding
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -57,9 +57,13 @@ def run(**changes) -> Run:
     return Run(**{**values, **changes})
 
 
+def report_of(given: Run) -> str:
+    return build_report(given, build_pictures(given))
+
+
 @pytest.fixture(scope="module")
 def html() -> str:
-    return build_report(run())
+    return report_of(run())
 
 
 class Nesting(HTMLParser):
@@ -143,9 +147,7 @@ def test_a_failed_run_says_why():
     summary = replace(GOOD, missing=1, onset_to_raise_seconds=None, max_n=0)
     history = replace(FAULTLESS, missing=1, examples=(Finding("missing", "a&b", "X", "<gone>"),))
     judgement = judge(summary=summary, history=history, throttles=FALLING, bars=Bars())
-    html = build_report(
-        run(summary=summary, history=history, judgement=judgement, raises=(), notes=("answered <400>",))
-    )
+    html = report_of(run(summary=summary, history=history, judgement=judgement, raises=(), notes=("answered <400>",)))
     text = " ".join(parsed(html).text)
     assert "FAIL" in text
     assert "N was never raised after the onset" in text
@@ -163,14 +165,14 @@ def test_the_numbers_beside_the_plots_are_those_of_whole_seconds(html):
 
 def test_the_same_run_gives_the_same_bytes(html):
     """Nothing in it depends on the time or the order of a hash."""
-    assert build_report(run()) == html
+    assert report_of(run()) == html
 
 
 def test_a_machine_that_was_too_slow_is_named_with_its_figures(html):
     """By how much, at the top of the page, and what to do."""
     slow = measure_machine([0.0] * 90 + [1.5] * 10)
     assert not slow.kept_up
-    head, _, _ = build_report(run(machine=slow)).partition("<nav")
+    head, _, _ = report_of(run(machine=slow)).partition("<nav")
     assert "could not keep up: 10 of 100 write requests (10.0 %) waited more than 50 ms" in head
     assert "p99 of that wait: 1,500 ms" in head
     assert "run it again" in head
@@ -182,11 +184,11 @@ def test_a_machine_that_was_too_slow_is_named_with_its_figures(html):
 )
 def test_a_run_that_saw_nothing_still_has_a_report(changes):
     """Nothing to draw is no error."""
-    parsed(build_report(run(raises=(), events=(), **changes)))
+    parsed(report_of(run(raises=(), events=(), **changes)))
 
 
 def test_many_shards_are_cut_and_the_rest_is_told():
     """More keys than can be read are counted instead of drawn."""
     timeline = tuple(load(int(START * 1000), f"launch-day#{index}", 0) for index in range(64))
-    html = build_report(run(timeline=timeline))
+    html = report_of(run(timeline=timeline))
     assert "32 more keys are not drawn." in html
