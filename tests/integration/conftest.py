@@ -13,7 +13,7 @@ import boto3
 import pytest
 
 from hotpartition.dynamodb.calls import DynamoDBCalls
-from hotpartition.dynamodb.clients import open_boto3, open_lean
+from hotpartition.dynamodb.clients import open_boto3, open_curl
 from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore
 from hotpartition.redis.cluster import RedisConnection
 from hotpartition.runtime.settings import DYNAMODB_CLIENTS
@@ -57,7 +57,7 @@ def open_calls() -> Iterator[Callable[..., DynamoDBCalls]]:
     with ExitStack() as stack:
 
         def open_client(name: str, **options: Any) -> DynamoDBCalls:
-            calls: Any = {"lean": open_lean, "boto3": open_boto3}[name](**options)
+            calls: Any = {"curl": open_curl, "boto3": open_boto3}[name](**options)
             stack.callback(calls.close)
             return calls
 

@@ -114,9 +114,6 @@ class FakeTable:
         # Like DynamoDB: a query that stops at its limit cannot know that nothing follows.
         return QueryAnswer(tuple(taken), is_exhausted=len(taken) < query.limit)
 
-    def take_hedged(self) -> int:
-        return 0
-
     def get_with_journal(
         self, conversation_id: str, partition_keys: Sequence[str], message_id: str, *, is_strong: bool
     ) -> tuple[tuple[Message, ...], JournalEntry]:

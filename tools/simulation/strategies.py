@@ -40,11 +40,19 @@ from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_messages import Message
 from hotpartition_messages.writing import NewMessage, Written
 from tools.simulation.clients import Lookup, ReadAnswer, ReadRequest
-from tools.simulation.engine import Engine, Process, SimulatedExecutor
+from tools.simulation.engine import Engine, Process
 from tools.simulation.functions import Function, FunctionConfig, NoAnswerError, TooManyRequestsError
 from tools.simulation.redis_model import RedisClient
 from tools.simulation.scenarios import Scenario
-from tools.simulation.wiring import EPOCH_MS, TABLE_NAME, World, build_consumer, build_reader, build_writer
+from tools.simulation.wiring import (
+    EPOCH_MS,
+    TABLE_NAME,
+    World,
+    build_consumer,
+    build_reader,
+    build_writer,
+    open_reader_calls,
+)
 
 WriteHandler = Callable[[NewMessage], Written]
 ReadHandler = Callable[[ReadRequest], ReadAnswer]
@@ -329,8 +337,7 @@ class _PlainReader:
     def __init__(self, world: World, process: Process, index: int, keys: Callable[[str], tuple[str, ...]]) -> None:
         settings = world.settings.reader
         self._clock = world.clock(world.random(f"reader-{index}"))
-        executor = SimulatedExecutor(world.engine, process, settings.fan_out_threads)
-        calls = ThreadedCalls(world.store.client("reader").call, executor)
+        calls = open_reader_calls(world, process, policy=None)
         self._store = DynamoDBMessageStore(calls, TABLE_NAME, Message.from_item)
         self._budget_ms = settings.request_budget_ms
         self._keys = keys

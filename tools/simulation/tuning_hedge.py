@@ -1,12 +1,12 @@
-"""What asking slow queries again brings and costs: the project's own `HedgePolicy` on drawn latencies."""
+"""What asking slow queries again brings and costs: the reader's own rounds and hedges on drawn latencies."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from random import Random
 
-from hotpartition.core.hedging import HedgePolicy
+from hotpartition.core.hedging import Attempt, HedgePolicy, run_round
 from tools.partition_model.latency import READ_PROFILE, Latency
 from tools.simulation.results import nearest_rank
 
@@ -17,8 +17,6 @@ STALL_SHARE = 0.01
 """One query in a hundred, as in the example that "The Tail at Scale" begins with (Dean, Barroso, CACM 56, 2013)."""
 QUERIES = 9
 """A page of a conversation with N = 8: its shards and the base key."""
-PAUSE_MS = 100.0
-"""Between two pages that one environment reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,43 +43,48 @@ class _Latencies:
         return self._usual.draw() * 1000
 
 
-def read_pages(quantile: float, *, pages: int, seed: int, stall_share: float = 0.0) -> Hedged:
-    """Read pages one after the other, as one environment does, and ask slow queries again.
+class _DrawnQueries:
+    """Sends queries whose latencies are drawn: the `Transport` of rounds on a clock of its own, in seconds."""
 
-    All queries of a page begin at once. One that is not answered after the policy's delay is asked again if the budget
-    holds a hedge; when it holds none, this page sends no more (`Hedger.run`). The page is complete with the last
-    query's first answer. Every answer counts as experience when it comes, the later of two as well.
+    def __init__(self, latencies: _Latencies) -> None:
+        self._latencies = latencies
+        self._under_way: list[tuple[float, Attempt]] = []
+        self.now = 0.0
+
+    def start(self, attempt: Attempt) -> None:
+        heappush(self._under_way, (self.now + self._latencies.draw() / 1000, attempt))
+
+    def wait(self, timeout_seconds: float | None) -> list[tuple[Attempt, None]]:
+        ends_at, attempt = self._under_way[0]
+        if timeout_seconds is not None and ends_at > self.now + timeout_seconds:
+            self.now += timeout_seconds
+            return []
+        heappop(self._under_way)
+        self.now = ends_at
+        return [(attempt, None)]
+
+    def abandon(self, attempt: Attempt) -> None:
+        self._under_way = [(ends_at, other) for ends_at, other in self._under_way if other != attempt]
+        heapify(self._under_way)
+
+
+def read_pages(quantile: float, *, pages: int, seed: int, stall_share: float = 0.0) -> Hedged:
+    """Read pages one after the other, as one environment does, and ask slow queries again: the reader's own rounds.
 
     Args:
-        quantile: `hedge_quantile`.
+        quantile: `hedge_quantile`; 0 for never.
         pages: how many.
         seed: of the latencies.
         stall_share: share of queries that stall.
     """
-    queries = _Latencies(Random(f"hedge-{seed}"), stall_share)
-    policy = HedgePolicy(quantile=quantile)
-    experience: list[tuple[float, float]] = []
-    now_ms, hedges, latencies = 0.0, 0, []
+    queries = _DrawnQueries(_Latencies(Random(f"hedge-{seed}"), stall_share))
+    policy = HedgePolicy(quantile=quantile) if quantile else None
+    hedges, latencies = 0, []
     for _ in range(pages):
-        while experience and experience[0][0] <= now_ms:
-            policy.record(heappop(experience)[1])
-        delay = policy.delay_seconds()
-        delay_ms = None if delay is None else delay * 1000
-        longest = 0.0
-        for _ in range(QUERIES):
-            first_ms = answered_ms = queries.draw()
-            heappush(experience, (now_ms + first_ms, first_ms / 1000))
-            if delay_ms is not None and first_ms > delay_ms:
-                if policy.try_spend():
-                    hedges += 1
-                    second_ms = queries.draw()
-                    heappush(experience, (now_ms + delay_ms + second_ms, second_ms / 1000))
-                    answered_ms = min(first_ms, delay_ms + second_ms)
-                else:
-                    delay_ms = None
-            longest = max(longest, answered_ms)
-        latencies.append(longest)
-        now_ms += PAUSE_MS
+        began = queries.now
+        _, hedged = run_round(QUERIES, queries, timer=lambda: queries.now, parallel=QUERIES, policy=policy)
+        hedges += hedged
+        latencies.append((queries.now - began) * 1000)
     ordered = sorted(latencies)
     return Hedged(
         p50_ms=nearest_rank(ordered, 0.5),

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.counter import WriteCounter
-from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy, Hedger
+from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore, DynamoDBRoutingItems
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.jobs.consumer import Consumer
@@ -157,13 +158,8 @@ def build_reader(world: World, process: Process, index: int) -> Reader[Message]:
     clock = world.clock(random)
     telemetry = SharedTelemetry(world.counters)
     engine = world.engine
-    hedger = None
-    if settings.hedge_quantile:
-        executor = SimulatedExecutor(engine, process, HEDGE_CONNECTIONS)
-        policy = HedgePolicy(quantile=settings.hedge_quantile)
-        hedger = Hedger(policy, executor, world.timer, wait=lambda *args, **more: wait_for(engine, *args, **more))
-    threads = SimulatedExecutor(engine, process, settings.fan_out_threads)
-    calls = ThreadedCalls(world.store.client("reader").call, threads, hedger=hedger)
+    policy = HedgePolicy(quantile=settings.hedge_quantile) if settings.hedge_quantile else None
+    calls = open_reader_calls(world, process, policy)
     return world.parts.reader(
         store=DynamoDBMessageStore(calls, TABLE_NAME, Message.from_item),
         journal=DynamoDBJournal(calls, TABLE_NAME, index_name=""),
@@ -179,6 +175,19 @@ def build_reader(world: World, process: Process, index: int) -> Reader[Message]:
         clock=clock,
         budget_ms=settings.request_budget_ms,
         settle_ms=settings.settle_seconds * 1000,
+    )
+
+
+def open_reader_calls(world: World, process: Process, policy: HedgePolicy | None) -> ThreadedCalls:
+    """Open what a read function sends its rounds of queries with; its threads are tasks of the engine."""
+    parallel = world.settings.reader.fan_out_threads
+    return ThreadedCalls(
+        world.store.client("reader").call,
+        SimulatedExecutor(world.engine, process, parallel + HEDGE_CONNECTIONS),
+        parallel=parallel,
+        policy=policy,
+        timer=world.timer,
+        wait=partial(wait_for, world.engine),
     )
 
 

@@ -1,21 +1,12 @@
 """Hedged requests: only the slow ones, only within the budget, and the first good answer wins."""
 
-import time
-from concurrent.futures import ThreadPoolExecutor
-from threading import Event
-
 import pytest
 
-from hotpartition.core.hedging import MAX_SAVED_HEDGES, MIN_LATENCIES, HedgePolicy, Hedger, RoundState
+from hotpartition.core.hedging import MAX_SAVED_HEDGES, MIN_LATENCIES, Attempt, HedgePolicy, RoundState, run_round
+from hotpartition.errors import StoreUnavailableError
 
-PATIENCE_SECONDS = 0.25
-"""Longer than a busy machine needs to start a thread."""
-
-
-@pytest.fixture
-def pool():
-    with ThreadPoolExecutor(12) as executor:
-        yield executor
+FAILED = StoreUnavailableError("failed")
+FAILED_TOO = StoreUnavailableError("failed too")
 
 
 def policy(quantile=0.95, latency=0.001, count=200):
@@ -24,73 +15,6 @@ def policy(quantile=0.95, latency=0.001, count=200):
     for _ in range(count):
         subject.record(latency)
     return subject
-
-
-def run(pool, calls, subject):
-    with ThreadPoolExecutor(2) as hedges:
-        return Hedger(subject, hedges, time.monotonic).run(pool, calls, is_failure=lambda r: r == "failed")
-
-
-def test_a_slow_call_is_asked_again_and_the_first_answer_taken(pool):
-    """The first attempt hangs until the test ends; the round does not wait for it."""
-    released, attempts = Event(), []
-
-    def slow_once():
-        attempts.append(len(attempts))
-        if len(attempts) == 1:
-            assert released.wait(10)
-            return "late"
-        return "soon"
-
-    results, hedges = run(pool, [lambda: "a", slow_once, lambda: "c"], policy(latency=PATIENCE_SECONDS))
-    released.set()
-    assert (results, hedges) == (["a", "soon", "c"], 1)
-
-
-def test_a_failed_attempt_waits_for_the_other_one(pool):
-    """The hedge fails at once; the first attempt's answer still counts."""
-    released, attempts = Event(), []
-
-    def slow_then_failing():
-        attempts.append(len(attempts))
-        if len(attempts) == 1:
-            assert released.wait(10)
-            return "good"
-        released.set()
-        return "failed"
-
-    results, hedges = run(pool, [slow_then_failing, lambda: "b"], policy(latency=PATIENCE_SECONDS))
-    assert (results, hedges) == (["good", "b"], 1)
-
-
-def test_a_failure_without_another_attempt_is_the_result(pool):
-    """Nobody waits for what is not under way."""
-    assert run(pool, [lambda: "failed", lambda: "b"], policy(latency=PATIENCE_SECONDS)) == (["failed", "b"], 0)
-
-
-def test_what_a_call_raises_is_raised(pool):
-    """Bugs are not hidden."""
-
-    def broken():
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        run(pool, [broken], policy())
-
-
-def test_what_waits_for_a_thread_is_not_slow():
-    """The delay counts from when a call begins: a round wider than its threads is no reason to ask twice."""
-    with ThreadPoolExecutor(1) as narrow:
-        results, hedges = run(narrow, [lambda: time.sleep(0.02)] * 8, policy(latency=0.05))
-    assert len(results) == 8
-    assert hedges == 0
-
-
-def test_refusals_do_not_count_as_latencies(pool):
-    """A throttle is answered fast; the delay is about answers."""
-    subject = HedgePolicy(quantile=0.95)
-    run(pool, [lambda: "failed"] * 100, subject)
-    assert subject.delay_seconds() is None
 
 
 def test_hedges_add_at_most_a_twentieth():
@@ -110,7 +34,7 @@ def test_little_is_saved_up():
 
 
 def test_the_delay_follows_recent_latencies():
-    """Slower than 95 % of the recent ones; unknown until there are some; never with hedging off."""
+    """Slower than 95 % of the recent ones; unknown until there are some."""
     subject = HedgePolicy(quantile=0.95)
     for i in range(1, MIN_LATENCIES):
         subject.record(i / 1000)
@@ -118,60 +42,51 @@ def test_the_delay_follows_recent_latencies():
     for i in range(1, 301):
         subject.record(i / 1000)
     assert subject.delay_seconds() == pytest.approx(0.288, abs=0.002)
-    assert policy(quantile=0.0).delay_seconds() is None
-
-
-def test_without_experience_nothing_is_hedged(pool):
-    """Everything is simply waited for."""
-    assert run(pool, [lambda: 1, lambda: 2], HedgePolicy(quantile=0.95)) == ([1, 2], 0)
 
 
 class TestRoundState:
-    """One round on one thread: the same rules, with time as an argument."""
+    """One round, with time as an argument."""
 
     def test_a_round_is_complete_with_its_last_result(self):
         """In the order of the calls, whatever the order of the answers."""
         state = RoundState(3, None)
-        for index in range(3):
-            state.begin(index, now=0.0)
-        for index in (2, 0, 1):
+        attempts = [state.begin(call, now=0.0) for call in range(3)]
+        for call in (2, 0, 1):
             assert not state.is_complete
-            state.end(index, f"r{index}", is_failure=False, seconds=0.01)
+            assert state.end(attempts[call], f"r{call}", now=0.01) is None
         assert (state.is_complete, state.results(), state.hedged) == (True, ["r0", "r1", "r2"], 0)
+        assert state.running == set()
 
     def test_hedges_are_due_one_delay_after_each_call_begins(self):
         """Not before; each call at most once; and those that have their result, never."""
         state = RoundState(3, policy(latency=0.01))
-        for index in range(3):
-            state.begin(index, now=1.0 + index)
-        state.end(1, "soon", is_failure=False, seconds=0.001)
+        attempts = [state.begin(call, now=1.0 + call) for call in range(3)]
+        state.end(attempts[1], "soon", now=2.001)
         assert state.next_due() == pytest.approx(1.01)
         assert state.take_hedge(1.009) is None
-        assert state.take_hedge(1.01) == 0
-        state.begin(0, now=1.01)
+        assert state.take_hedge(1.01) == Attempt(0, 1.01, is_hedge=True)
         assert state.take_hedge(2.9) is None
         assert state.next_due() == pytest.approx(3.01)
-        assert state.take_hedge(3.5) == 2
+        assert state.take_hedge(3.5) == Attempt(2, 3.5, is_hedge=True)
         assert (state.next_due(), state.hedged) == (None, 2)
 
     def test_a_failure_counts_only_without_another_attempt(self):
         """Whichever of the two fails first."""
         state = RoundState(1, policy())
-        state.begin(0, now=0.0)
-        assert state.take_hedge(9.0) == 0
-        state.begin(0, now=9.0)
-        state.end(0, "failed", is_failure=True, seconds=9.1)
-        assert not state.is_settled(0)
-        state.end(0, "failed too", is_failure=True, seconds=9.2)
-        assert state.results() == ["failed too"]
+        first = state.begin(0, now=0.0)
+        hedge = state.take_hedge(9.0)
+        assert state.end(first, FAILED, now=9.1) is None
+        assert not state.is_complete
+        assert state.end(hedge, FAILED_TOO, now=9.2) is None
+        assert state.results() == [FAILED_TOO]
 
     def test_the_first_answer_stays(self):
-        """What comes later changes nothing."""
+        """The other attempt is not needed any more; what it says all the same changes nothing."""
         state = RoundState(1, policy())
-        state.begin(0, now=0.0)
-        state.begin(0, now=1.0)
-        state.end(0, "first", is_failure=False, seconds=1.5)
-        state.end(0, "second", is_failure=False, seconds=1.6)
+        first = state.begin(0, now=0.0)
+        hedge = state.take_hedge(1.0)
+        assert state.end(hedge, "first", now=1.5) == first
+        assert state.end(first, "second", now=1.5) is None
         assert state.results() == ["first"]
 
     def test_without_a_budget_nothing_more_is_due_in_the_round(self):
@@ -180,30 +95,121 @@ class TestRoundState:
         while subject.try_spend():
             pass
         state = RoundState(2, subject)
-        for index in range(2):
-            state.begin(index, now=0.0)
+        for call in range(2):
+            state.begin(call, now=0.0)
         assert state.take_hedge(9.0) is None
         assert (state.next_due(), state.hedged) == (None, 0)
 
     def test_without_experience_or_policy_nothing_is_due(self):
-        """As with threads."""
-        for subject in (None, HedgePolicy(quantile=0.95), policy(quantile=0.0)):
+        """Everything is simply waited for."""
+        for subject in (None, HedgePolicy(quantile=0.95)):
             state = RoundState(1, subject)
             state.begin(0, now=0.0)
             assert (state.next_due(), state.take_hedge(99.0)) == (None, None)
 
     def test_answers_teach_the_policy_and_refusals_do_not(self):
-        """What was given up took at least as long as it was waited for."""
+        """A refusal comes fast."""
         subject = HedgePolicy(quantile=0.5)
-        state = RoundState(3 * MIN_LATENCIES, subject)
-        for index in range(3 * MIN_LATENCIES):
-            state.begin(index, now=0.0)
-        for index in range(MIN_LATENCIES):
-            state.end(index, "failed", is_failure=True, seconds=0.001)
+        state = RoundState(2 * MIN_LATENCIES, subject)
+        attempts = [state.begin(call, now=0.0) for call in range(2 * MIN_LATENCIES)]
+        for attempt in attempts[:MIN_LATENCIES]:
+            state.end(attempt, FAILED, now=0.001)
         assert subject.delay_seconds() is None
-        for index in range(MIN_LATENCIES, 2 * MIN_LATENCIES):
-            state.end(index, "good", is_failure=False, seconds=0.010)
+        for attempt in attempts[MIN_LATENCIES:]:
+            state.end(attempt, "good", now=0.010)
         assert subject.delay_seconds() == pytest.approx(0.010)
-        for index in range(2 * MIN_LATENCIES, 3 * MIN_LATENCIES):
-            state.abandon(index, seconds=0.5)
-        assert subject.delay_seconds() == pytest.approx(0.5)
+
+    def test_what_was_given_up_took_at_least_as_long_as_it_was_waited_for(self):
+        """Else the slowest queries would teach nothing."""
+        subject = policy(latency=0.01, count=MIN_LATENCIES)
+        state = RoundState(1, subject)
+        first = state.begin(0, now=0.0)
+        state.end(state.take_hedge(0.1), "soon", now=0.5)
+        assert subject.delay_seconds() == pytest.approx(0.4)
+        assert first not in state.running
+
+
+class Transport:
+    """Attempts that take as long as a script says, on a clock of their own; what fails is an error in the script."""
+
+    def __init__(self, *script):
+        self.script = [list(attempts) for attempts in script]
+        self.now = 0.0
+        self.started = []
+        self.under_way = {}
+        self.abandoned = []
+        self.most = 0
+
+    def timer(self):
+        return self.now
+
+    def start(self, attempt):
+        seconds, result = self.script[attempt.call].pop(0)
+        self.started.append(attempt)
+        self.under_way[attempt] = (self.now + seconds, result)
+        self.most = max(self.most, len(self.under_way))
+
+    def wait(self, timeout_seconds):
+        until = float("inf") if timeout_seconds is None else self.now + timeout_seconds
+        first = min(ends_at for ends_at, _ in self.under_way.values())
+        if first > until:
+            self.now = until
+            return []
+        self.now = first
+        ended = [attempt for attempt, (ends_at, _) in self.under_way.items() if ends_at == first]
+        results = [(attempt, self.under_way.pop(attempt)[1]) for attempt in ended]
+        for _, result in results:
+            if isinstance(result, ZeroDivisionError):
+                raise result
+        return results
+
+    def abandon(self, attempt):
+        if self.under_way.pop(attempt, None):
+            self.abandoned.append(attempt)
+
+
+def run(transport, *, parallel=9, subject=None):
+    return run_round(len(transport.script), transport, timer=transport.timer, parallel=parallel, policy=subject)
+
+
+class TestRunRound:
+    """A round over a transport: production's clients and the simulator run this."""
+
+    def test_the_first_answer_is_taken_and_the_other_attempt_given_up(self):
+        """The round does not wait for the slow one."""
+        transport = Transport([(0.001, "a")], [(9.0, "late"), (0.002, "soon")])
+        assert run(transport, subject=policy(latency=0.01)) == (["a", "soon"], 1)
+        assert transport.now == pytest.approx(0.012)
+        assert transport.abandoned == [Attempt(1, 0.0)]
+
+    def test_a_failed_hedge_waits_for_the_first_attempt(self):
+        """And the other way round."""
+        for script in ([(1.0, "good"), (0.1, FAILED)], [(0.1, FAILED), (0.2, "good")]):
+            assert run(Transport(script), subject=policy(latency=0.01)) == (["good"], 1)
+
+    def test_a_failure_without_another_attempt_is_the_result(self):
+        """Nobody waits for what is not under way."""
+        assert run(Transport([(0.001, FAILED)], [(0.001, "b")]), subject=policy(latency=0.01)) == ([FAILED, "b"], 0)
+
+    def test_no_more_run_at_once_than_allowed(self):
+        """But for hedges, which come on top; the delay counts from when a call begins."""
+        transport = Transport(*[[(0.02, n)] for n in range(8)])
+        assert run(transport, parallel=3, subject=policy(latency=0.05)) == (list(range(8)), 0)
+        assert transport.most == 3
+
+    def test_the_budget_bounds_what_is_asked_twice(self):
+        """However slow everything is."""
+        transport = Transport(*[[(9.0, n), (9.0, n)] for n in range(12)])
+        results, hedges = run(transport, parallel=12, subject=policy(count=10_000))
+        assert (results, hedges) == (list(range(12)), MAX_SAVED_HEDGES)
+
+    def test_what_is_raised_ends_the_round(self):
+        """Nothing stays under way."""
+        transport = Transport([(0.1, ZeroDivisionError())], [(9.0, "late")])
+        with pytest.raises(ZeroDivisionError):
+            run(transport)
+        assert transport.under_way == {}
+
+    def test_a_round_of_nothing_is_nothing(self):
+        """Nobody is asked."""
+        assert run(Transport()) == ([], 0)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from hotpartition.aws.environment import Certificates
 from hotpartition.dynamodb.clients import open_dynamodb
-from hotpartition.dynamodb.http import HttpCalls
+from hotpartition.dynamodb.curl import CurlCalls
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import SettingsError
 from hotpartition.runtime.settings import ReaderSettings, WriterSettings
@@ -27,25 +28,25 @@ def _own_variables(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("lean", HttpCalls), ("boto3", ThreadedCalls)])
+@pytest.mark.parametrize(("name", "kind"), [("curl", CurlCalls), ("boto3", ThreadedCalls)])
 def test_the_setting_names_the_client(name, kind):
     """For every job."""
     settings = WriterSettings(**HERE, dynamodb_client=name)
-    calls = open_dynamodb(settings)
+    calls = open_dynamodb(name)
     assert isinstance(calls, kind)
     calls.close()
     assert isinstance(build_writer(settings, FakeTelemetry(), Message.from_item)._store._calls, kind)
 
 
-def test_lean_is_the_default():
+def test_curl_is_the_default():
     """And what a variable may say is named."""
-    assert isinstance(open_dynamodb(WriterSettings(**HERE)), HttpCalls)
-    with pytest.raises(SettingsError, match="HOTPARTITION_DYNAMODB_CLIENT should be one of lean, boto3, not 'curl'"):
+    assert WriterSettings(**HERE).dynamodb_client == "curl"
+    with pytest.raises(SettingsError, match="HOTPARTITION_DYNAMODB_CLIENT should be one of curl, boto3, not 'lean'"):
         WriterSettings.from_env(
             {
                 "HOTPARTITION_TABLE_NAME": "t",
                 "HOTPARTITION_REGISTRY_HOST": "h",
-                "HOTPARTITION_DYNAMODB_CLIENT": "curl",
+                "HOTPARTITION_DYNAMODB_CLIENT": "lean",
             }
         )
 
@@ -59,12 +60,9 @@ def test_a_reader_runs_as_many_queries_as_it_is_told(quantile):
     assert (calls._policy is None) == (quantile == 0.0)
 
 
-def test_a_regions_table_is_reached_with_tls():
-    """Nothing is sent in clear unless an address says so."""
-    assert open_dynamodb(WriterSettings(**HERE))._pool._endpoint == (
-        True,
-        "dynamodb.eu-west-1.amazonaws.com",
-        443,
-        "/",
-        "dynamodb.eu-west-1.amazonaws.com",
-    )
+def test_the_configured_endpoint_is_used():
+    """Unless a variable of AWS's own names another one."""
+    settings = WriterSettings(**HERE, dynamodb_endpoint="https://dynamodb.cn-north-1.amazonaws.com.cn")
+    calls = build_writer(settings, FakeTelemetry())._store._calls
+    assert calls._target.endpoint == "https://dynamodb.cn-north-1.amazonaws.com.cn"
+    assert calls._target.certificates != Certificates()

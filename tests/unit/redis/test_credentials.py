@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import pytest
 from redis.exceptions import AuthenticationError
 
-from hotpartition.aws.signing import Credentials
+from hotpartition.aws.credentials import Credentials
 from hotpartition.errors import CredentialsError, StoreUnavailableError
 from hotpartition.redis.credentials import (
     TOKEN_REST_SECONDS,

@@ -39,11 +39,12 @@ class QueryAnswer(Generic[ItemT]):
 class Fetched(Generic[ItemT]):
     """The outcome of one round of queries, in their order; what failed is there as its error.
 
-    `journal` is None where it was not asked for.
+    `journal` is None where it was not asked for. `hedged` is how many queries were asked a second time, for being slow.
     """
 
     answers: tuple[QueryAnswer[ItemT] | RetryLaterError, ...]
     journal: JournalEntry | RetryLaterError | None = None
+    hedged: int = 0
 
 
 class MessageStore(Protocol[ItemT]):
@@ -69,10 +70,6 @@ class MessageStore(Protocol[ItemT]):
         Raises:
             MalformedGenerationError: the routing item cannot be read.
         """
-        ...
-
-    def take_hedged(self) -> int:
-        """Return how many queries were asked a second time, for being slow, since the last call."""
         ...
 
     def get_with_journal(

@@ -46,8 +46,8 @@ def test_the_same_seed_gives_the_same_json():
 def test_nothing_depends_on_the_process():
     """Processes that hash texts differently come to the same JSON."""
     script = (
-        "import hashlib, json; from simulation.results import as_json; from simulation.run import simulate;"
-        "from simulation.scenarios import scenario_by_name;"
+        "import hashlib, json; from tools.simulation.results import as_json; from tools.simulation.run import simulate;"
+        "from tools.simulation.scenarios import scenario_by_name;"
         "text = json.dumps(as_json(simulate(scenario_by_name('hunt'), 5)));"
         "print(hashlib.sha256(text.encode()).hexdigest())"
     )

@@ -1,1 +1,1 @@
-"""What the adapters need of AWS itself: credentials and signatures."""
+"""What the adapters need of AWS itself: credentials, signed addresses, and what its variables say."""

@@ -8,15 +8,15 @@ DynamoDB that is slow everywhere is not asked twice for everything.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from collections.abc import Callable, Sequence
+from itertools import islice
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from hotpartition.errors import RetryLaterError
 
 ResultT = TypeVar("ResultT")
-
-Wait = Callable[..., tuple[Collection[Future[Any]], Collection[Future[Any]]]]
-"""`concurrent.futures.wait`, or what stands for it where there are no threads."""
+ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 BUDGET_SHARE = 0.05
 """Hedges, as a share of all requests, over any longer time."""
@@ -37,7 +37,7 @@ class HedgePolicy:
         """Start without experience.
 
         Args:
-            quantile: the share of recent queries that were faster than the delay; 0 turns hedging off.
+            quantile: the share of recent queries that were faster than the delay.
         """
         self._quantile = quantile
         self._latencies: deque[float] = deque(maxlen=LATENCY_WINDOW)
@@ -51,9 +51,7 @@ class HedgePolicy:
             self._allowance = min(MAX_SAVED_HEDGES, self._allowance + BUDGET_SHARE)
 
     def delay_seconds(self) -> float | None:
-        """Return how long to wait before asking again; None while hedging is off, or nothing is known yet."""
-        if not self._quantile:
-            return None
+        """Return how long to wait before asking again; None while nothing is known yet."""
         with self._lock:
             if len(self._latencies) < MIN_LATENCIES:
                 return None
@@ -69,10 +67,40 @@ class HedgePolicy:
             return True
 
 
-class RoundState(Generic[ResultT]):
-    """One round of calls: which are settled, which have attempts under way, and when the next hedge is due.
+class Attempt(NamedTuple):
+    """One attempt at one call of a round."""
 
-    For whoever runs all attempts on one thread. No I/O, and no clock: times come as arguments, in seconds.
+    call: int
+    """The call's place in the round."""
+    began: float
+    """By the round's timer, in seconds."""
+    is_hedge: bool = False
+
+
+class Transport(Protocol[ResultT_co]):
+    """Sends the attempts of one round, and waits for them."""
+
+    def start(self, attempt: Attempt) -> None:
+        """Begin an attempt; it does not block."""
+        ...
+
+    def wait(self, timeout_seconds: float | None) -> Sequence[tuple[Attempt, ResultT_co | RetryLaterError]]:
+        """Wait until attempts end, or for this long; return those that ended with what became of them.
+
+        Raises:
+            Exception: what an attempt ran into that repeating it would not cure; the round ends with it.
+        """
+        ...
+
+    def abandon(self, attempt: Attempt) -> None:
+        """Forget an attempt, if it has not ended: nobody waits for it any more, and `wait` does not return it."""
+        ...
+
+
+class RoundState(Generic[ResultT]):
+    """One round of calls: which are settled, which attempts are under way, and when the next hedge is due.
+
+    No I/O, and no clock: times come as arguments, in seconds.
     """
 
     def __init__(self, count: int, policy: HedgePolicy | None) -> None:
@@ -84,11 +112,11 @@ class RoundState(Generic[ResultT]):
         """
         self._policy = policy
         self._delay = policy.delay_seconds() if policy else None
-        self._results: dict[int, ResultT] = {}
+        self._results: dict[int, ResultT | RetryLaterError] = {}
         self._count = count
-        self._attempts: dict[int, int] = {}
         self._due: dict[int, float] = {}
         """When each call that has begun, and has no hedge yet, will have taken too long."""
+        self.running: set[Attempt] = set()
         self.hedged = 0
 
     @property
@@ -96,167 +124,100 @@ class RoundState(Generic[ResultT]):
         """Every call has its result."""
         return len(self._results) == self._count
 
-    def is_settled(self, index: int) -> bool:
-        """Say whether a call has its result."""
-        return index in self._results
-
-    def results(self) -> list[ResultT]:
+    def results(self) -> list[ResultT | RetryLaterError]:
         """Return the results in the order of the calls. REQUIRES: the round is complete."""
-        return [self._results[index] for index in range(self._count)]
+        return [self._results[call] for call in range(self._count)]
 
-    def begin(self, index: int, now: float) -> None:
-        """Take note that a call's attempt begins."""
-        self._attempts[index] = self._attempts.get(index, 0) + 1
-        if self._delay is not None and self._attempts[index] == 1:
-            self._due[index] = now + self._delay
+    def begin(self, call: int, now: float) -> Attempt:
+        """Begin a call's first attempt."""
+        if self._delay is not None:
+            self._due[call] = now + self._delay
+        return self._run(Attempt(call, now))
 
     def next_due(self) -> float | None:
         """Return when the next hedge is due, None while none is to be expected."""
         return min(self._due.values(), default=None)
 
-    def take_hedge(self, now: float) -> int | None:
-        """Return a call that is to be asked again now, and pay for it; None for none."""
-        index = next((index for index, due in self._due.items() if due <= now), None)
-        if index is None:
+    def take_hedge(self, now: float) -> Attempt | None:
+        """Begin the hedge that is due now, and pay for it; None for none."""
+        call = next((call for call, due in self._due.items() if due <= now), None)
+        if call is None:
             return None
         if self._policy is None or not self._policy.try_spend():
             self._due.clear()  # nothing is left to spend in this round
             return None
-        del self._due[index]
+        del self._due[call]
         self.hedged += 1
-        return index
+        return self._run(Attempt(call, now, is_hedge=True))
 
-    def end(self, index: int, result: ResultT, *, is_failure: bool, seconds: float) -> None:
-        """Take in what became of an attempt; a failed one counts only when no other attempt is left.
-
-        Args:
-            index: the call's place.
-            result: the attempt's.
-            is_failure: another attempt's answer would be better.
-            seconds: how long the attempt took. A refusal comes fast, and says nothing about how long answers take.
-        """
-        self._attempts[index] -= 1
-        if self._policy is not None and not is_failure:
-            self._policy.record(seconds)
-        if not is_failure or not self._attempts[index]:
-            self._results.setdefault(index, result)
-            self._due.pop(index, None)
-
-    def abandon(self, index: int, *, seconds: float) -> None:
-        """Take note that an attempt is given up for another one's answer; it took at least so long."""
-        self._attempts[index] -= 1
-        if self._policy is not None:
-            self._policy.record(seconds)
-
-
-class Hedger:
-    """Runs rounds of idempotent calls, and asks those that are slower than most again, once, within the budget."""
-
-    def __init__(
-        self, policy: HedgePolicy, executor: Executor, timer: Callable[[], float], *, wait: Wait = wait
-    ) -> None:
-        """Put it together.
-
-        Args:
-            policy: when to hedge.
-            executor: runs the hedges; its own threads, so that none queues behind what it hedges.
-            timer: a monotonic clock in seconds.
-            wait: waits for the first of several futures.
-        """
-        self._policy = policy
-        self._executor = executor
-        self._timer = timer
-        self._wait = wait
-
-    def run(
-        self, executor: Executor, calls: Sequence[Callable[[], ResultT]], *, is_failure: Callable[[ResultT], bool]
-    ) -> tuple[list[ResultT], int]:
-        """Run calls at the same time.
-
-        Args:
-            executor: runs the first attempts.
-            calls: what to run; what they raise is raised.
-            is_failure: says of a result that another attempt's answer would be better.
+    def end(self, attempt: Attempt, result: ResultT | RetryLaterError, now: float) -> Attempt | None:
+        """Take in what became of an attempt; a failed one counts only when its call has no other attempt.
 
         Returns:
-            The results in the order of the calls, and how many hedges were sent.
+            The call's other attempt, if it is not needed any more.
         """
-        current = _Round(executor, calls, self._policy, self._timer, self._wait, is_failure)
-        delay = self._policy.delay_seconds()
-        hedged: set[int] = set()
-        while current.open:
-            due = current.next_due(delay, hedged)
-            if due is None:
-                current.wait(None)
-            elif (remaining := due[0] - self._timer()) > 0:
-                current.wait(remaining)
-            else:
-                hedged.add(due[1])
-                if self._policy.try_spend():
-                    current.start(due[1], self._executor)
-                else:
-                    delay = None  # nothing is left to spend in this round
-        return current.results(), current.attempts - len(calls)
-
-
-class _Round(Generic[ResultT]):
-    """One round's calls while they run: when each began, its attempts under way, and its result once there is one."""
-
-    def __init__(
-        self,
-        executor: Executor,
-        calls: Sequence[Callable[[], ResultT]],
-        policy: HedgePolicy,
-        timer: Callable[[], float],
-        wait_for: Wait,
-        is_failure: Callable[[ResultT], bool],
-    ) -> None:
-        self._calls = calls
-        self._policy = policy
-        self._timer = timer
-        self._wait_for = wait_for
-        self._is_failure = is_failure
-        self._began: dict[int, float] = {}
-        self._owner: dict[Future[ResultT], int] = {}
-        self._results: dict[int, ResultT] = {}
-        self.attempts = 0
-        for index in range(len(calls)):
-            self.start(index, executor)
-
-    def start(self, index: int, executor: Executor) -> None:
-        self.attempts += 1
-        self._owner[executor.submit(self._attempt, index)] = index
-
-    def _attempt(self, index: int) -> ResultT:
-        began = self._timer()
-        self._began.setdefault(index, began)
-        result = self._calls[index]()
-        if not self._is_failure(result):  # a refusal comes fast, and says nothing about how long an answer takes
-            self._policy.record(self._timer() - began)
-        return result
-
-    @property
-    def open(self) -> list[int]:
-        return [index for index in range(len(self._calls)) if index not in self._results]
-
-    def results(self) -> list[ResultT]:
-        return [self._results[index] for index in range(len(self._calls))]
-
-    def next_due(self, delay: float | None, hedged: set[int]) -> tuple[float, int] | None:
-        """Return when the next hedge is due and for which call: of those that have begun and have none yet."""
-        if delay is None:
+        if attempt not in self.running:
+            return None  # the call's other attempt ended at the same time
+        self.running.discard(attempt)
+        other = next((other for other in self.running if other.call == attempt.call), None)
+        is_failure = isinstance(result, RetryLaterError)
+        if is_failure and other is not None:
             return None
-        begun = [(began + delay, index) for index, began in list(self._began.items())]
-        return min((due for due in begun if due[1] not in self._results and due[1] not in hedged), default=None)
+        if not is_failure:  # a refusal comes fast, and says nothing about how long answers take
+            self._learn(attempt, now)
+        self._results[attempt.call] = result
+        self._due.pop(attempt.call, None)
+        if other is not None:
+            self.running.discard(other)
+            self._learn(other, now)  # it took at least so long
+        return other
 
-    def wait(self, timeout_seconds: float | None) -> None:
-        """Wait for the next attempt to end; a failed one counts only when no other attempt is left."""
-        done, _ = self._wait_for(self._owner, timeout=timeout_seconds, return_when=FIRST_COMPLETED)
-        for future in done:
-            index = self._owner.pop(future)
-            result = future.result()
-            if not self._is_failure(result) or index not in self._owner.values():
-                self._results.setdefault(index, result)
-        for future in [f for f, index in self._owner.items() if index in self._results]:
-            future.cancel()  # one that has not begun; one that runs is left to end by itself
-            del self._owner[future]
+    def _run(self, attempt: Attempt) -> Attempt:
+        self.running.add(attempt)
+        return attempt
+
+    def _learn(self, attempt: Attempt, now: float) -> None:
+        if self._policy is not None:
+            self._policy.record(now - attempt.began)
+
+
+def run_round(
+    count: int,
+    transport: Transport[ResultT],
+    *,
+    timer: Callable[[], float],
+    parallel: int,
+    policy: HedgePolicy | None = None,
+) -> tuple[list[ResultT | RetryLaterError], int]:
+    """Run a round of idempotent calls, and ask those that are slower than most again, once, within the budget.
+
+    Args:
+        count: how many calls it has.
+        transport: sends them.
+        timer: a monotonic clock in seconds.
+        parallel: how many attempts run at the same time; hedges come on top.
+        policy: when to hedge; None for never.
+
+    Returns:
+        The results in the order of the calls, and how many hedges were sent.
+    """
+    state: RoundState[ResultT] = RoundState(count, policy)
+    waiting = iter(range(count))
+    try:
+        while True:
+            for call in islice(waiting, max(0, parallel - len(state.running))):
+                transport.start(state.begin(call, timer()))
+            if state.is_complete:
+                return state.results(), state.hedged
+            due = state.next_due()
+            ended = transport.wait(None if due is None else max(0.0, due - timer()))
+            for attempt, result in ended:
+                if (needless := state.end(attempt, result, timer())) is not None:
+                    transport.abandon(needless)
+            # A result may have come while this thread was busy: hedges are sent, one by one, when nothing is left to
+            # read.
+            if not ended and (hedge := state.take_hedge(timer())) is not None:
+                transport.start(hedge)
+    finally:
+        for attempt in state.running:
+            transport.abandon(attempt)

@@ -1,8 +1,8 @@
 """What the DynamoDB adapters need of a client: requests in DynamoDB's own JSON form, answers or errors of ours.
 
-Two clients implement it, chosen by the setting `dynamodb_client`: `dynamodb_http.py` (`lean`) speaks the protocol
-itself, `dynamodb_boto3.py` (`boto3`) goes through the SDK. Both build their errors here, so they tell the same things
-apart. Sources: DynamoDB Developer Guide, "Low-level API" and "Error handling"; the service model that botocore ships.
+Two clients implement it, chosen by the setting `dynamodb_client`: `curl.py` (libcurl), and `boto3_client.py` on threads
+(the SDK). Both build their errors here, so they tell the same things apart. Sources: DynamoDB Developer Guide,
+"Low-level API" and "Error handling"; the service model that botocore ships.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ READ_TIMEOUT_SECONDS = 2.0
 Answer = dict[str, Any]
 """What DynamoDB answered, as boto3 shows it too: attribute values keep their types (`{"S": "text"}`)."""
 
+Outcome = Answer | RetryLaterError
+"""What became of one call of a round."""
+
 
 class Call(NamedTuple):
     """One request: DynamoDB's name of the operation (`PutItem`), and its members."""
@@ -37,7 +40,7 @@ class Call(NamedTuple):
 class Round(NamedTuple):
     """What became of calls that ran at the same time, in their order, and how many were asked a second time."""
 
-    outcomes: list[Answer | RetryLaterError]
+    outcomes: list[Outcome]
     hedged: int = 0
 
 

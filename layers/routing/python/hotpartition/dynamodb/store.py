@@ -30,7 +30,7 @@ from hotpartition.core.message_ids import MAX_MESSAGE_ID, MIN_MESSAGE_ID
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.route_history import decode_raises, encode_raises
 from hotpartition.core.timestamps import format_time
-from hotpartition.dynamodb.calls import Answer, Call, DynamoDBCalls
+from hotpartition.dynamodb.calls import Answer, Call, DynamoDBCalls, Round
 from hotpartition.errors import (
     ConditionFailedError,
     InvalidRequestError,
@@ -57,12 +57,6 @@ class DynamoDBMessageStore(Generic[ItemT]):
         self._calls = calls
         self._table_name = table_name
         self._decode = decode
-        self._hedged = 0
-
-    def take_hedged(self) -> int:
-        """See `MessageStore.take_hedged`."""
-        hedged, self._hedged = self._hedged, 0
-        return hedged
 
     def put(self, item: Mapping[str, AttributeValue]) -> ItemT | None:
         """See `MessageStore.put`."""
@@ -93,7 +87,7 @@ class DynamoDBMessageStore(Generic[ItemT]):
         if journal_of is not None and carrier is None:
             calls.append(_build_get(self._table_name, journal_of, is_strong=is_strong))
         # What was never hot costs what it costs without us: only a sharded conversation's reads are asked for twice.
-        outcomes = self._run(calls, is_hedged=any(SEPARATOR in query.partition_key for query in queries))
+        outcomes, hedged = self._run(calls, is_hedged=any(SEPARATOR in query.partition_key for query in queries))
         journal: JournalEntry | RetryLaterError | None = None
         if journal_of is not None and carrier is None:
             outcome = outcomes.pop()
@@ -107,7 +101,7 @@ class DynamoDBMessageStore(Generic[ItemT]):
             answer, entry = self._read_answer(query, outcome, with_journal=query is carrier)
             answers.append(answer)
             journal = entry if query is carrier else journal
-        return Fetched(tuple(answers), journal)
+        return Fetched(tuple(answers), journal, hedged)
 
     def get_with_journal(
         self, conversation_id: str, partition_keys: Sequence[str], message_id: str, *, is_strong: bool
@@ -120,20 +114,19 @@ class DynamoDBMessageStore(Generic[ItemT]):
         routing = next((item for item in items if item["sk"]["S"] == ROUTING_SORT_KEY), None)
         return messages, _read_entry(routing)
 
-    def _run(self, calls: list[Call], *, is_hedged: bool) -> list[Answer | RetryLaterError]:
+    def _run(self, calls: list[Call], *, is_hedged: bool) -> Round:
         """Run calls at the same time, each to its first items or its end."""
         outcomes, hedged = self._calls.call_many(calls, is_hedged=is_hedged)
-        self._hedged += hedged
         while unfinished := [index for index, outcome in enumerate(outcomes) if _is_empty_part(outcome)]:
             # Allowed, if never seen without a filter: an answer without items that is not the end.
             for index in unfinished:
                 start = {"ExclusiveStartKey": outcomes[index]["LastEvaluatedKey"]}  # type: ignore[index]
                 calls[index] = Call("Query", {**calls[index].request, **start})
             found = self._calls.call_many([calls[index] for index in unfinished], is_hedged=is_hedged)
-            self._hedged += found.hedged
+            hedged += found.hedged
             for index, outcome in zip(unfinished, found.outcomes, strict=True):
                 outcomes[index] = outcome
-        return outcomes
+        return Round(outcomes, hedged)
 
     def _build_query(self, query: KeyQuery, *, is_strong: bool, with_journal: bool) -> Call:
         """Build a query; the routing item, where it is asked for, comes first (its sort key is above all messages')."""

@@ -1,62 +1,68 @@
-"""Several DynamoDB requests at the same time for a client that blocks: on threads, hedged by `hedging.Hedger`."""
+"""Several DynamoDB requests at the same time for a client that blocks: on threads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from functools import partial
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from typing import Any
 
-from hotpartition.core.hedging import Hedger
-from hotpartition.dynamodb.calls import Answer, Call, Round
+from hotpartition.core.hedging import Attempt, HedgePolicy, run_round
+from hotpartition.dynamodb.calls import Answer, Call, Outcome, Round
 from hotpartition.errors import RetryLaterError
 
-Outcome = Answer | RetryLaterError
+Wait = Callable[..., tuple[Collection[Future[Any]], Collection[Future[Any]]]]
+"""`concurrent.futures.wait`, or what stands for it where there are no threads."""
 
 
 class ThreadedCalls:
-    """`DynamoDBCalls` over a function that sends one request and waits for its answer."""
+    """`DynamoDBCalls` over a function that sends one request and waits for its response."""
 
     def __init__(
         self,
         call: Callable[[str, Mapping[str, Any]], Answer],
         executor: Executor | None = None,
         *,
-        hedger: Hedger | None = None,
+        parallel: int = 1,
+        policy: HedgePolicy | None = None,
+        timer: Callable[[], float] = time.monotonic,
+        wait: Wait = wait,
         close: Callable[[], None] = lambda: None,
     ) -> None:
-        """Put it together.
+        """Start nothing yet.
 
         Args:
             call: as `DynamoDBCalls.call`; runs on several threads.
-            executor: runs the calls of a round; without it they run one after the other.
-            hedger: asks slow ones again; None for never.
+            executor: runs the calls of a round, with `HEDGE_CONNECTIONS` more threads than `parallel`; without it
+                they run one after the other.
+            parallel: how many calls of a round run at the same time; hedges come on top.
+            policy: when to hedge; None for never.
+            timer: a monotonic clock in seconds.
+            wait: waits for the first of several futures.
             close: closes what `call` and the executor hold open.
         """
         self._call = call
         self._executor = executor
-        self._hedger = hedger
+        self._parallel = parallel
+        self._policy = policy
+        self._timer = timer
+        self._wait = wait
         self._close = close
 
     def call(self, operation: str, request: Mapping[str, Any]) -> Answer:
-        """See `DynamoDBCalls.call`."""
+        """Implement `DynamoDBCalls.call`."""
         return self._call(operation, request)
 
     def call_many(self, calls: Sequence[Call], *, is_hedged: bool) -> Round:
-        """See `DynamoDBCalls.call_many`."""
+        """Implement `DynamoDBCalls.call_many`."""
         if self._executor is None:
             return Round([self._attempt(call) for call in calls])
-        if self._hedger is not None and is_hedged:
-            attempts = [partial(self._attempt, call) for call in calls]
-            return Round(*self._hedger.run(self._executor, attempts, is_failure=_is_failure))
-        if not calls:
-            return Round([])
-        futures = [self._executor.submit(self._attempt, call) for call in calls[:-1]]
-        last = self._attempt(calls[-1])  # the calling thread is one of those that work
-        return Round([*(future.result() for future in futures), last])
+        transport = _ThreadedRound(self._executor, self._attempt, calls, self._wait)
+        policy = self._policy if is_hedged else None
+        return Round(*run_round(len(calls), transport, timer=self._timer, parallel=self._parallel, policy=policy))
 
     def close(self) -> None:
-        """See `DynamoDBCalls.close`."""
+        """Implement `DynamoDBCalls.close`."""
         self._close()
 
     def _attempt(self, call: Call) -> Outcome:
@@ -66,5 +72,26 @@ class ThreadedCalls:
             return error
 
 
-def _is_failure(outcome: Outcome) -> bool:
-    return isinstance(outcome, RetryLaterError)
+class _ThreadedRound:
+    """The `Transport` of one round: each attempt is a future."""
+
+    def __init__(
+        self, executor: Executor, attempt: Callable[[Call], Outcome], calls: Sequence[Call], wait_for: Wait
+    ) -> None:
+        self._executor = executor
+        self._attempt = attempt
+        self._calls = calls
+        self._wait_for = wait_for
+        self._attempts: dict[Future[Outcome], Attempt] = {}
+
+    def start(self, attempt: Attempt) -> None:
+        self._attempts[self._executor.submit(self._attempt, self._calls[attempt.call])] = attempt
+
+    def wait(self, timeout_seconds: float | None) -> list[tuple[Attempt, Outcome]]:
+        done, _ = self._wait_for(self._attempts, timeout=timeout_seconds, return_when=FIRST_COMPLETED)
+        return [(self._attempts.pop(future), future.result()) for future in done]
+
+    def abandon(self, attempt: Attempt) -> None:
+        for future in [future for future, other in self._attempts.items() if other == attempt]:
+            future.cancel()  # one that has not begun; one that runs is left to end by itself
+            del self._attempts[future]

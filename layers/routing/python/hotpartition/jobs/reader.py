@@ -123,8 +123,6 @@ class Reader(Generic[ItemT]):
             page = replace(page, messages=page.messages[:count], has_more=True)
         if page.divergent:
             self._telemetry.count(MetricName.DIVERGENT_COPIES, page.divergent)
-        if hedged := self._store.take_hedged():
-            self._telemetry.count(MetricName.QUERIES_HEDGED, hedged)
         return self._result(request, page, started_ms)
 
     def read_message(
@@ -189,6 +187,8 @@ class Reader(Generic[ItemT]):
             fetched = self._store.fetch(
                 queries, is_strong=is_strong, journal_of=merge.range.conversation_id if wants_journal else None
             )
+            if fetched.hedged:
+                self._telemetry.count(MetricName.QUERIES_HEDGED, fetched.hedged)
             failures: list[RetryLaterError] = []
             failed: list[KeyQuery] = []
             for query, answer in zip(queries, fetched.answers, strict=True):

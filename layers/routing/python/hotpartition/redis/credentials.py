@@ -17,9 +17,9 @@ from pathlib import Path
 from redis.credentials import CredentialProvider
 from redis.exceptions import AuthenticationError
 
-from hotpartition.aws.credentials import find_credentials
-from hotpartition.aws.endpoints import find_region
-from hotpartition.aws.signing import Credentials, presign
+from hotpartition.aws.credentials import Credentials, find_credentials
+from hotpartition.aws.environment import find_region
+from hotpartition.aws.presigning import presign
 from hotpartition.errors import CredentialsError, StoreUnavailableError
 
 TOKEN_SECONDS = 900
@@ -121,13 +121,13 @@ def iam_credentials(
     """Build the provider that signs with the function's own credentials, in its own region.
 
     Raises:
-        CredentialsError: the environment names a source of credentials that cannot be used.
+        CredentialsError: the environment's credentials cannot be used.
         SettingsError: it names no region; Lambda always does.
     """
     return IamCredentials(
         cache_name=cache_name,
         user=user,
         region=find_region(environ),
-        find_credentials=find_credentials(environ, now_seconds).get,
+        find_credentials=find_credentials(environ).get,
         now_seconds=now_seconds,
     )

@@ -16,7 +16,7 @@ from hotpartition.runtime.mistakes import list_mistakes, unknown
 
 PREFIX = "HOTPARTITION_"
 
-DynamoDBClient = Literal["lean", "boto3"]
+DynamoDBClient = Literal["curl", "boto3"]
 DYNAMODB_CLIENTS: tuple[DynamoDBClient, ...] = get_args(DynamoDBClient)
 """What can speak to DynamoDB; `dynamodb/clients.py` opens it."""
 
@@ -44,7 +44,11 @@ class CommonSettings(BaseModel):
 
     table_name: Text = Field(description="Name of the DynamoDB table; also names the Redis keys.")
     dynamodb_client: DynamoDBClient = Field(
-        default="lean", description="What speaks to DynamoDB: `lean` (this project's own client) or `boto3`."
+        default="curl", description="What speaks to DynamoDB: `curl` (libcurl) or `boto3`."
+    )
+    dynamodb_endpoint: str = Field(
+        default="",
+        description="DynamoDB's address for `curl`; AWS's own variables come first. Empty: the region's.",
     )
     registry_host: Text = Field(description="Host name of the Redis cluster's configuration endpoint.")
     registry_port: Port = Field(default=6379, description="Port of the Redis cluster.")

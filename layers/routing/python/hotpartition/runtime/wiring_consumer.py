@@ -16,7 +16,7 @@ from hotpartition.runtime.wiring import CONSUMER_COMMAND_TIMEOUT_MS, connect_red
 def build_consumer(settings: ConsumerSettings, telemetry: Telemetry) -> Consumer:
     """Build the stream consumer's job."""
     connection = connect_redis(settings, telemetry, "detection", command_timeout_ms=CONSUMER_COMMAND_TIMEOUT_MS)
-    calls = open_dynamodb(settings)
+    calls = open_dynamodb(settings.dynamodb_client, endpoint=settings.dynamodb_endpoint)
     return Consumer(
         source=RedisReportSource(connection, settings.table_name),
         journal=DynamoDBJournal(calls, settings.table_name, settings.routing_index_name),

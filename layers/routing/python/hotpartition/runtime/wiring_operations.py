@@ -17,7 +17,7 @@ from hotpartition.runtime.wiring import CONSUMER_COMMAND_TIMEOUT_MS, connect_red
 def build_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[Operations, Reconciler]:
     """Build the jobs of the operations function."""
     clock = system_clock()
-    calls = open_dynamodb(settings)
+    calls = open_dynamodb(settings.dynamodb_client, endpoint=settings.dynamodb_endpoint)
     connection = connect_redis(settings, telemetry, "operations", command_timeout_ms=CONSUMER_COMMAND_TIMEOUT_MS)
     journal = DynamoDBJournal(calls, settings.table_name, settings.routing_index_name)
     routing_items = DynamoDBRoutingItems(calls, settings.table_name, settings.routing_index_name)

@@ -21,7 +21,12 @@ from hotpartition.runtime.wiring import connect_redis, system_clock
 def build_reader(settings: ReaderSettings, telemetry: Telemetry, decode: Callable[[Item], ItemT]) -> Reader[ItemT]:
     """Build the read function's job. `decode` makes of a stored item what the application knows it as."""
     clock = system_clock()
-    calls = open_dynamodb(settings, parallel=settings.fan_out_threads, hedge_quantile=settings.hedge_quantile)
+    calls = open_dynamodb(
+        settings.dynamodb_client,
+        endpoint=settings.dynamodb_endpoint,
+        parallel=settings.fan_out_threads,
+        hedge_quantile=settings.hedge_quantile,
+    )
     registry = RedisRegistry(connect_redis(settings, telemetry, "routes"), settings.table_name)
     cache = RouteCache(
         life_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=clock.random

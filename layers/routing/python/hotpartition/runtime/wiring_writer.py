@@ -27,7 +27,7 @@ def build_writer(settings: WriterSettings, telemetry: Telemetry, decode: Callabl
     `decode` makes of a stored item what the application knows it as.
     """
     clock = system_clock()
-    calls = open_dynamodb(settings)
+    calls = open_dynamodb(settings.dynamodb_client, endpoint=settings.dynamodb_endpoint)
     journal = DynamoDBJournal(calls, settings.table_name, index_name="")
     reports = RedisReportSink(
         connect_redis(settings, telemetry, "reports"),
