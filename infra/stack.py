@@ -86,6 +86,7 @@ class HotPartitionStack(cdk.Stack):
     def _wiring(self) -> dict[str, str]:
         return {
             "table_name": self._table.table_name,
+            "dynamodb_endpoint": f"https://dynamodb.{self.region}.{self.url_suffix}",
             "routing_index_name": ROUTING_INDEX,
             **self._registry.wiring(),
         }

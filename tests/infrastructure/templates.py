@@ -24,6 +24,8 @@ FUNCTIONS: dict[str, type[CommonSettings]] = {
 }
 
 _RESOLVED = {
+    ("Ref", "AWS::Region"): "cn-north-1",
+    ("Ref", "AWS::URLSuffix"): "amazonaws.com.cn",
     ("Ref", "Table"): "hotpartition-table",
     ("Ref", "Registry"): "hotpartition-registry",
     ("Fn::GetAtt", "Registry.ConfigurationEndPoint.Address"): "registry.example",
@@ -100,6 +102,9 @@ class Template:
             return value
         assert isinstance(value, dict)
         ((function, argument),) = value.items()
+        if function == "Fn::Join":
+            separator, parts = argument
+            return separator.join(map(Template._resolve, parts))
         return _RESOLVED[function, argument if isinstance(argument, str) else ".".join(argument)]
 
 

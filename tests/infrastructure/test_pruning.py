@@ -161,7 +161,7 @@ OUTCOMES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("client", ["lean", "boto3"])
+@pytest.mark.parametrize("client", ["curl", "boto3"])
 @pytest.mark.parametrize("function", EVENTS)
 def test_every_function_serves_from_what_is_left(function, client, layers, root):
     """With either client, it does what it does where neither DynamoDB nor Redis answers; all it imports is compiled."""

@@ -82,7 +82,7 @@ def test_a_request_needs_no_sdk_and_no_half_that_is_not_used(function):
     imported = set(served["modules"])
     assert served["status"] == 503  # nobody answers in DynamoDB's place
     assert served["collects"]
-    assert "hotpartition.dynamodb.http" in imported
+    assert "hotpartition.dynamodb.curl" in imported
     unwanted = {
         "boto3",
         "email.message",  # of `importlib.metadata`
