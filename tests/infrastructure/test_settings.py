@@ -33,7 +33,10 @@ def test_values_become_texts():
     [
         ("{", "settings should be a JSON object, not '{' (Expecting"),
         ("[1]", "settings should be a JSON object of names to values, not [1]"),
-        ({"nope": 1}, "setting nope is unknown; allowed are dynamodb_client, dynamodb_endpoint, fan_out_threads, hedge_quantile"),
+        (
+            {"nope": 1},
+            "setting nope is unknown; allowed are dynamodb_client, dynamodb_endpoint, fan_out_threads, hedge_quantile",
+        ),
         ({"table_name": "mine"}, "setting table_name is set by the stack itself and cannot be overridden"),
         ({"registry_tls": False}, "setting registry_tls is set by the stack itself and cannot be overridden"),
         ({"dynamodb_client": "sdk"}, "setting dynamodb_client should be one of curl, boto3, not 'sdk'"),

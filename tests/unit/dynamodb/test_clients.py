@@ -63,6 +63,6 @@ def test_a_reader_runs_as_many_queries_as_it_is_told(quantile):
 def test_the_configured_endpoint_is_used():
     """Unless a variable of AWS's own names another one."""
     settings = WriterSettings(**HERE, dynamodb_endpoint="https://dynamodb.cn-north-1.amazonaws.com.cn")
-    calls = build_writer(settings, FakeTelemetry())._store._calls
+    calls = build_writer(settings, FakeTelemetry(), dict)._store._calls
     assert calls._target.endpoint == "https://dynamodb.cn-north-1.amazonaws.com.cn"
     assert calls._target.certificates != Certificates()
