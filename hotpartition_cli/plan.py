@@ -22,12 +22,13 @@ from hotpartition.core.merge import KeyQuery, PageMerge, PageRange
 from hotpartition.core.message_ids import mint_message_id
 from hotpartition.core.route import EMPTY_ROUTE, MAX_SHARD_COUNT, Generation, Route, choose_placement
 from hotpartition.core.route_history import Cause, encode_raises
-from hotpartition.errors import InvalidRequestError
+from hotpartition.errors import InvalidRequestError, MessageTooLargeError
 from hotpartition.jobs.reader import MAX_LIMIT
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_cli.errors import UsageError
 from hotpartition_messages import Message
+from hotpartition_messages.attributes import encode_attributes
 
 KEY_LIMIT_WCU = 1_000
 """What one partition key takes in a second (DynamoDB Developer Guide, "Designing partition keys")."""
@@ -151,17 +152,17 @@ def measure_item(text: str) -> int:
             '--item should be like {"sender": "ann", "body": "hello", "attributes": {}}, perhaps with a conversation_id'
         )
     conversation_id = fields.get("conversation_id", _CONVERSATION)
-    message = Message(
-        conversation_id,
-        mint_message_id(_NOW_MS, lambda _: 0),
-        fields["sender"],
-        fields["body"],
-        fields.get("attributes", {}),
-    )
     try:
         parse_conversation_id(conversation_id)
+        message = Message(
+            conversation_id,
+            mint_message_id(_NOW_MS, lambda _: 0),
+            fields["sender"],
+            fields["body"],
+            encode_attributes(fields.get("attributes", {})).stored,
+        )
         return item_size_bytes(message.to_item(build_shard_key(conversation_id, 0)))
-    except InvalidRequestError as error:
+    except (InvalidRequestError, MessageTooLargeError) as error:
         raise UsageError(f"--item cannot be stored: {error}") from error
 
 

@@ -37,6 +37,7 @@ from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.jobs.writer import Writer
 from hotpartition.ports import JournalEntry, QueryAnswer, RoutingItem
 from hotpartition_messages import Message
+from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.writing import MessageWriter
 from support.builders import build_message, message_id, new_message, route_of
 from support.dynamodb_server import Scripted, error
@@ -673,7 +674,7 @@ class TestCost:
 def test_attributes_survive_the_store(dynamodb):
     """Whatever JSON a client attaches comes back equal."""
     attributes = {"n": [0, -1, 1.5, 10**37, 1e-9], "t": True, "z": None, "m": {"é": "", "k": [], "e": {}}, "s": ""}
-    message = Message("c", message_id(1), "ann", "", attributes)
+    message = Message("c", message_id(1), "ann", "", encode_attributes(attributes).stored)
     dynamodb.store.put(message.to_item("c"))
     (answer,) = dynamodb.store.fetch([newest()], is_strong=True).answers
     assert answer.messages == (message,)

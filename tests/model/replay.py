@@ -113,7 +113,7 @@ class Replay:
 
     def _put(self, place: Place) -> None:
         self._say(self._hints[place])
-        self._stores.writer().write(NewMessage(CONVERSATION, "ann", "hello", {}, place.message_id))
+        self._stores.writer().write(NewMessage(CONVERSATION, "ann", "hello", message_id=place.message_id))
         assert (place.partition_key, build_message_sort_key(place.message_id)) in self._stores.table.items
 
     def _read(self, step: Step) -> tuple[list[str], PageRequest | None]:

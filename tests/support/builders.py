@@ -161,7 +161,7 @@ class World:
 
 
 def new_message(body: str = "hello", *, conversation_id: str = "c", message_id: str | None = None) -> NewMessage:
-    return NewMessage(conversation_id, "ann", body, {}, message_id)
+    return NewMessage(conversation_id, "ann", body, message_id=message_id)
 
 
 def read_all(reader: Reader, request: PageRequest) -> list[Message]:

@@ -1,25 +1,21 @@
-"""One document for the routes of both functions: what Powertools generates of each, joined and set right.
-
-Powertools describes the schemas; three things that it says of every API are not true of this one and are taken out:
-the 422 that our functions answer as 400, the schemas that only the 422 uses, and query parameters that could be `null`.
-"""
+"""One document for the routes of both functions: their descriptions, and the models that check their requests."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
+
 from hotpartition import __version__
+from hotpartition_messages.description import OPERATIONS, Operation, Success, document_of
+from hotpartition_messages.problems import PROBLEM_JSON, ProblemKind
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT_FILE = ROOT / "docs" / "openapi.json"
-FUNCTIONS = ("write_message", "read_messages")
-METHODS = ("get", "post")
 
 INFO = {
     "title": "hotpartition",
@@ -45,34 +41,26 @@ SECURITY_SCHEMES = {
     }
 }
 _REFERENCE = "#/components/schemas/"
+_Described = tuple[type[BaseModel], JsonSchemaMode]
 
 
 def build_document() -> dict[str, Any]:
-    """Build the document from the functions' code."""
-    paths: dict[str, Any] = {}
-    schemas: dict[str, Any] = {}
-    for function in FUNCTIONS:
-        # The routes are only described, never called, so there is no job behind them.
-        text = _load_handler(function).build_app(None).get_openapi_json_schema()
-        generated = json.loads(text, parse_float=_number)
-        for path, item in generated["paths"].items():
-            paths.setdefault(path, {}).update(item)
-        schemas.update(generated["components"]["schemas"])
-    for item in paths.values():
-        for method in METHODS:
-            if method in item:
-                item[method] = _correct(item[method])
-    used = _used_schemas(paths, schemas)
+    """Build the document from the code."""
+    paths: dict[str, dict[str, Any]] = {}
+    documents = {s.document for o in OPERATIONS for s in o.successes.values()}
+    documents |= {document_of(kind) for o in OPERATIONS for kind in o.problems}
+    models: list[_Described] = [(model, "serialization") for model in documents]
+    bodies: list[_Described] = [(_part(o, "body"), "validation") for o in OPERATIONS if _has(o, "body")]
+    _, schemas = models_json_schema([*models, *bodies], ref_template=_REFERENCE + "{model}")
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = _describe(operation)
     return {
         "openapi": "3.1.0",
         "info": INFO,
         "servers": SERVERS,
         "security": [{SECURITY_SCHEME: []}],
         "paths": paths,
-        "components": {
-            "schemas": {name: schemas[name] for name in sorted(used)},
-            "securitySchemes": SECURITY_SCHEMES,
-        },
+        "components": {"schemas": dict(sorted(schemas["$defs"].items())), "securitySchemes": SECURITY_SCHEMES},
     }
 
 
@@ -81,65 +69,69 @@ def render(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _number(text: str) -> float:
-    """Read a limit; Powertools makes doubles of all of them."""
-    number = float(text)
-    return int(number) if number.is_integer() else number
-
-
-def _load_handler(function: str) -> ModuleType:
-    """Load a function's module under a name of its own: all of them are called `handler`."""
-    spec = importlib.util.spec_from_file_location(f"openapi_{function}", ROOT / "lambdas" / function / "handler.py")
-    if spec is None or spec.loader is None:
-        raise FileNotFoundError(f"there is no function {function}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # pydantic resolves the annotations of its models there
-    spec.loader.exec_module(module)
-    return module
-
-
-def _correct(operation: Mapping[str, Any]) -> dict[str, Any]:
-    responses = {status: answer for status, answer in sorted(operation["responses"].items()) if status != "422"}
-    parameters = [_correct_parameter(parameter) for parameter in operation["parameters"]]
-    return {**operation, "parameters": parameters, "responses": responses}
-
-
-def _correct_parameter(parameter: Mapping[str, Any]) -> dict[str, Any]:
-    """Say what an optional parameter is when it is there, and its description once."""
-    schema = parameter["schema"]
-    if "anyOf" in schema:
-        (given,) = [choice for choice in schema["anyOf"] if choice != {"type": "null"}]
-        schema = {**given, "title": schema["title"]}
-    description = parameter.get("description") or schema.get("description", "")
-    schema = {name: value for name, value in schema.items() if name != "description"}
-    return {
-        "name": parameter["name"],
-        "in": parameter["in"],
-        "description": description,
-        "required": parameter["required"],
-        "schema": schema,
+def _describe(operation: Operation) -> dict[str, Any]:
+    responses = {str(status): _describe_success(success) for status, success in operation.successes.items()}
+    problems = {str(int(kind.status)): _describe_problem(kind) for kind in operation.problems}
+    described: dict[str, Any] = {
+        "summary": operation.summary,
+        "operationId": operation.operation_id,
+        "parameters": [*_parameters(operation, "path"), *_parameters(operation, "query")],
     }
+    if _has(operation, "body"):
+        body = _part(operation, "body")
+        described["requestBody"] = {"content": _json_content(body), "required": True}
+    return {**described, "responses": {**responses, **problems}}
 
 
-def _used_schemas(paths: Mapping[str, Any], schemas: Mapping[str, Any]) -> set[str]:
-    """List the schemas that the paths refer to, directly or through others."""
-    used: set[str] = set()
-    waiting = list(_references(paths))
-    while waiting:
-        name = waiting.pop()
-        if name not in used:
-            used.add(name)
-            waiting.extend(_references(schemas[name]))
-    return used
+def _describe_success(success: Success) -> dict[str, Any]:
+    described: dict[str, Any] = {"description": success.description, "content": _json_content(success.document)}
+    return {**described, "links": success.links} if success.links else described
 
 
-def _references(node: Any) -> Iterator[str]:
-    if isinstance(node, Mapping):
-        for name, value in node.items():
-            if name == "$ref":
-                yield value.removeprefix(_REFERENCE)
-            else:
-                yield from _references(value)
-    elif isinstance(node, Sequence) and not isinstance(node, str):
-        for value in node:
-            yield from _references(value)
+def _describe_problem(kind: ProblemKind) -> dict[str, Any]:
+    example = {kind.name: {"value": kind.members() | dict(kind.example)}}
+    content = {PROBLEM_JSON: {"schema": _reference(document_of(kind)), "examples": example}}
+    if not kind.headers:
+        return {"description": kind.meaning, "content": content}
+    seconds = {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}
+    return {"description": kind.meaning, "headers": {"Retry-After": seconds}, "content": content}
+
+
+def _parameters(operation: Operation, part: str) -> Iterator[dict[str, Any]]:
+    """Describe the parameters that one part of a request has; an optional one as what it is when it is there."""
+    if not _has(operation, part):
+        return
+    described = _part(operation, part).model_json_schema()
+    for name, schema in described["properties"].items():
+        form = dict(schema)
+        description = form.pop("description")
+        if "anyOf" in form:
+            given, _ = form.pop("anyOf")
+            del form["default"]
+            form |= given
+        yield {
+            "name": name,
+            "in": part,
+            "description": description,
+            "required": name in described.get("required", ()),
+            "schema": form,
+        }
+
+
+def _has(operation: Operation, part: str) -> bool:
+    return part in operation.request.model_fields
+
+
+def _part(operation: Operation, part: str) -> type[BaseModel]:
+    model = operation.request.model_fields[part].annotation
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise TypeError(f"{part} of {operation.operation_id} should be a model")
+    return model
+
+
+def _json_content(model: type[BaseModel]) -> dict[str, Any]:
+    return {"application/json": {"schema": _reference(model)}}
+
+
+def _reference(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": _REFERENCE + model.__name__}

@@ -77,7 +77,7 @@ class WritingClients:
         message_id = self._mint(arrival) if self._random.random() < plan.minting_share else None
         if message_id is not None and self._is_recorded:
             self._record.note_offer(arrival.conversation_id, message_id, digest)
-        new = NewMessage(arrival.conversation_id, arrival.sender, body, {}, message_id)
+        new = NewMessage(arrival.conversation_id, arrival.sender, body, message_id=message_id)
         for attempt in range(plan.attempts):
             if attempt:
                 engine.sleep(plan.retry_after_seconds * (1 + self._random.random() / 2))

@@ -306,7 +306,7 @@ class _PlainWriter:
 
     def write(self, new: NewMessage) -> Written:
         message_id = new.message_id or mint_message_id(self._clock.now_ms(), self._random_bits)
-        message = Message(new.conversation_id, message_id, new.sender, new.body, new.attributes)
+        message = Message(new.conversation_id, message_id, new.sender, new.body, new.attributes.stored)
         item = message.to_item(self._place(new.conversation_id, message_id))
         budget = Budget(self._clock, self._budget_ms)
         while True:

@@ -47,14 +47,14 @@ class Protocol(RuleBasedStateMachine):
     def write(self, writer, offset, tail):
         identifier = message_id(self.world.clock.now_ms + offset, tail)
         body = f"body of {identifier}"
-        written = self.writers[writer].write(NewMessage("c", "ann", body, {}, identifier))
+        written = self.writers[writer].write(NewMessage("c", "ann", body, message_id=identifier))
         self.acknowledged[identifier] = written.message
 
     @precondition(lambda self: self.acknowledged)
     @rule(data=st.data(), writer=st.integers(0, 2))
     def retry(self, data, writer):
         message = self.acknowledged[data.draw(st.sampled_from(sorted(self.acknowledged)))]
-        self.writers[writer].write(NewMessage("c", message.sender, message.body, {}, message.message_id))
+        self.writers[writer].write(NewMessage("c", message.sender, message.body, message_id=message.message_id))
 
     @precondition(lambda self: self.acknowledged)
     @rule(data=st.data())
@@ -67,7 +67,7 @@ class Protocol(RuleBasedStateMachine):
             return
         if (key, f"m#{message.message_id}") in self.world.table.items:
             with pytest.raises(MessageConflictError):
-                writer.write(NewMessage("c", "bob", "other", {}, message.message_id))
+                writer.write(NewMessage("c", "bob", "other", message_id=message.message_id))
 
     @rule(data=st.data(), offset=offsets, tail=st.integers(0, 30))
     def stale_put(self, data, offset, tail):

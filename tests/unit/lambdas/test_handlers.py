@@ -18,7 +18,7 @@ from hotpartition.core.timestamps import format_time
 from hotpartition.errors import MalformedGenerationError, SettingsError, StoreUnavailableError, ThrottledError
 from hotpartition.jobs.consumer import GC_THRESHOLDS, RunSummary
 from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
-from hotpartition_messages.api import normalize_event
+from hotpartition_messages.api import route_event
 from support.builders import World, message_id, route_of
 from support.events import FakeContext, http_event, message_event, page_event, post_event
 from support.handlers import load_handler
@@ -56,7 +56,7 @@ class Api:
     def call(self, event: dict[str, Any], context: FakeContext | None = None) -> Answer:
         """Resolve an event, and hold every answer to what is promised of all of them."""
         app = self.write_app if event["routeKey"].startswith("POST") else self.read_app
-        raw = app.resolve(normalize_event(event), context or FakeContext())
+        raw = app.resolve(route_event(event), context or FakeContext())
         json.dumps(raw).encode()
         raw["body"].encode()
         answer = Answer(raw["statusCode"], raw["headers"], json.loads(raw["body"]), raw["body"])
@@ -240,6 +240,30 @@ class TestWrite:
         assert api.post(body="é" * (too_much // 2)).status == 413
 
     @pytest.mark.parametrize(
+        ("body", "status"),
+        [
+            ("{" + ",".join(f'"f{index}":1' for index in range(60_000)) + "}", 400),
+            ('{"' + "n" * 1_000_000 + '":1}', 400),
+            ('{"sender":"a","body":"b","attributes":{"' + "n" * 300_000 + '":NaN}}', 400),
+            ('{"sender":"a","body":"b","attributes":{"x":[' + "1," * 800_000 + "1]}}", 413),
+            ('{"sender":"a","body":"b","attributes":{"x":[' + "1," * 400_000 + "1]}}", 413),
+            (" " * 5_000_000 + '{"sender":"a","body":"b"}', 413),
+        ],
+        ids=["many fields", "a long field", "a long attribute", "too many values", "large values", "a long body"],
+    )
+    def test_a_refusal_is_small_however_large_the_request(self, api, body, status):
+        """The first wrong fields and how many more; the beginning of a long name."""
+        answer = api.post(body)
+        assert answer.status == status
+        assert len(answer.text) < 10_000
+
+    def test_a_compressed_body_is_415(self, api):
+        """The response says that the encoding is meant, and not the JSON."""
+        event = post_event("c", {"sender": "a", "body": "b"})
+        answer = api.call({**event, "headers": {**event["headers"], "content-encoding": "gzip"}})
+        assert (answer.status, answer.body["type"]) == (415, "urn:hotpartition:unsupported-encoding")
+
+    @pytest.mark.parametrize(
         "content_type", [None, "text/plain", "application/x-www-form-urlencoded", "application/xml"]
     )
     def test_the_content_type_does_not_matter(self, api, content_type):
@@ -363,7 +387,7 @@ class TestRead:
 
     @pytest.mark.parametrize(
         ("query", "field"),
-        [({"limit": limit}, "limit") for limit in (0, 201, -1, "", "x", "1.5", "1,2", "9" * 5000)]
+        [({"limit": limit}, "limit") for limit in (0, 201, -1, "", "x", "1.5", "1,2", "9" * 5000, "1_0", " 5")]
         + [({"order": order}, "order") for order in ("", "up", "NEWEST")]
         + [({"consistency": c}, "consistency") for c in ("", "weak", "true")]
         + [({"after": t}, "after") for t in ("", "x", "2026-01-01", "2026-01-01T00:00:00", "1700000000000")]

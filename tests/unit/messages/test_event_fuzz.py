@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hotpartition_messages.api import normalize_event
+from hotpartition_messages.api import route_event
 from support.builders import World, message_id
 from support.described import check_described
 from support.events import COLLECTION, ELEMENT, FakeContext
@@ -96,7 +96,7 @@ def resolve(event: dict[str, Any]) -> dict[str, Any]:
     function = load_handler(ROUTES[event["routeKey"]])
     app = function.build_app(world.writer() if ROUTES[event["routeKey"]] == "write_message" else world.reader())
     # Through JSON, as the runtime gets and gives it.
-    answer = app.resolve(normalize_event(json.loads(json.dumps(event))), FakeContext())
+    answer = app.resolve(route_event(json.loads(json.dumps(event))), FakeContext())
     result: dict[str, Any] = json.loads(json.dumps(answer))
     return result
 

@@ -8,12 +8,12 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
-from hotpartition_messages import api
+from hotpartition_messages import problems
 from support.events import COLLECTION, ELEMENT
 from tools.openapi.document import DOCUMENT_FILE, build_document, render
 
 STATUSES = {
-    (COLLECTION, "post"): {"200", "201", "400", "409", "413", "503"},
+    (COLLECTION, "post"): {"200", "201", "400", "409", "413", "415", "503"},
     (COLLECTION, "get"): {"200", "400", "500", "503"},
     (ELEMENT, "get"): {"200", "400", "404", "500", "503"},
 }
@@ -118,7 +118,7 @@ def test_its_links_lead_to_its_own_parameters(document):
 
 def test_every_kind_of_problem_is_described_or_never_reaches_a_client(document):
     """The kinds that the code answers with are the kinds that the document shows."""
-    kinds = {value.name for value in vars(api).values() if isinstance(value, api.ProblemKind)}
+    kinds = {value.name for value in vars(problems).values() if isinstance(value, problems.ProblemKind)}
     shown = {
         name
         for operation in operations(document).values()

@@ -43,9 +43,12 @@ class Problem:
 class InvalidRequestError(HotPartitionError):
     """The request cannot be served as it is; repeating it will not help."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("; ".join(f"{p.field}: {p.message}" for p in problems))
+    def __init__(self, problems: Sequence[Problem], *, more: int = 0) -> None:
+        """Name what is wrong; `more` is how many further problems are not listed."""
+        listed = "; ".join(f"{p.field}: {p.message}" for p in problems)
+        super().__init__(f"{listed}; and {more} more" if more else listed)
         self.problems = tuple(problems)
+        self.more = more
 
     @classmethod
     def of(cls, field: str, message: str) -> InvalidRequestError:
@@ -68,8 +71,10 @@ class InvalidCursorError(InvalidRequestError):
 class MessageTooLargeError(HotPartitionError):
     """The stored item would be larger than DynamoDB takes."""
 
-    def __init__(self, item_bytes: int, limit_bytes: int) -> None:
-        super().__init__(f"the message needs {item_bytes} bytes in storage; {limit_bytes} are allowed")
+    def __init__(self, item_bytes: int, limit_bytes: int, *, is_least: bool = False) -> None:
+        """Say how large it would be; `is_least`: nobody counted further."""
+        needs = f"at least {item_bytes}" if is_least else f"{item_bytes}"
+        super().__init__(f"the message needs {needs} bytes in storage; {limit_bytes} are allowed")
         self.item_bytes = item_bytes
         self.limit_bytes = limit_bytes
 

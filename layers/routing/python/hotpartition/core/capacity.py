@@ -20,13 +20,14 @@ READ_UNIT_BYTES = 4096
 AttributeValue = Mapping[str, Any]
 Item = Mapping[str, AttributeValue]
 
-_CONTAINER_OVERHEAD_BYTES = 3
-_ELEMENT_OVERHEAD_BYTES = 1
+CONTAINER_OVERHEAD_BYTES = 3
+"""Of a list or map; and for each of its elements:"""
+ELEMENT_OVERHEAD_BYTES = 1
 
 
 def item_size_bytes(item: Item) -> int:
     """Compute an item's size as DynamoDB counts it: UTF-8 names and values, with the overhead of containers."""
-    return sum([_text_size_bytes(name) + _value_size_bytes(value) for name, value in item.items()])
+    return sum([text_size_bytes(name) + _value_size_bytes(value) for name, value in item.items()])
 
 
 def write_units(size_bytes: int) -> int:
@@ -44,34 +45,34 @@ def _value_size_bytes(value: AttributeValue) -> int:
     ((kind, content),) = value.items()
     match kind:
         case "S":
-            return _text_size_bytes(content)
+            return text_size_bytes(content)
         case "N":
-            return _number_size_bytes(content)
+            return number_size_bytes(content)
         case "B":
             return _binary_size_bytes(content)
         case "BOOL" | "NULL":
             return 1
         case "SS":
-            return sum(_text_size_bytes(text) for text in content)
+            return sum(text_size_bytes(text) for text in content)
         case "NS":
-            return sum(_number_size_bytes(text) for text in content)
+            return sum(number_size_bytes(text) for text in content)
         case "BS":
             return sum(_binary_size_bytes(data) for data in content)
         case "L":
-            return _CONTAINER_OVERHEAD_BYTES + sum(_ELEMENT_OVERHEAD_BYTES + _value_size_bytes(v) for v in content)
+            return CONTAINER_OVERHEAD_BYTES + sum(ELEMENT_OVERHEAD_BYTES + _value_size_bytes(v) for v in content)
         case "M":
-            return _CONTAINER_OVERHEAD_BYTES + len(content) * _ELEMENT_OVERHEAD_BYTES + item_size_bytes(content)
+            return CONTAINER_OVERHEAD_BYTES + len(content) * ELEMENT_OVERHEAD_BYTES + item_size_bytes(content)
         case _:
             raise ValueError(f"unknown DynamoDB type {kind!r}")
 
 
-def _text_size_bytes(text: str) -> int:
-    """Bytes in UTF-8; Python knows of a text whether it is ASCII, and then nothing need be encoded."""
+def text_size_bytes(text: str) -> int:
+    """Count bytes in UTF-8; Python knows of a text whether it is ASCII, and then nothing need be encoded."""
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _number_size_bytes(text: str) -> int:
-    """About one byte for each two significant digits, and one; a negative number takes one more."""
+def number_size_bytes(text: str) -> int:
+    """Estimate: one byte for each two significant digits, and one; a negative number takes one more."""
     digits = text.lower().split("e")[0].lstrip("-").replace(".", "").strip("0")
     return ceil(len(digits) / 2) + 1 + text.startswith("-")
 

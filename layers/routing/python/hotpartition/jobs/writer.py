@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Generic
 
 from hotpartition.core.backoff import Budget, Clock
-from hotpartition.core.capacity import ITEM_LIMIT_BYTES, Item, item_size_bytes, write_units
+from hotpartition.core.capacity import ITEM_LIMIT_BYTES, Item, write_units
 from hotpartition.core.counter import WriteCounter
 from hotpartition.core.keys import SEPARATOR
 from hotpartition.core.merge import ItemT
@@ -50,7 +50,13 @@ class Writer(Generic[ItemT]):
         self._budget_ms = budget_ms
 
     def write(
-        self, conversation_id: str, message_id: str, item: Item, *, remaining_ms: float = float("inf")
+        self,
+        conversation_id: str,
+        message_id: str,
+        item: Item,
+        *,
+        size_bytes: int,
+        remaining_ms: float = float("inf"),
     ) -> ItemT | None:
         """Store an item, or find what is stored in its place already.
 
@@ -58,6 +64,7 @@ class Writer(Generic[ItemT]):
             conversation_id: its base key. REQUIRES: a valid one.
             message_id: its id. REQUIRES: in canonical form.
             item: all its attributes but the partition key.
+            size_bytes: what DynamoDB counts for the item as it is given.
             remaining_ms: time the function has left; the budget never passes it.
 
         Returns:
@@ -71,7 +78,7 @@ class Writer(Generic[ItemT]):
         # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
         if dropped := self._reports.take_dropped():
             self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
-        base_bytes = item_size_bytes(item) + PARTITION_KEY_NAME_BYTES + len(conversation_id)
+        base_bytes = size_bytes + PARTITION_KEY_NAME_BYTES + len(conversation_id)
         # With the longest suffix, so that a retry across a raise cannot become too large.
         if base_bytes + LONGEST_SUFFIX_BYTES > ITEM_LIMIT_BYTES:
             raise MessageTooLargeError(base_bytes + LONGEST_SUFFIX_BYTES, ITEM_LIMIT_BYTES)

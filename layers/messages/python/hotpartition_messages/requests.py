@@ -1,0 +1,358 @@
+"""What clients may ask: the requests' models, and their way from an HTTP API event to checked values.
+
+Size comes before work: a body that cannot become an item is refused by its length, then by a count of its separators,
+before it is parsed; attributes are measured while they are encoded, once.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from hotpartition.core.capacity import ITEM_LIMIT_BYTES
+from hotpartition.core.cursor import CURSOR_PATTERN
+from hotpartition.core.keys import CONVERSATION_ID_PATTERN, CONVERSATION_ID_RULE, MAX_CONVERSATION_ID_LENGTH
+from hotpartition.core.message_ids import MAX_FUTURE_MS, MESSAGE_ID_PATTERN, MESSAGE_ID_RULE, parse_message_id
+from hotpartition.errors import HotPartitionError, InvalidRequestError, MessageTooLargeError, Problem
+from hotpartition.jobs.reader import DEFAULT_LIMIT, MAX_LIMIT, PageRequest
+from hotpartition_messages.attributes import MAX_DEPTH, EncodedAttributes, encode_attributes
+from hotpartition_messages.writing import NewMessage
+
+MAX_SENDER_LENGTH = 256
+MAX_BODY_CHARACTERS = 6 * ITEM_LIMIT_BYTES + 42_400
+"""2.5 million: every character of the largest item as an escape of six, and room for the JSON around it."""
+MAX_PROBLEMS = 20
+"""Wrong fields that a response names; how many more there are is only said."""
+
+EXAMPLE_MESSAGE: dict[str, Any] = {
+    "conversation_id": "room-1",
+    "message_id": "01KAJVZHE0FZ5C1S9TQJ0V3YXM",
+    "sender": "ann",
+    "body": "hello",
+    "sent_at": "2025-11-21T09:30:00.000Z",
+    "attributes": {"likes": 3, "tags": ["greeting"]},
+}
+_EXAMPLE_BODY = {name: EXAMPLE_MESSAGE[name] for name in ("sender", "body", "attributes")}
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE | re.ASCII)
+_WHOLE_NUMBER = re.compile(r"-?[0-9]+")
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+RequestT = TypeVar("RequestT", bound=BaseModel)
+
+
+class BodyTooLargeError(HotPartitionError):
+    """A request's body is longer than that of any message that can be stored."""
+
+    def __init__(self, characters: int) -> None:
+        super().__init__(f"the request's body has {characters} characters; {MAX_BODY_CHARACTERS} are allowed")
+
+
+class ContentEncodingError(HotPartitionError):
+    """A request's body is compressed, or encoded in another way."""
+
+    def __init__(self) -> None:
+        super().__init__("the request's body should be sent as it is, without a Content-Encoding")
+
+
+def parse_time_ms(text: str) -> int:
+    """Parse an RFC 3339 time with its offset to Unix ms; what is finer than the ms it lies in is cut off.
+
+    Raises:
+        ValueError: saying what is expected.
+    """
+    try:
+        moment = datetime.fromisoformat(text.upper()) if _TIME.fullmatch(text) else None
+        since_epoch = moment - _EPOCH if moment else None
+    except (ValueError, OverflowError):
+        since_epoch = None
+    if since_epoch is None:
+        raise ValueError("should be a time with its offset, like 2026-11-21T09:30:00.000Z (RFC 3339)")
+    return since_epoch // timedelta(milliseconds=1)
+
+
+def _not_dots(text: str) -> str:
+    if text in {".", ".."}:
+        raise ValueError(f"should be {CONVERSATION_ID_RULE}")
+    return text
+
+
+def _canonical(text: str) -> str:
+    try:
+        return parse_message_id(text)
+    except InvalidRequestError as error:
+        raise ValueError(error.problems[0].message) from error
+
+
+def _encoded(attributes: dict[str, Any]) -> EncodedAttributes:
+    try:
+        return encode_attributes(attributes)
+    except InvalidRequestError as error:
+        (problem,) = error.problems
+        facts = {"field": problem.field, "message": problem.message}
+        raise PydanticCustomError("not_storable", "{message}", facts) from error
+
+
+def _whole_number(text: object) -> object:
+    """Refuse what Python reads as a number and nobody else does, like `1_0` and ` 5`."""
+    if isinstance(text, str) and not _WHOLE_NUMBER.fullmatch(text):
+        raise ValueError("should be a whole number")
+    return text
+
+
+_ConversationId = Annotated[
+    str,
+    Field(
+        description=f"The conversation: {CONVERSATION_ID_RULE}.",
+        pattern=CONVERSATION_ID_PATTERN,
+        min_length=1,
+        max_length=MAX_CONVERSATION_ID_LENGTH,
+        examples=[EXAMPLE_MESSAGE["conversation_id"]],
+        json_schema_extra={"not": {"enum": [".", ".."]}},
+    ),
+    AfterValidator(_not_dots),
+]
+_MessageId = Annotated[str, AfterValidator(_canonical)]
+_TimeMs = Annotated[int, BeforeValidator(parse_time_ms), WithJsonSchema({"type": "string", "format": "date-time"})]
+_Consistency = Annotated[
+    Literal["strong", "eventual"],
+    Field(description="`strong`: with everything acknowledged before the request. `eventual`: half the price."),
+]
+
+
+class ConversationPath(BaseModel):
+    """The path of a conversation's messages."""
+
+    conversation_id: _ConversationId
+
+
+class MessagePath(ConversationPath):
+    """The path of one message."""
+
+    message_id: Annotated[
+        _MessageId,
+        Field(
+            description=f"The message's id: {MESSAGE_ID_RULE}.",
+            examples=[EXAMPLE_MESSAGE["message_id"]],
+            json_schema_extra={"pattern": MESSAGE_ID_PATTERN},
+        ),
+    ]
+
+
+class NewMessageBody(BaseModel):
+    """A message to store."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE_BODY]})
+
+    sender: Annotated[str, Field(min_length=1, max_length=MAX_SENDER_LENGTH)]
+    body: str = Field(description="The text; with everything else the message may take 400 KiB in DynamoDB.")
+    message_id: (
+        Annotated[
+            _MessageId,
+            Field(
+                description=f"{MESSAGE_ID_RULE[0].upper()}{MESSAGE_ID_RULE[1:]}, at most {MAX_FUTURE_MS / 1000:g} s "
+                "ahead: the message's identity and time, so that a repetition is safe. Without it the server mints "
+                "one.",
+                json_schema_extra={"pattern": MESSAGE_ID_PATTERN},
+            ),
+        ]
+        | None
+    ) = None
+    attributes: Annotated[
+        dict[str, Any],
+        Field(
+            description="Whatever else belongs to the message. Whole numbers keep 38 digits, others are doubles; "
+            f"names are not empty; at most {MAX_DEPTH} levels deep.",
+            json_schema_extra={"propertyNames": {"minLength": 1}},
+            validate_default=True,
+        ),
+        AfterValidator(_encoded),
+    ] = {}
+
+
+class PageQuery(BaseModel):
+    """The query string of a page. Parameters that it does not name are ignored: caches and proxies add their own."""
+
+    limit: Annotated[int, BeforeValidator(_whole_number)] = Field(
+        DEFAULT_LIMIT, ge=1, le=MAX_LIMIT, description="Messages on a page, at most."
+    )
+    after: _TimeMs | None = Field(None, description="Only messages at or after this time (RFC 3339).")
+    before: _TimeMs | None = Field(None, description="Only messages before this time (RFC 3339).")
+    order: Literal["newest", "oldest"] = Field("newest", description="Which end to begin with.")
+    cursor: str | None = Field(
+        None,
+        description="`next_cursor` of the last page, with the same order.",
+        json_schema_extra={"pattern": CURSOR_PATTERN},
+    )
+    consistency: _Consistency = "eventual"
+
+
+class MessageQuery(BaseModel):
+    """The query string of one message. Other parameters are ignored here, too."""
+
+    consistency: _Consistency = "eventual"
+
+
+class WriteRequest(BaseModel):
+    """Store a message."""
+
+    path: ConversationPath
+    body: NewMessageBody
+
+
+class PageReadRequest(BaseModel):
+    """Read a page."""
+
+    path: ConversationPath
+    query: PageQuery
+
+
+class MessageReadRequest(BaseModel):
+    """Read one message."""
+
+    path: MessagePath
+    query: MessageQuery
+
+
+def parse_write(event: Mapping[str, Any]) -> NewMessage:
+    """Read what is to be stored from an event.
+
+    Raises:
+        InvalidRequestError: naming every wrong field.
+        BodyTooLargeError: the body is longer than that of any message that can be stored.
+        MessageTooLargeError: the message cannot become an item.
+        ContentEncodingError: the body is compressed.
+    """
+    body, unlisted = _listed_fields(_parse_body(event))
+    request = _validate(WriteRequest, {"path": _path(event), "body": body}, unlisted)
+    message = request.body
+    return NewMessage(
+        conversation_id=request.path.conversation_id,
+        sender=message.sender,
+        body=message.body,
+        attributes=message.attributes,  # type: ignore[arg-type]  # encoded by its validator
+        message_id=message.message_id,
+    )
+
+
+def parse_page_read(event: Mapping[str, Any]) -> PageRequest:
+    """Read from an event which page is wanted.
+
+    Raises:
+        InvalidRequestError: naming every wrong parameter.
+    """
+    request = _validate(PageReadRequest, {"path": _path(event), "query": event.get("queryStringParameters") or {}})
+    query = request.query
+    return PageRequest(
+        conversation_id=request.path.conversation_id,
+        newest_first=query.order == "newest",
+        limit=query.limit,
+        after_ms=query.after,
+        before_ms=query.before,
+        cursor=query.cursor,
+        is_strong=query.consistency == "strong",
+    )
+
+
+def parse_message_read(event: Mapping[str, Any]) -> MessageReadRequest:
+    """Read from an event which message is wanted.
+
+    Raises:
+        InvalidRequestError: naming every wrong parameter.
+    """
+    return _validate(MessageReadRequest, {"path": _path(event), "query": event.get("queryStringParameters") or {}})
+
+
+def parse_json(text: str) -> Any:
+    """Parse a request's body.
+
+    Raises:
+        json.JSONDecodeError: it is no JSON, or JSON that no reader here takes (nested too deep, numbers too long).
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, json.JSONDecodeError):
+            raise
+        raise json.JSONDecodeError("nested too deep, or with too long a number", text, 0) from error
+
+
+def _path(event: Mapping[str, Any]) -> Mapping[str, str]:
+    return event.get("pathParameters") or {}
+
+
+def _parse_body(event: Mapping[str, Any]) -> Any:
+    """Return the body's JSON; None, which is no message either, for what is no JSON."""
+    for name, value in (event.get("headers") or {}).items():
+        if name.lower() == "content-encoding" and value.strip().lower() not in {"", "identity"}:
+            raise ContentEncodingError
+    text: str = event.get("body") or ""
+    is_base64 = bool(event.get("isBase64Encoded"))
+    characters = len(text) * 3 // 4 if is_base64 else len(text)
+    if characters > MAX_BODY_CHARACTERS:
+        raise BodyTooLargeError(characters)
+    try:
+        if is_base64:
+            text = base64.b64decode(text, validate=True).decode()
+        check_separators(text)
+        return parse_json(text)
+    except ValueError:  # no base64, no UTF-8, or no JSON
+        return None
+
+
+def check_separators(text: str) -> None:
+    """Refuse a JSON text whose values are too many for one item.
+
+    Each of these characters takes a byte in storage at least: in a text or a name as itself, between values as the
+    overhead of an element, before one as its name or its container's overhead.
+
+    Raises:
+        MessageTooLargeError: there are more of them than an item has bytes.
+    """
+    least_bytes = sum(text.count(separator) for separator in ",:[{")
+    if least_bytes > ITEM_LIMIT_BYTES:
+        raise MessageTooLargeError(least_bytes, ITEM_LIMIT_BYTES, is_least=True)
+
+
+def _listed_fields(body: Any) -> tuple[Any, int]:
+    """Leave out unknown fields past the first few, which are to be named; return also how many were left out."""
+    if not isinstance(body, dict):
+        return body, 0
+    unknown = body.keys() - NewMessageBody.model_fields.keys()
+    unlisted = len(unknown) - MAX_PROBLEMS
+    if unlisted <= 0:
+        return body, 0
+    listed = [name for name in body if name in unknown][:MAX_PROBLEMS]
+    known = [name for name in NewMessageBody.model_fields if name in body]
+    return {name: body[name] for name in (*known, *listed)}, unlisted
+
+
+def _validate(model: type[RequestT], content: Mapping[str, Any], unlisted: int = 0) -> RequestT:
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        problems = [_problem(detail) for detail in details[:MAX_PROBLEMS]]
+        more = len(details) - len(problems) + unlisted
+        raise InvalidRequestError(problems, more=more) from error
+
+
+def _problem(error: ErrorDetails) -> Problem:
+    part, *place = [str(step) for step in error["loc"]]
+    field = ".".join(place)
+    message = error["msg"].removeprefix("Value error, ")
+    if not place:
+        # `body` is a field of a message as well: say which one is meant.
+        return Problem(part, "the request's body should be a JSON object")
+    if error["type"] == "not_storable":
+        return Problem(error["ctx"]["field"], error["ctx"]["message"])
+    if field == "conversation_id":
+        message = f"should be {CONVERSATION_ID_RULE}"
+    return Problem(field, message)
