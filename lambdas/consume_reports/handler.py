@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from hotpartition.core.metrics import MetricName
-from hotpartition.runtime import cold_start  # before all others
-
-# isort: split
 import gc
 import os
 from dataclasses import asdict
@@ -15,6 +11,7 @@ from typing import Any
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
+from hotpartition.core.metrics import MetricName
 from hotpartition.jobs.consumer import GC_THRESHOLDS, Consumer
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
@@ -46,6 +43,3 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     summary = asdict(_consumer().run(run_ms))
     logger.info("consumer ended", extra={"run": summary, "scheduled_at": event.get("time")})
     return summary
-
-
-cold_start.end()

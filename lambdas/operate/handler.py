@@ -15,9 +15,6 @@ A `cursor` in an answer that is not null asks for the next part. What cannot be 
 
 from __future__ import annotations
 
-from hotpartition.runtime import cold_start  # before all others
-
-# isort: split
 import os
 from functools import cache
 from typing import Annotated, Any, Literal, assert_never
@@ -303,6 +300,3 @@ def handler(event: object, context: Any) -> dict[str, Any]:
         metrics.add_metric(name=MetricName.COMMANDS_REFUSED, unit=MetricUnit.Count, value=1)
         logger.info("command refused", extra={"error": error})
     return given
-
-
-cold_start.end()

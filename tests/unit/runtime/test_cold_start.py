@@ -1,4 +1,4 @@
-"""What a cold start imports, and that nothing is missing because of what waits."""
+"""What a cold start imports: what its function uses, as it is."""
 
 import json
 import subprocess
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import hotpartition
-from hotpartition.runtime.deferred import defer
 
 ROOT = Path(__file__).resolve().parents[3]
 LAYERS = [ROOT / "layers" / layer / "python" for layer in ("routing", "messages")]
@@ -76,8 +75,8 @@ def run(code, *arguments, folders=()):
 
 
 @pytest.mark.parametrize("function", EVENTS)
-def test_a_request_needs_no_sdk_and_no_half_that_is_not_used(function):
-    """Up to its first answer a function has not imported boto3, asyncio clients or other services' events."""
+def test_a_request_needs_no_sdk_and_no_other_functions_job(function):
+    """Up to its first response a function has imported neither boto3 nor another function's job."""
     served = json.loads(run(SERVE, json.dumps(EVENTS[function]), folders=(ROOT / "lambdas" / function,)))
     imported = set(served["modules"])
     assert served["status"] == 503  # nobody answers in DynamoDB's place
@@ -85,117 +84,12 @@ def test_a_request_needs_no_sdk_and_no_half_that_is_not_used(function):
     assert "hotpartition.dynamodb.curl" in imported
     unwanted = {
         "boto3",
-        "email.message",  # of `importlib.metadata`
         "botocore.session",
         "s3transfer",
-        "asyncio.base_events",
-        "redis.asyncio.client",
-        "aws_lambda_powertools.event_handler.appsync",
-        "aws_lambda_powertools.utilities.data_classes.sqs_event",
         "hotpartition.core.detector",
         "hotpartition.jobs.consumer",
     }
     assert imported & unwanted == set()
-
-
-def test_what_waits_is_there_when_it_is_asked_for():
-    """Whoever wants the rest of a package later finds all of it, the same as ever."""
-    code = """
-from hotpartition.runtime import cold_start
-cold_start.end()
-import redis, asyncio
-from redis import asyncio as aioredis
-from redis.cluster import RedisCluster
-from aws_lambda_powertools.event_handler import ALBResolver, AppSyncResolver, Response
-from aws_lambda_powertools.utilities.data_classes import ALBEvent, SQSEvent
-from aws_lambda_powertools.event_handler.api_gateway import Response as SameResponse
-assert redis.RedisCluster is RedisCluster and redis.__version__ and "Redis" in redis.__all__
-assert redis.asyncio is aioredis and aioredis.Redis.__module__ == "redis.asyncio.client"
-assert Response is SameResponse and issubclass(SQSEvent, object) and ALBResolver and AppSyncResolver and ALBEvent
-async def answer():
-    await asyncio.sleep(0)
-    return 42
-assert asyncio.run(answer()) == 42
-print("well")
-"""
-    assert run(code) == "well"
-
-
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A package that imports all it has, and notes that it did."""
-    folder = tmp_path / "waiting_room"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("from waiting_room.heavy import Heavy\nfrom waiting_room.light import Light\n")
-    (folder / "light.py").write_text("class Light: pass\n")
-    (folder / "heavy.py").write_text("from waiting_room.light import Light\nclass Heavy(Light): pass\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    yield "waiting_room"
-    for name in [name for name in sys.modules if name.partition(".")[0] == "waiting_room"]:
-        del sys.modules[name]
-
-
-def test_a_module_is_imported_without_its_package(package):
-    """And a name with a known home brings just that home."""
-    defer(package, {"Light": "light"})
-    from waiting_room import Light  # noqa: PLC0415
-    from waiting_room.light import Light as Direct  # noqa: PLC0415
-
-    assert Light is Direct
-    assert "waiting_room.heavy" not in sys.modules
-
-
-def test_any_other_name_brings_the_package(package):
-    """Which then is as it would have been at once; a name that does not exist is refused as usual."""
-    defer(package)
-    waiting_room = sys.modules[package]
-    assert waiting_room.light.Light
-    assert "waiting_room.heavy" not in sys.modules
-    heavy = waiting_room.Heavy
-    assert heavy is sys.modules["waiting_room.heavy"].Heavy
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = waiting_room.nothing
-
-
-def test_a_package_within_a_package_waits_too(package, tmp_path):
-    """It is found through its parent, as always."""
-    inner = tmp_path / package / "inner"
-    inner.mkdir()
-    (inner / "__init__.py").write_text("from waiting_room.inner.deep import Deep\n")
-    (inner / "deep.py").write_text("class Deep: pass\n")
-    defer(f"{package}.inner")
-    import waiting_room  # noqa: PLC0415
-
-    assert waiting_room.inner is sys.modules["waiting_room.inner"]
-    assert "waiting_room.inner.deep" not in sys.modules
-    assert waiting_room.inner.Deep is sys.modules["waiting_room.inner.deep"].Deep
-
-
-def test_a_function_is_asked_for_when_it_is_called(package, tmp_path):
-    """Until then its package waits, whoever holds the function."""
-    init = tmp_path / package / "__init__.py"
-    init.write_text(init.read_text() + "def count(first, *, second): return [Heavy.__name__, first, second]\n")
-    defer(package, functions={"count"})
-    from waiting_room import count  # noqa: PLC0415
-
-    assert "waiting_room.heavy" not in sys.modules
-    assert count(1, second=2) == ["Heavy", 1, 2]
-    assert sys.modules[package].count(3, second=4) == ["Heavy", 3, 4]
-
-
-def test_what_is_there_already_stays(package):
-    """Deferring comes too late then, and changes nothing."""
-    import waiting_room  # noqa: PLC0415
-
-    defer(package)
-    assert sys.modules[package] is waiting_room
-    assert "__getattr__" not in vars(waiting_room)
-
-
-def test_a_package_that_does_not_exist_is_refused():
-    """As an import would."""
-    with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_package'"):
-        defer("no_such_package")
 
 
 @pytest.mark.parametrize("name", hotpartition.__all__)
