@@ -23,26 +23,37 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-setup: .venv/.tool ## Install what the project needs, into its own folders
+setup: .venv/.development ## Install what the project needs, into its own folders (2 minutes; `make demo` needs half of it)
 
-.venv/.installed: requirements/development.txt layers/dependencies/requirements.txt
+# Installs a lock file. Packages are compiled when they are first imported, and not all of them now.
+# pip is silent for long, so every five seconds a line says that it is still at it.
+define install
+@{ while sleep 5; do echo "  still installing, $$SECONDS s"; done & }; trap "kill $$!" EXIT; \
+  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r $(1)
+@touch $@
+endef
+
+.venv/.run: requirements/run.txt layers/dependencies/requirements.txt
+	@echo "installing what runs the project into .venv: half a minute to two minutes, once"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; this is " + sys.version)'
 	@command -v node > /dev/null || { echo "Node.js is needed: the CDK runs on it" >&2; exit 1; }
-	@echo "installing the locked packages into .venv (about a minute)"
 	@$(PYTHON) -m venv --clear .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/development.txt
-	@touch $@
+	$(call install,requirements/run.txt)
 
 # The command-line tool: the checkout itself, so that it never lags behind; no network, nothing else is installed.
-.venv/.tool: .venv/.installed pyproject.toml
+.venv/.tool: .venv/.run pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-index --no-build-isolation --no-deps --editable .
 	@touch $@
+
+.venv/.development: .venv/.tool requirements/development.txt
+	@echo "installing what tests and checks it: as long again, once"
+	$(call install,requirements/development.txt)
 
 node_modules/.installed: package-lock.json
 	@npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-build: setup ## Build the dependency layers, for AWS and for this machine
+build: .venv/.tool ## Build the dependency layers, for AWS and for this machine
 	$(BIN)/python -m infra.bundle --environment local --environment $(if $(filter local,$(ENVIRONMENT)),dev,$(ENVIRONMENT))
 
 lint: setup
@@ -66,31 +77,31 @@ test: lint types ## Everything: lint, types, all tests
 test-long: test ## And what takes longer: larger models, more seeds
 	$(BIN)/pytest -m long
 
-demo: setup ## Run a chat workload against the stack on this machine, end to end (MESSAGES=file.jsonl[.gz] replays a file)
+demo: .venv/.tool ## Run a chat workload against the stack on this machine, end to end (MESSAGES=file.jsonl[.gz] replays a file)
 	$(BIN)/python -m tools.demo
 
-up: setup ## Run the stack on this machine, and stay up
+up: .venv/.tool ## Run the stack on this machine, and stay up
 	$(BIN)/python -m tools.local up --port $(PORT)
 
 bench: setup ## Measure every row against its rival (10 minutes; ONLY=<name> takes one, STRICT=1 fails on a missed bar)
 	$(BIN)/python -m tools.benchmarks $(addprefix --only ,$(ONLY)) $(if $(STRICT),--strict)
 
-detect-trials: setup ## Twenty rushes spread over 50 environments: how soon each is detected (3 minutes)
+detect-trials: .venv/.tool ## Twenty rushes spread over 50 environments: how soon each is detected (3 minutes)
 	$(BIN)/python -m tools.trials.detect
 
-kill-trials: setup ## Fifty rushes in which the consumer is killed at a random moment (5 minutes)
+kill-trials: .venv/.tool ## Fifty rushes in which the consumer is killed at a random moment (5 minutes)
 	$(BIN)/python -m tools.trials.kill
 
-simulate: setup ## Strategies side by side, a million writes a second, and why the settings are what they are (5 minutes; SCENARIO=, SEED=, MESSAGES=)
+simulate: .venv/.tool ## Strategies side by side, a million writes a second, and why the settings are what they are (5 minutes; SCENARIO=, SEED=, MESSAGES=)
 	$(BIN)/python -m tools.simulation compare $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --messages ,$(MESSAGES))
 
-simulate-faults: setup ## 300 seeds in the simulator with everything failing: nothing lost, nothing doubled (10 minutes; SEEDS=)
+simulate-faults: .venv/.tool ## 300 seeds in the simulator with everything failing: nothing lost, nothing doubled (10 minutes; SEEDS=)
 	$(BIN)/python -m tools.simulation faults $(addprefix --seeds ,$(SEEDS))
 
-simulate-step: setup ## 100 seeds of a step to 4,000 WCU/s: how soon it is noticed, spread and over (10 minutes; SEEDS=)
+simulate-step: .venv/.tool ## 100 seeds of a step to 4,000 WCU/s: how soon it is noticed, spread and over (10 minutes; SEEDS=)
 	$(BIN)/python -m tools.simulation step $(addprefix --seeds ,$(SEEDS))
 
-simulate-replay: setup ## One seed of the simulator again, with what went wrong (SCENARIO=, SEED=, STRATEGY=)
+simulate-replay: .venv/.tool ## One seed of the simulator again, with what went wrong (SCENARIO=, SEED=, STRATEGY=)
 	$(BIN)/python -m tools.simulation replay $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --strategy ,$(STRATEGY))
 
 fault-trials: setup ## The fault tests under longer loads, again and again, each time in another order (LOAD=4, ROUNDS=3)
@@ -99,10 +110,10 @@ fault-trials: setup ## The fault tests under longer loads, again and again, each
 	  LOAD_TIMES=$(LOAD) $(BIN)/pytest --override-ini timeout=600 tests/e2e/test_faults.py; \
 	done
 
-soak: setup ## Ten minutes of load while every part fails at random (SECONDS=600, SEED=a new one)
+soak: .venv/.tool ## Ten minutes of load while every part fails at random (SECONDS=600, SEED=a new one)
 	$(BIN)/python -m tools.trials.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
-openapi: setup ## Write docs/openapi.json, the API's description, from the code
+openapi: .venv/.tool ## Write docs/openapi.json, the API's description, from the code
 	$(BIN)/python -m tools.openapi
 
 synth: setup ## Synthesize dev and prod, and have cdk-nag and cfn-lint judge them
@@ -117,11 +128,12 @@ synth: setup ## Synthesize dev and prod, and have cdk-nag and cfn-lint judge the
 deploy: build node_modules/.installed ## Deploy to AWS with the CDK (ENVIRONMENT=dev|prod)
 	npx cdk deploy --require-approval never --context environment=$(ENVIRONMENT)
 
-destroy: setup node_modules/.installed ## Take the stack down again (ENVIRONMENT=dev)
+destroy: .venv/.tool node_modules/.installed ## Take the stack down again (ENVIRONMENT=dev)
 	npx cdk destroy --force --context environment=$(ENVIRONMENT)
 
 lock: setup ## Lock the newest allowed versions of all packages
 	$(BIN)/uv pip compile $(LOCK) layers/dependencies/requirements.in -o layers/dependencies/requirements.txt
+	$(BIN)/uv pip compile $(LOCK) requirements/run.in -o requirements/run.txt
 	$(BIN)/uv pip compile $(LOCK) requirements/development.in -o requirements/development.txt
 
 format: setup
