@@ -51,7 +51,7 @@ class Load:
 
 def default_thresholds() -> Thresholds:
     """Take the settings' own defaults: as the stack sizes unless told otherwise."""
-    return build_thresholds(ConsumerSettings(table_name="-", registry_host="-"))
+    return build_thresholds(ConsumerSettings.defaults())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,7 +96,7 @@ class Use:
     @property
     def reports_per_second(self) -> float:
         """Reports of load that writers send."""
-        z = WriterSettings(table_name="-", registry_host="-").sampling_distance_wcu
+        z = WriterSettings.defaults().sampling_distance_wcu
         return self.writes_per_second * write_units(self.item_bytes) / z
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -18,8 +17,6 @@ from hotpartition.runtime.settings import (
 from infra.config import read_object
 from infra.environments import Environment
 from infra.errors import ConfigurationError
-
-SettingsT = TypeVar("SettingsT", bound=CommonSettings)
 
 WIRED_NAMES = frozenset(
     {
@@ -69,7 +66,7 @@ def read_overrides(value: object) -> dict[str, str]:
             texts[name] = str(given).lower() if isinstance(given, bool) else str(given)
     for settings in FUNCTION_SETTINGS.values():
         try:
-            plan_settings(settings, texts)
+            settings.defaults(**select_overrides(settings, texts))
         except ValidationError as error:
             problems += list_mistakes(error, settings, "setting {}".format)
     if problems:
@@ -80,11 +77,6 @@ def read_overrides(value: object) -> dict[str, str]:
 def select_overrides(settings: type[CommonSettings], overrides: Mapping[str, str]) -> dict[str, str]:
     """Select the overrides that one function knows."""
     return {name: text for name, text in overrides.items() if name in settings.model_fields}
-
-
-def plan_settings(settings: type[SettingsT], overrides: Mapping[str, str]) -> SettingsT:
-    """Build what a function will read, with a stand-in for what only the stack knows."""
-    return settings.model_validate({"table_name": "-", "registry_host": "-", **select_overrides(settings, overrides)})
 
 
 def check_times(environment: Environment, overrides: Mapping[str, str]) -> None:
@@ -99,8 +91,18 @@ def check_times(environment: Environment, overrides: Mapping[str, str]) -> None:
     request_ms = (request_seconds - _LAST_ATTEMPT_SECONDS) * 1000.0
     run_seconds = environment.consumer.timeout_seconds - _CONSUMER_END_SECONDS
     budgets = (
-        ("request_budget_ms", plan_settings(WriterSettings, overrides).request_budget_ms, request_ms, attempt),
-        ("run_seconds", plan_settings(ConsumerSettings, overrides).run_seconds, run_seconds, last_pass),
+        (
+            "request_budget_ms",
+            WriterSettings.defaults(**select_overrides(WriterSettings, overrides)).request_budget_ms,
+            request_ms,
+            attempt,
+        ),
+        (
+            "run_seconds",
+            ConsumerSettings.defaults(**select_overrides(ConsumerSettings, overrides)).run_seconds,
+            run_seconds,
+            last_pass,
+        ),
     )
     problems = [
         f"setting {name} should be at most {limit:g} in environment {environment.name}, not {used:g},"

@@ -14,10 +14,10 @@ SMALLEST_SAMPLING_DISTANCE_WCU = 1.25
 
 def scale_thresholds(factor: float) -> dict[str, float]:
     """Scale the defaults of what is hot, and of what is reported; by field name."""
-    consumer, writer = ConsumerSettings.model_fields, WriterSettings.model_fields
-    thresholds = ("hot_at_once_wcu", "hot_sustained_wcu", "target_shard_wcu")
-    distance = writer["sampling_distance_wcu"].default * factor
+    consumer, writer = ConsumerSettings.defaults(), WriterSettings.defaults()
     return {
-        **{name: round(consumer[name].default * factor, 3) for name in thresholds},
-        "sampling_distance_wcu": max(round(distance, 3), SMALLEST_SAMPLING_DISTANCE_WCU),
+        "hot_at_once_wcu": round(consumer.hot_at_once_wcu * factor, 3),
+        "hot_sustained_wcu": round(consumer.hot_sustained_wcu * factor, 3),
+        "target_shard_wcu": round(consumer.target_shard_wcu * factor, 3),
+        "sampling_distance_wcu": max(round(writer.sampling_distance_wcu * factor, 3), SMALLEST_SAMPLING_DISTANCE_WCU),
     }

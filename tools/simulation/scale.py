@@ -80,8 +80,8 @@ STATE_BYTES_PER_REPORT = 500
 """What the consumer keeps for one report on average (tracemalloc, CPython 3.11): 430 with 15 s of 20,000 reports a
 second of a population like this one, 570 with a tenth of that, where fewer share a slot. A test measures it again."""
 
-_WRITER = WriterSettings(table_name="-", registry_host="-")
-_CONSUMER = ConsumerSettings(table_name="-", registry_host="-")
+_WRITER = WriterSettings.defaults()
+_CONSUMER = ConsumerSettings.defaults()
 PARTITIONS = _WRITER.stream_partitions
 THRESHOLDS = build_thresholds(_CONSUMER)
 

@@ -325,18 +325,10 @@ def faults() -> Scenario:
         throttled=0.1,
         long_lag=0.5,
     )
-    thresholds = scale_thresholds(_SCALE)
-    writer = WriterSettings(
-        table_name=TABLE_NAME, registry_host=HOST, sampling_distance_wcu=thresholds["sampling_distance_wcu"]
-    )
-    consumer = ConsumerSettings(
-        table_name=TABLE_NAME,
-        registry_host=HOST,
-        hot_at_once_wcu=thresholds["hot_at_once_wcu"],
-        hot_sustained_wcu=thresholds["hot_sustained_wcu"],
-        target_shard_wcu=thresholds["target_shard_wcu"],
-        max_shard_count=12,
-    )
+    scaled = scale_thresholds(_SCALE)
+    names = {"table_name": TABLE_NAME, "registry_host": HOST}
+    writer = WriterSettings.defaults(**names, sampling_distance_wcu=scaled.pop("sampling_distance_wcu"))
+    consumer = ConsumerSettings.defaults(**names, **scaled, max_shard_count=12)
     flows = (
         ConversationFlow(
             conversation_id=HOT,

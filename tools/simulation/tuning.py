@@ -26,9 +26,9 @@ QUIET_WCU = 600.0
 """What must not be raised: 50 conversations that all have this load for an hour (as in decision 9)."""
 POPULATION = Level(writes_per_second=100_000, rushes=0, seeds=0)
 
-_WRITER = WriterSettings(table_name="-", registry_host="-")
-_READER = ReaderSettings(table_name="-", registry_host="-")
-_CONSUMER = ConsumerSettings(table_name="-", registry_host="-")
+_WRITER = WriterSettings.defaults()
+_READER = ReaderSettings.defaults()
+_CONSUMER = ConsumerSettings.defaults()
 
 Measures = Mapping[str, float | None]
 

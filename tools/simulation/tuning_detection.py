@@ -24,8 +24,8 @@ PHASES = 20
 PATIENCE_SLOTS = 30 * SLOTS_PER_SECOND
 SLOTS_PER_HOUR = 3600 * SLOTS_PER_SECOND
 
-_CONSUMER = ConsumerSettings(table_name="-", registry_host="-")
-_WRITER = WriterSettings(table_name="-", registry_host="-")
+_CONSUMER = ConsumerSettings.defaults()
+_WRITER = WriterSettings.defaults()
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

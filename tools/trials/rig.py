@@ -115,7 +115,7 @@ class Rig:
     def _shares(self, conversation_id: str) -> dict[str, float]:
         """Estimate what each environment offered, in WCU, from its reports: the largest value of each slot."""
         table = self.status["dynamodb"]["table"]
-        partitions = WriterSettings.from_env(_MINIMAL).stream_partitions
+        partitions = WriterSettings.defaults().stream_partitions
         entries: Any = self.redis.xrange(reports_key(table, stream_partition_of(conversation_id, partitions)))
         largest: dict[tuple[str, int], float] = {}
         for _, fields in entries:
@@ -127,9 +127,6 @@ class Rig:
         for (source, _), value in largest.items():
             shares[source] = shares.get(source, 0.0) + value
         return shares
-
-
-_MINIMAL = {"HOTPARTITION_TABLE_NAME": "-", "HOTPARTITION_REGISTRY_HOST": "-"}
 
 
 @asynccontextmanager

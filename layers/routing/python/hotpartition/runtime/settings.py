@@ -79,6 +79,11 @@ class CommonSettings(BaseModel):
     )
 
     @classmethod
+    def defaults(cls, **values: object) -> Self:
+        """Build settings for calculations, without a table or a Redis; what is not given has its default."""
+        return cls.model_validate({"table_name": "-", "registry_host": "-", **values})
+
+    @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
         """Read the settings, once, at cold start.
 
