@@ -75,7 +75,7 @@ def anchors_of(page):
 @pytest.mark.parametrize("page", DOCUMENTS, ids=named)
 def test_every_link_leads_somewhere(page):
     """To a file of the repository and, where it names one, to a section of it."""
-    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+    for link in re.findall(r"(?:\]\(|src=\")([^)\s\"]+)[)\"]", page.read_text()):
         if link.startswith(("https:", "http:")):
             continue
         path, _, anchor = link.partition("#")
