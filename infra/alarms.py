@@ -234,10 +234,7 @@ def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
     yield Alarm(
         name="RegistryAhead",
         meaning="Redis knew a route that the journal did not: somebody restored the table, or wrote to Redis.",
-        metrics=(
-            _own(MetricName.REGISTRY_AHEAD_OF_JOURNAL, "read_messages"),
-            _own(MetricName.JOURNAL_MEND_FAILED, "read_messages"),
-        ),
+        metrics=(_own(MetricName.REGISTRY_AHEAD_OF_JOURNAL, "read_messages"),),
     )
     yield Alarm(
         name="RoutingItemUnreadable",

@@ -119,8 +119,6 @@ class HotPartitionStack(cdk.Stack):
             is_snap_started=environment.is_snap_started,
         )
         self._table.grant_items(reader, "dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query")
-        # Adding a generation to the journal that only the registry knew.
-        self._table.grant_journal_update(reader)
         return reader
 
     def _make_consumer(self, environment: Environment) -> lambda_.Function:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 
@@ -10,6 +11,8 @@ import pytest
 from hotpartition.core.route import Generation
 from hotpartition.dynamodb.store import ROUTING_ATTRIBUTES, DynamoDBJournal
 from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.jobs import reader
+from hotpartition.runtime import wiring_reader
 from hotpartition_messages.messages import MESSAGE_ATTRIBUTES
 from infrastructure.templates import FUNCTIONS, Statement, short_name
 from support.builders import build_message
@@ -28,6 +31,8 @@ ANY_RESOURCE = {
 }
 """The actions that no resource can be named for. Whoever adds one says why here."""
 
+READS = ("BatchGetItem", "GetItem", "Query")
+
 TABLE = "${Table.Arn}"
 INDEX = "${Table.Arn}/index/routing-index"
 
@@ -45,13 +50,8 @@ LIST_ROUTING_ITEMS = Statement("dynamodb:Query", INDEX)
 DATA = {
     # Cannot query, change or delete an item, nor put one that is a route.
     "write_message": {READ_ITEM, PUT_MESSAGE},
-    # Cannot put or delete an item, nor touch a message's content.
-    "read_messages": {
-        READ_ITEM,
-        Statement("dynamodb:BatchGetItem", TABLE),
-        Statement("dynamodb:Query", TABLE),
-        UPDATE_JOURNAL,
-    },
+    # Cannot write at all.
+    "read_messages": {READ_ITEM, Statement("dynamodb:BatchGetItem", TABLE), Statement("dynamodb:Query", TABLE)},
     "consume_reports": {READ_ITEM, UPDATE_JOURNAL, LIST_ROUTING_ITEMS},
     "operate": {READ_ITEM, UPDATE_JOURNAL, LIST_ROUTING_ITEMS},
 }
@@ -85,6 +85,15 @@ def registry_of(template, folder):
 def test_function(template, folder):
     """A function's role may do what is written above, and nothing else."""
     assert set(template.statements(template.role_id(folder))) == expected_of(template, folder)
+
+
+def test_readers_never_write(template):
+    """Neither may the reader's role write to DynamoDB, nor is there a write in its function's own code."""
+    actions = {s.action for s in template.statements(template.role_id("read_messages"))}
+    assert {a for a in actions if a.startswith("dynamodb:")} == {f"dynamodb:{name}" for name in READS}
+    for module in (reader, wiring_reader):
+        source = inspect.getsource(module)
+        assert not re.search(r"\b_store\.put\b|\b_?journal\b\.add|DynamoDBJournal|\bJournal\b", source)
 
 
 def test_other_roles(template):

@@ -551,7 +551,7 @@ class TestCost:
         clock, registry, telemetry = FakeClock(NOW_MS), FakeRegistry(), FakeTelemetry()
 
         def routes(journal=None):
-            cache = RouteCache(life_seconds=2, max_entries=10, random=lambda: 0.0)
+            cache = RouteCache(ttl_seconds=2, max_entries=10, random=lambda: 0.0)
             return RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=lambda: 0.0, journal=journal)
 
         writer = Writer(
@@ -566,7 +566,6 @@ class TestCost:
         message_writer = MessageWriter(writer, now_ms=lambda: clock.now_ms, random_bits=lambda _: clock.now_ms)
         reader = Reader(
             store=dynamodb.store,
-            journal=dynamodb.journal,
             registry=registry,
             routes=routes(),
             background=InlineBackground(),

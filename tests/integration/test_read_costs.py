@@ -70,10 +70,9 @@ def read(dynamodb, request, *, known=()):
     dynamodb.server.clear()
     registry, telemetry = FakeRegistry(), FakeTelemetry()
     registry.add("c", known)
-    cache = RouteCache(life_seconds=2, max_entries=10, random=lambda: 0.0)
+    cache = RouteCache(ttl_seconds=2, max_entries=10, random=lambda: 0.0)
     reader = Reader(
         store=costs,
-        journal=dynamodb.journal,
         registry=registry,
         routes=RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=lambda: 0.0, journal=None),
         background=InlineBackground(),

@@ -4,15 +4,16 @@ The decisions are the project's own: `choose_placement`, `Route`, `PageMerge` (a
 `candidate_keys`, `build_range` and the cursors are called, not copied. What is modelled is the order in which their
 store operations happen, since that is what the promise (design.md, section 5) has to hold for:
 
-- A writer asks Redis, then puts. Each writes any message, so a second one with the same id is a retry; it is stale when
-  anything happens in between, or when Redis told it an old route.
-- A raise adds to the journal, then to Redis. It may stop (crash) before either, come late, or be done twice.
+- A writer asks Redis, then the journal, then puts. Each writes any message, so a second one with the same id is a
+  retry; it is stale when anything happens in between, or when Redis or the journal told it an old route.
+- A raise adds to the journal. It may stop (crash) before, come late, or be done twice.
 - The reader, for each page: asks Redis; then each query and the journal read on its own, in any order; then the next
   round's. Or it looks one message up: the same with gets.
 
-Redis is a hint, so whoever asks it gets *any subset* of what was ever added to the journal or to Redis: that stands for
-a cache of any age, for a Redis that was emptied, set back or failed over, and for one that is down. All reads of the
-table are strongly consistent.
+Redis is a hint, so whoever asks it gets *any set* of generations, raised, to be raised and invented ones: that stands
+for a cache of any age, for a Redis that was emptied, set back or failed over, for one that is down, and for one that
+somebody else wrote to. Hence what a raise tells Redis, and when, is no step of the model. The journal shows a writer any
+subset of what it holds, as eventually consistent reads do. The reader's reads of the table are strongly consistent.
 
 What keeps the number of states small, and why nothing is lost by it:
 
@@ -24,9 +25,9 @@ What keeps the number of states small, and why nothing is lost by it:
   last message, or the range's end if it claims to be the last. So what was acknowledged before the *first* page's first
   step is on one of the pages; and since every page lies strictly past its cursor, it is on no more than one.
 - Once the reader is done, nobody looks any more: such states have no next ones.
-- `is_reduced` leaves out orders that cannot matter. (a) A writer asks Redis and puts in one step: what Redis can say
-  only grows, so what it said long before the put it can still say just before it. (b) A read whose answer no remaining
-  step can change is done at once (no put that may still come is within its bounds; every raise is in the journal): it
+- `is_reduced` leaves out orders that cannot matter. (a) A writer asks and puts in one step: what the journal can show
+  only grows, so what it showed long before the put it can still show just before it. (b) A read whose answer no
+  remaining step can change is done at once (no put that may still come is within its bounds; every raise is in the journal): it
   commutes with all that others may do until then. `test_model.py` shows that the pages which come out are the same
   without either.
 """
@@ -53,7 +54,8 @@ CONVERSATION = "c"
 class Variant:
     """The protocol as it is, or with something broken on purpose. `PageMerge` and `Route` can be replaced."""
 
-    is_redis_first: bool = False
+    is_trusting_redis: bool = False
+    """Whether writers place by what Redis says, without asking the journal."""
     is_verifying: bool = True
     merge_type: type[PageMerge] = PageMerge
     route_type: type[Route] = Route
@@ -68,6 +70,8 @@ class World:
     writers: int
     requests: tuple[PageRequest, ...]
     start_ms: int
+    invented: tuple[Generation, ...] = ()
+    """Generations that Redis may show although nobody ever raised them."""
     lookups: bool = True
     cuts: bool = True
     """Whether an answer may end before its query's limit though more follows, as DynamoDB's do at 1 MB."""
@@ -81,14 +85,12 @@ class Place(NamedTuple):
 
 
 class State(NamedTuple):
-    """All that the future depends on. Sets are bit masks over the world's raises and places."""
+    """All that the future depends on. Sets are bit masks over the world's generations and places."""
 
     journal: int = 0
-    ahead: int = 0
-    """Generations that are in Redis only, which happens to none unless the protocol is broken."""
     stored: int = 0
     under_way: int = 0
-    """Puts whose writers have asked Redis and go on whenever they like."""
+    """Puts whose writers have asked and go on whenever they like."""
     unstarted_writers: int = 0
     reader: int = 0
 
@@ -99,7 +101,7 @@ class Step(NamedTuple):
     kind: str
     what: object = None
     hint: int = 0
-    """What Redis answers, in the steps that ask it."""
+    """What Redis answers to a reader, and what a writer has learned from Redis and the journal."""
 
 
 class Answer(NamedTuple):
@@ -149,7 +151,6 @@ class Reading(NamedTuple):
     """The message that the last page ended with."""
     owed: frozenset[str]
     """What was acknowledged before this page's first step and lies in the rest of the range."""
-    hint: int
     route: int
     is_verified: bool
     past: tuple[Answer, ...] = ()
@@ -159,8 +160,6 @@ class Reading(NamedTuple):
     pending: tuple[KeyQuery, ...] = ()
     wants_journal: bool = False
     journal: int | None = None
-    mend: int = 0
-    """What the journal is to be told, since only Redis knew it."""
 
 
 Reader: TypeAlias = Idle | Done | Between | Broken | Reading
@@ -183,15 +182,15 @@ class ProtocolModel:
         self.is_reduced = is_reduced
         self.outcomes: set[Outcome] = set()
         """Every page and every lookup that came out so far."""
-        self.has_mended = False
-        """Whether a reader ever found Redis ahead of the journal."""
+        self._generations = (*world.raises, *world.invented)
         self._all_raises = (1 << len(world.raises)) - 1
+        self._anything = (1 << len(self._generations)) - 1
         self._messages = {i: Message(CONVERSATION, i, "ann", "hello") for i in world.message_ids}
         # Readers are numbered, so that states are small tuples of integers.
         self._readers: list[Reader] = []
         self._numbers: dict[tuple[type, Reader], int] = {}
         self._reads: list[tuple[tuple[KeyQuery, int], ...]] = []
-        self._begun: dict[tuple[int, int, int], tuple[tuple[Step, int], ...]] = {}
+        self._begun: dict[tuple[int, int], tuple[tuple[Step, int], ...]] = {}
         self._answered: dict[tuple[int, int, int], tuple[tuple[Step, int], ...]] = {}
         self._journal_read: dict[tuple[int, int], int] = {}
         self.number_of(Idle())
@@ -223,27 +222,15 @@ class ProtocolModel:
     def _raise_steps(self, state: State) -> Iterator[tuple[Step, State]]:
         for index, generation in enumerate(self.world.raises):
             bit = 1 << index
-            in_journal, in_redis = bool(state.journal & bit), bool((state.journal | state.ahead) & bit)
-            if self.variant.is_redis_first:
-                if not in_redis:
-                    yield Step("redis", generation), state._replace(ahead=state.ahead | bit)
-                elif not in_journal:
-                    yield Step("journal", generation), self._journaled(state, bit)
-            elif not in_journal:
-                yield Step("journal", generation), self._journaled(state, bit)
-            else:
-                # Leads back to this very state: Redis is any subset of the journal before and after.
-                yield Step("redis", generation), state
-
-    def _journaled(self, state: State, bits: int) -> State:
-        return state._replace(journal=state.journal | bits, ahead=state.ahead & ~bits)
+            if not state.journal & bit:
+                yield Step("journal", generation), state._replace(journal=state.journal | bit)
 
     # Writers.
 
     def _writer_steps(self, state: State) -> Iterator[tuple[Step, State]]:
         if state.unstarted_writers:
             begun = state._replace(unstarted_writers=state.unstarted_writers - 1)
-            for hint, place in self._placements(state.journal | state.ahead):
+            for hint, place in self._placements(self._anything if self.variant.is_trusting_redis else state.journal):
                 bit = self._bits[place]
                 if self.is_reduced:
                     yield Step("write", place, hint), begun._replace(stored=state.stored | bit)
@@ -257,7 +244,7 @@ class ProtocolModel:
 
     @lru_cache  # noqa: B019 - a model lives as long as its test
     def _placements(self, known: int) -> tuple[tuple[int, Place], ...]:
-        """List where writers can place messages when Redis says any subset of what is known; one hint for each."""
+        """List where writers can place messages by any subset of what they may use; one subset for each."""
         found: dict[Place, int] = {}
         for hint in _subsets(known):
             for message_id in self.world.message_ids:
@@ -268,7 +255,7 @@ class ProtocolModel:
     @cached_property
     def places(self) -> tuple[Place, ...]:
         """Every place that any message can ever come to; bit masks number them."""
-        return tuple(sorted(place for _, place in self._placements(self._all_raises)))
+        return tuple(sorted(place for _, place in self._placements(self._anything)))
 
     @cached_property
     def _bits(self) -> dict[Place, int]:
@@ -280,10 +267,6 @@ class ProtocolModel:
         if not isinstance(reader, Reading):
             for step, number in self._beginnings(state):
                 yield step, _with_reader(state, number)
-            return
-        if reader.mend:
-            mended = self._journaled(state, reader.mend)
-            yield Step("mend", reader.mend), mended._replace(reader=self.number_of(self.after_mend(reader)))
             return
         if reader.wants_journal:
             yield Step("read-journal"), _with_reader(state, self._read_journal(state))
@@ -305,15 +288,14 @@ class ProtocolModel:
         return (1 << len(self.places)) - 1
 
     def _beginnings(self, state: State) -> tuple[tuple[Step, int], ...]:
-        known = state.journal | state.ahead
-        key = (state.reader, known, state.stored)
+        key = (state.reader, state.stored)
         if key not in self._begun:
             reader = self._readers[state.reader]
             acknowledged = frozenset(p.message_id for i, p in enumerate(self.places) if state.stored >> i & 1)
             self._begun[key] = tuple(
                 (Step("begin", goal, hint), self.number_of(self.begin(goal, position, acknowledged, hint)))
                 for goal, position in self._goals(reader)
-                for hint in _subsets(known)
+                for hint in _subsets(self._anything)
             )
         return self._begun[key]
 
@@ -331,7 +313,7 @@ class ProtocolModel:
         if isinstance(goal, PageRequest) and build_range(goal) is None:
             return Broken("an acknowledged message is missing", ()) if owed else Done()
         is_verified = not self.variant.is_verifying
-        return self._open_round(Reading(goal, position, owed, hint=hint, route=hint, is_verified=is_verified))
+        return self._open_round(Reading(goal, position, owed, route=hint, is_verified=is_verified))
 
     def _open_round(self, reading: Reading) -> Reader:
         """Plan the next round, or finish: the loops of `Reader.read_page` and `Reader.read_message`."""
@@ -402,14 +384,8 @@ class ProtocolModel:
             return reading
         closed = reading._replace(past=reading.past + reading.answers, answers=())
         if reading.journal is not None:
-            mend = reading.hint & ~reading.journal
-            self.has_mended |= bool(mend)
-            closed = closed._replace(route=reading.route | reading.journal, is_verified=True, mend=mend, journal=None)
-        return closed if closed.mend else self._open_round(closed)
-
-    def after_mend(self, reading: Reading) -> Reader:
-        """Go on once the journal knows what only Redis knew."""
-        return self._open_round(reading._replace(mend=0))
+            closed = closed._replace(route=reading.route | reading.journal, is_verified=True, journal=None)
+        return self._open_round(closed)
 
     def finish(self, reading: Reading) -> Reader:
         """Judge what was read, and return what the reader does next."""
@@ -433,12 +409,12 @@ class ProtocolModel:
 
     @lru_cache  # noqa: B019 - a model lives as long as its test
     def route(self, generations: int) -> Route:
-        """Build the route of a set of raises."""
+        """Build the route of a set of generations."""
         return self.variant.route_type(frozenset(self.generations(generations)))
 
     def generations(self, mask: int) -> tuple[Generation, ...]:
-        """List the raises of a set."""
-        return tuple(g for i, g in enumerate(self.world.raises) if mask >> i & 1)
+        """List the generations of a set."""
+        return tuple(g for i, g in enumerate(self._generations) if mask >> i & 1)
 
     def number_of(self, reader: Reader) -> int:
         """Number a reader; equal ones have equal numbers."""
@@ -461,7 +437,7 @@ class ProtocolModel:
 
 
 def _with_reader(state: State, number: int) -> State:
-    return State(*state[:5], number)  # the most frequent step by far; `_replace` takes twice as long
+    return State(*state[:4], number)  # the most frequent step by far; `_replace` takes twice as long
 
 
 def looks_at(query: KeyQuery, place: Place) -> bool:

@@ -27,14 +27,12 @@ class _Teller:
         match step:
             case Step("journal", Generation() as generation):
                 return f"raise    adds {self._generation(generation)} to the journal"
-            case Step("redis", Generation() as generation):
-                return f"raise    adds {self._generation(generation)} to Redis"
             case Step("ask", Place() as place):
-                return f"writer   asks Redis: {self._route(step.hint)}; will put {self._place(place)}"
+                return f"writer   learns {self._route(step.hint)}; will put {self._place(place)}"
             case Step("put", Place() as place):
                 return f"writer   puts {self._place(place)}: acknowledged"
             case Step("write", Place() as place):
-                return f"writer   asks Redis: {self._route(step.hint)}; puts {self._place(place)}: acknowledged"
+                return f"writer   learns {self._route(step.hint)}; puts {self._place(place)}: acknowledged"
             case Step("begin", goal):
                 return f"reader   begins {self._goal(state, goal)}; asks Redis: {self._route(step.hint)}"
             case Step("query", Answer(query, found, is_exhausted)):
@@ -42,8 +40,6 @@ class _Teller:
                 return f"reader   queries {query.partition_key} for {query.limit}: {self._messages(found)}{rest}"
             case Step("read-journal"):
                 return f"reader   reads the journal: {self._route(state.journal)}"
-            case Step("mend", int() as missing):
-                return f"reader   adds {self._route(missing)} to the journal, as only Redis knew it"
         raise ValueError(step)
 
     def tell_end(self, trace: Sequence[tuple[State, Step]]) -> str:

@@ -112,7 +112,9 @@ class Replay:
                 raise AssertionError(f"the real reader is not where the model is: {step}")
 
     def _put(self, place: Place) -> None:
+        """Write by a writer to whom Redis and an eventually consistent journal show what the model's was shown."""
         self._say(self._hints[place])
+        self._stores.table.lagging[CONVERSATION] = JournalEntry(self._model.route(self._hints[place]))
         self._stores.writer().write(NewMessage(CONVERSATION, "ann", "hello", message_id=place.message_id))
         assert (place.partition_key, build_message_sort_key(place.message_id)) in self._stores.table.items
 

@@ -68,19 +68,19 @@ class World:
     def journal(self) -> FakeJournal:
         return FakeJournal(self.table)
 
-    def routes(self, *, life_seconds: float = 2.0, with_journal: bool = False) -> RouteSource:
-        cache = RouteCache(life_seconds=life_seconds, max_entries=100, random=lambda: 0.0)
+    def routes(self, *, ttl_seconds: float = 2.0, with_journal: bool = False) -> RouteSource:
+        cache = RouteCache(ttl_seconds=ttl_seconds, max_entries=100, random=lambda: 0.0)
         journal = self.journal if with_journal else None
         return RouteSource(
             cache=cache, registry=self.registry, telemetry=self.telemetry, timer=lambda: 0.0, journal=journal
         )
 
     def writer(
-        self, *, sampling_distance_wcu: float = 1.0, budget_ms: float = 300, life_seconds: float = 2.0
+        self, *, sampling_distance_wcu: float = 1.0, budget_ms: float = 300, ttl_seconds: float = 2.0
     ) -> MessageWriter:
         writer = Writer(
             store=self.table,
-            routes=self.routes(life_seconds=life_seconds, with_journal=True),
+            routes=self.routes(ttl_seconds=ttl_seconds, with_journal=True),
             counter=WriteCounter(
                 environment_id=f"e{self.random.getrandbits(32)}",
                 sampling_distance_wcu=sampling_distance_wcu,
@@ -93,12 +93,11 @@ class World:
         )
         return MessageWriter(writer, now_ms=lambda: self.clock.now_ms, random_bits=self.random.getrandbits)
 
-    def reader(self, *, budget_ms: float = 300, life_seconds: float = 2.0) -> Reader:
+    def reader(self, *, budget_ms: float = 300, ttl_seconds: float = 2.0) -> Reader:
         return Reader(
             store=self.table,
-            journal=self.journal,
             registry=self.registry,
-            routes=self.routes(life_seconds=life_seconds),
+            routes=self.routes(ttl_seconds=ttl_seconds),
             background=InlineBackground(),
             telemetry=self.telemetry,
             clock=self.clock.as_clock(),

@@ -40,11 +40,13 @@ class FakeClock:
 class FakeTable:
     """Messages and routing items, with DynamoDB's rules: conditional puts, ordered queries, counted requests.
 
-    `failures` are raised by the next calls, one each; `on_call` runs before every call and may change the world.
+    `failures` are raised by the next calls, one each; `on_call` runs before every call and may change the world;
+    `lagging` is what an eventually consistent look at a routing item sees instead of it.
     """
 
     items: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     routes: dict[str, JournalEntry] = field(default_factory=dict)
+    lagging: dict[str, JournalEntry] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     raises: dict[str, set[str]] = field(default_factory=dict)
     failures: list[RetryLaterError | None] = field(default_factory=list)
@@ -131,6 +133,8 @@ class FakeJournal:
 
     def get(self, conversation_id: str, *, is_strong: bool) -> JournalEntry:
         self.table._call(f"get {conversation_id}")
+        if not is_strong and conversation_id in self.table.lagging:
+            return self.table.lagging[conversation_id]
         return self.table.routes.get(conversation_id, JournalEntry())
 
     def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hotpartition.core.counter import SLOT_MS
 from hotpartition.core.detector import SLOTS_PER_SECOND
 from hotpartition.core.reports import Report
-from hotpartition.jobs.route_cache import LIFE_JITTER
+from hotpartition.jobs.route_cache import TTL_JITTER
 from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.reports import STREAM_AGE_MS
 
@@ -88,7 +88,7 @@ def lookups_per_second(pair_rate: Odds, pairs: Odds | float, *, life_seconds: fl
         pairs: how many pairs of each kind there are.
         life_seconds: `route_cache_seconds`; the mean life is shorter by half of the jitter.
     """
-    mean_life = life_seconds * (1 - LIFE_JITTER / 2)
+    mean_life = life_seconds * (1 - TTL_JITTER / 2)
     return float((pairs * pair_rate / (1 + pair_rate * mean_life)).sum())
 
 

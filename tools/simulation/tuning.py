@@ -111,7 +111,7 @@ def _cache_life(value: float, seed: int) -> Measures:
         "hot_lookups_per_second": _hot_lookups(value),
         "seconds_to_shards": typical_seconds_to_shards(value, seeds),
         "seconds_to_shards_whole_life_after_throttle": typical_seconds_to_shards(
-            value, seeds, is_life_short_after_throttle=False
+            value, seeds, is_ttl_brief_after_throttle=False
         ),
     }
 

@@ -20,7 +20,7 @@ ASKING_MS = 1.0
 _RAISED = Route(frozenset({Generation(since_ms=0, shard_count=8)}))
 
 
-def seconds_to_shards(life_seconds: float, seed: int, *, is_life_short_after_throttle: bool = True) -> float:
+def seconds_to_shards(ttl_seconds: float, seed: int, *, is_ttl_brief_after_throttle: bool = True) -> float:
     """Tell how long after a raise is in Redis 95 % of what is stored lies on shards.
 
     4,000 writes a second meet 1,000 environments at random; each has the project's own `RouteCache`. The base key's
@@ -30,10 +30,10 @@ def seconds_to_shards(life_seconds: float, seed: int, *, is_life_short_after_thr
     Returns:
         The end of the first quarter of a second in which it holds, in seconds.
     """
-    random = Random(f"cache-{life_seconds}-{seed}")
-    caches = [RouteCache(life_seconds=life_seconds, max_entries=4, random=random.random) for _ in range(ENVIRONMENTS)]
+    random = Random(f"cache-{ttl_seconds}-{seed}")
+    caches = [RouteCache(ttl_seconds=ttl_seconds, max_entries=4, random=random.random) for _ in range(ENVIRONMENTS)]
     for cache in caches:  # each has asked at some moment of its own, up to a life ago
-        cache.learn("c", EMPTY_ROUTE, -int(random.random() * life_seconds * 1000))
+        cache.learn("c", EMPTY_ROUTE, -int(random.random() * ttl_seconds * 1000))
     raised_ms = HOT_BEFORE_MS
     at_ms, saved, stored, on_shards, bin_end_ms = 0.0, 0.0, 0, 0, raised_ms + BIN_MS
     while True:
@@ -50,7 +50,7 @@ def seconds_to_shards(life_seconds: float, seed: int, *, is_life_short_after_thr
         if route is None:
             route = cache.learn("c", known, now_ms, cost_ms=ASKING_MS)
         if not route and saved < 1:
-            route = cache.learn("c", known, now_ms, cost_ms=ASKING_MS, is_throttled=is_life_short_after_throttle)
+            route = cache.learn("c", known, now_ms, cost_ms=ASKING_MS, is_brief=is_ttl_brief_after_throttle)
         if at_ms < raised_ms:
             saved = max(0.0, saved - 1)
         elif route:
@@ -59,11 +59,11 @@ def seconds_to_shards(life_seconds: float, seed: int, *, is_life_short_after_thr
             saved, stored = saved - 1, stored + 1
 
 
-def typical_seconds_to_shards(life_seconds: float, seeds: range, *, is_life_short_after_throttle: bool = True) -> float:
+def typical_seconds_to_shards(ttl_seconds: float, seeds: range, *, is_ttl_brief_after_throttle: bool = True) -> float:
     """Tell the median over some seeds."""
     return nearest_rank(
         sorted(
-            seconds_to_shards(life_seconds, s, is_life_short_after_throttle=is_life_short_after_throttle) for s in seeds
+            seconds_to_shards(ttl_seconds, s, is_ttl_brief_after_throttle=is_ttl_brief_after_throttle) for s in seeds
         ),
         0.5,
     )

@@ -162,7 +162,6 @@ def build_reader(world: World, process: Process, index: int) -> Reader[Message]:
     calls = open_reader_calls(world, process, policy)
     return world.parts.reader(
         store=DynamoDBMessageStore(calls, TABLE_NAME, Message.from_item),
-        journal=DynamoDBJournal(calls, TABLE_NAME, index_name=""),
         registry=RedisRegistry(_connect(world, settings.registry_command_timeout_ms), TABLE_NAME),
         routes=world.parts.routes(
             cache=_build_cache(settings, random.random),
@@ -209,9 +208,7 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
 
 
 def _build_cache(settings: WriterSettings | ReaderSettings, random: Callable[[], float]) -> RouteCache:
-    return RouteCache(
-        life_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=random
-    )
+    return RouteCache(ttl_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=random)
 
 
 def _connect(world: World, timeout_ms: int, owner: Process | None = None) -> SimulatedConnection:

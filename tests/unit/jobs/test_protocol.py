@@ -33,8 +33,8 @@ class Protocol(RuleBasedStateMachine):
         self.world = World()
         self.world.clock.now_ms = START
         self.acknowledged: dict[str, Message] = {}
-        self.writers = [self.world.writer(life_seconds=life) for life in (0.0, 0.05, 3600.0)]
-        self.readers = [self.world.reader(life_seconds=life) for life in (0.0, 3600.0)]
+        self.writers = [self.world.writer(ttl_seconds=ttl) for ttl in (0.0, 0.05, 3600.0)]
+        self.readers = [self.world.reader(ttl_seconds=ttl) for ttl in (0.0, 3600.0)]
         self.snapshots: list[Route] = [EMPTY_ROUTE]
         self.zombie_raises: list[Generation] = []
         self.paging: dict[bool, PageRequest] = {}
@@ -62,7 +62,7 @@ class Protocol(RuleBasedStateMachine):
         message = self.acknowledged[data.draw(st.sampled_from(sorted(self.acknowledged)))]
         route = self.world.table.routes.get("c", JournalEntry()).route
         key = choose_placement(route, "c", message.message_id).partition_key
-        writer = self.world.writer(life_seconds=0.0)
+        writer = self.world.writer(ttl_seconds=0.0)
         if self.world.registry.is_down or self.world.registry.get("c") != route:
             return
         if (key, f"m#{message.message_id}") in self.world.table.items:

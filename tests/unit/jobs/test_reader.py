@@ -13,7 +13,7 @@ from support.fakes import KEY_RANGE_THROTTLE
 def filled(count=40, shard_count=4, *, in_redis=True):
     """A conversation that was raised after its first quarter; returns the world and all ids, oldest first."""
     world = World()
-    writer, ids = world.writer(life_seconds=0.0), []
+    writer, ids = world.writer(ttl_seconds=0.0), []
     for i in range(count):
         world.clock.now_ms += 100
         if i == count // 4:
@@ -167,7 +167,7 @@ def test_a_range_that_holds_nothing_asks_nobody(request_):
 def test_a_cursor_survives_a_raise_and_another_page_size():
     """It is the last sort key, so no raise or page boundary can split or repeat a message."""
     world, ids = filled()
-    reader = world.reader(life_seconds=0.0)
+    reader = world.reader(ttl_seconds=0.0)
     first = reader.read_page(PageRequest("c", limit=7))
     world.raise_to(9, 0)
     rest = read_all(reader, PageRequest("c", limit=5, cursor=first.next_cursor))

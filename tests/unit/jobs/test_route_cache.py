@@ -11,8 +11,8 @@ from support.builders import route_of
 from support.fakes import FakeRegistry, FakeTelemetry
 
 
-def cache(life_seconds=2.0, max_entries=10, random=lambda: 0.0):
-    return RouteCache(life_seconds=life_seconds, max_entries=max_entries, random=random)
+def cache(ttl_seconds=2.0, max_entries=10, random=lambda: 0.0):
+    return RouteCache(ttl_seconds=ttl_seconds, max_entries=max_entries, random=random)
 
 
 def test_an_entry_is_fresh_for_its_life_and_known_after_it():
@@ -40,8 +40,8 @@ def test_what_a_throttled_write_learned_is_asked_again_soon():
 
 def test_a_life_shorter_than_after_a_throttle_stays():
     """An operator who wants routes younger than that gets them."""
-    subject = cache(life_seconds=0.1)
-    subject.learn("c", route_of(), 0, is_throttled=True)
+    subject = cache(ttl_seconds=0.1)
+    subject.learn("c", route_of(), 0, is_brief=True)
     assert [subject.get_fresh("c", now_ms) for now_ms in (99, 100)] == [route_of(), None]
 
 

@@ -34,7 +34,7 @@ def measure(setup: Setup) -> Measured:
     names = [f"conversation-{index}" for index in range(CONVERSATIONS)]
     writes = [(random.choice(names), mint_message_id(START_MS + i, random.getrandbits)) for i in range(count)]
     generations = frozenset(Generation(since_ms=START_MS - 60_000 * n, shard_count=n) for n in SHARD_COUNTS)
-    cache = RouteCache(life_seconds=60, max_entries=10_000, random=random.random)
+    cache = RouteCache(ttl_seconds=60, max_entries=10_000, random=random.random)
     source = RouteSource(cache=cache, registry=_NoRegistry(), telemetry=SilentTelemetry(), timer=time.monotonic)
     for name in names:
         source.learn(name, Route(generations), START_MS)

@@ -138,7 +138,7 @@ def test_lookups_are_the_caches():
     """Environments with the product's own cache ask as often as the formula says."""
     level = Level(writes_per_second=2_000, rushes=0, seeds=0)
     random, rates = Random(5), np.array([1_000.0, 500.0, 300.0, 100.0, 60.0, 40.0])
-    caches = [RouteCache(life_seconds=2.0, max_entries=100, random=random.random) for _ in range(level.environments)]
+    caches = [RouteCache(ttl_seconds=2.0, max_entries=100, random=random.random) for _ in range(level.environments)]
     asked, at_ms, begin_ms, end_ms = 0, 0.0, 4_000, 24_000
     while at_ms < end_ms:
         at_ms += random.expovariate(2.0)

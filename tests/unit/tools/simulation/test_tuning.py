@@ -81,7 +81,7 @@ def test_every_default_is_among_the_values_of_its_sweep():
 def test_a_longer_cache_life_delays_the_way_to_the_shards():
     """Not at all, since what a throttled writer is told lives a quarter of a second; by a life if it lived one."""
     whole = [
-        np.median([seconds_to_shards(life, seed, is_life_short_after_throttle=False) for seed in range(3)])
+        np.median([seconds_to_shards(life, seed, is_ttl_brief_after_throttle=False) for seed in range(3)])
         for life in (1.0, 4.0)
     ]
     assert 1.5 < whole[1] - whole[0] < 3.5

@@ -34,13 +34,13 @@ class MetricName(StrEnum):
     DECISION_COOLING_DOWN = "Decision-cooling-down"
 
     REGISTRY_UNAVAILABLE = "RegistryUnavailable"
+    REGISTRY_MALFORMED = "RegistryMalformed"
     REGISTRY_REBUILT = "RegistryRebuilt"
     REGISTRY_BEHIND_JOURNAL = "RegistryBehindJournal"
     REGISTRY_AHEAD_OF_JOURNAL = "RegistryAheadOfJournal"
     JOURNAL_READ_FAILED = "JournalReadFailed"
     JOURNAL_UPDATE_RETRIED = "JournalUpdateRetried"
     JOURNAL_MALFORMED = "JournalMalformed"
-    JOURNAL_MEND_FAILED = "JournalMendFailed"
 
     COMMANDS = "Commands"
     COMMANDS_REFUSED = "CommandsRefused"

@@ -46,6 +46,8 @@ ROUTING_ATTRIBUTES = ("pk", "sk", "generations", "raises", "reason", "routing_pa
 """Every attribute of a routing item, as described above: what may be touched of it, and no more."""
 
 ROUTING_PARTITIONS = 16
+BATCH_GET_KEYS = 100
+"""BatchGetItem takes no more keys at once."""
 MAX_BATCH_ROUNDS = 5
 """How often unprocessed keys of a batch are asked for again before the whole call counts as throttled."""
 
@@ -156,6 +158,11 @@ class DynamoDBMessageStore(Generic[ItemT]):
         return QueryAnswer(messages, is_exhausted), entry
 
     def _batch_get(self, keys: list[dict[str, AttributeValue]], *, is_strong: bool) -> list[Item]:
+        """Read items by their keys, in parts of as many as one request takes."""
+        parts = (keys[start : start + BATCH_GET_KEYS] for start in range(0, len(keys), BATCH_GET_KEYS))
+        return [item for part in parts for item in self._batch_get_part(part, is_strong=is_strong)]
+
+    def _batch_get_part(self, keys: list[dict[str, AttributeValue]], *, is_strong: bool) -> list[Item]:
         items: list[Item] = []
         request: Any = {self._table_name: {"Keys": keys, "ConsistentRead": is_strong}}
         for _ in range(MAX_BATCH_ROUNDS):

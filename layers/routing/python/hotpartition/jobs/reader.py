@@ -26,7 +26,6 @@ from hotpartition.core.message_ids import (
 )
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import Route, candidate_keys
-from hotpartition.core.route_history import AHEAD_OF_JOURNAL
 from hotpartition.core.timestamps import format_time
 from hotpartition.errors import (
     InvalidRequestError,
@@ -36,10 +35,12 @@ from hotpartition.errors import (
     RetryLaterError,
 )
 from hotpartition.jobs.route_cache import RouteSource
-from hotpartition.ports import Background, Journal, JournalEntry, MessageStore, QueryAnswer, Registry, Telemetry
+from hotpartition.ports import Background, JournalEntry, MessageStore, QueryAnswer, Registry, Telemetry
 
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
+MAX_NAMED = 20
+"""Generations that one log line names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,6 @@ class Reader(Generic[ItemT]):
         self,
         *,
         store: MessageStore[ItemT],
-        journal: Journal,
         registry: Registry,
         routes: RouteSource,
         background: Background,
@@ -85,7 +85,6 @@ class Reader(Generic[ItemT]):
         settle_ms: float,
     ) -> None:
         self._store = store
-        self._journal = journal
         self._registry = registry
         self._routes = routes
         self._background = background
@@ -220,15 +219,21 @@ class Reader(Generic[ItemT]):
                     raise
 
     def _verify(self, conversation_id: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
-        """Compare Redis's word with the journal's, mend the one that knows less, and return the journal's."""
+        """Compare Redis's word with the journal's, repair Redis where it knows less, and return the journal's."""
         if not hint.covers(entry.route):
             self._routes.learn(conversation_id, entry.route, self._clock.now_ms())
-            self._mend_registry(conversation_id, entry.route)
+            self._repair_registry(conversation_id, entry.route)
+        # Redis was asked first and raises go to the journal first, so a strong read has all that a raise put there.
         if is_strong and not entry.route.covers(hint):
-            self._mend_journal(conversation_id, hint)
+            self._telemetry.count(MetricName.REGISTRY_AHEAD_OF_JOURNAL)
+            self._telemetry.event(
+                "registry is ahead of the journal",
+                conversation_id=conversation_id,
+                generations=sorted(g.encode() for g in hint.minus(entry.route))[:MAX_NAMED],
+            )
         return entry.route
 
-    def _mend_registry(self, conversation_id: str, route: Route) -> None:
+    def _repair_registry(self, conversation_id: str, route: Route) -> None:
         self._telemetry.count(MetricName.REGISTRY_BEHIND_JOURNAL)
 
         def add() -> None:
@@ -237,24 +242,6 @@ class Reader(Generic[ItemT]):
                 self._registry.add(conversation_id, route.generations)
 
         self._background.submit(add)
-
-    def _mend_journal(self, conversation_id: str, hint: Route) -> None:
-        """Add to the journal what only Redis knew: somebody restored the table, or part of it."""
-        # A raise between the journal's read and Redis's looks the same for a moment, so look once more.
-        try:
-            ahead = hint.minus(self._journal.get(conversation_id, is_strong=True).route)
-            if not ahead:
-                return
-            self._journal.add(conversation_id, ahead, reason=AHEAD_OF_JOURNAL, now_ms=self._clock.now_ms())
-        except RetryLaterError:
-            self._telemetry.count(MetricName.JOURNAL_MEND_FAILED)
-            return
-        self._telemetry.count(MetricName.REGISTRY_AHEAD_OF_JOURNAL)
-        self._telemetry.event(
-            "registry was ahead of the journal",
-            conversation_id=conversation_id,
-            generations=sorted(g.encode() for g in ahead),
-        )
 
     def _result(self, request: PageRequest, page: Page[ItemT], started_ms: int) -> PageResult[ItemT]:
         last = page.messages[-1].message_id if page.messages else None

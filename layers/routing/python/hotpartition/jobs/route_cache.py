@@ -1,8 +1,9 @@
 """The routes as the request path knows them: a small cache in front of Redis, with the last known route behind it.
 
-Any age of a route is safe to write with, and readers verify against the journal; so what is here may be stale, and the
-only question is what it costs. Entries only grow: a route that was learned is never replaced by a smaller one, not even
-when Redis has been emptied.
+Redis may hold anything. Readers verify its routes against the journal in each request. Writers use a generation only
+once the journal has shown it to this environment. Any age of a route that the journal held is safe to write with, so
+what is here may be stale, and the only question is what it costs. Entries only grow: a route that was learned is never
+replaced by a smaller one, not even when Redis has been emptied.
 """
 
 from __future__ import annotations
@@ -15,17 +16,24 @@ from threading import Lock
 from typing import NamedTuple
 
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.route import EMPTY_ROUTE, Route
+from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.errors import MalformedGenerationError, RegistryUnavailableError, RetryLaterError
 from hotpartition.ports import Journal, Registry, Telemetry
 
-LIFE_JITTER = 0.2
-"""Share of its life by which an entry's life varies, so that environments do not all ask at once."""
-THROTTLED_LIFE_SECONDS = 0.25
-"""Life of what is learned after a throttle. A refused writer asks just before the raise and is told the old route; with
-a whole life that would be what all of them use until it ends, so that relief came a whole life later (decision 24)."""
+TTL_JITTER = 0.2
+"""Share of its TTL by which an entry's TTL varies, so that environments do not all ask at once."""
+BRIEF_TTL_SECONDS = 0.25
+"""TTL of what is learned while news may be about to come. A refused writer asks just before the raise and is told the
+old route; with a whole TTL that would be what all of them use until it ends, so that relief came a whole TTL later
+(decision 24)."""
 EARLY_REFRESH_BETA = 1.0
 """Eagerness of early refreshes; 1 is optimal for exponentially growing odds (XFetch, section 3.2)."""
+LOOKUP_PAUSE_MS = 100
+"""Least time between two look-ups of one conversation in the journal: an eventually consistent read lags by less."""
+MAX_LOOKUP_PAUSE_MS = 60_000
+"""The pause doubles up to this while Redis shows what the journal does not: invented generations cost little."""
+MAX_UNCONFIRMED = 1_000
+"""Conversations of which such generations are remembered."""
 
 
 class _Entry(NamedTuple):
@@ -33,23 +41,34 @@ class _Entry(NamedTuple):
     fresh_until_ms: float
 
 
+class _Unconfirmed(NamedTuple):
+    """Generations of Redis that the journal did not show, when it was asked, and for how long it is left alone."""
+
+    generations: frozenset[Generation]
+    asked_ms: int
+    pause_ms: int
+
+
+_NOTHING_UNCONFIRMED = _Unconfirmed(frozenset(), -MAX_LOOKUP_PAUSE_MS, LOOKUP_PAUSE_MS)
+
+
 class RouteCache:
     """Routes by conversation id, at most so many. Knows neither clock nor store.
 
-    The one that was learned longest ago goes first. A route in use is learned again each time its life ends, so that is
-    the least recently used one to within a life, and looking an entry up changes nothing: it may be done at any time,
+    The one that was learned longest ago goes first. A route in use is learned again each time its TTL ends, so that is
+    the least recently used one to within a TTL, and looking an entry up changes nothing: it may be done at any time,
     while one other thread learns.
     """
 
-    def __init__(self, *, life_seconds: float, max_entries: int, random: Callable[[], float]) -> None:
+    def __init__(self, *, ttl_seconds: float, max_entries: int, random: Callable[[], float]) -> None:
         """Start empty.
 
         Args:
-            life_seconds: how long an entry is fresh; each entry's life is shortened at random by up to a fifth.
+            ttl_seconds: how long an entry is fresh; each entry's TTL is shortened at random by up to a fifth.
             max_entries: how many are kept, fresh or not.
             random: returns uniform numbers in [0, 1).
         """
-        self._life_ms = life_seconds * 1000
+        self._ttl_ms = ttl_seconds * 1000
         self._max_entries = max_entries
         self._random = random
         # Ordered by when they were learned. Not a plain dict, which gets slow when its first entry is removed often.
@@ -66,31 +85,31 @@ class RouteCache:
         return entry.route if entry else EMPTY_ROUTE
 
     def learn(
-        self, conversation_id: str, route: Route, now_ms: int, *, cost_ms: float = 0.0, is_throttled: bool = False
+        self, conversation_id: str, route: Route, now_ms: int, *, cost_ms: float = 0.0, is_brief: bool = False
     ) -> Route:
         """Merge what was learned into the entry, and make it fresh. REQUIRES: one thread at a time.
 
-        An entry's life ends a little early, at random, by about what its refresh costs; so environments that learned a
+        An entry's TTL ends a little early, at random, by about what its refresh costs; so environments that learned a
         route together do not ask for it again together. Source: Vattani, Chierichetti, Lowenstein, "Optimal
         Probabilistic Cache Stampede Prevention", VLDB 2015. There each request draws; here the entry does, once, since
-        the requests of one environment come one after another or share one question.
+        the requests of one environment come one after another or share one look-up.
 
         Args:
             conversation_id: whose route it is.
             route: what was learned.
             now_ms: Unix time.
             cost_ms: what asking for it took.
-            is_throttled: whether a throttled write asked: a raise may be about to come, so it is fresh for less long.
+            is_brief: whether news may be about to come, so that it is fresh for less long.
 
         Returns:
             The merged route.
         """
         known = self._entries.get(conversation_id)
         merged = known.route.union(route) if known else route
-        longest_ms = min(self._life_ms, THROTTLED_LIFE_SECONDS * 1000) if is_throttled else self._life_ms
-        life_ms = longest_ms * (1 - LIFE_JITTER * self._random())
+        longest_ms = min(self._ttl_ms, BRIEF_TTL_SECONDS * 1000) if is_brief else self._ttl_ms
+        ttl_ms = longest_ms * (1 - TTL_JITTER * self._random())
         early_ms = -cost_ms * EARLY_REFRESH_BETA * log(1.0 - self._random()) if cost_ms else 0.0
-        self._entries[conversation_id] = _Entry(merged, now_ms + life_ms - early_ms)
+        self._entries[conversation_id] = _Entry(merged, now_ms + ttl_ms - early_ms)
         self._entries.move_to_end(conversation_id)
         if len(self._entries) > self._max_entries:
             self._entries.popitem(last=False)
@@ -100,9 +119,13 @@ class RouteCache:
 class RouteSource:
     """Where a request gets a conversation's route from: the cache, else Redis, else the last one known.
 
+    With a journal, as writers have it, no generation is returned that the journal has not shown to this environment:
+    what Redis shows beyond that is looked up there, once, and remembered in the cache. Without one, as readers have it,
+    Redis's word is returned as it is.
+
     It never fails: while Redis is away it returns what is known, at worst the empty route, which is right for writing
     and which readers complete from the journal. Safe for use by several threads; those that miss the same route at the
-    same time share one question.
+    same time share one look-up.
     """
 
     def __init__(
@@ -114,14 +137,14 @@ class RouteSource:
         timer: Callable[[], float],
         journal: Journal | None = None,
     ) -> None:
-        """Put the source together.
+        """Start knowing nothing.
 
         Args:
             cache: the environment's own routes.
             registry: the fleet's routes.
             telemetry: told when the registry is away.
-            timer: a monotonic clock in seconds, for what a question costs.
-            journal: asked after a throttle while the registry is away; only writers need it.
+            timer: a monotonic clock in seconds, for what a look-up costs.
+            journal: what confirms the registry's routes; also asked after a throttle while the registry is away.
         """
         self._cache = cache
         self._registry = registry
@@ -129,7 +152,8 @@ class RouteSource:
         self._timer = timer
         self._journal = journal
         self._lock = Lock()
-        self._questions: dict[str, Future[Route | None]] = {}
+        self._lookups: dict[str, Future[Route | None]] = {}
+        self._unconfirmed: OrderedDict[str, _Unconfirmed] = OrderedDict()
 
     def get_route(self, conversation_id: str, now_ms: int) -> Route:
         """Return the route, at most a few seconds old while Redis answers."""
@@ -147,20 +171,14 @@ class RouteSource:
         route = self._ask_registry(conversation_id, now_ms, is_throttled=True)
         if route is not None:
             return route
-        if self._journal is None:
-            return self._known(conversation_id)
-        try:
-            entry = self._journal.get(conversation_id, is_strong=False)
-        except RetryLaterError:
-            return self._known(conversation_id)
-        except MalformedGenerationError:
-            self._telemetry.count(MetricName.JOURNAL_MALFORMED)
+        shown = self._ask_journal(conversation_id)
+        if shown is None:
             return self._known(conversation_id)
         with self._lock:
-            return self._cache.learn(conversation_id, entry.route, now_ms, is_throttled=True)
+            return self._cache.learn(conversation_id, shown, now_ms, is_brief=True)
 
     def learn(self, conversation_id: str, route: Route, now_ms: int) -> Route:
-        """Take in a route that was learned elsewhere (from the journal)."""
+        """Take in a route that the journal showed elsewhere."""
         with self._lock:
             return self._cache.learn(conversation_id, route, now_ms)
 
@@ -169,30 +187,76 @@ class RouteSource:
             return self._cache.peek(conversation_id)
 
     def _ask_registry(self, conversation_id: str, now_ms: int, *, is_throttled: bool = False) -> Route | None:
-        """Ask Redis, or wait for the answer to a question that is already under way: it is a hint, so it may be."""
+        """Ask Redis, or wait for the response of a look-up that is already under way: it is a hint, so it may be."""
         with self._lock:
-            pending = self._questions.get(conversation_id)
+            pending = self._lookups.get(conversation_id)
             if pending is None:
                 mine: Future[Route | None] = Future()
-                self._questions[conversation_id] = mine
+                self._lookups[conversation_id] = mine
         if pending is not None:
             return pending.result()
-        answer: Route | None = None
+        route: Route | None = None
         try:
-            answer = self._ask(conversation_id, now_ms, is_throttled=is_throttled)
+            route = self._ask(conversation_id, now_ms, is_throttled=is_throttled)
         finally:
             with self._lock:
-                del self._questions[conversation_id]
-            mine.set_result(answer)
-        return answer
+                del self._lookups[conversation_id]
+            mine.set_result(route)
+        return route
 
     def _ask(self, conversation_id: str, now_ms: int, *, is_throttled: bool) -> Route | None:
         started = self._timer()
         try:
-            route = self._registry.get(conversation_id)
+            told = self._registry.get(conversation_id)
         except RegistryUnavailableError:
             self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
             return None
         cost_ms = (self._timer() - started) * 1000
+        route, is_complete = self._confirm(conversation_id, told, now_ms)
         with self._lock:
-            return self._cache.learn(conversation_id, route, now_ms, cost_ms=cost_ms, is_throttled=is_throttled)
+            is_brief = is_throttled or not is_complete
+            return self._cache.learn(conversation_id, route, now_ms, cost_ms=cost_ms, is_brief=is_brief)
+
+    def _confirm(self, conversation_id: str, told: Route, now_ms: int) -> tuple[Route, bool]:
+        """Return what may be used of a route that Redis told.
+
+        Returns:
+            The route; and False when the journal was asked just now and did not show all of it, or did not answer.
+        """
+        if self._journal is None:
+            return told, True
+        known = self._known(conversation_id)
+        news = told.minus(known)
+        if not news:
+            self._unconfirmed.pop(conversation_id, None)
+            return known, True
+        before = self._unconfirmed.get(conversation_id, _NOTHING_UNCONFIRMED)
+        pause_ms = before.pause_ms if news <= before.generations else LOOKUP_PAUSE_MS
+        if 0 <= now_ms - before.asked_ms < pause_ms:
+            return known, True
+        shown = self._ask_journal(conversation_id)
+        if shown is not None:
+            known = known.union(shown)
+            absent = told.minus(known)
+            pause_ms = min(2 * pause_ms, MAX_LOOKUP_PAUSE_MS) if absent <= before.generations else LOOKUP_PAUSE_MS
+            before = _Unconfirmed(absent, now_ms, pause_ms)
+        self._remember(conversation_id, before._replace(asked_ms=now_ms))
+        return known, shown is not None and not before.generations
+
+    def _remember(self, conversation_id: str, unconfirmed: _Unconfirmed) -> None:
+        self._unconfirmed[conversation_id] = unconfirmed
+        self._unconfirmed.move_to_end(conversation_id)
+        if len(self._unconfirmed) > MAX_UNCONFIRMED:
+            self._unconfirmed.popitem(last=False)
+
+    def _ask_journal(self, conversation_id: str) -> Route | None:
+        """Read the route in the journal, eventually consistent; None when it does not answer or cannot be read."""
+        if self._journal is None:
+            return None
+        try:
+            return self._journal.get(conversation_id, is_strong=False).route
+        except RetryLaterError:
+            self._telemetry.count(MetricName.JOURNAL_READ_FAILED)
+        except MalformedGenerationError:
+            self._telemetry.count(MetricName.JOURNAL_MALFORMED)
+        return None

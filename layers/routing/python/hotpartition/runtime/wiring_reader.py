@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hotpartition.core.capacity import Item
 from hotpartition.core.merge import ItemT
 from hotpartition.dynamodb.clients import open_dynamodb
-from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore
+from hotpartition.dynamodb.store import DynamoDBMessageStore
 from hotpartition.jobs.reader import Reader
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.ports import Telemetry
@@ -29,12 +29,11 @@ def build_reader(settings: ReaderSettings, telemetry: Telemetry, decode: Callabl
     )
     registry = RedisRegistry(connect_redis(settings, telemetry, "routes"), settings.table_name)
     cache = RouteCache(
-        life_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=clock.random
+        ttl_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=clock.random
     )
     return Reader(
         store=DynamoDBMessageStore(calls, settings.table_name, decode),
-        journal=DynamoDBJournal(calls, settings.table_name, index_name=""),
-        registry=RedisRegistry(connect_redis(settings, telemetry, "mending"), settings.table_name),
+        registry=RedisRegistry(connect_redis(settings, telemetry, "repair"), settings.table_name),
         routes=RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=time.monotonic),
         background=BackgroundThread(),
         telemetry=telemetry,

@@ -37,7 +37,7 @@ def build_writer(settings: WriterSettings, telemetry: Telemetry, decode: Callabl
         now_ms=clock.now_ms,
     )
     cache = RouteCache(
-        life_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=clock.random
+        ttl_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=clock.random
     )
     return Writer(
         store=DynamoDBMessageStore(calls, settings.table_name, decode),
