@@ -12,8 +12,8 @@ store operations happen, since that is what the promise (design.md, section 5) h
 
 Redis is a hint, so whoever asks it gets *any set* of generations, raised, to be raised and invented ones: that stands
 for a cache of any age, for a Redis that was emptied, set back or failed over, for one that is down, and for one that
-somebody else wrote to. Hence what a raise tells Redis, and when, is no step of the model. The journal shows a writer any
-subset of what it holds, as eventually consistent reads do. The reader's reads of the table are strongly consistent.
+somebody else wrote to. Hence what a raise tells Redis, and when, is no step of the model. The journal shows a writer
+any subset of what it holds, as eventually consistent reads do. The reader's reads of the table are strongly consistent.
 
 What keeps the number of states small, and why nothing is lost by it:
 
@@ -27,9 +27,9 @@ What keeps the number of states small, and why nothing is lost by it:
 - Once the reader is done, nobody looks any more: such states have no next ones.
 - `is_reduced` leaves out orders that cannot matter. (a) A writer asks and puts in one step: what the journal can show
   only grows, so what it showed long before the put it can still show just before it. (b) A read whose answer no
-  remaining step can change is done at once (no put that may still come is within its bounds; every raise is in the journal): it
-  commutes with all that others may do until then. `test_model.py` shows that the pages which come out are the same
-  without either.
+  remaining step can change is done at once (no put that may still come is within its bounds; every raise is in the
+  journal): it commutes with all that others may do until then. `test_model.py` shows that the pages which come out are
+  the same without either.
 """
 
 from __future__ import annotations

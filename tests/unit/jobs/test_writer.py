@@ -12,10 +12,12 @@ from hotpartition.errors import (
     StoreUnavailableError,
     ThrottledError,
 )
+from hotpartition.jobs.reader import PageRequest
+from hotpartition.ports import JournalEntry
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.requests import parse_write
 from hotpartition_messages.writing import NewMessage
-from support.builders import World, build_message, message_id, new_message, route_of
+from support.builders import World, build_message, message_id, new_message, read_all, route_of
 from support.events import post_event
 from support.fakes import KEY_RANGE_THROTTLE
 
@@ -244,3 +246,100 @@ def test_dropped_reports_are_counted():
     world.reports.take_dropped = lambda: 3
     world.writer().write(new_message())
     assert world.telemetry.counts["ReportsDropped"] == 3
+
+
+class TestWhatOnlyRedisKnows:
+    """A writer places by a generation only once the journal has shown it to this environment."""
+
+    @pytest.fixture
+    def world(self):
+        world = World()
+        world.registry.routes["c"] = route_of((7, 0))
+        return world
+
+    @staticmethod
+    def places(world):
+        return {partition_key for partition_key, _ in world.table.items}
+
+    def test_no_message_is_lost_with_it(self, world):
+        """Redis invents a generation and forgets it: all that was acknowledged is found."""
+        writer = world.writer()
+        written = [writer.write(new_message(str(i))).message.message_id for i in range(20)]
+        world.registry.routes.clear()
+        found = {m.message_id for m in read_all(world.reader(), PageRequest("c", is_strong=True))}
+        assert found == set(written)
+        assert self.places(world) == {"c"}
+
+    def test_what_the_journal_has_is_looked_up_once(self, world):
+        """One look-up for a new generation, none for the messages after it, whatever Redis is asked again."""
+        world.table.routes["c"] = JournalEntry(route_of((7, 0)))
+        writer = world.writer(ttl_seconds=0.0)
+        for i in range(50):
+            writer.write(new_message(str(i)))
+            world.clock.now_ms += 100
+        assert world.table.calls.count("get c") == 1
+        assert "c" not in self.places(world)
+
+    def test_what_the_journal_does_not_show_yet_is_used_as_soon_as_it_does(self, world):
+        """An eventually consistent read lags: the next one, a moment later, shows it."""
+        world.table.routes["c"] = JournalEntry(route_of((7, 0)))
+        world.table.lagging["c"] = JournalEntry()
+        writer = world.writer()
+        writer.write(new_message("early"))
+        del world.table.lagging["c"]
+        world.clock.now_ms += 250
+        writer.write(new_message("late"))
+        assert [key == "c" for key, _ in world.table.items] == [True, False]
+
+    def test_inventions_are_looked_up_less_and_less(self, world):
+        """An hour of writes under a generation that nobody raised: not a look-up in each of them."""
+        writer = world.writer(ttl_seconds=0.0)
+        for i in range(3_600):
+            writer.write(new_message(str(i)))
+            world.clock.now_ms += 1_000
+        assert world.table.calls.count("get c") < 75
+
+    def test_ever_new_inventions_are_looked_up_ten_times_a_second_at_most(self, world):
+        """Not with each write, however many generations somebody writes to Redis."""
+        writer = world.writer(ttl_seconds=0.0)
+        for i in range(500):
+            world.registry.routes["c"] = route_of((7, i))
+            writer.write(new_message(str(i)))
+            world.clock.now_ms += 10
+        assert world.table.calls.count("get c") <= 51
+
+    def test_a_raise_is_found_among_inventions(self, world):
+        """What Redis shows for the first time is looked up, though the journal did not show the rest for an hour."""
+        writer = world.writer(ttl_seconds=0.0)
+        for i in range(3_600):
+            writer.write(new_message(str(i)))
+            world.clock.now_ms += 1_000
+        world.raise_to(4, world.clock.now_ms)
+        world.table.items.clear()
+        writer.write(new_message("after"))
+        assert "c" not in self.places(world)
+
+    def test_a_journal_that_does_not_answer_costs_no_write(self, world):
+        """The write goes where the confirmed route says; the journal is asked again, not in each write."""
+        asked = []
+
+        def refuse(name):
+            if name == "get c":
+                asked.append(name)
+                raise KEY_RANGE_THROTTLE
+
+        world.table.on_call = refuse
+        writer = world.writer(ttl_seconds=0.0)
+        for i in range(100):
+            writer.write(new_message(str(i)))
+            world.clock.now_ms += 10
+        assert self.places(world) == {"c"}
+        assert len(asked) == 10
+
+    def test_a_conversation_that_was_never_raised_costs_no_look_up(self):
+        """Redis knows nothing of it, and nobody else is asked."""
+        world = World()
+        writer = world.writer(ttl_seconds=0.0)
+        for i in range(20):
+            writer.write(new_message(str(i)))
+        assert {call.split()[0] for call in world.table.calls} == {"put"}
