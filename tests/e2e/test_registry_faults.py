@@ -85,12 +85,12 @@ class TestCredentials:
         assert len(routes) <= environments * rests
 
         Path(facts["password_file"]).write_text("another")
-        reads = int(admin.info("commandstats").get("cmdstat_smembers", {}).get("calls", 0))
+        reads = int(admin.info("commandstats").get("cmdstat_sscan", {}).get("calls", 0))
         second = Load()
 
         def is_served() -> bool:
             stack.write_until_stored(f"{conversation}:{uuid.uuid4().hex}", "x", second)
-            return int(admin.info("commandstats").get("cmdstat_smembers", {}).get("calls", 0)) > reads
+            return int(admin.info("commandstats").get("cmdstat_sscan", {}).get("calls", 0)) > reads
 
         assert wait_for(is_served, seconds=5)
         stack.offer(conversation, rate=RATE, seconds=1, first=10_000, load=first)

@@ -15,10 +15,10 @@ ROLES = {
     "operate": Role.OPERATOR,
 }
 COMMANDS = {
-    "write_message": "smembers xadd",
-    "read_messages": "sadd smembers",
+    "write_message": "sscan xadd",
+    "read_messages": "sadd sscan",
     "consume_reports": "exists sadd set xread zadd zscore",
-    "operate": "exists sadd scan set smembers xread zscore",
+    "operate": "exists sadd scan set sscan xread zscore",
 }
 """Written out, so that whoever allows another command says so twice."""
 

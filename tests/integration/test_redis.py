@@ -228,7 +228,7 @@ class TestConnection:
             stats = admin.info("commandstats")
             connections = admin.info("stats")["total_connections_received"]
         commands = {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()}
-        assert commands == {"cluster|slots": 2, "smembers": 10, "xread": 2, "config|resetstat": 1}
+        assert commands == {"cluster|slots": 2, "sscan": 10, "xread": 2, "config|resetstat": 1}
         assert connections == 4
 
     def test_a_connection_that_the_server_closed_is_replaced(self, redis_server, connect):
@@ -249,7 +249,7 @@ class TestConnection:
         """The first call pays one timeout; until the rest is over, calls fail at once and nothing is sent."""
         now_ms = [0.0]
         with address() as port:
-            connection = connect(port, command_timeout_ms=COMMAND_MS, rest_ms=1000, now_ms=lambda: now_ms[0])
+            connection = connect(port, command_timeout_ms=COMMAND_MS, cooldown_ms=1000, now_ms=lambda: now_ms[0])
             registry = RedisRegistry(connection, "t")
             assert limit_ms * 0.9 <= elapsed_ms(lambda: registry.get("c")) < limit_ms + SLACK_MS
             now_ms[0] = 999.0
@@ -322,7 +322,7 @@ class TestConnection:
 
     def test_a_refused_command_is_no_reason_to_rest(self, redis_server, connect, admin, table_name):
         """A key of another type is one conversation's trouble; the others keep their registry."""
-        registry = RedisRegistry(connect(redis_server.port, rest_ms=60_000), table_name)
+        registry = RedisRegistry(connect(redis_server.port, cooldown_ms=60_000), table_name)
         admin.set(route_key(table_name, "odd"), "x")
         registry.add("c", [FOUR])
         with pytest.raises(RegistryUnavailableError, match="WRONGTYPE"):

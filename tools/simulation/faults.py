@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+from hotpartition.core.route import Generation
 from tools.simulation.engine import Engine, Process
 from tools.simulation.functions import Function
-from tools.simulation.redis_model import RedisNode, RedisServer
+from tools.simulation.redis_model import Change, RedisNode, RedisServer
 from tools.simulation.scenarios import FaultPlan
 from tools.simulation.store import Store, StoreFaults
 from tools.simulation.wiring import EPOCH_MS
@@ -52,6 +53,7 @@ class FaultDriver:
             (plan.redis_failovers, self._fail_over),
             (plan.redis_emptyings, self._empty),
             (plan.redis_slowness, self._slow_down),
+            (plan.redis_scribbles, self._scribble),
             (plan.stream_trims, self._trim),
             (plan.consumer_kills, self._kill_consumer),
             (plan.environment_kills, self._kill_environment),
@@ -118,6 +120,49 @@ class FaultDriver:
                 node.extra_seconds = 0.0
 
         self._engine.after(self._random.uniform(0.5, 3.0), end)
+
+    def _scribble(self) -> None:
+        """Write what is none of ours under some of our keys."""
+        keys = self._redis.keys()
+        if not keys:
+            return
+        routes = [key for key in keys if ":route:" in key]
+        kinds = [self._invent, self._scatter_bytes, self._change_type]
+        kinds[self._random.randrange(len(kinds))](self._some(routes or keys), self._some(keys))
+
+    def _some(self, keys: Sequence[str]) -> Sequence[str]:
+        return self._random.sample(keys, min(len(keys), 1 + self._random.randrange(4)))
+
+    def _invent(self, routes: Sequence[str], _: Sequence[str]) -> None:
+        self.struck["redis invents generations"] += 1
+        now_ms = EPOCH_MS + int(self._engine.now * 1000)
+        for key in routes:
+            since_ms = now_ms + round(self._random.uniform(-10_000.0, 2_000.0))
+            member = Generation(since_ms=since_ms, shard_count=self._random.randint(2, 24)).encode()
+            self._change(key, lambda data, key=key, member=member: data.sadd(key, (member,)))  # type: ignore[misc]
+
+    def _scatter_bytes(self, routes: Sequence[str], keys: Sequence[str]) -> None:
+        self.struck["redis holds bytes"] += 1
+        noise = self._random.randbytes(8) + b"\xff\xfe"
+        now_ms = EPOCH_MS + int(self._engine.now * 1000)
+        for key in routes:
+            self._change(key, lambda data, key=key: data.sadd(key, (noise, b"7@\xff")))  # type: ignore[misc]
+        for key in keys:
+            if ":reports:" in key:
+                for fields in ({b"r": b"2|" + noise}, {noise: noise}, {b"r": noise}):
+                    self._change(key, lambda data, key=key, fields=fields: data.xadd(key, fields, now_ms, 0))  # type: ignore[misc]
+
+    def _change_type(self, routes: Sequence[str], keys: Sequence[str]) -> None:
+        self.struck["redis changes types"] += 1
+        for key in (routes[0], *keys):
+            self._change(key, lambda data, key=key: data.take(key))  # type: ignore[misc]
+            self._engine.after(
+                self._random.uniform(0.3, 5.0),
+                lambda key=key: self._change(key, lambda data: data.delete(key)),  # type: ignore[misc]
+            )
+
+    def _change(self, key: str, change: Change) -> None:
+        self._redis.node_of(key).change(self._engine.now, change)
 
     def _trim(self) -> None:
         self.struck["stream trimmed"] += 1

@@ -14,17 +14,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import log
 from random import Random
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from redis.cluster import RedisCluster
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from hotpartition.redis.cluster import SLOT_COUNT, RedisConnection
 from tools.simulation.engine import Engine, Process
 
 ResultT = TypeVar("ResultT")
+Fields: TypeAlias = Mapping[str | bytes, str | bytes] | Mapping[str, str]
 
 MEDIAN_SECONDS = 0.0006
 SIGMA = 0.5
@@ -60,9 +62,9 @@ class _Stream:
 
     def __init__(self) -> None:
         self.ids: list[StreamId] = []
-        self.entries: list[Mapping[str, str]] = []
+        self.entries: list[Fields] = []
 
-    def add(self, now_ms: int, fields: Mapping[str, str]) -> None:
+    def add(self, now_ms: int, fields: Fields) -> None:
         last = self.ids[-1] if self.ids else StreamId(0, 0)
         self.ids.append(StreamId(now_ms, 0) if now_ms > last.ms else StreamId(last.ms, last.sequence + 1))
         self.entries.append(fields)
@@ -72,7 +74,7 @@ class _Stream:
         del self.ids[:end]
         del self.entries[:end]
 
-    def after(self, after: StreamId, count: int) -> list[tuple[str, Mapping[str, str]]]:
+    def after(self, after: StreamId, count: int) -> list[tuple[str, Fields]]:
         start = bisect_right(self.ids, after)
         return [(str(i), e) for i, e in zip(self.ids[start : start + count], self.entries[start:], strict=False)]
 
@@ -81,18 +83,31 @@ class _Data:
     """One node's memory."""
 
     def __init__(self) -> None:
-        self.sets: dict[str, set[str]] = {}
+        self.sets: dict[str, set[str | bytes]] = {}
         self.texts: dict[str, str] = {}
         self.streams: dict[str, _Stream] = {}
         self.scores: dict[str, dict[str, float]] = {}
+        self.foreign: set[str] = set()
+        """Keys that hold another type than the product's commands on them expect."""
 
-    def sadd(self, key: str, members: tuple[str, ...]) -> None:
+    def take(self, key: str) -> None:
+        """Put something of another type under a key."""
+        self.foreign.add(key)
+        for kind in (self.sets, self.texts, self.streams, self.scores):
+            kind.pop(key, None)
+
+    def delete(self, key: str) -> None:
+        """Remove what is of another type."""
+        self.foreign.discard(key)
+
+    def sadd(self, key: str, members: tuple[str | bytes, ...]) -> None:
         self.sets.setdefault(key, set()).update(members)
 
     def set(self, key: str, value: str) -> None:
+        self.foreign.discard(key)  # SET takes the place of anything
         self.texts[key] = value
 
-    def xadd(self, key: str, fields: Mapping[str, str], now_ms: int, oldest_ms: int) -> None:
+    def xadd(self, key: str, fields: Fields, now_ms: int, oldest_ms: int) -> None:
         stream = self.streams.setdefault(key, _Stream())
         stream.add(now_ms, fields)
         # Approximate trimming drops whole nodes of a hundred entries.
@@ -152,6 +167,7 @@ def _copy(data: _Data) -> _Data:
     copied.sets = {key: set(members) for key, members in data.sets.items()}
     copied.texts = dict(data.texts)
     copied.scores = {key: dict(scores) for key, scores in data.scores.items()}
+    copied.foreign = set(data.foreign)
     for key, stream in data.streams.items():
         copied.streams[key] = mine = _Stream()
         mine.ids, mine.entries = list(stream.ids), list(stream.entries)
@@ -200,6 +216,10 @@ class RedisServer:
             node = self._places[key] = self.nodes[key_slot(key.encode()) * len(self.nodes) // SLOT_COUNT]
         return node
 
+    def keys(self) -> list[str]:
+        """List all keys that anybody ever named, whether they hold something or not."""
+        return sorted(self._places)
+
     def now_ms(self) -> int:
         """Tell the servers' time, Unix ms."""
         return self._epoch_ms + int(self.engine.now * 1000)
@@ -221,9 +241,14 @@ class RedisClient:
         """Find the node that a key is on."""
         return self._server.node_of(key)
 
-    def smembers(self, key: str) -> list[str]:
-        """List a set; in a fixed order, where Redis has any."""
-        return self._run(key, lambda node: sorted(node.data.sets.get(key, ())))
+    def sscan(self, key: str, *, count: int) -> tuple[int, list[str]]:
+        """List the first of a set, and say whether there are more; in a fixed order, where Redis has any."""
+
+        def scan(node: RedisNode) -> tuple[int, list[str]]:
+            members = sorted(_decode(member) for member in node.data.sets.get(key, ()))
+            return int(len(members) > count), members[:count]
+
+        return self._run(key, scan)
 
     def sadd(self, key: str, *members: str) -> None:
         """Add to a set."""
@@ -238,11 +263,11 @@ class RedisClient:
 
     def exists(self, key: str) -> int:
         """Count a text key: 0 or 1."""
-        return self._run(key, lambda node: int(key in node.data.texts))
+        return self._run(key, lambda node: int(key in node.data.texts or key in node.data.foreign), is_typed=False)
 
     def set(self, key: str, value: str) -> None:
         """Set a text."""
-        self._change(key, lambda data: data.set(key, value))
+        self._change(key, lambda data: data.set(key, value), is_typed=False)
 
     def xadd(self, key: str, fields: Mapping[str, str], *, minid: int, approximate: bool) -> None:
         """Append to a stream, and drop what is older than `minid`, Unix ms."""
@@ -265,7 +290,8 @@ class RedisClient:
 
         def read(node: RedisNode) -> list[tuple[str, Mapping[str, str]]]:
             stream = node.data.streams.get(key)
-            return stream.after(StreamId.parse(after), count) if stream else []
+            found = stream.after(StreamId.parse(after), count) if stream else []
+            return [(entry_id, {_decode(k): _decode(v) for k, v in fields.items()}) for entry_id, fields in found]
 
         found = self._run(key, read)
         return [(key, found)] if found else []
@@ -280,13 +306,14 @@ class RedisClient:
         """Read a score."""
         return self._run(key, lambda node: node.data.scores.get(key, {}).get(member))
 
-    def _change(self, key: str, change: Change) -> None:
-        self._run(key, lambda node: node.change(self._server.engine.now, change))
+    def _change(self, key: str, change: Change, *, is_typed: bool = True) -> None:
+        self._run(key, lambda node: node.change(self._server.engine.now, change), is_typed=is_typed)
 
-    def _run(self, key: str, effect: Callable[[RedisNode], ResultT]) -> ResultT:
-        """Run a command on a key's node.
+    def _run(self, key: str, effect: Callable[[RedisNode], ResultT], *, is_typed: bool = True) -> ResultT:
+        """Run a command on a key's node; `is_typed`: it minds which type the key has.
 
         Raises:
+            ResponseError: the key is of another type.
             RedisConnectionError: the node is down.
             RedisTimeoutError: no answer in time; the command may have run.
         """
@@ -295,7 +322,13 @@ class RedisClient:
         def arrive() -> ResultT:
             if node.is_down:
                 raise RedisConnectionError("refused")
+            if is_typed and key in node.data.foreign:
+                raise ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value")
             return effect(node)
+
+        def happen() -> None:
+            if not node.is_down and not (is_typed and key in node.data.foreign):
+                effect(node)
 
         for _ in range(ATTEMPTS):
             server.counts.commands += 1
@@ -309,13 +342,14 @@ class RedisClient:
             if not node.is_hanging and (
                 not is_lost or server.random.random() < LOST_BUT_RUN
             ):  # too late for the caller, yet it happens
-                server.engine.after(seconds / 2, lambda: None if node.is_down else _ignore(effect(node)))
+                server.engine.after(seconds / 2, happen)
             server.engine.sleep(self._timeout)
         raise RedisTimeoutError("no answer")
 
 
-def _ignore(_: object) -> None:
-    """Take a result that nobody waits for any more."""
+def _decode(stored: str | bytes) -> str:
+    """Decode as the product's connection does (`RedisConnection`)."""
+    return stored.decode(errors="backslashreplace") if isinstance(stored, bytes) else stored
 
 
 def _nothing(_: Process) -> None:
@@ -325,14 +359,14 @@ def _nothing(_: Process) -> None:
 class SimulatedConnection(RedisConnection):
     """The product's own connection, rests after failures included, on a simulated cluster."""
 
-    def __init__(self, server: RedisServer, *, timeout_ms: int, rest_ms: int, owner: Process | None = None) -> None:
+    def __init__(self, server: RedisServer, *, timeout_ms: int, cooldown_ms: int, owner: Process | None = None) -> None:
         super().__init__(
             host="simulated",
             port=6379,
             is_tls=False,
             connect_timeout_ms=timeout_ms,
             command_timeout_ms=timeout_ms,
-            rest_ms=rest_ms,
+            cooldown_ms=cooldown_ms,
             now_ms=lambda: server.engine.now * 1000,
         )
         self._simulated: Any = RedisClient(server, timeout_seconds=timeout_ms / 1000, owner=owner)

@@ -72,6 +72,8 @@ class FaultPlan:
     redis_failovers: float = 0.0
     redis_emptyings: float = 0.0
     redis_slowness: float = 0.0
+    redis_scribbles: float = 0.0
+    """Somebody writes to Redis: generations that nobody raised, bytes that are no text, keys of another type."""
     stream_trims: float = 0.0
     consumer_kills: float = 0.0
     environment_kills: float = 0.0
@@ -380,6 +382,7 @@ def faults() -> Scenario:
             redis_failovers=0.08,
             redis_emptyings=0.06,
             redis_slowness=0.08,
+            redis_scribbles=0.3,
             stream_trims=0.1,
             consumer_kills=0.1,
             environment_kills=0.5,

@@ -212,5 +212,5 @@ def _build_cache(settings: WriterSettings | ReaderSettings, random: Callable[[],
 
 
 def _connect(world: World, timeout_ms: int, owner: Process | None = None) -> SimulatedConnection:
-    rest_ms = world.settings.writer.registry_rest_ms
-    return SimulatedConnection(world.redis, timeout_ms=timeout_ms, rest_ms=rest_ms, owner=owner)
+    cooldown_ms = world.settings.writer.registry_rest_ms
+    return SimulatedConnection(world.redis, timeout_ms=timeout_ms, cooldown_ms=cooldown_ms, owner=owner)

@@ -37,7 +37,7 @@ def connection():
         is_tls=False,
         connect_timeout_ms=50,
         command_timeout_ms=30,
-        rest_ms=1_000,
+        cooldown_ms=1_000,
         now_ms=lambda: clock[0],
     )
     subject._client = TwoNodes()
@@ -59,7 +59,7 @@ def test_a_failed_node_rests_and_the_others_serve(connection):
 
 
 def test_after_its_rest_a_node_is_asked_again(connection):
-    """Once in each rest period."""
+    """Once in each cooldown."""
     for now in (0, 999, 1_000, 1_500, 2_000):
         connection.clock[0] = now
         with pytest.raises(RegistryUnavailableError):

@@ -13,7 +13,7 @@ from redis.exceptions import AuthenticationError
 from hotpartition.aws.credentials import Credentials
 from hotpartition.errors import CredentialsError, StoreUnavailableError
 from hotpartition.redis.credentials import (
-    TOKEN_REST_SECONDS,
+    TOKEN_MARGIN_SECONDS,
     TOKEN_SECONDS,
     IamCredentials,
     PasswordFile,
@@ -105,7 +105,7 @@ def test_a_user_of_iam_has_no_session_token(provider, world):
 
 @pytest.mark.parametrize(
     ("elapsed", "signings"),
-    [(0, 1), (TOKEN_SECONDS - TOKEN_REST_SECONDS - 1, 1), (TOKEN_SECONDS - TOKEN_REST_SECONDS, 2)],
+    [(0, 1), (TOKEN_SECONDS - TOKEN_MARGIN_SECONDS - 1, 1), (TOKEN_SECONDS - TOKEN_MARGIN_SECONDS, 2)],
 )
 def test_a_token_is_renewed_before_it_ends(provider, world, signed, elapsed, signings):
     """Two minutes before, so that no connection arrives with one that has just ended."""

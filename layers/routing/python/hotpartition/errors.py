@@ -15,7 +15,8 @@ HotPartitionError
 │   └── ConditionFailedError         something else is stored at the place (`item`); the adapters handle it
 ├── CredentialsError                 fix the deployment: there is nothing to sign requests with
 ├── RegistryUnavailableError         Redis did not answer; never reaches a client
-│   └── RegistryRefusedError         Redis does not let us in: an operator has to mend user, password or rights
+│   ├── RegistryRefusedError         Redis does not let us in: an operator has to repair user, password or rights
+│   └── RegistryForeignError         what lies under a key of ours is none of ours: an operator has to remove it
 ├── MalformedGenerationError         a stored route cannot be read: fail closed, tell an operator
 ├── MalformedReportError             a stream entry cannot be read: count it and go on
 └── SettingsError                    fix the deployment; names every wrong variable
@@ -157,6 +158,10 @@ class RegistryUnavailableError(HotPartitionError):
 
 class RegistryRefusedError(RegistryUnavailableError):
     """Redis refused the user, the password, the token or a right, or its certificate is not one we trust."""
+
+
+class RegistryForeignError(RegistryUnavailableError):
+    """A key of ours holds what is none of ours: another type, or far more than we ever put there."""
 
 
 class MalformedGenerationError(HotPartitionError):

@@ -115,7 +115,11 @@ class Registry(Protocol):
     """
 
     def get(self, conversation_id: str) -> Route:
-        """Read a route; one that Redis does not know is empty. Members that cannot be read are left out."""
+        """Read a route; one that Redis does not know is empty. Members that cannot be read are left out.
+
+        Raises:
+            RegistryForeignError: what lies there is no route at all.
+        """
         ...
 
     def add(self, conversation_id: str, generations: Iterable[Generation]) -> None:

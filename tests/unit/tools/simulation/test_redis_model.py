@@ -26,7 +26,7 @@ def server(engine):
 
 
 def connect(server):
-    return SimulatedConnection(server, timeout_ms=30, rest_ms=1000)
+    return SimulatedConnection(server, timeout_ms=30, cooldown_ms=1000)
 
 
 def run(engine, work):
@@ -84,7 +84,7 @@ def test_a_dead_node_fails_after_its_timeout_and_is_then_left_alone(engine, serv
 def test_a_lost_command_may_have_run(engine, server):
     """A command without an answer has sometimes taken effect, and sometimes not."""
     server.lost = 1.0
-    connection = SimulatedConnection(server, timeout_ms=30, rest_ms=0)
+    connection = SimulatedConnection(server, timeout_ms=30, cooldown_ms=0)
     registry = RedisRegistry(connection, "t")
     key_of = {f"c{i}": Generation(since_ms=i, shard_count=2) for i in range(20)}
 

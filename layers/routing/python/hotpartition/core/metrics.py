@@ -34,6 +34,7 @@ class MetricName(StrEnum):
     DECISION_COOLING_DOWN = "Decision-cooling-down"
 
     REGISTRY_UNAVAILABLE = "RegistryUnavailable"
+    REGISTRY_MALFORMED = "RegistryMalformed"
     REGISTRY_REBUILT = "RegistryRebuilt"
     REGISTRY_BEHIND_JOURNAL = "RegistryBehindJournal"
     REGISTRY_AHEAD_OF_JOURNAL = "RegistryAheadOfJournal"

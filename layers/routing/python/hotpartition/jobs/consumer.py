@@ -41,6 +41,11 @@ takes nearly as long as all the rest (decision 27). Python 3.14 goes by the firs
 are before it looks, and how slowly it goes through the old."""
 
 REPEAT_LOG_MS = 60_000
+MAX_SKIPS_LOGGED = 100
+"""Malformed entries that are logged between two refreshes."""
+REASON_LENGTH = 200
+MAX_AHEAD_MS = 60_000
+"""A heartbeat from further ahead is nobody's: clocks differ by less."""
 REBUILD_SLICE = 200
 """Routes put into Redis in one pass of a rebuild: at a ms each, no pass takes long enough to delay a raise much."""
 
@@ -79,6 +84,7 @@ class _State:
     logged: dict[tuple[str, int], tuple[Reason, int]] = field(default_factory=dict)
     # how old what was decided on has been at worst since this was last told
     lag_ms: int = 0
+    skips_logged: int = 0
     summary: RunSummary = field(default_factory=RunSummary)
 
 
@@ -183,13 +189,19 @@ class Consumer:
             try:
                 report = decode(fields)
             except MalformedReportError as error:
-                state.summary.malformed += 1
-                self._telemetry.count(MetricName.REPORTS_MALFORMED)
-                self._telemetry.event("malformed report skipped", entry_id=entry_id, reason=str(error))
+                self._skip(state, entry_id, str(error))
                 continue
             if not add(report, now_ms):
                 state.summary.out_of_window += 1
                 self._telemetry.count(MetricName.REPORTS_OUT_OF_WINDOW)
+
+    def _skip(self, state: _State, entry_id: str, reason: str) -> None:
+        """Count a malformed entry, and log it unless many were logged lately: there may be thousands a second."""
+        state.summary.malformed += 1
+        self._telemetry.count(MetricName.REPORTS_MALFORMED)
+        state.skips_logged += 1
+        if state.skips_logged <= MAX_SKIPS_LOGGED:
+            self._telemetry.event("malformed report skipped", entry_id=entry_id, reason=reason[:REASON_LENGTH])
 
     def _decide(self, state: _State) -> None:
         # All raises of one pass share the budget, since nothing is read meanwhile; the rest is decided again.
@@ -269,13 +281,14 @@ class Consumer:
     def _tell_lag(self, state: _State) -> None:
         self._telemetry.count(MetricName.CONSUMER_LAG_MS, state.lag_ms)
         state.lag_ms = 0
+        state.skips_logged = 0
 
     def _has_successor(self, started_ms: int) -> bool:
         try:
             latest_ms = self._source.latest_start_ms()
         except RegistryUnavailableError:
             return False
-        return latest_ms is not None and latest_ms > started_ms
+        return latest_ms is not None and started_ms < latest_ms <= self._clock.now_ms() + MAX_AHEAD_MS
 
     def _forget_quiet(self, state: _State) -> None:
         """Drop what is known about conversations that send no reports any more."""

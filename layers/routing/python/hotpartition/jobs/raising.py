@@ -13,7 +13,7 @@ from typing import TypeVar
 from hotpartition.core.backoff import Clock
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import Generation, Route
-from hotpartition.errors import RegistryUnavailableError, RetryLaterError
+from hotpartition.errors import RegistryForeignError, RegistryUnavailableError, RetryLaterError
 from hotpartition.ports import Journal, JournalEntry, Registry, Telemetry
 
 RAISE_RETRY_MS = 2
@@ -68,9 +68,15 @@ class Raiser:
         return Raised(entry, self.publish(conversation_id, entry.route))
 
     def publish(self, conversation_id: str, route: Route) -> bool:
-        """Tell the registry of a route that the journal has; say whether it answered."""
+        """Tell the registry of a route that the journal has.
+
+        Returns:
+            Whether it needs to be told no more: also where the place is taken by what an operator has to remove.
+        """
         try:
             self._registry.add(conversation_id, route.generations)
+        except RegistryForeignError:
+            return True
         except RegistryUnavailableError:
             self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
             return False

@@ -17,7 +17,12 @@ from hotpartition.core.keys import parse_conversation_id
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.route_history import AHEAD_OF_JOURNAL
-from hotpartition.errors import InvalidConversationIdError, InvalidRequestError, RegistryUnavailableError
+from hotpartition.errors import (
+    InvalidConversationIdError,
+    InvalidRequestError,
+    RegistryForeignError,
+    RegistryUnavailableError,
+)
 from hotpartition.jobs.raising import Raiser
 from hotpartition.jobs.registry_fill import RegistryFill
 from hotpartition.ports import Journal, Registry, RegistryListing, RoutingItem, RoutingItems, Telemetry
@@ -152,7 +157,7 @@ class Reconciler:
         differing = [
             item.conversation_id
             for item in items
-            if compare(item, self._registry.get(item.conversation_id)) is not Agreement.EQUAL
+            if compare(item, self._get_registry(item.conversation_id)) is not Agreement.EQUAL
         ]
         part.counts[Agreement.EQUAL] += len(items) - len(differing)
         # The index may lag behind, so what differs from it is compared with the item itself.
@@ -175,8 +180,15 @@ class Reconciler:
         self._clock.sleep(SETTLE_SECONDS)
         return [self._read_both(s.conversation_id) if _may_be_on_its_way(s) else s for s in states]
 
+    def _get_registry(self, conversation_id: str) -> Route:
+        """Read the registry's route: none, where the place is taken by what an operator has to remove."""
+        try:
+            return self._registry.get(conversation_id)
+        except RegistryForeignError:
+            return EMPTY_ROUTE
+
     def _read_both(self, conversation_id: str) -> RouteState:
-        registry = self._registry.get(conversation_id)
+        registry = self._get_registry(conversation_id)
         item = self._read(conversation_id)
         return RouteState(conversation_id, item, registry, compare(item, registry), self._clock.now_ms())
 

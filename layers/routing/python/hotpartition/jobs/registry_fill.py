@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from hotpartition.core.metrics import MetricName
+from hotpartition.errors import RegistryForeignError
 from hotpartition.ports import Registry, RoutingItems, Telemetry
 
 
@@ -43,7 +45,8 @@ class RegistryFill:
                 self._telemetry.event("routing item cannot be read", conversation_id=item.conversation_id)
                 malformed.append(item.conversation_id)
             else:
-                self._registry.add(item.conversation_id, item.route.generations)
+                with suppress(RegistryForeignError):  # an operator has to remove what is there
+                    self._registry.add(item.conversation_id, item.route.generations)
                 routes += 1
         if following is None:
             self._registry.mark_whole()

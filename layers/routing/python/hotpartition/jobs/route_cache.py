@@ -17,7 +17,12 @@ from typing import NamedTuple
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
-from hotpartition.errors import MalformedGenerationError, RegistryUnavailableError, RetryLaterError
+from hotpartition.errors import (
+    MalformedGenerationError,
+    RegistryForeignError,
+    RegistryUnavailableError,
+    RetryLaterError,
+)
 from hotpartition.ports import Journal, Registry, Telemetry
 
 TTL_JITTER = 0.2
@@ -208,6 +213,8 @@ class RouteSource:
         started = self._timer()
         try:
             told = self._registry.get(conversation_id)
+        except RegistryForeignError:
+            return None
         except RegistryUnavailableError:
             self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
             return None

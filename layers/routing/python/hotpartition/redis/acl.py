@@ -22,13 +22,13 @@ class Role(StrEnum):
 
 COMMANDS: dict[Role, tuple[str, ...]] = {
     # Asks for routes, sends reports.
-    Role.WRITER: ("smembers", "xadd"),
-    # Asks for routes, mends them.
-    Role.READER: ("sadd", "smembers"),
+    Role.WRITER: ("sscan", "xadd"),
+    # Asks for routes, repairs them.
+    Role.READER: ("sadd", "sscan"),
     # Reads reports, raises routes, rebuilds the registry, announces itself.
     Role.CONSUMER: ("exists", "sadd", "set", "xread", "zadd", "zscore"),
     # Compares and rebuilds the registry, raises routes by hand, reads reports, looks for the consumer.
-    Role.OPERATOR: ("exists", "sadd", "scan", "set", "smembers", "xread", "zscore"),
+    Role.OPERATOR: ("exists", "sadd", "scan", "set", "sscan", "xread", "zscore"),
 }
 """The commands of each role's code, as `redis_cluster.py` and its siblings send them."""
 

@@ -4,8 +4,8 @@ All keys begin with `hp:<table>:`: a table restored from a backup is a new table
 key ever has a TTL, and the server's eviction policy is `noeviction`. Braces hold the cluster's hash tag.
 
 `hp:<table>:route:{<conversation id>}`, set of `<shard count>@<since, Unix ms>`
-    Written by the consumer and by readers that mend it, read by writers and readers. If it vanishes, readers ask the
-    journal and mend it, and writers use the base key: slower, never wrong.
+    Written by the consumer and by readers that repair it, read by writers and readers. If it vanishes, readers ask the
+    journal and repair it, and writers use the base key: slower, never wrong.
 `hp:<table>:whole:{<tag>}`, string `1`, one in each 64th of the slots
     Written and read by the consumer. If one vanishes, the registry is rebuilt from the journal.
 `hp:<table>:reports:{<partition>}`, stream of what `reports.py` describes, trimmed to the last 60 s
@@ -40,7 +40,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from hotpartition.errors import RegistryRefusedError, RegistryUnavailableError
+from hotpartition.errors import RegistryForeignError, RegistryRefusedError, RegistryUnavailableError
 from hotpartition.redis.acl import Role, build_rights
 
 ResultT = TypeVar("ResultT")
@@ -48,7 +48,7 @@ ResultT = TypeVar("ResultT")
 _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError, ssl.SSLCertVerificationError)
 """What another try with the same user, password and rights would meet again."""
 
-_KEY_PLACES = dict.fromkeys(("smembers", "sadd", "exists", "set", "xadd", "zadd", "zscore"), 1) | {"xread": 4}
+_KEY_PLACES = dict.fromkeys(("sscan", "sadd", "exists", "set", "xadd", "zadd", "zscore"), 1) | {"xread": 4}
 """The commands in use on keys, and where in each the key stands."""
 
 ACCESS = build_rights(Role, "*")
@@ -128,7 +128,7 @@ class _Cluster(RedisCluster):
 class RedisConnection:
     """A lazily opened cluster client; a node of it that failed is left alone for a while.
 
-    So a dead node costs one short timeout in each rest period, not one in each request, and the others serve on. Not
+    So a dead node costs one short timeout in each cooldown, not one in each request, and the others serve on. Not
     opened before the first call, so that a function starts while Redis is away. Each thread's calls should go through
     one of their own.
     """
@@ -141,7 +141,7 @@ class RedisConnection:
         is_tls: bool,
         connect_timeout_ms: int,
         command_timeout_ms: int,
-        rest_ms: int,
+        cooldown_ms: int,
         now_ms: Callable[[], float],
         ca_file: str = "",
         credentials: CredentialProvider | None = None,
@@ -155,11 +155,11 @@ class RedisConnection:
             is_tls: whether to use TLS.
             connect_timeout_ms: limit for a connection.
             command_timeout_ms: limit for an answer.
-            rest_ms: how long to leave Redis alone after a failure.
+            cooldown_ms: how long to leave a node alone after a failure.
             now_ms: a monotonic clock, in ms.
             ca_file: certificates (PEM) that the server's must descend from; empty: the system's.
             credentials: asked at each new connection; None: nothing is said.
-            on_refusal: told, once a rest period, why Redis does not let us in.
+            on_refusal: told, once a cooldown, why Redis does not let us in.
         """
         self._options: dict[str, Any] = {
             # As an URL, because a class of connections is taken only then.
@@ -175,20 +175,23 @@ class RedisConnection:
             "protocol": 2,
             "driver_info": None,
             "decode_responses": True,
+            # Redis may hold any bytes: what is no UTF-8 becomes a text that is none of ours, and is skipped as one.
+            "encoding_errors": "backslashreplace",
         }
         if is_tls:
             self._options |= {"connection_class": _TlsConnection, "ssl_ca_certs": ca_file or None}
-        self._rest_ms = rest_ms
+        self._cooldown_ms = cooldown_ms
         self._on_refusal = on_refusal
         self._now_ms = now_ms
         self._client: RedisCluster | None = None
         # node name -> until when it is left alone; the whole cluster, while it cannot be opened, has the name ""
-        self._resting: dict[str, float] = {}
+        self._cooling: dict[str, float] = {}
 
     def call(self, key: str, command: Callable[[RedisCluster], ResultT]) -> ResultT:
         """Run a command on a key.
 
         Raises:
+            RegistryForeignError: the key is of another type.
             RegistryRefusedError: the key's node does not let us in.
             RegistryUnavailableError: the key's node failed, or failed so recently that it is left alone.
         """
@@ -196,13 +199,15 @@ class RedisConnection:
         try:
             client = self._open()
             node = _node_of(client, key)
-            self._check_rest(node)
+            self._check_cooldown(node)
             return command(client)
         # RedisClusterException, which says that no node could be reached, is no RedisError.
         except (RedisError, RedisClusterException, OSError) as error:
             refusal = _refusal_in(error)
+            if _is_wrong_type(error):
+                raise RegistryForeignError(f"{key} is not of our type") from error
             if refusal is not None or not _is_about_this_command(error):
-                self._resting[node] = self._now_ms() + self._rest_ms
+                self._cooling[node] = self._now_ms() + self._cooldown_ms
             if refusal is not None:
                 reason = f"Redis refused: {refusal}"
                 self._on_refusal(reason)
@@ -211,7 +216,7 @@ class RedisConnection:
 
     def _open(self) -> RedisCluster:
         if self._client is None:
-            self._check_rest("")
+            self._check_cooldown("")
             start: list[ClusterNode] = []
             try:
                 self._client = _Cluster(startup_nodes=start, **self._options)
@@ -223,8 +228,8 @@ class RedisConnection:
                 raise
         return self._client
 
-    def _check_rest(self, node: str) -> None:
-        if self._now_ms() < self._resting.get(node, float("-inf")):
+    def _check_cooldown(self, node: str) -> None:
+        if self._now_ms() < self._cooling.get(node, float("-inf")):
             raise RegistryUnavailableError("Redis failed a moment ago and is left alone")
 
     def close(self) -> None:
@@ -250,6 +255,10 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         cause = cause.__cause__ or cause.__context__
+
+
+def _is_wrong_type(error: Exception) -> bool:
+    return isinstance(error, ResponseError) and str(error).startswith("WRONGTYPE")
 
 
 def _is_about_this_command(error: Exception) -> bool:

@@ -24,7 +24,7 @@ from hotpartition.errors import CredentialsError, StoreUnavailableError
 
 TOKEN_SECONDS = 900
 """How long a token may be used: the longest that ElastiCache takes."""
-TOKEN_REST_SECONDS = 120
+TOKEN_MARGIN_SECONDS = 120
 """How long before its end a token is replaced: more than clocks and a slow connection should differ by."""
 
 _SERVICE = "elasticache"
@@ -74,7 +74,7 @@ class IamCredentials(CredentialProvider):
         except (CredentialsError, StoreUnavailableError) as error:
             raise AuthenticationError(f"no token can be signed: {error}") from error
         now = self._now_seconds()
-        is_young = 0 <= now - self._signed_at < TOKEN_SECONDS - TOKEN_REST_SECONDS
+        is_young = 0 <= now - self._signed_at < TOKEN_SECONDS - TOKEN_MARGIN_SECONDS
         # A token dies with the credentials that signed it, which are replaced before they end.
         if not is_young or credentials != self._signed_with:
             self._token = self._sign(credentials, now)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import isfinite
 from typing import Any
 
+from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import Report, stream_partition_of
-from hotpartition.errors import RegistryUnavailableError
-from hotpartition.ports import Background, StreamEntry
+from hotpartition.errors import RegistryForeignError, RegistryUnavailableError
+from hotpartition.ports import Background, StreamEntry, Telemetry
 from hotpartition.redis.cluster import RedisConnection, consumer_key, reports_key
 
 STREAM_AGE_MS = 60_000
@@ -61,27 +64,43 @@ class RedisReportSink:
 class RedisReportSource:
     """`ReportSource` on a Redis cluster."""
 
-    def __init__(self, connection: RedisConnection, table_name: str) -> None:
+    def __init__(self, connection: RedisConnection, table_name: str, telemetry: Telemetry | None = None) -> None:
+        """Use a connection; `telemetry` is told of what is none of ours."""
         self._connection = connection
         self._table_name = table_name
+        self._telemetry = telemetry
 
     def read(self, partition: int, after_id: str, limit: int) -> Sequence[StreamEntry]:
         """See `ReportSource.read`."""
         key = reports_key(self._table_name, partition)
-        answer: Any = self._connection.call(key, lambda client: client.xread({key: after_id}, count=limit))
-        if not answer:
+        response: Any = None
+        with self._skipping_foreign_data():
+            response = self._connection.call(key, lambda client: client.xread({key: after_id}, count=limit))
+        if not response:
             return ()
-        ((_, entries),) = answer
+        ((_, entries),) = response
         return [StreamEntry(entry_id, fields or {}) for entry_id, fields in entries]
 
     def announce(self, started_ms: int) -> None:
         """See `ReportSource.announce`."""
         key = consumer_key(self._table_name)
         # GT: an atomic maximum, so that a late older consumer does not hide a younger one.
-        self._connection.call(key, lambda client: client.zadd(key, {_LATEST: started_ms}, gt=True))
+        with self._skipping_foreign_data():
+            self._connection.call(key, lambda client: client.zadd(key, {_LATEST: started_ms}, gt=True))
 
     def latest_start_ms(self) -> int | None:
         """See `ReportSource.latest_start_ms`."""
         key = consumer_key(self._table_name)
-        score: Any = self._connection.call(key, lambda client: client.zscore(key, _LATEST))
-        return None if score is None else int(score)
+        score: Any = None
+        with self._skipping_foreign_data():
+            score = self._connection.call(key, lambda client: client.zscore(key, _LATEST))
+        return None if score is None or not isfinite(score) else int(score)
+
+    @contextmanager
+    def _skipping_foreign_data(self) -> Iterator[None]:
+        try:
+            yield
+        except RegistryForeignError as error:
+            if self._telemetry is not None:
+                self._telemetry.count(MetricName.REGISTRY_MALFORMED)
+                self._telemetry.event("foreign data in redis skipped", reason=str(error))

@@ -52,7 +52,7 @@ def connect_redis(
         on_refusal=note_refusal,
         connect_timeout_ms=settings.registry_connect_timeout_ms,
         command_timeout_ms=command_timeout_ms or settings.registry_command_timeout_ms,
-        rest_ms=settings.registry_rest_ms,
+        cooldown_ms=settings.registry_rest_ms,
         now_ms=lambda: time.monotonic() * 1000,
     )
 

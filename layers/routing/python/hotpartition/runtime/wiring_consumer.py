@@ -18,10 +18,10 @@ def build_consumer(settings: ConsumerSettings, telemetry: Telemetry) -> Consumer
     connection = connect_redis(settings, telemetry, "detection", command_timeout_ms=CONSUMER_COMMAND_TIMEOUT_MS)
     calls = open_dynamodb(settings.dynamodb_client, endpoint=settings.dynamodb_endpoint)
     return Consumer(
-        source=RedisReportSource(connection, settings.table_name),
+        source=RedisReportSource(connection, settings.table_name, telemetry),
         journal=DynamoDBJournal(calls, settings.table_name, settings.routing_index_name),
         routing_items=DynamoDBRoutingItems(calls, settings.table_name, settings.routing_index_name),
-        registry=RedisRegistry(connection, settings.table_name),
+        registry=RedisRegistry(connection, settings.table_name, telemetry),
         telemetry=telemetry,
         clock=system_clock(),
         thresholds=build_thresholds(settings),

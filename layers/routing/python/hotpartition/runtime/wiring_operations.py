@@ -21,9 +21,9 @@ def build_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[O
     connection = connect_redis(settings, telemetry, "operations", command_timeout_ms=CONSUMER_COMMAND_TIMEOUT_MS)
     journal = DynamoDBJournal(calls, settings.table_name, settings.routing_index_name)
     routing_items = DynamoDBRoutingItems(calls, settings.table_name, settings.routing_index_name)
-    registry = RedisRegistry(connection, settings.table_name)
+    registry = RedisRegistry(connection, settings.table_name, telemetry)
     operations = Operations(
-        source=RedisReportSource(connection, settings.table_name),
+        source=RedisReportSource(connection, settings.table_name, telemetry),
         journal=journal,
         routing_items=routing_items,
         registry=registry,

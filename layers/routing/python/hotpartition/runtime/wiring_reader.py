@@ -27,7 +27,7 @@ def build_reader(settings: ReaderSettings, telemetry: Telemetry, decode: Callabl
         parallel=settings.fan_out_threads,
         hedge_quantile=settings.hedge_quantile,
     )
-    registry = RedisRegistry(connect_redis(settings, telemetry, "routes"), settings.table_name)
+    registry = RedisRegistry(connect_redis(settings, telemetry, "routes"), settings.table_name, telemetry)
     cache = RouteCache(
         ttl_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=clock.random
     )

@@ -43,7 +43,7 @@ def build_writer(settings: WriterSettings, telemetry: Telemetry, decode: Callabl
         store=DynamoDBMessageStore(calls, settings.table_name, decode),
         routes=RouteSource(
             cache=cache,
-            registry=RedisRegistry(connect_redis(settings, telemetry, "routes"), settings.table_name),
+            registry=RedisRegistry(connect_redis(settings, telemetry, "routes"), settings.table_name, telemetry),
             telemetry=telemetry,
             timer=time.monotonic,
             journal=journal,
