@@ -402,7 +402,9 @@ class ProtocolModel:
             return Broken(fault, ids)
         if not page.has_more:
             return Done()
-        cursor = build_cursor(CONVERSATION, ids[-1], newest_first=reading.goal.newest_first)
+        cursor = build_cursor(
+            CONVERSATION, ids[-1], newest_first=reading.goal.newest_first, walk_started_ms=self.world.start_ms
+        )
         return Between(replace(reading.goal, cursor=cursor), ids[-1])
 
     # Values.

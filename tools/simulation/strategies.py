@@ -356,7 +356,7 @@ class _PlainReader:
         cursor = None
         if page.has_more:
             last = page.messages[-1].message_id
-            cursor = build_cursor(request.conversation_id, last, newest_first=request.newest_first)
+            cursor = build_cursor(request.conversation_id, last, newest_first=request.newest_first, walk_started_ms=0)
         return PageResult(page.messages, cursor, "")
 
     def _run_round(

@@ -164,7 +164,7 @@ class Protocol(RuleBasedStateMachine):
         """What is acknowledged, within the bounds, and behind the cursor."""
         last = None
         if request.cursor is not None:
-            last = parse_cursor(request.cursor, "c", newest_first=request.newest_first)
+            last = parse_cursor(request.cursor, "c", newest_first=request.newest_first).message_id
         return [
             message
             for identifier, message in sorted(self.acknowledged.items(), reverse=request.newest_first)

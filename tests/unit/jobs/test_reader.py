@@ -1,5 +1,9 @@
 """The read job: Redis is a hint, the journal decides, pages are exact."""
 
+from dataclasses import replace
+from datetime import datetime
+from random import Random
+
 import pytest
 
 from hotpartition.core.route import choose_placement
@@ -219,3 +223,27 @@ def test_an_unknown_message_is_not_found():
     """After every place was looked at."""
     with pytest.raises(MessageNotFoundError):
         World().reader().read_message("c", message_id(5))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("limit", "page_ms"), [(1, 120), (3, 300), (200, 50)])
+def test_a_poller_misses_nothing_however_long_a_walk_takes(seed, limit, page_ms):
+    """Slow writers put messages behind the cursor while the pages are read; `settled_until` leads back to them."""
+    world, random = World(), Random(seed)
+    started_ms = world.clock.now_ms
+    times = [started_ms + round(random.uniform(0, 30_000)) for _ in range(240)]
+    due = sorted((time_ms + random.uniform(0, 4_900), build_message(time_ms, n)) for n, time_ms in enumerate(times))
+    reader, seen = world.reader(), set()
+    request = PageRequest("c", newest_first=False, limit=limit, after_ms=started_ms, is_strong=True)
+    while world.clock.now_ms < started_ms + 120_000:
+        while due and due[0][0] <= world.clock.now_ms:
+            world.store(due.pop(0)[1], "c")
+        page = reader.read_page(request)
+        seen.update(found(page.messages))
+        if page.next_cursor is None:
+            after_ms = round(datetime.fromisoformat(page.settled_until).timestamp() * 1000)
+            request = replace(request, cursor=None, after_ms=max(after_ms, started_ms))
+        else:
+            request = replace(request, cursor=page.next_cursor)
+        world.clock.now_ms += page_ms
+    assert len(seen) == len(times)

@@ -422,7 +422,7 @@ class TestRead:
         for event in (
             page_event("d", cursor=cursor),
             page_event("c", cursor=cursor, order="oldest"),
-            page_event("c", cursor=build_cursor("c", message_id(5), newest_first=False)),
+            page_event("c", cursor=build_cursor("c", message_id(5), newest_first=False, walk_started_ms=5)),
             page_event("c", cursor=changed),
         ):
             answer = api.call(event)

@@ -61,7 +61,8 @@ class PageResult(Generic[ItemT]):
     """One page: its messages, the cursor of the next one if there is any, and how far the past is settled.
 
     `settled_until`, RFC 3339: a client that polls oldest-first continues with `after` = this, and ignores ids it has
-    seen. Messages with older times are not expected any more, though a client may still send some.
+    seen. Messages with older times are not expected any more, though a client may still send some. It counts from the
+    beginning of the walk: no page after a cursor looks behind it again.
     """
 
     messages: tuple[ItemT, ...]
@@ -245,15 +246,25 @@ class Reader(Generic[ItemT]):
 
     def _result(self, request: PageRequest, page: Page[ItemT], started_ms: int) -> PageResult[ItemT]:
         last = page.messages[-1].message_id if page.messages else None
-        next_cursor = (
-            build_cursor(request.conversation_id, last, newest_first=request.newest_first)
-            if page.has_more and last
-            else None
-        )
-        settled_ms = max(0, int(started_ms - self._settle_ms))
+        # What lies behind the cursor was read since the walk began, and no page of it looks there again.
+        walk_started_ms = _walk_start(request, started_ms)
+        next_cursor = None
+        if page.has_more and last:
+            next_cursor = build_cursor(
+                request.conversation_id, last, newest_first=request.newest_first, walk_started_ms=walk_started_ms
+            )
+        settled_ms = max(0, int(walk_started_ms - self._settle_ms))
         if next_cursor and last and not request.newest_first:
             settled_ms = min(settled_ms, message_time_ms(last))
         return PageResult(page.messages, next_cursor, format_time(settled_ms))
+
+
+def _walk_start(request: PageRequest, started_ms: int) -> int:
+    """Tell when the walk over the pages began, Unix ms, at a page that began at `started_ms`."""
+    if request.cursor is None:
+        return started_ms
+    position = parse_cursor(request.cursor, request.conversation_id, newest_first=request.newest_first)
+    return started_ms if position.walk_started_ms is None else min(started_ms, position.walk_started_ms)
 
 
 def build_range(request: PageRequest) -> PageRange | None:
@@ -271,7 +282,7 @@ def build_range(request: PageRequest) -> PageRange | None:
     is_empty |= request.after_ms is not None and request.after_ms > MAX_TIME_MS
     if request.cursor is not None:
         position = parse_cursor(request.cursor, request.conversation_id, newest_first=request.newest_first)
-        following = shift_message_id(position, -1 if request.newest_first else 1)
+        following = shift_message_id(position.message_id, -1 if request.newest_first else 1)
         is_empty |= following is None
         if request.newest_first:
             last = min(filter(None, (last, following)), default=None)
