@@ -207,6 +207,19 @@ class TestGetWithJournal:
         assert found == ((message, message), entry)
         assert dynamodb.server.operations == {"BatchGetItem": 1}
 
+    @pytest.mark.parametrize("count", [99, 100, 1_024])
+    def test_more_keys_than_a_request_takes_are_asked_for_in_parts(self, dynamodb, count):
+        """BatchGetItem takes 100; the routing item is among them."""
+        message = build_message(7)
+        dynamodb.store.put(message.to_item(f"c#{count - 1}"))
+        entry = dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
+        dynamodb.server.clear()
+        keys = [f"c#{index}" for index in range(count)]
+        assert dynamodb.store.get_with_journal("c", keys, message.message_id, is_strong=True) == ((message,), entry)
+        asked = [e.request["RequestItems"][TABLE_NAME]["Keys"] for e in dynamodb.server.exchanges]
+        assert max(len(part) for part in asked) == 100
+        assert sum(len(part) for part in asked) == count + 1
+
     def test_nothing_there(self, dynamodb):
         """An absent message is an empty answer; an absent routing item is the empty route."""
         assert dynamodb.store.get_with_journal("c", ["c"], message_id(1), is_strong=False) == ((), JournalEntry())

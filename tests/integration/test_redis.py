@@ -10,7 +10,7 @@ import pytest
 
 from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation
-from hotpartition.errors import RegistryUnavailableError
+from hotpartition.errors import MalformedReportError, RegistryForeignError, RegistryUnavailableError
 from hotpartition.redis.cluster import (
     SENTINEL_COUNT,
     consumer_key,
@@ -21,7 +21,7 @@ from hotpartition.redis.cluster import (
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import STREAM_AGE_MS, RedisReportSink, RedisReportSource
 from hotpartition.runtime.background import BackgroundThread
-from support.fakes import InlineBackground
+from support.fakes import FakeTelemetry, InlineBackground
 from support.unreachable import closed_port, full_port, scripted_port, silent_port
 
 FOUR = Generation(since_ms=5, shard_count=4)
@@ -318,7 +318,7 @@ class TestConnection:
         with scripted_port(answer) as port:
             registry = RedisRegistry(connect(port), "t")
             assert elapsed_ms(lambda: registry.get("c")) >= 250
-        assert questions == [b"CLUSTER", b"SMEMBERS", b"CLUSTER"]
+        assert questions == [b"CLUSTER", b"SSCAN", b"CLUSTER"]
 
     def test_a_refused_command_is_no_reason_to_rest(self, redis_server, connect, admin, table_name):
         """A key of another type is one conversation's trouble; the others keep their registry."""
@@ -361,3 +361,99 @@ def eventually(call):
         except RegistryUnavailableError:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+NOISE = b"\xff\xfe"
+
+
+class TestForeignData:
+    """Redis may hold anything: it is skipped, counted and logged, in every structure that is read."""
+
+    @pytest.fixture
+    def telemetry(self):
+        return FakeTelemetry()
+
+    @pytest.fixture
+    def told(self, connection, table_name, telemetry):
+        """The registry and the report streams, with somebody who is told."""
+        return (
+            RedisRegistry(connection, table_name, telemetry),
+            RedisReportSource(connection, table_name, telemetry),
+        )
+
+    def test_bytes_in_a_route_are_skipped(self, told, admin, table_name, telemetry):
+        """What is no text is no generation either."""
+        registry, _ = told
+        admin.sadd(route_key(table_name, "c"), NOISE, b"4@5\xff", "7", FOUR.encode())
+        assert registry.get("c").generations == {FOUR}
+        assert telemetry.counts["RegistryMalformed"] == 1
+
+    def test_bytes_in_a_stream_are_entries_that_cannot_be_read(self, told, admin, table_name):
+        """They are handed on, so that the consumer counts and skips them; what follows is read."""
+        _, source = told
+        key = reports_key(table_name, 0)
+        for fields in ({"r": NOISE}, {NOISE: NOISE}, {"r": b"2|" + NOISE}, dict(report().encode())):
+            admin.xadd(key, fields)
+        *foreign, last = source.read(0, "0-0", 10)
+        assert Report.decode(last.fields) == report()
+        for entry in foreign:
+            with pytest.raises(MalformedReportError):
+                Report.decode(entry.fields)
+
+    def test_a_key_of_another_type_fails_alone(self, told, admin, table_name, telemetry):
+        """A route, a stream and the heartbeat: nobody crashes, and the node is not left alone for it."""
+        registry, source = told
+        for key in (route_key(table_name, "c"), reports_key(table_name, 0), consumer_key(table_name)):
+            admin.set(key, NOISE)
+        for call in (lambda: registry.get("c"), lambda: registry.add("c", [FOUR])):
+            with pytest.raises(RegistryForeignError):
+                call()
+        assert source.read(0, "0-0", 10) == ()
+        source.announce(5)
+        assert source.latest_start_ms() is None
+        assert telemetry.counts["RegistryMalformed"] == 5
+        registry.add("d", [FOUR])
+        assert registry.get("d").generations == {FOUR}
+
+    @pytest.mark.parametrize("score", ["inf", "-inf"])
+    def test_a_heartbeat_that_is_no_time_is_nobodys(self, told, admin, table_name, score):
+        """Infinity is a score that Redis takes."""
+        _, source = told
+        admin.zadd(consumer_key(table_name), {"latest": score})
+        assert source.latest_start_ms() is None
+
+    def test_a_sentinel_of_another_type_is_one(self, told, admin, table_name):
+        """It is there, so nothing was emptied."""
+        registry, _ = told
+        registry.mark_whole()
+        admin.delete(sentinel_keys(table_name)[3])
+        admin.sadd(sentinel_keys(table_name)[3], NOISE)
+        assert registry.is_whole()
+        registry.mark_whole()
+
+    def test_a_route_of_thousands_of_members_costs_no_time(self, told, admin, table_name, telemetry):
+        """It is none of ours: a part of it is read, in one command, and the rest stays unread."""
+        registry, _ = told
+        key = route_key(table_name, "c")
+        for start in range(0, 20_000, 2_000):
+            admin.sadd(key, *(f"{NOISE!r}-{i}" for i in range(start, start + 2_000)))
+        registry.add("d", [FOUR])
+        admin.config_resetstat()
+        took = []
+        for _ in range(20):
+            started = time.process_time()
+            with pytest.raises(RegistryForeignError):
+                registry.get("c")
+            took.append(time.process_time() - started)
+        assert sorted(took)[10] < 0.005
+        assert telemetry.counts["RegistryMalformed"] == 20
+
+    @pytest.mark.parametrize("count", [1, 12, 128, 200])
+    def test_a_route_of_ours_is_read_whole_in_one_command(self, told, admin, count):
+        """However the server stores it."""
+        registry, _ = told
+        generations = {Generation(since_ms=n, shard_count=2 + n % 1000) for n in range(count)}
+        registry.add("c", generations)
+        admin.config_resetstat()
+        assert registry.get("c").generations == generations
+        assert admin.info("commandstats")["cmdstat_sscan"]["calls"] == 1

@@ -205,7 +205,7 @@ class RedisConnection:
         except (RedisError, RedisClusterException, OSError) as error:
             refusal = _refusal_in(error)
             if _is_wrong_type(error):
-                raise RegistryForeignError(f"{key} is not of our type") from error
+                raise RegistryForeignError(f"{key} is of another type: {error}") from error
             if refusal is not None or not _is_about_this_command(error):
                 self._cooling[node] = self._now_ms() + self._cooldown_ms
             if refusal is not None:
