@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tools.local.partitions import SLOT_MS
-from tools.simulation.results import nearest_rank
+from tools.quantiles import nearest_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

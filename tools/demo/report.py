@@ -8,10 +8,10 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from tools.demo.judge import is_key_of
+from tools.quantiles import nearest_rank
 from tools.reports.charts import Picture, draw, panel, stack, steps
 from tools.reports.page import render
 from tools.reports.palette import Color
-from tools.simulation.results import nearest_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

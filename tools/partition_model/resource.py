@@ -258,10 +258,6 @@ class Resource:
         """
         return self._evenly(Kind.WRITE, wcu, now, seconds)
 
-    def read_evenly(self, rcu: float, now: float, seconds: float) -> Admission:
-        """Take as much as goes of the units of reads that fall on all positions alike; see `write_evenly`."""
-        return self._evenly(Kind.READ, rcu, now, seconds)
-
     # For requests that touch several resources.
 
     def buckets(self, kind: Kind, key: str, now: float) -> tuple[Bucket, Bucket]:

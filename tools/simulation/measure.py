@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from hotpartition.core.keys import SEPARATOR
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
+from tools.quantiles import nearest_rank
 from tools.simulation.engine import Engine
-from tools.simulation.results import Latency, Raise, Reads, Series, Writes, nearest_rank
+from tools.simulation.results import Latency, Raise, Reads, Series, Writes
 from tools.simulation.wiring import EPOCH_MS
 
 BIN_SECONDS = 0.25

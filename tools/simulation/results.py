@@ -1,25 +1,15 @@
 """What a simulated run says, as values: frozen, built from plain numbers and texts, and the same for the same seed.
 
-`as_json` gives any of them in the form that `json` takes; None stands for what did not happen within the run.
+`dataclasses.asdict` gives any of them as `json` takes it; None stands for what did not happen within the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from tools.history_checker import Verdict
-
-
-def as_json(result: Any) -> dict[str, Any]:
-    """Give a result in the form that `json` takes."""
-    return asdict(result)
-
-
-def nearest_rank(ordered: Sequence[float], share: float) -> float:
-    """Return a quantile by the nearest-rank method. REQUIRES: values in ascending order, at least one."""
-    return ordered[min(len(ordered) - 1, max(0, int(-(-share * len(ordered) // 1)) - 1))]
+from tools.quantiles import nearest_rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from tools.simulation.results import Bar, as_json
+from tools.simulation.results import Bar
 
 ResultT = TypeVar("ResultT")
 
@@ -83,7 +84,7 @@ def write_result(result: Any, out_dir: Path, name: str) -> Path:
     """Write a result as JSON."""
     out_dir.mkdir(parents=True, exist_ok=True)
     path = out_dir / name
-    path.write_text(json.dumps(as_json(result), indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(asdict(result), indent=1) + "\n", encoding="utf-8")
     return path
 
 

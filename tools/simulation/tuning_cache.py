@@ -6,7 +6,7 @@ from random import Random
 
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.jobs.route_cache import RouteCache
-from tools.simulation.results import nearest_rank
+from tools.quantiles import nearest_rank
 
 HOT_WCU = 4_000.0
 ENVIRONMENTS = 1_000

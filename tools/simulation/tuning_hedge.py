@@ -8,7 +8,7 @@ from random import Random
 
 from hotpartition.core.hedging import Attempt, HedgePolicy, run_round
 from tools.partition_model.latency import READ_PROFILE, Latency
-from tools.simulation.results import nearest_rank
+from tools.quantiles import nearest_rank
 
 STALL_MEDIAN_MS = 60.0
 STALL_SPREAD = 0.6

@@ -4,12 +4,11 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from support.protocol_mutations import MUTATIONS
-from tools.simulation.results import as_json
 from tools.simulation.run import simulate
 from tools.simulation.scenarios import HOT, SCENARIOS, Readers, scenario_by_name
 from tools.simulation.strategies import STRATEGIES, id_number
@@ -37,7 +36,7 @@ def short_step(after=2400.0):
 def test_the_same_seed_gives_the_same_json():
     """A run is a function of its scenario and seed: twice the same, and another for another seed."""
     small = replace(scenario_by_name("hunt"), seconds=5.0)
-    first, again, other = (json.dumps(as_json(simulate(small, seed))) for seed in (3, 3, 4))
+    first, again, other = (json.dumps(asdict(simulate(small, seed))) for seed in (3, 3, 4))
     assert first == again
     assert first != other
 
@@ -46,9 +45,9 @@ def test_the_same_seed_gives_the_same_json():
 def test_nothing_depends_on_the_process():
     """Processes that hash texts differently come to the same JSON."""
     script = (
-        "import hashlib, json; from tools.simulation.results import as_json; from tools.simulation.run import simulate;"
+        "import dataclasses, hashlib, json; from tools.simulation.run import simulate;"
         "from tools.simulation.scenarios import scenario_by_name;"
-        "text = json.dumps(as_json(simulate(scenario_by_name('hunt'), 5)));"
+        "text = json.dumps(dataclasses.asdict(simulate(scenario_by_name('hunt'), 5)));"
         "print(hashlib.sha256(text.encode()).hexdigest())"
     )
     paths = [path for path in sys.path if path]
