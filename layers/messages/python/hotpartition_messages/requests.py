@@ -127,7 +127,13 @@ _Consistency = Annotated[
 ]
 
 
-class ConversationPath(BaseModel):
+class _Request(BaseModel):
+    """Base of all requests' models: a function builds those that it uses, when it first does."""
+
+    model_config = ConfigDict(defer_build=True)
+
+
+class ConversationPath(_Request):
     """The path of a conversation's messages."""
 
     conversation_id: _ConversationId
@@ -146,7 +152,7 @@ class MessagePath(ConversationPath):
     ]
 
 
-class NewMessageBody(BaseModel):
+class NewMessageBody(_Request):
     """A message to store."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE_BODY]})
@@ -177,7 +183,7 @@ class NewMessageBody(BaseModel):
     ] = {}
 
 
-class PageQuery(BaseModel):
+class PageQuery(_Request):
     """The query string of a page. Parameters that it does not name are ignored: caches and proxies add their own."""
 
     limit: Annotated[int, BeforeValidator(_whole_number)] = Field(
@@ -194,27 +200,27 @@ class PageQuery(BaseModel):
     consistency: _Consistency = "eventual"
 
 
-class MessageQuery(BaseModel):
+class MessageQuery(_Request):
     """The query string of one message. Other parameters are ignored here, too."""
 
     consistency: _Consistency = "eventual"
 
 
-class WriteRequest(BaseModel):
+class WriteRequest(_Request):
     """Store a message."""
 
     path: ConversationPath
     body: NewMessageBody
 
 
-class PageReadRequest(BaseModel):
+class PageReadRequest(_Request):
     """Read a page."""
 
     path: ConversationPath
     query: PageQuery
 
 
-class MessageReadRequest(BaseModel):
+class MessageReadRequest(_Request):
     """Read one message."""
 
     path: MessagePath
