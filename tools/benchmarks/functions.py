@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from redis import Redis
 
 from hotpartition.redis.cluster import route_key
 from tools.benchmarks.setup import ROOT, TABLE, Context, Setup, load_function, write_event
 
 LAMBDAS = ROOT / "lambdas"
-RIVALS = ROOT / "benchmarks" / "rivals"
+RIVALS = Path(__file__).resolve().parent / "rivals"
 BODY = "x" * 1024
 """1 KB of text; with its ids and times the item takes two write units."""
 HOT_CONVERSATION = "general"
