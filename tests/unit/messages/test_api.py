@@ -14,7 +14,7 @@ from hotpartition_messages.api import (
     remaining_ms,
     serve,
 )
-from support.events import COLLECTION, FakeContext, http_event
+from support.events import COLLECTION, FakeContext, http_event, page_event
 
 
 def test_an_event_is_served_by_the_route_that_the_gateway_matched():
