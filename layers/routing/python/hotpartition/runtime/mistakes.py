@@ -49,6 +49,8 @@ def _describe(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return f"one of {', '.join(map(str, schema['enum']))}"
     kind, detail = _KINDS[schema["type"]], schema.get("items", schema)
+    if "exclusiveMinimum" in detail:
+        return f"{kind} greater than {detail['exclusiveMinimum']}"
     if "minimum" in detail:
         return f"{kind}, between {detail['minimum']} and {detail['maximum']}"
     if "examples" in detail:
