@@ -23,7 +23,7 @@ from hotpartition.core.backoff import Clock
 from hotpartition.core.counter import SLOT_MS, WriteCounter, slot_of
 from hotpartition.core.detector import Thresholds
 from hotpartition.core.reports import Report, stream_partition_of
-from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
+from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Route
 from hotpartition.jobs.consumer import Consumer, RunSummary
 from hotpartition.ports import JournalEntry, StreamEntry
 from support.builders import THRESHOLDS
@@ -337,8 +337,9 @@ class Environment:
 class WritingFleet:
     """A fleet that shares all conversations' writes at random, and writes them one by one.
 
-    A message's shard is drawn at random, which is what hashing its id does. A throttled write is reported as the
-    writer reports it, and makes its environment ask Redis at once; it is offered once (clients do not repeat).
+    A message's choices are drawn at random, which is what hashing its id does. A write that all of them refuse is
+    reported as the writer reports it, and makes its environment ask Redis at once; it is offered once (clients do not
+    repeat).
     """
 
     writers: Writers
@@ -406,8 +407,17 @@ class WritingFleet:
         return self._random.choice(self._environments)
 
     def _take_capacity(self, conversation_id: str, shard_count: int, now_ms: int) -> bool:
+        """Try the message's choices, one after another."""
+        if not shard_count:
+            return self._take_of_key(conversation_id, None, now_ms)
+        untried = list(range(shard_count))
+        return any(
+            self._take_of_key(conversation_id, untried.pop(self._places.randrange(len(untried))), now_ms)
+            for _ in range(min(MAX_CHOICES, shard_count))
+        )
+
+    def _take_of_key(self, conversation_id: str, index: int | None, now_ms: int) -> bool:
         """The partition model: a token bucket with no more than a second's worth saved."""
-        index = self._places.randrange(shard_count) if shard_count else None
         bucket = self._buckets.setdefault(
             self.writers.physical_key(conversation_id, index), [PARTITION_WCU_PER_SECOND, now_ms]
         )

@@ -43,8 +43,7 @@ def recompute(facts) -> tuple[float, int | None]:
         return rate, None
     rate = max(rate, sizing * SLOTS_PER_SECOND)
     served = rate + facts["later_wcu_per_second"]
-    crowding = max(served / THRESHOLDS.hot_at_once_wcu, 1)
-    count = min(ceil(crowding * served / THRESHOLDS.target_shard_wcu), THRESHOLDS.max_shard_count)
+    count = min(ceil(served / THRESHOLDS.target_shard_wcu), THRESHOLDS.max_shard_count)
     return rate, max(count, facts["load_class"] + 1, 2)
 
 
@@ -71,7 +70,7 @@ def test_every_line_says_why_it_was_not_raised(name):
             is_at_once = len(window) == SLOTS_PER_SECOND
             assert rate > keys * (THRESHOLDS.hot_at_once_wcu if is_at_once else THRESHOLDS.hot_sustained_wcu)
         else:
-            assert facts["reason"] in {"unlucky-partition", "cooling-down"}
+            assert facts["reason"] in {"unlucky-partition", "cooling-down", "no-evidence"}
             assert facts["throttled_wcu"] > 0
 
 
@@ -91,4 +90,4 @@ def test_a_raise_that_takes_long_does_not_blur_the_next():
     stage.run(START_MS + 9_000)
     raised = [facts["conversation_id"] for _, facts in consumer.telemetry.decisions if facts["reason"] == "raised"]
     assert raised == ["room", "hall"]
-    assert 38 <= stage.routes()["hall"].max_shard_count <= 64
+    assert 9 <= stage.routes()["hall"].max_shard_count <= 12

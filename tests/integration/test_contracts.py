@@ -105,12 +105,12 @@ class TestMessageStoreAndJournal:
             store.put(message.to_item(key))
         store.put(build_message(8).to_item("c#1"))
         keys = ["c", "c#1", "c#3"]
-        assert store.get_with_journal("c", keys, message.message_id, is_strong=True) == (
+        assert store.get(keys, message.message_id, is_strong=True, journal_of="c") == (
             (message, message),
             JournalEntry(),
         )
         entry = journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
-        assert store.get_with_journal("c", ["c#0"], message.message_id, is_strong=True) == ((), entry)
+        assert store.get(["c#0"], message.message_id, is_strong=True, journal_of="c") == ((), entry)
 
     def test_a_route_only_grows(self, table):
         """Adding is a union and answers with all of it; what is read is what was added."""

@@ -181,7 +181,7 @@ class TestFetch:
         reads = [
             lambda: dynamodb.store.fetch([newest()], is_strong=True, journal_of="c"),
             lambda: dynamodb.store.fetch([oldest()], is_strong=True, journal_of="c"),
-            lambda: dynamodb.store.get_with_journal("c", ["c"], message_id(1), is_strong=True),
+            lambda: dynamodb.store.get(["c"], message_id(1), is_strong=True, journal_of="c"),
             lambda: dynamodb.journal.get("c", is_strong=True),
         ]
         for read in reads:
@@ -203,7 +203,7 @@ class TestGetWithJournal:
             dynamodb.store.put(message.to_item(key))
         entry = dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
         dynamodb.server.clear()
-        found = dynamodb.store.get_with_journal("c", ["c", "c#1", "c#2"], message.message_id, is_strong=True)
+        found = dynamodb.store.get(["c", "c#1", "c#2"], message.message_id, is_strong=True, journal_of="c")
         assert found == ((message, message), entry)
         assert dynamodb.server.operations == {"BatchGetItem": 1}
 
@@ -222,7 +222,7 @@ class TestGetWithJournal:
 
     def test_nothing_there(self, dynamodb):
         """An absent message is an empty answer; an absent routing item is the empty route."""
-        assert dynamodb.store.get_with_journal("c", ["c"], message_id(1), is_strong=False) == ((), JournalEntry())
+        assert dynamodb.store.get(["c"], message_id(1), is_strong=False, journal_of="c") == ((), JournalEntry())
 
     def test_unprocessed_keys_are_asked_for_again(self, dynamodb):
         """What DynamoDB leaves out is asked for, and only that, until it is there."""
@@ -236,7 +236,7 @@ class TestGetWithJournal:
             {"Responses": {TABLE_NAME: [routing]}, "UnprocessedKeys": {}},
         ]
         dynamodb.server.script.extend(Scripted(200, answer) for answer in answers)
-        found = dynamodb.store.get_with_journal("c", ["c"], message.message_id, is_strong=True)
+        found = dynamodb.store.get(["c"], message.message_id, is_strong=True, journal_of="c")
         assert found == ((message,), JournalEntry(route_of((4, 5)), 1500))
         assert [e.request["RequestItems"] for e in dynamodb.server.exchanges[1:]] == [left_out, left_out]
 
@@ -245,7 +245,7 @@ class TestGetWithJournal:
         left_out = {TABLE_NAME: {"Keys": [{"pk": {"S": "c"}, "sk": {"S": "r#"}}]}}
         dynamodb.server.intervene = lambda *_: Scripted(200, {"Responses": {}, "UnprocessedKeys": left_out})
         with pytest.raises(ThrottledError):
-            dynamodb.store.get_with_journal("c", ["c"], message_id(1), is_strong=True)
+            dynamodb.store.get(["c"], message_id(1), is_strong=True, journal_of="c")
         assert dynamodb.server.operations == {"BatchGetItem": MAX_BATCH_ROUNDS}
 
 
@@ -343,7 +343,7 @@ def operations(dynamodb):
     items = DynamoDBRoutingItems(dynamodb.calls, TABLE_NAME, INDEX_NAME)
     return [
         ("PutItem", lambda: store.put(build_message(1).to_item("c"))),
-        ("BatchGetItem", lambda: store.get_with_journal("c", ["c"], message_id(1), is_strong=True)),
+        ("BatchGetItem", lambda: store.get(["c"], message_id(1), is_strong=True, journal_of="c")),
         ("GetItem", lambda: journal.get("c", is_strong=True)),
         ("UpdateItem", lambda: journal.add("c", [FOUR], reason="raised", now_ms=1)),
         ("GetItem", lambda: items.read("c")),

@@ -62,11 +62,11 @@ class _ScriptedTable(FakeTable):
         assert tuple(message.message_id for message in messages) == told.message_ids
         return QueryAnswer(messages, told.is_exhausted)
 
-    def get_with_journal(self, conversation_id, partition_keys, message_id, *, is_strong):
+    def get(self, partition_keys, message_id, *, is_strong, journal_of=None):
         queries = [
             KeyQuery(key, newest_first=True, limit=1, first_id=message_id, last_id=message_id) for key in partition_keys
         ]
-        fetched = self.fetch(queries, is_strong=is_strong, journal_of=conversation_id)
+        fetched = self.fetch(queries, is_strong=is_strong, journal_of=journal_of)
         return tuple(message for answer in fetched.answers for message in answer.messages), fetched.journal
 
 

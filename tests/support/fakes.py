@@ -116,13 +116,14 @@ class FakeTable:
         # Like DynamoDB: a query that stops at its limit cannot know that nothing follows.
         return QueryAnswer(tuple(taken), is_exhausted=len(taken) < query.limit)
 
-    def get_with_journal(
-        self, conversation_id: str, partition_keys: Sequence[str], message_id: str, *, is_strong: bool
-    ) -> tuple[tuple[Message, ...], JournalEntry]:
+    def get(
+        self, partition_keys: Sequence[str], message_id: str, *, is_strong: bool, journal_of: str | None = None
+    ) -> tuple[tuple[Message, ...], JournalEntry | None]:
         self._call(f"batch-get {','.join(partition_keys)}")
         sort_key = build_message_sort_key(message_id)
         found = [self.items[pk, sort_key] for pk in partition_keys if (pk, sort_key) in self.items]
-        return tuple(Message.from_item(i) for i in found), self.routes.get(conversation_id, JournalEntry())
+        entry = None if journal_of is None else self.routes.get(journal_of, JournalEntry())
+        return tuple(Message.from_item(i) for i in found), entry
 
 
 class FakeJournal:

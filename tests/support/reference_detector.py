@@ -2,7 +2,7 @@
 
 The product keeps running sums, caches what a slot amounts to and leaves most conversations out. `decide_plainly` does
 none of that, so the two can be compared, decision by decision, to the last bit. How large a load's route is to be is
-not what differs: `size_route` and its inverse are the product's.
+not what differs: `size_route` is the product's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from hotpartition.core.detector import (
     Decision,
     Reason,
     Thresholds,
-    _sized_for,
     size_route,
 )
 from hotpartition.core.reports import Report
@@ -177,7 +176,7 @@ def _judge_throttles(
     if len(slots) < 2 or throttled_wcu < EVIDENCE_THROTTLED_SHARE * sum(load.per_slot(current - 7, current + 8)):
         is_covered = load.load_class > 0 and last_second > thresholds.hot_sustained_wcu
         return replace(cool, reason=Reason.COVERED) if is_covered else cool
-    if last_second < EVIDENCE_LOAD_SHARE * _sized_for(load.keys, thresholds):
+    if last_second < EVIDENCE_LOAD_SHARE * load.keys * thresholds.target_shard_wcu:
         return replace(cool, reason=Reason.NO_EVIDENCE)
     if load.load_class >= thresholds.max_shard_count:
         return replace(cool, reason=Reason.AT_CAP)

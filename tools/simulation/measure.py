@@ -25,6 +25,10 @@ class _Bin:
     stored: float = 0.0
     failed: float = 0.0
     throttled: float = 0.0
+    hot_refused: int = 0
+    hot_stored_count: int = 0
+    begun: int = 0
+    waited: int = 0
     table: float = 0.0
     hot_stored: float = 0.0
     hot_on_shards: float = 0.0
@@ -44,7 +48,7 @@ class Meter:
         self.raises: list[Raise] = []
         self.write_latencies_ms: list[float] = []
         self.page_latencies_ms: list[float] = []
-        self.offered = self.stored_count = self.failed = self.requests = self.throttled_attempts = 0
+        self.offered = self.stored_count = self.failed = self.requests = self.throttled_attempts = self.waited_count = 0
         self.offered_wcu = self.failed_wcu = 0.0
         self.pages_failed = 0
         self.operations = 0
@@ -57,14 +61,21 @@ class Meter:
         now.table += wcu
         base_key, separator, _ = partition_key.partition(SEPARATOR)
         if base_key == self._hot:
+            now.hot_stored_count += 1
             now.hot_stored += wcu
             now.hot_on_shards += wcu if separator else 0.0
 
     def refused(self, partition_key: str, wcu: float) -> None:
         """See `Observer.refused`."""
-        del partition_key
+        now = self._now()
         self.throttled_attempts += 1
-        self._now().throttled += wcu
+        now.throttled += wcu
+        now.hot_refused += partition_key.partition(SEPARATOR)[0] == self._hot
+
+    def waited(self) -> None:
+        """See `Observer.waited`."""
+        self.waited_count += 1
+        self._now().waited += 1
 
     def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
         """See `Observer.raised`."""
@@ -89,6 +100,7 @@ class Meter:
         """A client began to write."""
         self.offered += 1
         self.offered_wcu += wcu
+        self._at(at).begun += 1
         self._at(at).offered += wcu
 
     def note_stored(self, at: float, wcu: float) -> None:
@@ -175,15 +187,21 @@ class Meter:
         return None
 
     def relieved_seconds(self, onset: float, end: float) -> float | None:
-        """Return how long after the onset the last second began to end in which too much was throttled."""
+        """Return how long after the onset the last second began to end in which too many writes had to wait."""
         per_second = round(1 / BIN_SECONDS)
         first, last = round(onset / BIN_SECONDS), round(end / BIN_SECONDS)
         relieved = onset
         for start in range(first, last, per_second):
             second = self._bins[start : min(start + per_second, last)]
-            if sum(b.throttled for b in second) > RELIEF_SHARE * sum(b.offered for b in second):
+            if sum(b.waited for b in second) > RELIEF_SHARE * sum(b.begun for b in second):
                 relieved = (start + per_second) * BIN_SECONDS
         return None if relieved >= end else round(relieved - onset, 4)
+
+    def repeated_share(self, first: float, end: float) -> float | None:
+        """Return how many puts of the hot conversation were refused between two times, for each that was stored."""
+        within = self._bins[round(first / BIN_SECONDS) : round(end / BIN_SECONDS)]
+        stored = sum(b.hot_stored_count for b in within)
+        return sum(b.hot_refused for b in within) / stored if stored else None
 
     def failed_share_after(self, time: float) -> float:
         """Return what failed of all that was offered from an instant on, as a share."""

@@ -124,6 +124,10 @@ class Observer(Protocol):
         """A write was throttled."""
         ...
 
+    def waited(self) -> None:
+        """A write was refused wherever it could go, and has to wait."""
+        ...
+
     def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
         """Generations were added to a routing item."""
         ...

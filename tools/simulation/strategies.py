@@ -303,6 +303,7 @@ class _PlainWriter:
         self._random_bits = random.getrandbits
         self._budget_ms = world.settings.writer.request_budget_ms
         self._place = place
+        self._observer = world.store.observer
 
     def write(self, new: NewMessage) -> Written:
         message_id = new.message_id or mint_message_id(self._clock.now_ms(), self._random_bits)
@@ -313,6 +314,7 @@ class _PlainWriter:
             try:
                 existing = self._store.put(item)
             except RetryLaterError as error:
+                self._observer.waited()
                 if not budget.wait():
                     error.message_id = message_id
                     raise
@@ -376,9 +378,7 @@ class _PlainReader:
 
     def _look_up(self, lookup: Lookup) -> Message:
         keys = self._keys(lookup.conversation_id)
-        found, _ = self._store.get_with_journal(
-            lookup.conversation_id, keys, lookup.message_id, is_strong=lookup.is_strong
-        )
+        found, _ = self._store.get(keys, lookup.message_id, is_strong=lookup.is_strong)
         if not found:
             raise MessageNotFoundError(lookup.conversation_id, lookup.message_id)
         return found[0]

@@ -15,6 +15,7 @@ from random import Random
 from hotpartition.core.backoff import Clock
 from hotpartition.core.counter import WriteCounter
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
+from hotpartition.core.metrics import MetricName
 from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore, DynamoDBRoutingItems
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.jobs.consumer import Consumer
@@ -102,12 +103,14 @@ class World:
 class SharedTelemetry:
     """`Telemetry` that only counts."""
 
-    def __init__(self, counters: Counter[str]) -> None:
-        self._counters = counters
+    def __init__(self, world: World) -> None:
+        self._counters, self._observer = world.counters, world.store.observer
 
     def count(self, metric: str, value: float = 1.0) -> None:
         """See `Telemetry.count`."""
         self._counters[metric] += value  # type: ignore[assignment]  # floats add up as well
+        if metric == MetricName.WRITES_REFUSED_EVERYWHERE:
+            self._observer.waited()
 
     def event(self, message: str, **facts: object) -> None:
         """See `Telemetry.event`."""
@@ -121,7 +124,7 @@ def build_writer(world: World, process: Process, index: int) -> MessageWriter:
     settings = world.settings.writer
     random = world.random(f"writer-{index}")
     clock = world.clock(random)
-    telemetry = SharedTelemetry(world.counters)
+    telemetry = SharedTelemetry(world)
     calls = ThreadedCalls(world.store.client("writer").call)
     writer = world.parts.writer(
         store=DynamoDBMessageStore(calls, TABLE_NAME, Message.from_item),
@@ -156,7 +159,7 @@ def build_reader(world: World, process: Process, index: int) -> Reader[Message]:
     settings = world.settings.reader
     random = world.random(f"reader-{index}")
     clock = world.clock(random)
-    telemetry = SharedTelemetry(world.counters)
+    telemetry = SharedTelemetry(world)
     engine = world.engine
     policy = HedgePolicy(quantile=settings.hedge_quantile) if settings.hedge_quantile else None
     calls = open_reader_calls(world, process, policy)
@@ -200,7 +203,7 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
         journal=DynamoDBJournal(calls, TABLE_NAME, INDEX_NAME),
         routing_items=DynamoDBRoutingItems(calls, TABLE_NAME, INDEX_NAME),
         registry=RedisRegistry(connection, TABLE_NAME),
-        telemetry=SharedTelemetry(world.counters),
+        telemetry=SharedTelemetry(world),
         clock=world.clock(world.random(f"consumer-{index}")),
         thresholds=build_thresholds(settings),
         stream_partitions=settings.stream_partitions,

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import Counter
+from itertools import permutations
 
 import pytest
 from hypothesis import given
@@ -10,11 +11,15 @@ from hypothesis import strategies as st
 from hotpartition.core.message_ids import MAX_TIME_MS, first_message_id_at, message_time_ms, shift_message_id
 from hotpartition.core.route import (
     EMPTY_ROUTE,
+    MAX_CHOICES,
+    MAX_SHARD_COUNT,
     Generation,
     Placement,
     Route,
     candidate_keys,
     choose_placement,
+    choose_placements,
+    choose_shards,
     needed_keys,
     stable_hash,
 )
@@ -71,13 +76,13 @@ def test_a_placement_is_the_shard_of_the_hash(route, identifier):
 
 @given(routes, routes, ids, times)
 def test_every_older_route_places_where_a_reader_of_a_larger_one_looks(known, more, identifier, later):
-    """The theorem of design.md, section 5: S within G, t <= t2, so the shard is among those needed."""
+    """The theorem of design.md, section 5: S within G, t <= t2, so each choice is among those needed."""
     until = max(message_time_ms(identifier), later)
-    placed = choose_placement(known, "c", identifier).partition_key
     grown = known.union(more)
-    assert placed in needed_keys(grown, "c", until)
-    assert placed in needed_keys(grown, "c", None)
-    assert placed in candidate_keys(grown, "c", identifier)
+    for placed in choose_placements(known, "c", identifier):
+        assert placed.partition_key in needed_keys(grown, "c", until)
+        assert placed.partition_key in needed_keys(grown, "c", None)
+        assert placed.partition_key in candidate_keys(grown, "c", identifier)
 
 
 @given(routes)
@@ -126,6 +131,65 @@ def test_placements_are_a_storage_contract():
     assert keys == {1: "room#0", 2: "room#1", 4: "room#1", 8: "room#5", 16: "room#5", 128: "room#101"}
 
 
+GOLDEN_CHOICES = {
+    1: (0,),
+    2: (1, 0),
+    3: (2, 0, 1),
+    4: (1, 0, 3),
+    8: (5, 1, 2),
+    16: (5, 11, 6),
+    128: (101, 75, 19),
+    1024: (357, 897, 566),
+}
+
+
+def test_choices_are_a_storage_contract():
+    """All choices of one message, under several shard counts."""
+    assert {n: choose_shards("01ARZ3NDEKTSV4RRFFQ69G5FAV", n) for n in GOLDEN_CHOICES} == GOLDEN_CHOICES
+
+
+@given(st.text(max_size=40), st.integers(1, MAX_SHARD_COUNT), st.integers(1, MAX_CHOICES))
+def test_choices_are_distinct_shards(value, shard_count, choices):
+    """As many as there are shards, three at most; fewer that are asked for are the first ones."""
+    shards = choose_shards(value, shard_count)
+    assert len(set(shards)) == len(shards) == min(MAX_CHOICES, shard_count)
+    assert all(0 <= shard < shard_count for shard in shards)
+    assert choose_shards(value, shard_count, choices=choices) == shards[:choices]
+
+
+@pytest.mark.parametrize("identifier", [message_id(time_ms, time_ms << 7) for time_ms in (0, 17, 1_700_000_000_000)])
+def test_the_first_choice_is_where_messages_always_were(identifier):
+    """What was stored before there were other choices keeps its place, under each N that a route can have."""
+    for shard_count in range(1, MAX_SHARD_COUNT + 1):
+        assert choose_shards(identifier, shard_count)[0] == stable_hash(identifier) % shard_count
+
+
+@given(routes, ids)
+def test_the_first_of_all_placements_is_the_placement(route, identifier):
+    """One of several, or on the base key the only one."""
+    placements = choose_placements(route, "c", identifier)
+    shard_count = route.shard_count_of(identifier)
+    assert placements[0] == choose_placement(route, "c", identifier)
+    assert {placed.shard_count for placed in placements} == {shard_count}
+    assert len(placements) == min(MAX_CHOICES, max(shard_count, 1))
+
+
+@pytest.mark.parametrize("shard_count", [3, 4, 13, 16, 64])
+def test_what_a_shard_refuses_spreads_over_all_others(shard_count):
+    """Each pair of first and second choice, and of second and third, is as frequent as any other: chi-squared.
+
+    The statistic's standard deviation is sqrt(2 x degrees of freedom); five of them are one run in millions.
+    """
+    count = 200 * shard_count**2
+    chosen = [choose_shards(message_id(1000 + i, i << 12), shard_count) for i in range(count)]
+    pairs = shard_count * (shard_count - 1)
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        found = Counter((shards[first], shards[second]) for shards in chosen)
+        expected = count / pairs
+        statistic = sum((found[pair] - expected) ** 2 / expected for pair in permutations(range(shard_count), 2))
+        assert abs(statistic - (pairs - 1)) < 5 * (2 * (pairs - 1)) ** 0.5
+
+
 def test_placement_is_even_for_sequential_ids():
     """Ids that share their low bits, like snowflakes in a burst, still fill every shard: within 15 % of the mean."""
     count, shards = 64_000, 16
@@ -143,8 +207,10 @@ def test_messages_from_before_a_generation_stay_on_the_base_key():
 
 
 def test_point_reads_look_under_every_generation():
-    """A dominated generation is one that a stale writer may have known alone."""
+    """A dominated generation is one that a stale writer may have known alone. First choices come first."""
     identifier = message_id(5000, 77)
-    hashed = stable_hash(identifier)
     route = route_of((8, 1000), (3, 2000), (16, 9000))
-    assert candidate_keys(route, "c", identifier) == tuple(dict.fromkeys(("c", f"c#{hashed % 3}", f"c#{hashed % 8}")))
+    firsts, seconds, thirds = zip(choose_shards(identifier, 3), choose_shards(identifier, 8), strict=True)
+    keys = [f"c#{shard}" for shard in (*firsts, *seconds, *thirds)]
+    assert candidate_keys(route, "c", identifier) == tuple(dict.fromkeys(("c", *keys)))
+    assert candidate_keys(route, "c", identifier, choices=1) == tuple(dict.fromkeys(("c", *keys[:2])))

@@ -71,7 +71,12 @@ class MessageWriter:
         item = message.to_attributes()
         size_bytes = _size_bytes(item, new.attributes)
         existing = self._writer.write(
-            message.conversation_id, message_id, item, size_bytes=size_bytes, remaining_ms=remaining_ms
+            message.conversation_id,
+            message_id,
+            item,
+            size_bytes=size_bytes,
+            may_be_stored=new.message_id is not None,
+            remaining_ms=remaining_ms,
         )
         if existing is None:
             return Written(message, is_replay=False)

@@ -50,7 +50,7 @@ class Fetched(Generic[ItemT]):
 class MessageStore(Protocol[ItemT]):
     """The messages. Fails closed: a message is acknowledged only after `put` returned, a page is complete or an error.
 
-    `put` and `get_with_journal` raise `ThrottledError` or `StoreUnavailableError` after one attempt.
+    `put` and `get` raise `ThrottledError` or `StoreUnavailableError` after one attempt.
     """
 
     def put(self, item: Mapping[str, AttributeValue]) -> ItemT | None:
@@ -72,10 +72,10 @@ class MessageStore(Protocol[ItemT]):
         """
         ...
 
-    def get_with_journal(
-        self, conversation_id: str, partition_keys: Sequence[str], message_id: str, *, is_strong: bool
-    ) -> tuple[tuple[ItemT, ...], JournalEntry]:
-        """Read one message from every key that may hold it, and the conversation's routing item.
+    def get(
+        self, partition_keys: Sequence[str], message_id: str, *, is_strong: bool, journal_of: str | None = None
+    ) -> tuple[tuple[ItemT, ...], JournalEntry | None]:
+        """Read one message from keys that may hold it, and with `journal_of` that conversation's routing item.
 
         What DynamoDB leaves unprocessed is asked for again, never taken for absent.
         """

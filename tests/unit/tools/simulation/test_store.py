@@ -175,7 +175,7 @@ def test_a_batch_asks_again_for_what_was_left(rig):
 
     def work():
         rig.put(IDS[0], key="c#1")
-        found, _ = rig.messages.get_with_journal("c", ["c", "c#0", "c#1"], IDS[0], is_strong=True)
+        found, _ = rig.messages.get(["c", "c#0", "c#1"], IDS[0], is_strong=True)
         return [m.message_id for m in found], rig.table.struck["unprocessed"] > 0
 
     assert rig.run(work) == ([IDS[0]], True)

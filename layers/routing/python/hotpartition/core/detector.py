@@ -6,7 +6,7 @@ reports change nothing, and whoever reads the same stream comes to the same deci
 Load is judged against what the route already gives. Messages whose N(t) is m form one *load class*; `max(m, 1)` keys
 serve it. It is hot at once when one second of slots exceeds `hot_at_once_wcu` for each of these keys, and hot when
 the mean of five seconds exceeds `hot_sustained_wcu` for each. The shard count is sized from one whole slot after the
-trigger, so that a step in load of any size takes one raise (design.md, section 6; how many, decision 19).
+trigger, so that a step in load of any size takes one raise (design.md, section 6; how many, decision 31).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
-from math import ceil, sqrt
+from math import ceil
 from typing import NamedTuple, Self
 
 from hotpartition.core.counter import SLOT_MS, slot_of
@@ -48,8 +48,8 @@ EVIDENCE_MIN_SLOTS = 2
 """Throttles in so many different slots of the last two seconds are not a passing burst."""
 EVIDENCE_LOAD_SHARE = 0.4
 """Own load, as a share of what the route is sized for, below which a throttle is a neighbour's doing."""
-EVIDENCE_THROTTLED_SHARE = 0.02
-"""Of the own load; retries cure less than this, and twice as many shards would make it only half."""
+EVIDENCE_THROTTLED_SHARE = 0.05
+"""Of the own load; who was refused by all choices is stored a moment later, and pages pay for more shards for ever."""
 EVIDENCE_PAUSE_MS = 5_000
 
 _ROUNDING_MARGIN = 1 - 1e-9
@@ -69,19 +69,10 @@ class Thresholds:
 def size_route(wcu_per_second: float, thresholds: Thresholds) -> int:
     """Size a route: how many shards a load is to have, at least 2, whatever the cap is.
 
-    Shards fall onto physical partitions by chance, and several on one can be more than it takes. The larger the load,
-    the more shards there are to meet; it takes shards of half the size, four times as many, to keep twice the load as
-    safe. So a shard is sized for `target_shard_wcu` up to a load that one key takes, and for less in proportion above
-    it (decision 19 has the figures).
+    Several shards can fall onto one physical partition and be more than it takes; what it refuses goes to the
+    messages' next choices, so that N grows with the load and not with its square (decision 31 has the figures).
     """
-    crowding = max(1.0, wcu_per_second / thresholds.hot_at_once_wcu)
-    return max(2, ceil(crowding * wcu_per_second / thresholds.target_shard_wcu))
-
-
-def _sized_for(key_count: int, thresholds: Thresholds) -> float:
-    """Say for which load, in WCU/s, `size_route` would choose so many keys."""
-    wcu = key_count * thresholds.target_shard_wcu
-    return wcu if wcu <= thresholds.hot_at_once_wcu else sqrt(wcu * thresholds.hot_at_once_wcu)
+    return max(2, ceil(wcu_per_second / thresholds.target_shard_wcu))
 
 
 class Reason(StrEnum):
@@ -487,7 +478,7 @@ def _judge_throttles(
     if len(slots) < EVIDENCE_MIN_SLOTS or cool.throttled_wcu < EVIDENCE_THROTTLED_SHARE * recent_wcu:
         is_covered = load.shard_count > 0 and last_second > thresholds.hot_sustained_wcu
         return replace(cool, reason=Reason.COVERED) if is_covered else cool
-    if last_second < EVIDENCE_LOAD_SHARE * _sized_for(load.key_count, thresholds):
+    if last_second < EVIDENCE_LOAD_SHARE * load.key_count * thresholds.target_shard_wcu:
         return replace(cool, reason=Reason.NO_EVIDENCE)
     if load.shard_count >= thresholds.max_shard_count:
         return replace(cool, reason=Reason.AT_CAP)

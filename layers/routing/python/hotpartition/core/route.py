@@ -9,7 +9,7 @@ smaller one could have chosen (design.md, section 5).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -119,6 +119,10 @@ EMPTY_ROUTE = Route()
 """The route of a conversation that was never hot: everything is on the base key."""
 
 
+MAX_CHOICES = 3
+"""How many shards may hold a message under one N: its first choice, and where it goes when that refuses."""
+
+
 class Placement(NamedTuple):
     """Where one message goes: its partition key, and the N it was placed under (0: the base key)."""
 
@@ -129,6 +133,7 @@ class Placement(NamedTuple):
 _SUFFIXES = tuple(build_shard_key("", index) for index in range(MAX_SHARD_COUNT))
 # Looked up once: half of a placement's time would go into finding these, and into making a hash anew.
 _new_hash = blake2b(digest_size=8).copy
+_new_next_hash = blake2b(digest_size=16, person=b"next choices").copy
 _to_int = int.from_bytes
 _new_tuple = tuple.__new__
 
@@ -144,13 +149,44 @@ def stable_hash(message_id: str) -> int:
     return _to_int(hashed.digest())
 
 
+def choose_shards(message_id: str, shard_count: int, *, choices: int = MAX_CHOICES) -> tuple[int, ...]:
+    """Choose the shards that may hold a message under one N, in the order in which they are tried.
+
+    They are distinct, so two shards give two choices and one gives one. Given the first, the second is any other shard
+    with the same odds, and so is the third given both: what one shard refuses spreads over all others. Pinned by golden
+    values, as `stable_hash` is.
+    """
+    first = stable_hash(message_id) % shard_count
+    if choices == 1 or shard_count == 1:
+        return (first,)
+    hashed = _new_next_hash()
+    hashed.update(message_id.encode())
+    digest = hashed.digest()
+    second = (first + 1 + _to_int(digest[:8]) % (shard_count - 1)) % shard_count
+    if choices == 2 or shard_count == 2:  # noqa: PLR2004 - numbers of choices
+        return (first, second)
+    third = _to_int(digest[8:]) % (shard_count - 2)  # among those that are left, which leave out the other two
+    for taken in sorted((first, second)):
+        third += third >= taken
+    return (first, second, third)
+
+
 def choose_placement(route: Route, conversation_id: str, message_id: str) -> Placement:
-    """Choose the partition key for a write. Any older route gives a place that readers still look at."""
+    """Choose the first partition key to try for a write. Any older route gives one that readers still look at."""
     shard_count = route.shard_count_of(message_id)
     if not shard_count:
         return Placement(conversation_id, 0)
     key = conversation_id + _SUFFIXES[stable_hash(message_id) % shard_count]
     return _new_tuple(Placement, (key, shard_count))
+
+
+def choose_placements(route: Route, conversation_id: str, message_id: str) -> tuple[Placement, ...]:
+    """List all partition keys that a write may go to, that of `choose_placement` first; the base key has no other."""
+    shard_count = route.shard_count_of(message_id)
+    if not shard_count:
+        return (Placement(conversation_id, 0),)
+    shards = choose_shards(message_id, shard_count)
+    return tuple([_new_tuple(Placement, (conversation_id + _SUFFIXES[shard], shard_count)) for shard in shards])
 
 
 def needed_keys(route: Route, conversation_id: str, until_ms: int | None) -> tuple[str, ...]:
@@ -159,12 +195,43 @@ def needed_keys(route: Route, conversation_id: str, until_ms: int | None) -> tup
     return (conversation_id, *(build_shard_key(conversation_id, index) for index in range(shard_count)))
 
 
-def candidate_keys(route: Route, conversation_id: str, message_id: str) -> tuple[str, ...]:
-    """List the partition keys that can hold one message: base key, and its shard under every generation it may be of.
+def candidate_keys(
+    route: Route, conversation_id: str, message_id: str, *, choices: int = MAX_CHOICES
+) -> tuple[str, ...]:
+    """List the partition keys that can hold one message: base key, and its choices under every generation it may be of.
 
     All generations count, dominated ones too: a stale writer may have known only those.
+
+    Args:
+        route: what is known of the conversation.
+        conversation_id: of which conversation.
+        message_id: which message.
+        choices: 1 leaves out where a message lies only when its first choice refused it.
     """
-    time_ms, hashed = message_time_ms(message_id), stable_hash(message_id)
+    time_ms = message_time_ms(message_id)
     counts = sorted({g.shard_count for g in route.generations if g.since_ms <= time_ms})
-    keys = [conversation_id, *(build_shard_key(conversation_id, hashed % count) for count in counts)]
-    return tuple(dict.fromkeys(keys))
+    by_count = [choose_shards(message_id, count, choices=choices) for count in counts]
+    shards = [ranked[rank] for rank in range(choices) for ranked in by_count if rank < len(ranked)]
+    return tuple(dict.fromkeys((conversation_id, *(build_shard_key(conversation_id, shard) for shard in shards))))
+
+
+def next_candidates(
+    route: Route, conversation_id: str, message_id: str, *, asked: Collection[str], is_found: bool
+) -> tuple[str, ...]:
+    """List the partition keys that a point read asks next: first choices, and the others if nothing was found there.
+
+    Args:
+        route: what is known of the conversation by now.
+        conversation_id: of which conversation.
+        message_id: which message.
+        asked: the keys that have answered.
+        is_found: whether one of them holds it.
+
+    Returns:
+        None of them: what was not found is not stored.
+    """
+    for choices in (1,) if is_found else (1, MAX_CHOICES):
+        keys = candidate_keys(route, conversation_id, message_id, choices=choices)
+        if unasked := tuple(key for key in keys if key not in asked):
+            return unasked
+    return ()

@@ -105,14 +105,18 @@ class DynamoDBMessageStore(Generic[ItemT]):
             journal = entry if query is carrier else journal
         return Fetched(tuple(answers), journal, hedged)
 
-    def get_with_journal(
-        self, conversation_id: str, partition_keys: Sequence[str], message_id: str, *, is_strong: bool
-    ) -> tuple[tuple[ItemT, ...], JournalEntry]:
-        """See `MessageStore.get_with_journal`."""
+    def get(
+        self, partition_keys: Sequence[str], message_id: str, *, is_strong: bool, journal_of: str | None = None
+    ) -> tuple[tuple[ItemT, ...], JournalEntry | None]:
+        """See `MessageStore.get`."""
         sort_key = build_message_sort_key(message_id)
         keys = [_key(partition_key, sort_key) for partition_key in partition_keys]
-        items = self._batch_get([*keys, _key(conversation_id, ROUTING_SORT_KEY)], is_strong=is_strong)
+        if journal_of is not None:
+            keys.append(_key(journal_of, ROUTING_SORT_KEY))
+        items = self._batch_get(keys, is_strong=is_strong)
         messages = tuple(self._decode(item) for item in items if item["sk"]["S"] == sort_key)
+        if journal_of is None:
+            return messages, None
         routing = next((item for item in items if item["sk"]["S"] == ROUTING_SORT_KEY), None)
         return messages, _read_entry(routing)
 

@@ -25,7 +25,12 @@ from hotpartition.core.message_ids import (
     shift_message_id,
 )
 from hotpartition.core.metrics import MetricName
+<<<<<<< HEAD
 from hotpartition.core.route import Route, candidate_keys
+=======
+from hotpartition.core.route import Route, next_candidates
+from hotpartition.core.route_history import AHEAD_OF_JOURNAL
+>>>>>>> 7d28735 (Give messages a second and a third choice of shard)
 from hotpartition.core.timestamps import format_time
 from hotpartition.errors import (
     InvalidRequestError,
@@ -141,12 +146,15 @@ class Reader(Generic[ItemT]):
         route = hint = self._routes.get_route(conversation_id, self._clock.now_ms())
         asked: set[str] = set()
         copies: list[ItemT] = []
-        while missing := [key for key in candidate_keys(route, conversation_id, message_id) if key not in asked]:
+        journal_of: str | None = conversation_id
+        while keys := next_candidates(route, conversation_id, message_id, asked=asked, is_found=bool(copies)):
             with self._naming_unreadable_routes(conversation_id):
-                found, entry = self._get(conversation_id, missing, message_id, budget, is_strong=is_strong)
-            asked.update(missing)
+                found, entry = self._get(keys, message_id, budget, is_strong=is_strong, journal_of=journal_of)
+            asked.update(keys)
             copies.extend(found)
-            route = route.union(self._verify(conversation_id, hint, entry, is_strong=is_strong))
+            if entry is not None:
+                route = route.union(self._verify(conversation_id, hint, entry, is_strong=is_strong))
+                journal_of = None
         if not copies:
             raise MessageNotFoundError(conversation_id, message_id)
         return choose_copy(copies)
@@ -209,11 +217,11 @@ class Reader(Generic[ItemT]):
             queries = failed
 
     def _get(
-        self, conversation_id: str, keys: list[str], message_id: str, budget: Budget, *, is_strong: bool
-    ) -> tuple[tuple[ItemT, ...], JournalEntry]:
+        self, keys: Sequence[str], message_id: str, budget: Budget, *, is_strong: bool, journal_of: str | None
+    ) -> tuple[tuple[ItemT, ...], JournalEntry | None]:
         while True:
             try:
-                return self._store.get_with_journal(conversation_id, keys, message_id, is_strong=is_strong)
+                return self._store.get(keys, message_id, is_strong=is_strong, journal_of=journal_of)
             except RetryLaterError:
                 self._telemetry.count(MetricName.READS_RETRIED)
                 if not budget.wait():

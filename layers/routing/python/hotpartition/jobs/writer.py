@@ -1,30 +1,53 @@
 """The write job: place an item by the route as known, count it, store it once.
 
-    route (cache, Redis, or the last known) ──> placement ──> conditional put ──> acknowledged
+    route (cache, Redis, or the last known) ──> choices ──> conditional put ──> acknowledged
                                                   │ counter; a crossing's report is sent beside the put
 
-A stale route is harmless (design.md, section 5), so nothing here locks or checks versions.
+What the first choice refuses goes to the next one at once; when all refused, the write waits, takes the route again and
+begins anew. A stale route is harmless (design.md, section 5), so nothing here locks or checks versions.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Generic
 
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, Item, write_units
 from hotpartition.core.counter import WriteCounter
 from hotpartition.core.keys import SEPARATOR
-from hotpartition.core.merge import ItemT
+from hotpartition.core.merge import ItemT, choose_copy
 from hotpartition.core.message_ids import message_time_ms
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.refusals import RecentRefusals
 from hotpartition.core.reports import Report
-from hotpartition.core.route import MAX_SHARD_COUNT, Placement, choose_placement
-from hotpartition.errors import MessageTooLargeError, RetryLaterError, ThrottledError
+from hotpartition.core.route import MAX_SHARD_COUNT, Placement, Route, choose_placements
+from hotpartition.errors import MessageTooLargeError, RetryLaterError, StoreUnavailableError, ThrottledError
 from hotpartition.jobs.route_cache import RouteSource
 from hotpartition.ports import MessageStore, ReportSink, Telemetry
 
 PARTITION_KEY_NAME_BYTES = len("pk")
 LONGEST_SUFFIX_BYTES = len(SEPARATOR) + len(str(MAX_SHARD_COUNT - 1))
+_STORED_AT = (None, MetricName.STORED_AT_SECOND_CHOICE, MetricName.STORED_AT_THIRD_CHOICE)
+
+
+@dataclass(slots=True)
+class _Write:
+    """One write under way: where it may go, and where it has not been refused yet."""
+
+    conversation_id: str
+    message_id: str
+    item: Item
+    may_be_stored: bool
+    """Whether an earlier attempt may have stored it, at any of its choices."""
+    placements: tuple[Placement, ...] = ()
+    untried: list[Placement] = field(default_factory=list)
+    attempts: int = 0
+
+    def place(self, route: Route, refusals: RecentRefusals, now_ms: int) -> None:
+        """Begin anew with all choices under a route; those that refused a moment ago come last."""
+        self.placements = choose_placements(route, self.conversation_id, self.message_id)
+        self.untried = refusals.order(self.placements, now_ms)
 
 
 class Writer(Generic[ItemT]):
@@ -48,6 +71,7 @@ class Writer(Generic[ItemT]):
         self._telemetry = telemetry
         self._clock = clock
         self._budget_ms = budget_ms
+        self._refusals = RecentRefusals()
 
     def write(
         self,
@@ -56,6 +80,7 @@ class Writer(Generic[ItemT]):
         item: Item,
         *,
         size_bytes: int,
+        may_be_stored: bool,
         remaining_ms: float = float("inf"),
     ) -> ItemT | None:
         """Store an item, or find what is stored in its place already.
@@ -65,6 +90,8 @@ class Writer(Generic[ItemT]):
             message_id: its id. REQUIRES: in canonical form.
             item: all its attributes but the partition key.
             size_bytes: what DynamoDB counts for the item as it is given.
+            may_be_stored: False when the caller has just made the id. Otherwise the item is looked for at its other
+                choices before it is put anywhere but at its first one.
             remaining_ms: time the function has left; the budget never passes it.
 
         Returns:
@@ -83,22 +110,73 @@ class Writer(Generic[ItemT]):
         if base_bytes + LONGEST_SUFFIX_BYTES > ITEM_LIMIT_BYTES:
             raise MessageTooLargeError(base_bytes + LONGEST_SUFFIX_BYTES, ITEM_LIMIT_BYTES)
         budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
-        route = self._routes.get_route(conversation_id, now_ms)
-        placement = choose_placement(route, conversation_id, message_id)
-        report = self._count(conversation_id, message_id, base_bytes, placement, now_ms)
+        write = _Write(conversation_id, message_id, item, may_be_stored)
+        write.place(self._routes.get_route(conversation_id, now_ms), self._refusals, now_ms)
+        report = self._count(conversation_id, message_id, base_bytes, write.placements[0], now_ms)
         while True:
             try:
-                return self._store.put({"pk": {"S": placement.partition_key}, **item})
+                return self._try_choices(write)
             except RetryLaterError as error:
-                if isinstance(error, ThrottledError):
-                    report = self._report_throttle(report, error)
+                is_refused_everywhere = not write.untried
+                if is_refused_everywhere:
+                    report = self._report_throttle(report)
                 if not budget.wait():
                     error.message_id = message_id
                     raise
-                if isinstance(error, ThrottledError) and error.is_key_range:
+                if is_refused_everywhere:
                     # The conversation may have been raised meanwhile: this very item may have a better place now.
                     route = self._routes.refresh_after_throttle(conversation_id, self._clock.now_ms())
-                    placement = choose_placement(route, conversation_id, message_id)
+                    write.place(route, self._refusals, self._clock.now_ms())
+
+    def _try_choices(self, write: _Write) -> ItemT | None:
+        """Put the item where it was not refused yet, one choice after another without waiting.
+
+        Raises:
+            RetryLaterError: all refused (`untried` is empty then); or it is to be tried at the same place again.
+        """
+        while True:
+            placement = write.untried[0]
+            try:
+                if write.may_be_stored and placement != write.placements[0]:
+                    found = self._find(write)
+                    if found is not None:
+                        return found
+                return self._put(write, placement)
+            except ThrottledError as error:
+                self._telemetry.count(MetricName.WRITES_THROTTLED)
+                if not error.is_key_range:
+                    raise
+                self._refusals.add(placement.partition_key, self._clock.now_ms())
+                del write.untried[0]
+                if not write.untried:
+                    raise
+            except StoreUnavailableError:
+                # Nobody knows whether it was stored: a repetition here finds out, another place would not.
+                write.may_be_stored = True
+                raise
+
+    def _find(self, write: _Write) -> ItemT | None:
+        """Look for the item at all its choices, once before the first put that is not at the first of them.
+
+        Raises:
+            StoreUnavailableError: it could not be looked for.
+        """
+        try:
+            copies, _ = self._store.get([p.partition_key for p in write.placements], write.message_id, is_strong=True)
+        except ThrottledError as error:  # which is no refusal of the put
+            raise StoreUnavailableError("the other choices could not be looked at") from error
+        write.may_be_stored = False
+        return choose_copy(copies) if copies else None
+
+    def _put(self, write: _Write, placement: Placement) -> ItemT | None:
+        if write.attempts:
+            self._telemetry.count(MetricName.PUTS_REPEATED)
+        write.attempts += 1
+        existing = self._store.put({"pk": {"S": placement.partition_key}, **write.item})
+        metric = _STORED_AT[write.placements.index(placement)]
+        if metric and existing is None:
+            self._telemetry.count(metric)
+        return existing
 
     def _count(
         self, conversation_id: str, message_id: str, base_bytes: int, placement: Placement, now_ms: int
@@ -120,10 +198,10 @@ class Writer(Generic[ItemT]):
         self._reports.send(report)
         return report
 
-    def _report_throttle(self, report: Report | None, error: ThrottledError) -> Report | None:
-        """Count a throttle; where a report was sent, say in it that its write was throttled."""
-        self._telemetry.count(MetricName.WRITES_THROTTLED)
-        if report is None or report.is_throttled or not error.is_key_range:
+    def _report_throttle(self, report: Report | None) -> Report | None:
+        """Count a write that all choices refused; where a report was sent, say so in it."""
+        self._telemetry.count(MetricName.WRITES_REFUSED_EVERYWHERE)
+        if report is None or report.is_throttled:
             return report
         throttled = report._replace(is_throttled=True)
         self._reports.send(throttled)

@@ -187,12 +187,7 @@ class ConsumerSettings(_DecisionSettings):
     hot_at_once_wcu: Wcu = Field(
         default=1000.0, description="Load of one second that is hot at once, in WCU/s for each key that serves it."
     )
-    target_shard_wcu: Wcu = Field(
-        default=300.0,
-        description=(
-            "Load that a new shard is sized for, in WCU/s; in proportion less where the load exceeds `hot_at_once_wcu`."
-        ),
-    )
+    target_shard_wcu: Wcu = Field(default=330.0, description="Load that a new shard is sized for, in WCU/s.")
     run_seconds: float = Field(
         default=170.0, ge=1.0, le=890.0, description="When a consumer stops even though no successor came, in seconds."
     )

@@ -1,0 +1,35 @@
+"""Remembers which keys refused a write a moment ago, so that a writer tries them last."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from hotpartition.core.route import Placement
+
+REFUSED_FOR_MS = 1_000
+"""How long a refusal is remembered: a partition's budget is one of a second."""
+MAX_REFUSED_KEYS = 1_024
+
+
+class RecentRefusals:
+    """The keys that refused of late, as one environment met them. The oldest are forgotten first."""
+
+    def __init__(self, *, life_ms: int = REFUSED_FOR_MS, max_keys: int = MAX_REFUSED_KEYS) -> None:
+        self._life_ms = life_ms
+        self._max_keys = max_keys
+        self._refused_at_ms: OrderedDict[str, int] = OrderedDict()
+
+    def add(self, partition_key: str, now_ms: int) -> None:
+        """Remember that a key refused."""
+        self._refused_at_ms[partition_key] = now_ms
+        self._refused_at_ms.move_to_end(partition_key)
+        if len(self._refused_at_ms) > self._max_keys:
+            self._refused_at_ms.popitem(last=False)
+
+    def order(self, placements: Iterable[Placement], now_ms: int) -> list[Placement]:
+        """Put those that refused of late last, and keep the order otherwise."""
+        if not self._refused_at_ms:
+            return list(placements)
+        since_ms = now_ms - self._life_ms
+        return sorted(placements, key=lambda p: self._refused_at_ms.get(p.partition_key, since_ms) > since_ms)
