@@ -102,8 +102,8 @@ class HotPartitionStack(cdk.Stack):
             serves_api=True,
             is_snap_started=environment.is_snap_started,
         )
-        # Refreshing a route from the journal.
-        self._table.grant_items(writer, "dynamodb:GetItem")
+        # Refreshing a route from the journal; looking whether a message that is sent again lies at another choice.
+        self._table.grant_items(writer, "dynamodb:BatchGetItem", "dynamodb:GetItem")
         self._table.grant_message_put(writer)
         return writer
 

@@ -163,7 +163,7 @@ def test_a_clock_that_jumps_ahead_is_left_out():
 
 
 def test_an_unlucky_partition_is_left_behind_by_doubling():
-    """One raise by load; then, 5 s later and not before, N doubles until the other shards take what that one refuses."""
+    """One raise by load; then, 5 s later and not before, N doubles until the rest takes what that one refuses."""
     raises = run_trace("unlucky-partition").raises()
     assert [r.reason for r in raises] == ["raised"] + ["unlucky-partition"] * (len(raises) - 1)
     for earlier, later in pairwise(raises):

@@ -43,15 +43,16 @@ def only(attributes):
 
 
 READ_ITEM = Statement("dynamodb:GetItem", TABLE)
+READ_ITEMS = Statement("dynamodb:BatchGetItem", TABLE)
 PUT_MESSAGE = Statement("dynamodb:PutItem", TABLE, only(MESSAGE_ATTRIBUTES))
 UPDATE_JOURNAL = Statement("dynamodb:UpdateItem", TABLE, only(ROUTING_ATTRIBUTES))
 LIST_ROUTING_ITEMS = Statement("dynamodb:Query", INDEX)
 
 DATA = {
     # Cannot query, change or delete an item, nor put one that is a route.
-    "write_message": {READ_ITEM, PUT_MESSAGE},
+    "write_message": {READ_ITEM, READ_ITEMS, PUT_MESSAGE},
     # Cannot write at all.
-    "read_messages": {READ_ITEM, Statement("dynamodb:BatchGetItem", TABLE), Statement("dynamodb:Query", TABLE)},
+    "read_messages": {READ_ITEM, READ_ITEMS, Statement("dynamodb:Query", TABLE)},
     "consume_reports": {READ_ITEM, UPDATE_JOURNAL, LIST_ROUTING_ITEMS},
     "operate": {READ_ITEM, UPDATE_JOURNAL, LIST_ROUTING_ITEMS},
 }

@@ -212,7 +212,7 @@ class TestCommands:
     def test_plan_asks_nobody(self, tool):
         """No function, no URL, no credentials."""
         status, out, _ = tool("plan", "--rate", "5000", "--item-bytes", "1024", environ={})
-        assert (status, "at least 5 are needed" in out, "N = 84" in out) == (Status.FINE, True, True)
+        assert (status, "at least 5 are needed" in out, "N = 16" in out) == (Status.FINE, True, True)
         status, out, _ = tool("plan", "--rate", "5", "--item-bytes", "1024", "--json", environ={})
         assert (status, json.loads(out)["shard_count"]) == (Status.FINE, 0)
 

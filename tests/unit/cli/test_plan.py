@@ -16,7 +16,7 @@ from hotpartition_cli.plan import SAMPLE_PAGES, Load, default_thresholds, make_p
 from hotpartition_messages import Message
 from support.builders import World, build_message
 
-THRESHOLDS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=800, target_shard_wcu=300, max_shard_count=128)
+THRESHOLDS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=800, target_shard_wcu=330, max_shard_count=128)
 
 
 def plan_for(rate, item_bytes=1024, page=50, thresholds=THRESHOLDS):
@@ -26,20 +26,20 @@ def plan_for(rate, item_bytes=1024, page=50, thresholds=THRESHOLDS):
 @pytest.mark.parametrize(
     ("rate", "item_bytes", "wcu", "least", "count"),
     [
-        (5_000, 1_024, 1, 5, 84),  # the source's own example: 5 at least; 5 times a key's load, so a fifth of 300 each
-        (2_500, 1_025, 2, 5, 84),  # a byte more is another unit
-        (5_000, 100, 1, 5, 84),  # a small item is a whole unit
+        (5_000, 1_024, 1, 5, 16),  # the source's own example: 5 at least; 330 each with room
+        (2_500, 1_025, 2, 5, 16),  # a byte more is another unit
+        (5_000, 100, 1, 5, 16),  # a small item is a whole unit
         (800, 1_024, 1, 1, 0),  # as much as the base key is trusted with
         (801, 1_024, 1, 1, 3),
         (1_000.5, 1_024, 1, 2, 4),
-        (2_000, 1_024, 1, 2, 14),  # twice a key's load: shards of half the size, so four times as many
+        (2_000, 1_024, 1, 2, 7),
         (1, 409_600, 400, 1, 0),
-        (3, 409_600, 400, 2, 5),
-        (6_190, 1_024, 1, 7, 128),
+        (3, 409_600, 400, 2, 4),
+        (6_190, 1_024, 1, 7, 19),
     ],
 )
 def test_sizes_worked_by_hand(rate, item_bytes, wcu, least, count):
-    """WCU a message times messages a second, over 1,000 at least; over 300 with room, and more where shards crowd."""
+    """WCU a message times messages a second, over 1,000 at least; over 330 with room."""
     plan = plan_for(rate, item_bytes, page=1)
     assert (plan.wcu_per_message, plan.least_shard_count, plan.shard_count) == (wcu, least, count)
     assert plan.wcu_per_second == rate * wcu

@@ -163,7 +163,7 @@ def choose_shards(message_id: str, shard_count: int, *, choices: int = MAX_CHOIC
     hashed.update(message_id.encode())
     digest = hashed.digest()
     second = (first + 1 + _to_int(digest[:8]) % (shard_count - 1)) % shard_count
-    if choices == 2 or shard_count == 2:  # noqa: PLR2004 - numbers of choices
+    if choices == 2 or shard_count == 2:
         return (first, second)
     third = _to_int(digest[8:]) % (shard_count - 2)  # among those that are left, which leave out the other two
     for taken in sorted((first, second)):

@@ -25,12 +25,7 @@ from hotpartition.core.message_ids import (
     shift_message_id,
 )
 from hotpartition.core.metrics import MetricName
-<<<<<<< HEAD
-from hotpartition.core.route import Route, candidate_keys
-=======
 from hotpartition.core.route import Route, next_candidates
-from hotpartition.core.route_history import AHEAD_OF_JOURNAL
->>>>>>> 7d28735 (Give messages a second and a third choice of shard)
 from hotpartition.core.timestamps import format_time
 from hotpartition.errors import (
     InvalidRequestError,
