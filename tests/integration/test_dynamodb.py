@@ -215,7 +215,7 @@ class TestGetWithJournal:
         entry = dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
         dynamodb.server.clear()
         keys = [f"c#{index}" for index in range(count)]
-        assert dynamodb.store.get_with_journal("c", keys, message.message_id, is_strong=True) == ((message,), entry)
+        assert dynamodb.store.get(keys, message.message_id, is_strong=True, journal_of="c") == ((message,), entry)
         asked = [e.request["RequestItems"][TABLE_NAME]["Keys"] for e in dynamodb.server.exchanges]
         assert max(len(part) for part in asked) == 100
         assert sum(len(part) for part in asked) == count + 1
