@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import hotpartition
-
 ROOT = Path(__file__).resolve().parents[3]
 LAYERS = [ROOT / "layers" / layer / "python" for layer in ("routing", "messages")]
 
@@ -86,22 +84,6 @@ def test_a_request_needs_no_sdk_and_no_other_functions_job(function):
         "boto3",
         "botocore.session",
         "s3transfer",
-        "hotpartition.core.detector",
         "hotpartition.jobs.consumer",
     }
     assert imported & unwanted == set()
-
-
-@pytest.mark.parametrize("name", hotpartition.__all__)
-def test_every_public_name_is_there(name):
-    """Each comes from its own module when it is first used."""
-    assert getattr(hotpartition, name) is not None
-    assert name in dir(hotpartition)
-
-
-def test_a_name_is_public_in_one_place():
-    """What is listed is what has a home; anything else is refused."""
-    homes = [name for names in hotpartition._HOMES.values() for name in names]
-    assert sorted(homes) == sorted(hotpartition.__all__)
-    with pytest.raises(AttributeError, match="module 'hotpartition' has no attribute 'nonsense'"):
-        _ = hotpartition.nonsense
