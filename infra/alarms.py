@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.shares import list_shares
 from infra.environments import Environment
 
 RUNBOOK = "docs/runbook.md"
@@ -126,6 +127,7 @@ def list_alarms(
     return (
         *_of_table(),
         *(alarm for route in routes for alarm in _of_route(route)),
+        *_of_consumers(environment.consumers),
         *_of_detection(functions),
         *(alarm for folder in functions for alarm in _of_function(folder)),
         *_of_registry(environment.registry.node_count),
@@ -193,14 +195,20 @@ def _of_route(route: WatchedRoute) -> Iterator[Alarm]:
     )
 
 
+def _of_consumers(consumers: int) -> Iterator[Alarm]:
+    """Watch each consumer by itself: among others, one that is missing would not be noticed."""
+    for share in list_shares(consumers):
+        dimensions = {} if share.is_whole else {"share": str(share.index)}
+        yield Alarm(
+            name=f"ConsumerMissing{share.index + 1 if share.index else ''}",
+            meaning="No stream consumer has started for five minutes: hot conversations stay throttled.",
+            metrics=(_own(MetricName.CONSUMER_STARTED, "consume_reports", **dimensions),),
+            is_lack=True,
+            period_minutes=5,
+        )
+
+
 def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
-    yield Alarm(
-        name="ConsumerMissing",
-        meaning="No stream consumer has started for five minutes: hot conversations stay throttled.",
-        metrics=(_own(MetricName.CONSUMER_STARTED, "consume_reports"),),
-        is_lack=True,
-        period_minutes=5,
-    )
     yield Alarm(
         name="ConsumerBehind",
         meaning="The stream consumer has decided on reports more than five seconds old for three minutes.",
@@ -353,5 +361,6 @@ def _dynamodb(name: str, dimensions: Mapping[str, str]) -> Metric:
     return Metric(namespace="AWS/DynamoDB", name=name, statistic="Sum", dimensions=dimensions)
 
 
-def _own(name: MetricName, folder: str, statistic: str = "Sum") -> Metric:
-    return Metric(namespace=OWN_NAMESPACE, name=str(name), statistic=statistic, dimensions={"service": folder})
+def _own(name: MetricName, folder: str, statistic: str = "Sum", **dimensions: str) -> Metric:
+    dimensions = {"service": folder, **dimensions}
+    return Metric(namespace=OWN_NAMESPACE, name=str(name), statistic=statistic, dimensions=dimensions)

@@ -15,7 +15,7 @@ from infra.config import Changes, read_file, read_object
 from infra.environments import DEFAULT_ENVIRONMENT, Environment, Host, choose_environment
 from infra.errors import ConfigurationError
 from infra.options import override
-from infra.settings import check_times, read_overrides
+from infra.settings import check_shares, check_times, read_overrides
 from infra.stack import HotPartitionStack
 
 _BUNDLING_STACKS = "aws:cdk:bundling-stacks"
@@ -102,6 +102,7 @@ def _configure(app: cdk.App) -> tuple[Environment, Mapping[str, str]]:
     environment = override(override(environment, file.options), context.options)
     overrides = read_overrides({**file.settings, **context.settings})
     check_times(environment, overrides)
+    check_shares(environment, overrides)
     return environment, overrides
 
 

@@ -29,7 +29,7 @@ MESSAGE_MS = 15.0
 """Time that Lambda bills for a warm request: assumed, not measured; the metric `Duration` says it."""
 
 STARTS = HOURS * 60
-"""Starts of the consumer: one a minute."""
+"""Starts of a consumer: one a minute."""
 RUN_SECONDS = 61.5
 """What a consumer's run takes: until its successor, a minute later, has started, caught up and been noticed."""
 
@@ -137,9 +137,10 @@ def list_standing(environment: Environment) -> Iterator[Quantity]:
     watched = sum(len(alarm.metrics) for alarm in alarms)
     memory_gb = environment.consumer.memory_mb / 1024
     yield Quantity(what="Redis nodes", unit="node hours", count=environment.registry.node_count * HOURS)
-    yield Quantity(what="consumer, running without pause", unit="GB-s", count=STARTS * RUN_SECONDS * memory_gb)
-    yield Quantity(what="consumer, starts", unit="requests", count=STARTS)
-    yield Quantity(what="schedule", unit="invocations", count=STARTS)
+    starts = environment.consumers * STARTS
+    yield Quantity(what="consumer, running without pause", unit="GB-s", count=starts * RUN_SECONDS * memory_gb)
+    yield Quantity(what="consumer, starts", unit="requests", count=starts)
+    yield Quantity(what="schedule", unit="invocations", count=starts)
     yield Quantity(what="alarms", unit="metrics watched", count=watched)
     yield Quantity(what="dashboard", unit="dashboards", count=1)
     yield Quantity(what="metrics of the API's routes", unit="metrics", count=_API_METRICS * len(_ROUTE_NAMES))

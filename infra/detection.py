@@ -1,4 +1,4 @@
-"""What starts the stream consumer, and where a start goes that did not end well."""
+"""What starts the stream consumers, and where a start goes that did not end well."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from aws_cdk import aws_scheduler_targets as targets
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from hotpartition.core.shares import Share, list_shares
 from infra.acknowledgements import acknowledge
 
 _USEFUL_FOR = cdk.Duration.seconds(60)
@@ -18,32 +19,35 @@ _USEFUL_FOR = cdk.Duration.seconds(60)
 
 
 class Detection(Construct):
-    """A schedule that starts the consumer every minute, once, with no second try.
+    """A schedule for each consumer that starts it every minute, once, with no second try.
 
     The Scheduler hands the event to Lambda's own queue, so both must be told not to try again: the Scheduler for
     an event that Lambda refuses, Lambda for a run that fails or finds no free concurrency.
     """
 
-    def __init__(self, scope: Construct, id_: str, *, consumer: lambda_.Function) -> None:
+    def __init__(self, scope: Construct, id_: str, *, consumer: lambda_.Function, consumers: int) -> None:
         super().__init__(scope, id_)
         self.failures = self._queue()
         consumer.configure_async_invoke(
             retry_attempts=0, max_event_age=_USEFUL_FOR, on_failure=destinations.SqsDestination(self.failures)
         )
-        scheduler.Schedule(
-            self,
-            "EveryMinute",
-            description="Starts the stream consumer; runs overlap on purpose",
-            schedule=scheduler.ScheduleExpression.rate(cdk.Duration.minutes(1)),
-            target=targets.LambdaInvoke(
-                consumer,
-                # Ours, because the one that the target makes may invoke every version of the function as well.
-                role=self._role(consumer).without_policy_updates(),
-                retry_attempts=0,
-                max_event_age=_USEFUL_FOR,
-                dead_letter_queue=self.failures,
-            ),
-        )
+        # Ours, because the one that the target makes may invoke every version of the function as well.
+        role = self._role(consumer).without_policy_updates()
+        for share in list_shares(consumers):
+            scheduler.Schedule(
+                self,
+                f"EveryMinute{share.index or ''}",
+                description="Starts the stream consumer; runs overlap on purpose",
+                schedule=scheduler.ScheduleExpression.rate(cdk.Duration.minutes(1)),
+                target=targets.LambdaInvoke(
+                    consumer,
+                    input=_event(share),
+                    role=role,
+                    retry_attempts=0,
+                    max_event_age=_USEFUL_FOR,
+                    dead_letter_queue=self.failures,
+                ),
+            )
 
     def _queue(self) -> sqs.Queue:
         failures = sqs.Queue(
@@ -74,3 +78,13 @@ class Detection(Construct):
         role.add_to_policy(iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[consumer.function_arn]))
         self.failures.grant(role, "sqs:SendMessage")
         return role
+
+
+def _event(share: Share) -> scheduler.ScheduleTargetInput | None:
+    """Build the event of one share's consumer; the only consumer gets the Scheduler's own."""
+    if share.is_whole:
+        return None
+    # The share's own names; the time as the Scheduler's own event has it.
+    return scheduler.ScheduleTargetInput.from_object(
+        {"time": scheduler.ContextAttribute.scheduled_time, "share": share.encode()}
+    )

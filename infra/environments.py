@@ -227,7 +227,13 @@ class Environment(Options):
         # at work when the fourth begins. AWS refuses it in accounts that would keep less than 100 unreserved.
         ge=4,
         le=100,
-        description="concurrency that is reserved for the consumer, whose runs overlap",
+        description="concurrency that is reserved for each consumer, whose runs overlap",
+    )
+    consumers: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="stream consumers that share the report streams; at most `stream_partitions`",
     )
     is_snap_started: bool = Field(
         description=(

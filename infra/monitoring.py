@@ -13,7 +13,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from hotpartition.core.metrics import MetricName
-from infra.alarms import OWN_NAMESPACE, Alarm, Combination, Metric, Subject
+from infra.alarms import OWN_NAMESPACE, Alarm, Combination, Metric, Subject, base_name
 from infra.environments import AlarmOptions
 
 _WIDTH = 12
@@ -41,7 +41,6 @@ _GRAPHS: tuple[tuple[str, Sequence[MetricName], str], ...] = (
         "Sum",
     ),
     ("Reports", (MetricName.REPORTS_DROPPED, MetricName.REPORTS_MALFORMED, MetricName.REPORTS_OUT_OF_WINDOW), "Sum"),
-    ("Stream consumer: starts", (MetricName.CONSUMER_STARTED,), "Sum"),
     ("Stream consumer: age of what it decides on, in ms", (MetricName.CONSUMER_LAG_MS,), "Maximum"),
     (
         "Registry",
@@ -206,6 +205,7 @@ class Monitoring(Construct):
         dashboard.add_widgets(cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(made), width=24, height=5))
         graphs = [self._own_graph(title, names, statistic) for title, names, statistic in _GRAPHS]
         graphs += [
+            self._graph("Stream consumer: starts in five minutes", [a for a in alarms if _is_start(a)]),
             self._graph("Routes: 5xx, %", [a for a in alarms if a.name.endswith("Failing")]),
             self._graph("Routes: p99 latency, ms", [a for a in alarms if a.name.endswith("Slow")]),
             self._graph("DynamoDB: throttles of one partition", [a for a in alarms if "ThrottleEvents" in _names(a)]),
@@ -255,6 +255,10 @@ def _namespaces(alarm: Alarm) -> str:
 
 def _is_redis(alarm: Alarm) -> bool:
     return "AWS/ElastiCache" in _namespaces(alarm)
+
+
+def _is_start(alarm: Alarm) -> bool:
+    return base_name(alarm) == "ConsumerMissing"
 
 
 def _is_load(alarm: Alarm) -> bool:

@@ -28,6 +28,7 @@ WIRED_NAMES = frozenset(
         "registry_authentication",
         "registry_user",
         "registry_cache_name",
+        "consumers",
     }
 )
 """Settings that the stack derives from its own resources; overriding one would only break the wiring."""
@@ -77,6 +78,20 @@ def read_overrides(value: object) -> dict[str, str]:
 def select_overrides(settings: type[CommonSettings], overrides: Mapping[str, str]) -> dict[str, str]:
     """Select the overrides that one function knows."""
     return {name: text for name, text in overrides.items() if name in settings.model_fields}
+
+
+def check_shares(environment: Environment, overrides: Mapping[str, str]) -> None:
+    """Check that each consumer has a stream to read.
+
+    Raises:
+        ConfigurationError: naming the option and its limit.
+    """
+    streams = ConsumerSettings.defaults(**select_overrides(ConsumerSettings, overrides)).stream_partitions
+    if environment.consumers > streams:
+        raise ConfigurationError(
+            f"option consumers should be at most {streams}, the number of report streams (setting stream_partitions),"
+            f" not {environment.consumers}"
+        )
 
 
 def check_times(environment: Environment, overrides: Mapping[str, str]) -> None:

@@ -62,7 +62,7 @@ class HotPartitionStack(cdk.Stack):
             network=network,
             registry=self._registry,
             log_keeping=log_keeping,
-            wiring=self._wiring(),
+            wiring=self._wiring(environment),
             overrides=overrides,
         )
         writer = self._make_writer(environment)
@@ -70,7 +70,7 @@ class HotPartitionStack(cdk.Stack):
         consumer = self._make_consumer(environment)
         operator = make_operations(self._functions, self._table)
         network.allow_dynamodb(_TABLE_ACTIONS, [self._table.table_arn, self._table.index_arn])
-        detection = Detection(self, "Detection", consumer=consumer)
+        detection = Detection(self, "Detection", consumer=consumer, consumers=environment.consumers)
         api = MessageApi(
             self,
             "Api",
@@ -83,11 +83,12 @@ class HotPartitionStack(cdk.Stack):
         self._add_outputs(api, writer=writer, reader=reader, consumer=consumer)
         cdk.CfnOutput(self, "OperateFunctionName", value=operator.function_name)
 
-    def _wiring(self) -> dict[str, str]:
+    def _wiring(self, environment: Environment) -> dict[str, str]:
         return {
             "table_name": self._table.table_name,
             "dynamodb_endpoint": f"https://dynamodb.{self.region}.{self.url_suffix}",
             "routing_index_name": ROUTING_INDEX,
+            "consumers": str(environment.consumers),
             **self._registry.wiring(),
         }
 
@@ -129,7 +130,7 @@ class HotPartitionStack(cdk.Stack):
             settings=ConsumerSettings,
             size=environment.consumer,
             role=Role.CONSUMER,
-            reserved_concurrency=environment.consumer_concurrency,
+            reserved_concurrency=environment.consumers * environment.consumer_concurrency,
         )
         self._table.grant_items(consumer, "dynamodb:GetItem")
         self._table.grant_journal_update(consumer)

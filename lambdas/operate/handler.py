@@ -182,6 +182,7 @@ def _render_hot(hot: HotList) -> dict[str, Any]:
         "active": hot.active,
         "is_complete": hot.is_complete,
         "consumer_started_at": _time(hot.consumer_started_ms),
+        "consumers_started_at": [_time(started_ms) for started_ms in hot.consumers_started_ms],
     }
 
 

@@ -1,6 +1,6 @@
 """The whole stack: the synthesized template, run by `python -m tools.local up`.
 
-One run for most tests, and small ones: two whose Redis is of another form, and one with the other client of DynamoDB.
+One run for most tests, and small ones: two whose Redis is of another form, one with the other client of DynamoDB, one with two consumers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FUNCTIONS = 4
 @pytest.fixture(scope="session")
 def assembly(tmp_path_factory) -> Path:
     """The template, at a scale that a test can reach."""
-    return asyncio.run(synthesize(tmp_path_factory.mktemp("assembly") / "out", SETTINGS))
+    return asyncio.run(synthesize(tmp_path_factory.mktemp("assembly") / "out", settings=SETTINGS, options={}))
 
 
 @pytest.fixture(scope="session")
@@ -84,9 +84,18 @@ def replicated_stack(assembly, tmp_path_factory) -> Iterator[Stack]:
 def sdk_stack(tmp_path_factory) -> Iterator[Stack]:
     """A small one whose functions speak to DynamoDB through boto3."""
     work = tmp_path_factory.mktemp("sdk")
-    assembly = asyncio.run(synthesize(work / "out", {**SETTINGS, "dynamodb_client": "boto3"}))
+    assembly = asyncio.run(synthesize(work / "out", settings={**SETTINGS, "dynamodb_client": "boto3"}, options={}))
     (template,) = (work / "out").glob("*.template.json")
     assert template.read_text().count('"HOTPARTITION_DYNAMODB_CLIENT": "boto3"') == FUNCTIONS
+    with small_stack(assembly, work) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def shared_stack(tmp_path_factory) -> Iterator[Stack]:
+    """A small one whose streams two consumers share."""
+    work = tmp_path_factory.mktemp("shared")
+    assembly = asyncio.run(synthesize(work / "out", settings=SETTINGS, options={"consumers": 2}))
     with small_stack(assembly, work) as running:
         yield running
 

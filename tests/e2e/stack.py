@@ -189,11 +189,13 @@ class Stack:
         key = {"pk": {"S": conversation}, "sk": {"S": "r#"}}
         return self.dynamodb("GetItem", Key=key, ConsistentRead=True).get("Item")
 
-    def invoke_and_leave(self, function: str) -> None:
+    def invoke_and_leave(self, function: str, event: Any = None) -> None:
         """Start a function that takes long, and do not wait for it."""
         url = f"{self.control_url}/functions/{function}/invoke"
         with suppress(urllib3.exceptions.ReadTimeoutError):
-            self._http.request("POST", url, body=b"{}", timeout=urllib3.Timeout(connect=2, read=0.1))
+            self._http.request(
+                "POST", url, body=json.dumps(event or {}).encode(), timeout=urllib3.Timeout(connect=2, read=0.1)
+            )
 
     def write_until_stored(
         self, conversation: str, text: str, load: Load, mint_id: Callable[[], str] | None = None

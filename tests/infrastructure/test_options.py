@@ -6,6 +6,7 @@ from infra.config import load_environment, read_file
 from infra.environments import DEV, PROD
 from infra.errors import ConfigurationError
 from infra.options import override
+from infra.settings import check_shares
 
 UNKNOWN = "option {} is unknown; allowed are"
 
@@ -105,6 +106,17 @@ def test_wrong_options_are_named(changes, sentence):
     with pytest.raises(ConfigurationError) as caught:
         override(PROD, changes)
     assert str(caught.value).startswith(sentence)
+
+
+def test_each_consumer_has_a_stream():
+    """More consumers than streams would start some that have nothing to read."""
+    environment = override(PROD, {"consumers": 8})
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^option consumers should be at most 4, the number of report streams \(setting stream_partitions\), not 8$",
+    ):
+        check_shares(environment, {})
+    check_shares(environment, {"stream_partitions": "8"})
 
 
 def test_all_mistakes_are_told_at_once():

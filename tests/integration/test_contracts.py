@@ -10,6 +10,7 @@ from hotpartition.core.merge import KeyQuery
 from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation
 from hotpartition.core.route_history import Cause, Raise
+from hotpartition.core.shares import WHOLE, list_shares
 from hotpartition.dynamodb.store import DynamoDBRoutingItems
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError
 from hotpartition.ports import JournalEntry, QueryAnswer, RoutingItem
@@ -341,6 +342,14 @@ class TestReports:
         for started_ms in (NOW_MS, NOW_MS + 7, NOW_MS + 3):
             source.announce(started_ms)
         assert source.latest_start_ms() == NOW_MS + 7
+
+    def test_each_share_has_a_latest_start_of_its_own(self, streams):
+        """Also where two divisions have a share of the same number."""
+        _, source = streams
+        shares = (WHOLE, *list_shares(2), *list_shares(4))
+        for number, share in enumerate(shares):
+            source.announce(NOW_MS + number, share)
+        assert [source.latest_start_ms(share) for share in shares] == [NOW_MS + n for n in range(len(shares))]
 
     def test_away_is_an_error_for_the_consumer_and_none_for_a_writer(self, dead_streams):
         """Reading fails with the error that its users handle; sending never fails."""

@@ -10,6 +10,7 @@ import pytest
 
 from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation
+from hotpartition.core.shares import Share
 from hotpartition.errors import MalformedReportError, RegistryForeignError, RegistryUnavailableError
 from hotpartition.redis.cluster import (
     SENTINEL_COUNT,
@@ -188,6 +189,13 @@ class TestReports:
             source.announce(started_ms)
         assert source.latest_start_ms() == 1_700_000_000_999
         assert admin.ttl(consumer_key(table_name)) == -1
+        assert admin.zscore(f"hp:{table_name}:consumer", "latest") == 1_700_000_000_999
+
+    def test_a_share_has_a_heartbeat_of_its_own(self, source, admin, table_name):
+        """Under a key that says of how many it is."""
+        source.announce(1_700_000_000_123, Share(1, 2))
+        assert admin.zscore(f"hp:{table_name}:consumer:1/2", "latest") == 1_700_000_000_123
+        assert not admin.exists(f"hp:{table_name}:consumer")
 
     def test_a_report_that_cannot_be_sent_is_dropped_and_counted(self, connect, table_name):
         """Redis away, or too much on its way already: the request goes on."""

@@ -59,6 +59,7 @@ class World:
     reports: FakeReports = field(default_factory=FakeReports)
     telemetry: FakeTelemetry = field(default_factory=FakeTelemetry)
     random: Random = field(default_factory=lambda: Random(7))
+    consumers: int = 1
     routing_items: FakeRoutingItems = field(init=False)
 
     def __post_init__(self) -> None:
@@ -127,6 +128,7 @@ class World:
             clock=self.clock.as_clock(),
             limits=OperationsLimits(
                 stream_partitions=self.reports.partitions,
+                consumers=self.consumers,
                 hot_sustained_wcu=THRESHOLDS.hot_sustained_wcu,
                 max_shard_count=THRESHOLDS.max_shard_count,
                 route_cache_seconds=2.0,

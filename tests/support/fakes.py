@@ -12,6 +12,7 @@ from hotpartition.core.merge import KeyQuery
 from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.route_history import decode_raises, encode_raises
+from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError, RetryLaterError, ThrottledError
 from hotpartition.ports import Fetched, JournalEntry, QueryAnswer, RoutingItem, StreamEntry
 from hotpartition_messages import Message
@@ -238,7 +239,7 @@ class FakeReports:
         self.partitions = partitions
         self.streams: list[list[StreamEntry]] = [[] for _ in range(partitions)]
         self.sent: list[Report] = []
-        self.latest: int | None = None
+        self.latest: dict[Share, int] = {}
         self.is_down = False
         self._sequence = 0
 
@@ -263,13 +264,13 @@ class FakeReports:
         after = _parse_entry_id(after_id)
         return [e for e in self.streams[partition] if _parse_entry_id(e.entry_id) > after][:limit]
 
-    def announce(self, started_ms: int) -> None:
+    def announce(self, started_ms: int, share: Share = WHOLE) -> None:
         self._check()
-        self.latest = max(started_ms, self.latest or 0)
+        self.latest[share] = max(started_ms, self.latest.get(share, 0))
 
-    def latest_start_ms(self) -> int | None:
+    def latest_start_ms(self, share: Share = WHOLE) -> int | None:
         self._check()
-        return self.latest
+        return self.latest.get(share)
 
 
 def _parse_entry_id(entry_id: str) -> tuple[int, int]:

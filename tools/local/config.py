@@ -37,6 +37,7 @@ class LocalConfig(BaseModel):
     partition_read_limit_rcu: float = Field(default=DEFAULT_READ_LIMIT_RCU, gt=0, alias="partition_read_limit")
     partitions: int | None = Field(default=None, gt=0)
     settings: Mapping[str, Any] = Field(default_factory=dict)
+    options: Mapping[str, Any] = Field(default_factory=dict)
     min_environments: Mapping[str, int] = _LEAST_ENVIRONMENTS
     max_environments: Mapping[str, int] = _MOST_ENVIRONMENTS
     idle_choice: Literal["latest", "random"] = "latest"
@@ -89,6 +90,7 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> Loc
         help="physical partitions of each table and index, shared by keys (a fresh table has 4; default: one a key)",
     )
     up.add_argument("--settings", type=_json_object, metavar="JSON", help="settings, by field name")
+    up.add_argument("--options", type=_json_object, metavar="JSON", help="options of the stack, by name")
     for bound in ("min", "max"):
         up.add_argument(
             f"--{bound}-environments",

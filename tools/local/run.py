@@ -110,7 +110,9 @@ class LocalRun:
         assembly_dir = self.config.assembly
         if assembly_dir is None:
             self._say("synthesizing the template of environment local")
-            assembly_dir = await synthesize(work_dir / "assembly", self.config.settings)
+            assembly_dir = await synthesize(
+                work_dir / "assembly", settings=self.config.settings, options=self.config.options
+            )
         endpoints = Endpoints(_LOOPBACK, free_port(), self.api_url, self.config.region)
         self._stack = read_stack(read_assembly(assembly_dir), endpoints)
         for warning in self._stack.warnings:

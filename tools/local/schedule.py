@@ -12,6 +12,9 @@ from tools.local.events import build_schedule_event
 from tools.local.pool import FunctionPool, ThrottledInvocationError
 from tools.local.template import ScheduleSpec
 
+_SCHEDULED_TIME = "<aws.scheduler.scheduled-time>"
+"""The one of the Scheduler's context attributes that is in use."""
+
 
 class Scheduler:
     """Fires one schedule. Runs overlap; one that the reserved concurrency refuses is left out and counted as throttled.
@@ -44,12 +47,11 @@ class Scheduler:
             await asyncio.sleep(max(0.0, due - loop.time()))
 
     async def _fire(self) -> None:
+        event = build_schedule_event(
+            self._schedule.name, event_id=str(uuid.uuid4()), region=self._region, now=datetime.now(UTC)
+        )
         payload = self._schedule.payload
-        if payload is None:
-            event = build_schedule_event(
-                self._schedule.name, event_id=str(uuid.uuid4()), region=self._region, now=datetime.now(UTC)
-            )
-            payload = json.dumps(event)
+        payload = json.dumps(event) if payload is None else payload.replace(_SCHEDULED_TIME, event["time"])
         # A refusal is counted by the pool; the next run is near.
         with contextlib.suppress(ThrottledInvocationError):
             await self._pool.invoke(payload.encode())

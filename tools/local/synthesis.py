@@ -16,7 +16,7 @@ from tools.local.processes import kill, start_process
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-async def synthesize(outdir: Path, settings: Mapping[str, Any]) -> Path:
+async def synthesize(outdir: Path, *, settings: Mapping[str, Any], options: Mapping[str, Any]) -> Path:
     """Run app.py and return the folder of the cloud assembly.
 
     Raises:
@@ -26,8 +26,9 @@ async def synthesize(outdir: Path, settings: Mapping[str, Any]) -> Path:
     outdir.parent.mkdir(parents=True, exist_ok=True)
     log_path = outdir.parent / "synthesis.log"
     context = ["-c", "environment=local"]
-    if settings:
-        context += ["-c", f"settings={json.dumps(settings)}"]
+    for key, changes in (("settings", settings), ("options", options)):
+        if changes:
+            context += ["-c", f"{key}={json.dumps(changes)}"]
     command = [sys.executable, str(_ROOT / "app.py"), *context, "-o", os.path.abspath(outdir)]  # noqa: PTH100, ASYNC240
     environment = {**os.environ, "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1"}
     with log_path.open("wb") as log:

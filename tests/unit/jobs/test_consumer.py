@@ -1,17 +1,21 @@
 """The consumer: catches up, decides, raises in the right order, mends Redis, and ends in time."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hotpartition.core import detector
 from hotpartition.core.keys import CONVERSATION_ID_PATTERN
 from hotpartition.core.message_ids import MAX_TIME_MS
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.shares import WHOLE, Share, list_shares
 from hotpartition.errors import RegistryUnavailableError
 from hotpartition.jobs import consumer
 from hotpartition.ports import JournalEntry
 from support.builders import THRESHOLDS, World, route_of
-from support.fakes import KEY_RANGE_THROTTLE
+from support.fakes import KEY_RANGE_THROTTLE, FakeReports
 from support.fleet import START_MS, Fleet
 
 
@@ -269,7 +273,81 @@ def test_an_older_consumer_does_not_stop_a_younger_one():
     world = World()
     world.reports.announce(world.clock.now_ms - 60_000)
     assert world.consumer().run(run_ms=3_000).ended == "time"
-    assert world.reports.latest == world.clock.now_ms - 3_000
+    assert world.reports.latest_start_ms() == world.clock.now_ms - 3_000
+
+
+def two_hot_world():
+    """A world whose streams hold two hot conversations, in streams of different shares."""
+    world = World(reports=FakeReports(partitions=4))
+    names = [next(f"c{i}" for i in range(100) if stream_partition_of(f"c{i}", 4) == stream) for stream in (2, 3)]
+    world.clock.now_ms = START_MS + 3_000
+    for name in names:
+        for arrival in Fleet().offer(lambda _: 4_000, 3_000):
+            world.reports.send(replace(arrival.report, conversation_id=name))
+    return world, names
+
+
+def test_each_consumer_raises_what_is_in_its_share():
+    """All of it, and nothing else: together they raise what one would."""
+    world, names = two_hot_world()
+    for share, raised in zip(list_shares(2), (names[:1], names), strict=True):
+        assert world.consumer().run(run_ms=500, share=share).raises == 1
+        assert sorted(world.table.routes) == raised
+    alone, _ = two_hot_world()
+    alone.consumer().run(run_ms=500)
+    routes = {
+        name: sorted(g.shard_count for g in entry.route.generations) for name, entry in world.table.routes.items()
+    }
+    assert routes == {
+        name: sorted(g.shard_count for g in entry.route.generations) for name, entry in alone.table.routes.items()
+    }
+
+
+def test_a_consumer_has_successors_in_its_own_share_only():
+    """That another share's has started, or one of another division, says nothing about these streams."""
+    first, second = list_shares(2)
+    world = World()
+    for other in (WHOLE, second, Share(0, 4)):
+        world.reports.announce(world.clock.now_ms + 1_000, other)
+    assert world.consumer().run(run_ms=3_000, share=first).ended == "time"
+    world.reports.announce(world.clock.now_ms + 1_000, first)
+    assert world.consumer().run(run_ms=3_000, share=first).ended == "successor"
+
+
+@pytest.mark.parametrize("before", [1, 2, 4])
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_another_number_of_consumers_loses_nothing(before, after):
+    """Both divisions overlap: each conversation is raised as one consumer alone would raise it, and once."""
+    world, names = two_hot_world()
+    for count in (before, after):
+        for share in list_shares(count):
+            world.consumer().run(run_ms=500, share=share)
+    assert sorted(world.table.routes) == sorted(names)
+    assert [len(entry.route.generations) for entry in world.table.routes.values()] == [1, 1]
+    assert world.registry.routes == {name: entry.route for name, entry in world.table.routes.items()}
+
+
+def test_the_first_share_alone_rebuilds_the_registry():
+    """Each rebuild reads the whole journal: one is enough."""
+    first, second = list_shares(2)
+    world = World()
+    world.raise_to(4, 5, in_redis=False)
+    world.registry.whole = False
+    assert world.consumer().run(run_ms=2_000, share=second).rebuilt_routes == 0
+    assert world.consumer().run(run_ms=2_000, share=first).rebuilt_routes == 1
+    assert world.registry.routes["c"] == world.table.routes["c"].route
+
+
+def test_a_report_in_a_stream_of_another_number_is_judged():
+    """While `stream_partitions` changes, writers of before put a conversation where it now belongs to another share."""
+    world = World(reports=FakeReports(partitions=1))
+    world.clock.now_ms = START_MS + 3_000
+    name = next(f"c{i}" for i in range(100) if stream_partition_of(f"c{i}", 2) == 1)
+    for arrival in Fleet().offer(lambda _: 4_000, 3_000):
+        world.reports.send(replace(arrival.report, conversation_id=name))
+    world.reports.streams.append([])
+    world.reports.partitions = 2
+    assert world.consumer().run(run_ms=500, share=Share(0, 2)).raises == 1
 
 
 def test_while_redis_is_away_the_consumer_waits():
@@ -284,7 +362,7 @@ def test_while_redis_is_away_the_consumer_waits():
 
     world.clock.on_sleep = redis_returns
     assert world.consumer().run(run_ms=4_000).raises == 1
-    assert world.reports.latest is not None
+    assert world.reports.latest_start_ms() is not None
 
 
 def test_a_raise_made_elsewhere_is_seen_before_deciding_again():
@@ -321,7 +399,7 @@ def test_a_consumer_that_has_not_caught_up_does_not_announce_itself():
 
     world.reports.read = read_one_stream_only
     world.consumer().run(run_ms=1_000)
-    assert world.reports.latest is None
+    assert not world.reports.latest
 
 
 def test_how_old_the_reports_were_is_told():

@@ -4,6 +4,7 @@ import pytest
 
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
+from hotpartition.core.shares import list_shares
 from hotpartition.errors import InvalidRequestError, MalformedGenerationError, RegistryUnavailableError, ThrottledError
 from hotpartition.jobs.reconcile import Agreement
 from hotpartition.ports import JournalEntry
@@ -69,7 +70,8 @@ class TestHot:
         world.registry.is_down = world.reports.is_down = True
         hot = world.operations().list_hot(20)
         assert [(row.conversation_id, row.shard_count) for row in hot.rows] == [("c", 4)]
-        assert (hot.is_complete, hot.consumer_started_ms) == (False, None)
+        assert (hot.is_complete, hot.consumers_started_ms) == (False, (None,))
+        assert hot.consumer_started_ms is None
 
     def test_malformed_reports_are_left_out(self, world):
         """The consumer counts and names them."""
@@ -86,6 +88,17 @@ class TestHot:
         """An operator sees that nothing is detected."""
         world.reports.announce(NOW_MS - 5)
         assert world.operations().list_hot(20).consumer_started_ms == NOW_MS - 5
+
+    def test_of_several_consumers_the_one_that_started_longest_ago_counts(self, world):
+        """One that is missing leaves its streams unread, whatever the others do."""
+        world.consumers = 2
+        first, second = list_shares(2)
+        world.reports.announce(NOW_MS - 5, first)
+        hot = world.operations().list_hot(20)
+        assert (hot.consumers_started_ms, hot.consumer_started_ms) == ((NOW_MS - 5, None), None)
+        world.reports.announce(NOW_MS - 70_000, second)
+        hot = world.operations().list_hot(20)
+        assert (hot.consumers_started_ms, hot.consumer_started_ms) == ((NOW_MS - 5, NOW_MS - 70_000), NOW_MS - 70_000)
 
 
 def test_all_routes_are_listed_in_pages(world):

@@ -14,8 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotpartition.core.cursor import build_cursor
+from hotpartition.core.shares import WHOLE, Share
 from hotpartition.core.timestamps import format_time
-from hotpartition.errors import MalformedGenerationError, SettingsError, StoreUnavailableError, ThrottledError
+from hotpartition.errors import (
+    InvalidRequestError,
+    MalformedGenerationError,
+    SettingsError,
+    StoreUnavailableError,
+    ThrottledError,
+)
 from hotpartition.jobs.consumer import GC_THRESHOLDS, RunSummary
 from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
 from hotpartition_messages.api import serve
@@ -563,8 +570,8 @@ class TestFunctions:
         ran = []
 
         class Consumer:
-            def run(self, run_ms):
-                ran.append(run_ms)
+            def run(self, run_ms, share):
+                ran.append((run_ms, share))
                 return RunSummary(raises=2, ended="successor")
 
         settings_ = ConsumerSettings(table_name="t", registry_host="h", run_seconds=170)
@@ -572,10 +579,34 @@ class TestFunctions:
         monkeypatch.setattr(module, "_consumer", Consumer)
         for remaining_ms in (900_000, 60_000):
             summary = module.handler({"time": "2026-11-21T12:00:00Z"}, FakeContext(remaining_ms=remaining_ms))
-        assert ran == [170_000, 50_000]
+        assert ran == [(170_000, WHOLE), (50_000, WHOLE)]
         assert (summary["raises"], summary["ended"]) == (2, "successor")
         assert counted(capsys, "ConsumerStarted") == [2]
         json.dumps(summary)
+
+    def test_a_consumer_of_a_share_is_counted_by_its_share_too(self, monkeypatch, capsys):
+        """So that an alarm notices one that is missing; whoever starts it with nonsense starts nothing."""
+        module = load_handler("consume_reports")
+        ran = []
+
+        class Consumer:
+            def run(self, _, share):
+                ran.append(share)
+                return RunSummary()
+
+        monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "hotpartition-test")
+        monkeypatch.setattr(module, "_settings", lambda: ConsumerSettings(table_name="t", registry_host="h"))
+        monkeypatch.setattr(module, "_consumer", Consumer)
+        module.handler({"share": {"index": 1, "count": 2}}, FakeContext(remaining_ms=900_000))
+        assert ran == [Share(1, 2)]
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
+        started = [line for line in lines if "ConsumerStarted" in line]
+        assert [line.get("share") for line in started] == ["1", None]
+        (sets,) = started[0]["_aws"]["CloudWatchMetrics"][0]["Dimensions"]
+        assert set(sets) == {"service", "share"}
+        with pytest.raises(InvalidRequestError):
+            module.handler({"share": {"index": 2, "count": 2}}, FakeContext(remaining_ms=900_000))
+        assert ran == [Share(1, 2)]
 
     def test_the_consumer_keeps_the_garbage_collector_from_its_state(self, monkeypatch):
         """Set once, where the process is known to be a consumer's."""

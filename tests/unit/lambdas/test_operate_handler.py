@@ -56,6 +56,7 @@ def test_hot(world):
         "active": 1,
         "is_complete": True,
         "consumer_started_at": "2023-11-14T22:13:25.000Z",
+        "consumers_started_at": ["2023-11-14T22:13:25.000Z"],
     }
 
 

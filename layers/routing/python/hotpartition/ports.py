@@ -16,6 +16,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.route_history import Raise
+from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import RetryLaterError
 
 
@@ -217,12 +218,12 @@ class ReportSource(Protocol):
         """Read entries of one stream after an id, oldest first, without waiting for more."""
         ...
 
-    def announce(self, started_ms: int) -> None:
-        """Tell other consumers that one that started at this time is at work; the latest start wins."""
+    def announce(self, started_ms: int, share: Share = WHOLE) -> None:
+        """Tell other consumers that one of this share, started at this time, is at work; the latest start wins."""
         ...
 
-    def latest_start_ms(self) -> int | None:
-        """Return when the latest consumer that announced itself had started, Unix ms."""
+    def latest_start_ms(self, share: Share = WHOLE) -> int | None:
+        """Return when the latest consumer that announced itself for this share had started, Unix ms."""
         ...
 
 

@@ -3,6 +3,9 @@
 There is no acknowledgement, lease or hand-over protocol. The state is rebuilt from the last 15 s of the streams by
 assignment, whoever reads them comes to the same decisions, and a raise done twice is a raise done once. So a crash, an
 overlap or a zombie consumer changes nothing (design.md, section 6).
+
+Several consumers may divide the streams (`core/shares.py`). Each has its own successors. When their number changes, a
+consumer of the old division has no successor and ends by itself, while those of the new one read the same streams.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
+from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import (
     MalformedGenerationError,
     MalformedReportError,
@@ -75,7 +79,9 @@ class _Cursor:
 class _State:
     """What one run knows. All of it can be lost."""
 
-    cursors: list[_Cursor]
+    share: Share
+    # by stream
+    cursors: dict[int, _Cursor]
     window: ReportWindow
     routes: dict[str, JournalEntry] = field(default_factory=dict)
     # conversations whose route in the journal may not be in Redis yet
@@ -86,6 +92,11 @@ class _State:
     lag_ms: int = 0
     skips_logged: int = 0
     summary: RunSummary = field(default_factory=RunSummary)
+
+    @property
+    def read_at_ms(self) -> int:
+        """When the stream that was read longest ago was read."""
+        return min(cursor.read_at_ms for cursor in self.cursors.values())
 
 
 class Consumer:
@@ -113,12 +124,12 @@ class Consumer:
         self._thresholds = thresholds
         self._partitions = stream_partitions
 
-    def run(self, run_ms: float) -> RunSummary:
-        """Work until a successor has announced itself, or for `run_ms` at most."""
+    def run(self, run_ms: float, share: Share = WHOLE) -> RunSummary:
+        """Work on a share of the streams until a successor has announced itself, or for `run_ms` at most."""
         started_ms = self._clock.now_ms()
         first_id = f"{max(started_ms - CATCH_UP_MS, 0)}-0"
-        cursors = [_Cursor(p, first_id, started_ms) for p in range(self._partitions)]
-        state = _State(cursors, ReportWindow(self._thresholds))
+        cursors = {p: _Cursor(p, first_id, started_ms) for p in share.partitions(self._partitions)}
+        state = _State(share, cursors, ReportWindow(self._thresholds))
         rebuild = _Rebuild(self._fill, self._registry, self._telemetry)
         next_housekeeping_ms = next_refresh_ms = started_ms
         has_announced = False
@@ -127,15 +138,15 @@ class Consumer:
             has_caught_up = self._take_reports(state)
             # The successor announces itself only when it knows what its predecessor knows.
             if has_caught_up and not has_announced:
-                has_announced = self._announce(started_ms)
+                has_announced = self._announce(started_ms, share)
             self._decide(state)
             self._push(state)
-            oldest_ms = min(cursor.read_at_ms for cursor in state.cursors)
-            state.lag_ms = max(state.lag_ms, self._clock.now_ms() - oldest_ms)
+            state.lag_ms = max(state.lag_ms, self._clock.now_ms() - state.read_at_ms)
             if now_ms >= next_refresh_ms:
                 next_refresh_ms = now_ms + REFRESH_MS
                 self._tell_lag(state)
-                rebuild.check()
+                if share.is_first:  # one rebuild is enough, and each reads the whole journal
+                    rebuild.check()
                 # Redis may have lost a route and kept its sentinels: what is known here is put there again.
                 state.to_push.update(c for c, entry in state.routes.items() if entry.route)
             rebuild.work()
@@ -144,7 +155,7 @@ class Consumer:
                 state.window.forget(now_ms)
                 self._forget_quiet(state)
                 self._telemetry.flush()
-                if self._has_successor(started_ms):
+                if self._has_successor(started_ms, share):
                     state.summary.ended = "successor"
                     break
             if self._clock.now_ms() - started_ms >= run_ms:
@@ -162,7 +173,7 @@ class Consumer:
         Returns:
             Whether the end of every stream was reached.
         """
-        ends_reached = [self._read_stream(state, cursor) for cursor in state.cursors]
+        ends_reached = [self._read_stream(state, cursor) for cursor in state.cursors.values()]
         return all(ends_reached)
 
     def _read_stream(self, state: _State, cursor: _Cursor) -> bool:
@@ -224,13 +235,14 @@ class Consumer:
 
     def _decide_one(self, state: _State, conversation_id: str) -> tuple[Decision, ...]:
         entry = state.routes.get(conversation_id, JournalEntry())
-        cursor = state.cursors[stream_partition_of(conversation_id, self._partitions)]
+        cursor = state.cursors.get(stream_partition_of(conversation_id, self._partitions))
         return decide(
             conversation_id,
             state.window.as_mapping()[conversation_id],
             entry.route,
             self._thresholds,
-            now_ms=cursor.read_at_ms,
+            # A writer that knows another number of streams has put it into one of ours.
+            now_ms=cursor.read_at_ms if cursor else state.read_at_ms,
             raised_at_ms=entry.updated_at_ms,
         )
 
@@ -283,9 +295,9 @@ class Consumer:
         state.lag_ms = 0
         state.skips_logged = 0
 
-    def _has_successor(self, started_ms: int) -> bool:
+    def _has_successor(self, started_ms: int, share: Share) -> bool:
         try:
-            latest_ms = self._source.latest_start_ms()
+            latest_ms = self._source.latest_start_ms(share)
         except RegistryUnavailableError:
             return False
         return latest_ms is not None and started_ms < latest_ms <= self._clock.now_ms() + MAX_AHEAD_MS
@@ -309,9 +321,9 @@ class Consumer:
         self._telemetry.count(MetricName(f"Decision-{decision.reason}"))
         self._telemetry.event("decision", **describe(decision))
 
-    def _announce(self, started_ms: int) -> bool:
+    def _announce(self, started_ms: int, share: Share) -> bool:
         try:
-            self._source.announce(started_ms)
+            self._source.announce(started_ms, share)
         except RegistryUnavailableError:
             self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
             return False

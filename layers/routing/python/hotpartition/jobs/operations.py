@@ -19,6 +19,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import READ_LIMIT, Report
 from hotpartition.core.route import EMPTY_ROUTE, MAX_SHARD_COUNT, Generation, Route
 from hotpartition.core.route_history import BY_HAND, Cause
+from hotpartition.core.shares import Share, list_shares
 from hotpartition.core.timestamps import format_time
 from hotpartition.errors import (
     InvalidConversationIdError,
@@ -70,14 +71,20 @@ class HotList:
     """The hottest conversations, and then the routes raised last.
 
     `active` counts all conversations that reported; `is_complete` is False when a stream could not be read to its end.
-    `consumer_started_ms` is when the latest stream consumer began its run; None: nobody knows.
+    `consumers_started_ms` is when the latest stream consumer of each share began its run; None: nobody knows.
     """
 
     rows: tuple[RouteRow, ...]
     active: int
     is_complete: bool
-    consumer_started_ms: int | None
+    consumers_started_ms: tuple[int | None, ...]
     at_ms: int
+
+    @property
+    def consumer_started_ms(self) -> int | None:
+        """The oldest of these starts, since one missing consumer is one too many; None: nobody knows of one."""
+        known = [start for start in self.consumers_started_ms if start is not None]
+        return min(known) if len(known) == len(self.consumers_started_ms) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,7 @@ class OperationsLimits:
     """What the other functions are set to, as far as an operator is told of it."""
 
     stream_partitions: int
+    consumers: int
     hot_sustained_wcu: float
     max_shard_count: int
     route_cache_seconds: float
@@ -150,7 +158,7 @@ class Operations:
             newest = self._try(lambda: self._routing_items.newest(limit))
             idle = [self._row(i.conversation_id, i.route, NO_HEAT, now_ms) for i in newest]
             rows += [row for row in idle if row.conversation_id not in listed][: limit - len(rows)]
-        return HotList(tuple(rows), len(heats), is_complete, self._find_consumer(), now_ms)
+        return HotList(tuple(rows), len(heats), is_complete, self._find_consumers(), now_ms)
 
     def list_routes(self, cursor: str | None, limit: int) -> RoutePage:
         """List some routes of the journal, without their heat.
@@ -239,9 +247,12 @@ class Operations:
             after_id = entries[-1].entry_id
         return False
 
-    def _find_consumer(self) -> int | None:
+    def _find_consumers(self) -> tuple[int | None, ...]:
+        return tuple(self._find_consumer(share) for share in list_shares(self._limits.consumers))
+
+    def _find_consumer(self, share: Share) -> int | None:
         try:
-            return self._source.latest_start_ms()
+            return self._source.latest_start_ms(share)
         except RegistryUnavailableError:
             return None
 

@@ -12,6 +12,7 @@ key ever has a TTL, and the server's eviction policy is `noeviction`. Braces hol
     Written by writers, read by the consumer. If it vanishes, a raise comes a little later.
 `hp:<table>:consumer`, sorted set: member `latest`, score the start of the latest consumer (Unix ms)
     Written and read by the consumer. If it vanishes, two consumers overlap until the older one's time is up.
+`hp:<table>:consumer:<share>/<consumers>`, the same, where several consumers share the streams
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
+from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import RegistryForeignError, RegistryRefusedError, RegistryUnavailableError
 from hotpartition.redis.acl import Role, build_rights
 
@@ -69,9 +71,9 @@ def reports_key(table_name: str, partition: int) -> str:
     return f"hp:{table_name}:reports:{{{partition}}}"
 
 
-def consumer_key(table_name: str) -> str:
-    """Build the key of the consumers' heartbeat."""
-    return f"hp:{table_name}:consumer"
+def consumer_key(table_name: str, share: Share = WHOLE) -> str:
+    """Build the key of the heartbeat of one share's consumers."""
+    return f"hp:{table_name}:consumer" + ("" if share.is_whole else f":{share.index}/{share.count}")
 
 
 def sentinel_keys(table_name: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import RegistryForeignError, RegistryUnavailableError
 from hotpartition.ports import Background, StreamEntry, Telemetry
 from hotpartition.redis.cluster import RedisConnection, consumer_key, reports_key
@@ -81,16 +82,16 @@ class RedisReportSource:
         ((_, entries),) = response
         return [StreamEntry(entry_id, fields or {}) for entry_id, fields in entries]
 
-    def announce(self, started_ms: int) -> None:
+    def announce(self, started_ms: int, share: Share = WHOLE) -> None:
         """See `ReportSource.announce`."""
-        key = consumer_key(self._table_name)
+        key = consumer_key(self._table_name, share)
         # GT: an atomic maximum, so that a late older consumer does not hide a younger one.
         with self._skipping_foreign_data():
             self._connection.call(key, lambda client: client.zadd(key, {_LATEST: started_ms}, gt=True))
 
-    def latest_start_ms(self) -> int | None:
+    def latest_start_ms(self, share: Share = WHOLE) -> int | None:
         """See `ReportSource.latest_start_ms`."""
-        key = consumer_key(self._table_name)
+        key = consumer_key(self._table_name, share)
         score: Any = None
         with self._skipping_foreign_data():
             score = self._connection.call(key, lambda client: client.zscore(key, _LATEST))

@@ -196,6 +196,10 @@ class ConsumerSettings(_DecisionSettings):
 class OperateSettings(_DecisionSettings, _RouteSettings):
     """Settings of the operations function: what it must know of the others."""
 
+    consumers: int = Field(
+        default=1, ge=1, le=64, description="Number of stream consumers that share the report streams."
+    )
+
 
 FUNCTION_SETTINGS: Mapping[str, type[CommonSettings]] = {
     "write": WriterSettings,

@@ -31,6 +31,7 @@ def build_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[O
         clock=clock,
         limits=OperationsLimits(
             stream_partitions=settings.stream_partitions,
+            consumers=settings.consumers,
             hot_sustained_wcu=settings.hot_sustained_wcu,
             max_shard_count=settings.max_shard_count,
             route_cache_seconds=settings.route_cache_seconds,

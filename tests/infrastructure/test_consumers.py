@@ -1,0 +1,58 @@
+"""Several consumers share the report streams, where the option `consumers` asks for them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hotpartition.core.shares import Share, list_shares
+from hotpartition.runtime.settings import OperateSettings
+
+SCHEDULE = "AWS::Scheduler::Schedule"
+
+
+@pytest.fixture(scope="module")
+def shared(synthesize):
+    """The template of a stack with two consumers."""
+    return synthesize("dev", options={"consumers": 2})
+
+
+def test_one_consumer_gets_the_schedulers_own_event(template):
+    """As it was before there could be several: no input, and all streams are its share."""
+    assert "Input" not in template.only(SCHEDULE)["Target"]
+    assert template.variables("operate")["HOTPARTITION_CONSUMERS"] == "1"
+
+
+def test_each_share_has_a_schedule(shared, dev):
+    """That starts the same function, with its share in the event; else they are as the only one is."""
+    schedules = [schedule["Properties"] for schedule in shared.of_type(SCHEDULE).values()]
+    events = [json.loads(schedule["Target"].pop("Input")) for schedule in schedules]
+    assert [Share.decode(event) for event in events] == list(list_shares(2))
+    assert {event["time"] for event in events} == {"<aws.scheduler.scheduled-time>"}
+    assert schedules == [dev.only(SCHEDULE)] * 2
+    assert set(dev.of_type(SCHEDULE)) < set(shared.of_type(SCHEDULE))
+
+
+def test_the_concurrency_is_reserved_for_all(shared, dev):
+    """The runs of each share overlap, as those of the only one do."""
+    reserved = [t.function("consume_reports")["ReservedConcurrentExecutions"] for t in (dev, shared)]
+    assert reserved == [4, 8]
+
+
+def test_each_share_has_an_alarm(shared):
+    """One that is missing is not covered up by the others."""
+    alarms = [
+        a["Properties"] for id_, a in shared.of_type("AWS::CloudWatch::Alarm").items() if "ConsumerMissing" in id_
+    ]
+    watched = [{d["Name"]: d["Value"] for d in alarm["Dimensions"]} for alarm in alarms]
+    assert watched == [{"service": "consume_reports", "share": str(index)} for index in range(2)]
+    assert {(a["MetricName"], a["Threshold"], a["TreatMissingData"]) for a in alarms} == {
+        ("ConsumerStarted", 1, "breaching")
+    }
+    assert {a["AlarmDescription"].rpartition("#")[2] for a in alarms} == {"consumermissing"}
+
+
+def test_the_operations_function_knows_how_many_there_are(shared):
+    """It looks for each of them."""
+    assert OperateSettings.from_env(shared.variables("operate")).consumers == 2
