@@ -39,8 +39,8 @@ def _consumer() -> Consumer:
 @metrics.log_metrics(capture_cold_start_metric=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Run until a successor has announced itself, or shortly before the timeout; all streams, or the event's share."""
-    share = Share.decode(event)
     metrics.add_metric(name=MetricName.CONSUMER_STARTED, unit=MetricUnit.Count, value=1)
+    share = Share.decode(event)
     if not share.is_whole:
         # Once more by its share, so that one that is missing is noticed among the others.
         with single_metric(name=MetricName.CONSUMER_STARTED, unit=MetricUnit.Count, value=1) as started:

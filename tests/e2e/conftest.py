@@ -1,6 +1,7 @@
 """The whole stack: the synthesized template, run by `python -m tools.local up`.
 
-One run for most tests, and small ones: two whose Redis is of another form, one with the other client of DynamoDB, one with two consumers.
+One run for most tests, and small ones: two whose Redis is of another form, one with the other client of
+DynamoDB, one with two consumers.
 """
 
 from __future__ import annotations
