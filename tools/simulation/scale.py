@@ -15,7 +15,8 @@ test holds both against each other at 10,000 writes a second.
 
 Reports go into the project's own `ReportWindow` and `decide`, read as the consumer reads them, every 100 ms. What is
 decided about one conversation does not depend on the others, so those below `WATCHED_WCU` are counted and left out.
-How long a consumer takes for all this is not modelled: what it must do a second is counted instead.
+How long a consumer takes for all this is not modelled: what it must do a second is counted instead, and as many
+consumers share the streams as are needed for none to get more than it is planned for.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from hotpartition.core.detector import (
 )
 from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Route
+from hotpartition.core.shares import list_shares
 from hotpartition.jobs.consumer import POLL_MS
 from hotpartition.redis.reports import STREAM_AGE_MS
 from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
@@ -79,6 +81,12 @@ SIZED_EVERY = 50
 STATE_BYTES_PER_REPORT = 500
 """What the consumer keeps for one report on average (tracemalloc, CPython 3.11): 430 with 15 s of 20,000 reports a
 second of a population like this one, 570 with a tenth of that, where fewer share a slot. A test measures it again."""
+
+STATE_BYTES_PER_SECOND = HORIZON_SLOTS * SLOT_MS / 1000 * STATE_BYTES_PER_REPORT
+"""What it keeps for each report a second that it gets."""
+CONSUMER_REPORTS_PER_SECOND = 60_000
+CONSUMER_STATE_BYTES = 1e9
+"""What one consumer is planned for at most: with more, another shares the streams."""
 
 _WRITER = WriterSettings.defaults()
 _CONSUMER = ConsumerSettings.defaults()
@@ -136,6 +144,9 @@ class ScaleLevel:
     consumer_conversations_held: float
     consumer_decisions_per_second: float
     consumer_state_bytes: float
+    consumers_needed: int
+    busiest_consumer_reports_per_second: float
+    busiest_consumer_state_bytes: float
     detection_seconds: Distribution
     delays_seconds: tuple[float | None, ...]
     raises_per_rush: float
@@ -159,7 +170,7 @@ class ScaleStudy:
 
 
 class _Detection:
-    """The consumer's half: reads every 100 ms and decides, with the project's own window and decision."""
+    """A consumer's half: reads every 100 ms and decides, with the project's own window and decision."""
 
     def __init__(self, thresholds: Thresholds, first_poll_ms: int) -> None:
         self._thresholds = thresholds
@@ -207,7 +218,7 @@ class _Counts:
 
 
 class _Run:
-    """One run of one level: environments that count, and one consumer that decides."""
+    """One run of one level: environments that count, and as many consumers as it takes to decide."""
 
     def __init__(self, level: Level, seed: int, *, exact: bool, thresholds: Thresholds) -> None:
         random = Random(f"scale-{level.writes_per_second}-{seed}")
@@ -226,7 +237,10 @@ class _Run:
         self.watched[[rush.conversation for rush in self.traffic.rushes]] = True
         self.busiest = range(int((self.traffic.rates >= BUSIEST * self.traffic.rates[0]).sum()))
         self.watched[self.busiest] = True
-        self.detection = _Detection(thresholds, START_MS + random.randrange(POLL_MS))
+        count = consumers_needed(self.traffic.rates, level.writes_per_second / level.z)
+        self._streams = PARTITIONS * count
+        first_poll_ms = START_MS + random.randrange(POLL_MS)
+        self.detections = [_Detection(thresholds, first_poll_ms) for _ in range(count)]
         # WCU by slot of the run and conversation: the truth that estimates are held against
         self.offered = np.zeros((level.run_ms // SLOT_MS + 1, int(np.flatnonzero(self.watched)[-1]) + 1))
         self.counts = _Counts()
@@ -235,8 +249,9 @@ class _Run:
         """Play the run to its end."""
         for step in self.traffic.steps():
             self._write(step)
-            while self.detection.next_poll_ms <= step.at_ms:
-                self._take(self.detection.poll())
+            for detection in self.detections:
+                while detection.next_poll_ms <= step.at_ms:
+                    self._take(detection.poll())
 
     def _write(self, step: Step) -> None:
         is_quiet = START_MS + SLOT_MS <= step.at_ms < START_MS + QUIET_MS
@@ -256,7 +271,10 @@ class _Run:
                 if is_quiet:
                     self._count(report)
                 if watched[conversation]:
-                    self.detection.send(at_ms, report)
+                    self._consumer_of(report.conversation_id).send(at_ms, report)
+
+    def _consumer_of(self, conversation_id: str) -> _Detection:
+        return self.detections[stream_partition_of(conversation_id, self._streams) % len(self.detections)]
 
     def _count(self, report: Report) -> None:
         counts = self.counts
@@ -297,7 +315,8 @@ class _Run:
 
     def _errors(self, conversation: int, first: int) -> Iterator[float]:
         """Yield the relative error of each whole second of one conversation, from a slot of the run on."""
-        reports, start = self.detection.window.as_mapping()[self.names[conversation]], slot_of(START_MS)
+        name, start = self.names[conversation], slot_of(START_MS)
+        reports = self._consumer_of(name).window.as_mapping()[name]
         estimates = {slot - start: share.wcu for slot, share in reports.shares(start)}
         # The last second's reports may not all have been read.
         for second in range(first, self.level.run_ms // SLOT_MS - 2 * SLOTS_PER_SECOND + 1, SLOTS_PER_SECOND):
@@ -320,6 +339,8 @@ def summarize(level: Level, samples: Sequence[Sample]) -> ScaleLevel:
     entry_bytes = _mean([s.entry_bytes for s in samples])
     lookups = registry_lookups_per_second(level, rates)
     share = busiest_share(rates, PARTITIONS)
+    consumers = consumers_needed(rates, reports)
+    consumer_share = busiest_consumer_share(rates, consumers)
     polls = 1000 / POLL_MS
     reads = PARTITIONS * polls * max(1, ceil(reports * share / polls / READ_LIMIT))
     held_seconds = HORIZON_SLOTS * SLOT_MS / 1000
@@ -346,7 +367,10 @@ def summarize(level: Level, samples: Sequence[Sample]) -> ScaleLevel:
         consumer_reports_held=_round(reports * held_seconds),
         consumer_conversations_held=_round(conversations_held),
         consumer_decisions_per_second=_round(conversations_held * polls),
-        consumer_state_bytes=_round(reports * held_seconds * STATE_BYTES_PER_REPORT),
+        consumer_state_bytes=_round(reports * STATE_BYTES_PER_SECOND),
+        consumers_needed=consumers,
+        busiest_consumer_reports_per_second=_round(reports * consumer_share),
+        busiest_consumer_state_bytes=_round(reports * consumer_share * STATE_BYTES_PER_SECOND),
         detection_seconds=Distribution.of(delays),
         delays_seconds=delays,
         raises_per_rush=_round(sum(s.raises for s in samples) / len(delays)),
@@ -367,18 +391,41 @@ def registry_lookups_per_second(level: Level, rates: Floats, *, life_seconds: fl
     return lookups_per_second(rates / level.environments, float(level.environments), life_seconds=life)
 
 
-def busiest_share(rates: Floats, partitions: int, *, listed: int = 20_000) -> float:
-    """Tell which share of all reports the busiest stream gets; conversations beyond those listed spread evenly."""
+def stream_shares(rates: Floats, partitions: int, *, listed: int = 20_000) -> Floats:
+    """Tell which share of all reports each stream gets; conversations beyond those listed spread evenly."""
     loads = np.full(partitions, rates[listed:].sum() / partitions)
     for index, rate in enumerate(rates[:listed].tolist()):
         loads[stream_partition_of(_name(index), partitions)] += rate
-    return float(loads.max() / loads.sum())
+    shares: Floats = loads / loads.sum()
+    return shares
+
+
+def busiest_share(rates: Floats, partitions: int, *, listed: int = 20_000) -> float:
+    """Tell which share of all reports the busiest stream gets."""
+    return float(stream_shares(rates, partitions, listed=listed).max())
 
 
 def partitions_needed(rates: Floats, reports_per_second: float) -> int:
     """Tell how many streams it takes so that one XREAD for each, every 100 ms, reads all that came in."""
     limit = READ_LIMIT * 1000 / POLL_MS
     return next(p for p in range(1, 1025) if reports_per_second * busiest_share(rates, p) <= limit)
+
+
+def busiest_consumer_share(rates: Floats, consumers: int) -> float:
+    """Tell which share of all reports the busiest of so many consumers gets, with four streams for each."""
+    streams = stream_shares(rates, PARTITIONS * consumers)
+    parts = [share.partitions(len(streams)) for share in list_shares(consumers)]
+    return max(float(streams[part].sum()) for part in parts)
+
+
+def consumers_needed(rates: Floats, reports_per_second: float) -> int:
+    """Tell how many consumers it takes so that none gets too many reports to read, or keeps too many."""
+
+    def is_enough(consumers: int) -> bool:
+        busiest = reports_per_second * busiest_consumer_share(rates, consumers)
+        return busiest < CONSUMER_REPORTS_PER_SECOND and busiest * STATE_BYTES_PER_SECOND < CONSUMER_STATE_BYTES
+
+    return next(count for count in range(1, 65) if is_enough(count))
 
 
 def false_raises_per_hour(level: Level, rates: Floats, thresholds: Thresholds = THRESHOLDS) -> float:
@@ -435,7 +482,7 @@ ASSUMPTIONS = (
     "An environment serves 100 writes a second, and each request goes to any environment with the same odds.",
     f"Popularity follows Zipf's law, cut off at {QUIET_WCU:g} WCU/s, with one conversation for each write a second.",
     f"A rush takes one conversation from {RUSH_FROM_WCU:g} to {RUSH_TO_WCU:,.0f} WCU/s at one moment.",
-    f"A report is in its stream after {REPORT_DELAY_MS} ms; the consumer reads every {POLL_MS} ms, and keeps up.",
+    f"A report is in its stream after {REPORT_DELAY_MS} ms; each consumer reads every {POLL_MS} ms, and keeps up.",
     "What a consumer has to do is counted, its processor time is not.",
     "Nothing is throttled in this study; a throttled write that was sampled reports once more.",
     "Each environment's cache holds all conversations that it writes; an answer is used for two seconds.",

@@ -1,4 +1,4 @@
-"""`make kill-trials`: the consumer is killed (SIGKILL) at a random moment of each rush, and started again.
+"""`make kill-trials`: the consumers are killed (SIGKILL) at a random moment of each rush, and started again.
 
 Writes `out/kill/summary.json`. Passes when every hot conversation is covered in the end, none is raised that was not
 hot, and no N is more than one step above what runs without a kill came to.
@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from hotpartition.core.shares import Share, list_shares
 from tools.demo.observer import ControlError
 from tools.demo.stack import StackError
 from tools.trials.rig import SETTINGS, Heat, Rig, running_rig
@@ -39,10 +40,10 @@ class Trial:
     killed_after_seconds: float | None
 
 
-async def rush(rig: Rig, name: str, *, killed_after: float | None, absent: float) -> Trial:
-    """Heat one conversation beside a quiet one; kill the consumer meanwhile, and start it again."""
+async def rush(rig: Rig, name: str, *, killed_after: float | None, absent: float, consumers: int) -> Trial:
+    """Heat one conversation beside a quiet one; kill all consumers meanwhile, and start them again."""
     quiet = asyncio.create_task(rig.offer(f"quiet-{name}", rate=QUIET_WCU, seconds=HOT_SECONDS))
-    disturbing = asyncio.create_task(_disturb(rig, killed_after, absent))
+    disturbing = asyncio.create_task(_disturb(rig, killed_after, absent, consumers))
     heat = await rig.heat(f"hot-{name}", seconds=HOT_SECONDS, patience_seconds=PATIENCE_SECONDS)
     await quiet
     await disturbing
@@ -53,22 +54,23 @@ async def rush(rig: Rig, name: str, *, killed_after: float | None, absent: float
 _consumers: set[asyncio.Task[None]] = set()
 
 
-async def _disturb(rig: Rig, killed_after: float | None, absent: float) -> None:
+async def _disturb(rig: Rig, killed_after: float | None, absent: float, consumers: int) -> None:
     if killed_after is None:
         return
     await asyncio.sleep(killed_after)
     while (await rig.control.get("/status"))["functions"][CONSUMER]["busy"]:
         await rig.control.post(f"/functions/{CONSUMER}/kill")
     await asyncio.sleep(absent)
-    task = asyncio.create_task(_consume(rig))
-    _consumers.add(task)
-    task.add_done_callback(_consumers.discard)
+    for share in list_shares(consumers):
+        task = asyncio.create_task(_consume(rig, share))
+        _consumers.add(task)
+        task.add_done_callback(_consumers.discard)
 
 
-async def _consume(rig: Rig) -> None:
-    """Start a consumer as the schedule would; it answers when it ends, which may be by the next kill."""
+async def _consume(rig: Rig, share: Share) -> None:
+    """Start a consumer as its schedule would; it answers when it ends, which may be by the next kill."""
     with suppress(ControlError):
-        await rig.control.post(f"/functions/{CONSUMER}/invoke")
+        await rig.control.post(f"/functions/{CONSUMER}/invoke", {"share": share.encode()})
 
 
 def judge(trials: Sequence[Trial]) -> list[str]:
@@ -87,16 +89,16 @@ def _is_covered(heat: Heat) -> bool:
     return heat.max_n * SETTINGS["hot_sustained_wcu"] >= 80.0
 
 
-async def run(trials: int, seed: int, out_dir: Path) -> list[Trial]:
+async def run(trials: int, seed: int, out_dir: Path, consumers: int) -> list[Trial]:
     """Run the trials, a line for each."""
     rng = random.Random(seed)
     done = []
-    async with running_rig(out_dir, writers=WRITERS, seed=seed) as rig:
+    async with running_rig(out_dir, writers=WRITERS, seed=seed, options={"consumers": consumers}) as rig:
         await rig.offer("warm-up", rate=20.0, seconds=3.0)
         for number in range(RUNS_WITHOUT_KILL + trials):
             killed_after = None if number < RUNS_WITHOUT_KILL else rng.uniform(0.0, LATEST_KILL_SECONDS)
             absent = rng.uniform(0.0, LONGEST_ABSENCE_SECONDS)
-            trial = await rush(rig, f"{seed}-{number}", killed_after=killed_after, absent=absent)
+            trial = await rush(rig, f"{seed}-{number}", killed_after=killed_after, absent=absent, consumers=consumers)
             done.append(trial)
             kill = "not killed" if killed_after is None else f"killed after {killed_after:.2f} s, away {absent:.2f} s"
             raised = trial.heat.raised_after_seconds
@@ -112,11 +114,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.trials.kill", description=__doc__)
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--consumers", type=int, default=1, help="how many share the report streams (1)")
     parser.add_argument("--out", type=Path, default=Path("out/kill"))
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     try:
-        trials = asyncio.run(run(options.trials, options.seed, options.out))
+        trials = asyncio.run(run(options.trials, options.seed, options.out, options.consumers))
     except (StackError, ControlError) as error:
         print(f"the trials could not be run: {error}", file=sys.stderr)
         return 2
@@ -124,6 +127,7 @@ def main(arguments: Sequence[str]) -> int:
     summary = {
         "trials": options.trials,
         "seed": options.seed,
+        "consumers": options.consumers,
         "killed_after_seconds": [t.killed_after_seconds and round(t.killed_after_seconds, 3) for t in trials],
         "onset_to_raise_seconds": [
             t.heat.raised_after_seconds and round(t.heat.raised_after_seconds, 3) for t in trials

@@ -130,7 +130,9 @@ class Rig:
 
 
 @asynccontextmanager
-async def running_rig(out_dir: Path, *, writers: int, seed: int) -> AsyncIterator[Rig]:
+async def running_rig(
+    out_dir: Path, *, writers: int, seed: int, options: Mapping[str, int] | None = None
+) -> AsyncIterator[Rig]:
     """Start the stack with so many write environments, and stop it at the end.
 
     The partition limit stays at DynamoDB's own 1,000 WCU/s, so that nothing is throttled and what is offered is exactly
@@ -140,6 +142,7 @@ async def running_rig(out_dir: Path, *, writers: int, seed: int) -> AsyncIterato
     command = (
         *(sys.executable, "-m", "tools.local", "up"),
         *("--settings", json.dumps(SETTINGS), "--seed", str(seed), "--idle-choice", "random"),
+        *("--options", json.dumps(options or {})),
         *("--min-environments", f"write_message={writers}", "--max-environments", f"write_message={writers}"),
         *("--min-environments", "read_messages=1"),
         *("--work-dir", str(out_dir / "local"), "--ready-file", str(ready_file)),

@@ -18,10 +18,14 @@ from hotpartition.jobs.route_cache import RouteCache
 from hotpartition.redis.cluster import reports_key
 from support.builders import THRESHOLDS
 from support.redis_process import RedisProcess
+from tools.simulation import scale
 from tools.simulation.scale import (
     LEVELS,
     STATE_BYTES_PER_REPORT,
+    STATE_BYTES_PER_SECOND,
+    busiest_consumer_share,
     busiest_share,
+    consumers_needed,
     partitions_needed,
     registry_lookups_per_second,
     run_level,
@@ -160,6 +164,29 @@ def test_streams_needed_follow_from_the_busiest_one():
     assert partitions_needed(even, 60_000) == 2
     # Halves of 49,000 could be read, but one of the two streams gets more than half.
     assert partitions_needed(even, 98_000) == 3
+
+
+def test_consumers_needed_follow_from_the_busiest_one():
+    """None gets 60,000 reports a second or keeps 1 GB; what is uneven counts."""
+    even = np.ones(10_000)
+    assert [consumers_needed(even, reports) for reports in (1_000, 59_999, 60_000, 125_000)] == [1, 1, 2, 3]
+    assert busiest_consumer_share(even, 1) == 1
+    for level, consumers in zip(LEVELS, (1, 1, 4), strict=True):
+        rates, reports = popularity(level), level.writes_per_second / level.z
+        assert consumers_needed(rates, reports) == consumers
+        busiest = reports * busiest_consumer_share(rates, consumers)
+        assert busiest < 60_000
+        assert busiest * STATE_BYTES_PER_SECOND < 1e9
+
+
+def test_several_consumers_detect_as_soon_as_one(monkeypatch):
+    """Each conversation has one of them: the same raises at the same moments, and the same estimates."""
+    level = Level(writes_per_second=10_000, rushes=4, seeds=0)
+    one = [run_level(level, seed) for seed in (1, 2)]
+    monkeypatch.setattr(scale, "consumers_needed", lambda *_: 4)
+    four = [run_level(level, seed) for seed in (1, 2)]
+    assert four == one
+    assert {delay is None for sample in one for delay in sample.delays_seconds} == {False}
 
 
 def test_command_bytes_are_those_of_the_protocol():
