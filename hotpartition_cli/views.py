@@ -37,10 +37,15 @@ def view_hot(document: Mapping[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [table]
     if not document["routes"]:
         parts = [Text("Nothing is being written, and no conversation was ever raised.")]
-    started_at = document["consumer_started_at"]
+    # A stack of before has one consumer, and says so in one field.
+    starts = document.get("consumers_started_at", [document["consumer_started_at"]])
+    late = [start for start in starts if start is None or _seconds(start, at) > CONSUMER_SECONDS]
     if not document["is_complete"]:
         parts.append(Text("The report streams were not read to their end: there is more load than is shown.", "red"))
-    elif started_at is None or _seconds(started_at, at) > CONSUMER_SECONDS:
+    elif late and len(late) < len(starts):
+        missing = f"{len(late)} of {len(starts)} stream consumers have not started for minutes"
+        parts.append(Text(f"{missing}: nothing is being detected in their share of the conversations.", "red"))
+    elif late:
         parts.append(Text("No stream consumer has started for minutes: nothing is being detected.", "red"))
     return Group(*parts)
 

@@ -9,6 +9,7 @@ from botocore.response import StreamingBody
 from botocore.session import get_session
 from botocore.stub import Stubber
 
+from hotpartition.core.shares import Share
 from hotpartition.ports import JournalEntry
 from hotpartition_cli import commands
 from hotpartition_cli.callers import LambdaCaller, UrlCaller, read_answer
@@ -103,6 +104,14 @@ class TestCommands:
         """Nothing would be detected."""
         world.clock.now_ms += 600_000
         assert "nothing is being detected" in tool("hot")[1]
+
+    def test_one_of_several_consumers_that_does_not_start_is_said(self, tool, world):
+        """The others do not make up for it."""
+        world.consumers = 2
+        world.reports.announce(world.clock.now_ms, Share(1, 2))
+        assert "1 of 2 stream consumers have not started for minutes" in " ".join(tool("hot")[1].split())
+        world.reports.announce(world.clock.now_ms, Share(0, 2))
+        assert "not started" not in tool("hot")[1]
 
     def test_route(self, tool, world):
         """Equal is fine; a difference is a finding; one that was never raised is fine as well."""
