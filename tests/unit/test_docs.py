@@ -102,11 +102,24 @@ def test_every_module_that_is_run_exists(page):
         assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), name
 
 
-def test_every_document_is_in_the_index():
-    """Whoever looks for a page begins there."""
-    index = ROOT / "docs/README.md"
-    links = set(re.findall(r"\]\(([\w.-]+)\)", index.read_text()))
-    assert {page.name for page in index.parent.glob("*.*")} - {"README.md"} <= links
+@pytest.mark.parametrize("index", ["docs/README.md", "docs/decisions/README.md"])
+def test_every_document_is_in_its_index(index):
+    """Whoever looks for a page or a decision begins there."""
+    page = ROOT / index
+    links = set(re.findall(r"\]\(([\w.-]+)\)", page.read_text()))
+    assert {file.name for file in page.parent.glob("*.*")} - {"README.md"} <= links
+
+
+def test_what_is_to_be_found_in_a_module_is_there():
+    """The architecture's table of where to find what names functions and classes as the code does."""
+    table = (ROOT / "docs/architecture.md").read_text().split("## Where to find what")[1].split("\n## ")[0]
+    places = re.findall(r"`([\w/]+\.py)`((?:(?:,| and) `\w+`)+)", table)
+    assert len(places) >= 5
+    starts = [ROOT, ROOT / "layers/routing/python/hotpartition"]
+    for path, names in places:
+        (source,) = [(start / path).read_text() for start in starts if (start / path).exists()]
+        for name in re.findall(r"`(\w+)`", names):
+            assert re.search(rf"^\s*(?:def|class) {name}\b", source, re.MULTILINE), (path, name)
 
 
 def test_the_readme_is_short():
