@@ -277,7 +277,7 @@ DEV = Environment(
     target=_LAMBDA_TARGET,
     # A request writes one item and sends at most one report; what counts is the cold start, nearly all of it imports.
     writer=RequestFunctionSize(memory_mb=1024, timeout_seconds=10),
-    # Up to 16 queries at once, and threads do not share less than one CPU well.
+    # A page of a raised conversation parses the responses of many queries: it takes a whole CPU.
     reader=RequestFunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=15),
     # Works off a few reports a second; must outlive `run_seconds` (170 s) to end by itself.
     consumer=FunctionSize(memory_mb=512, timeout_seconds=180),

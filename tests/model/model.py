@@ -2,7 +2,7 @@
 
 The decisions are the project's own: `choose_placement`, `Route`, `PageMerge` (and through it `needed_keys`),
 `candidate_keys`, `build_range` and the cursors are called, not copied. What is modelled is the order in which their
-store operations happen, since that is what the promise (design.md, section 5) has to hold for:
+store operations happen, since that is what the promise (docs/architecture.md) has to hold for:
 
 - A writer asks Redis, then the journal, then puts. Each writes any message, so a second one with the same id is a
   retry; it is stale when anything happens in between, or when Redis or the journal told it an old route.

@@ -67,7 +67,7 @@ def test_n_of_a_message_changes_with_the_very_first_id_of_a_time(time_ms):
 
 @given(routes, ids)
 def test_a_placement_is_the_shard_of_the_hash(route, identifier):
-    """The rule of design.md, section 5, spelled out."""
+    """The rule of docs/architecture.md, spelled out."""
     shard_count = route.shard_count_at(message_time_ms(identifier))
     digest = hashlib.blake2b(identifier.encode(), digest_size=8).digest()
     key = f"c#{int.from_bytes(digest) % shard_count}" if shard_count else "c"
@@ -76,7 +76,7 @@ def test_a_placement_is_the_shard_of_the_hash(route, identifier):
 
 @given(routes, routes, ids, times)
 def test_every_older_route_places_where_a_reader_of_a_larger_one_looks(known, more, identifier, later):
-    """The theorem of design.md, section 5: S within G, t <= t2, so each choice is among those needed."""
+    """The theorem of docs/architecture.md: S within G, t <= t2, so each choice is among those needed."""
     until = max(message_time_ms(identifier), later)
     grown = known.union(more)
     for placed in choose_placements(known, "c", identifier):

@@ -26,7 +26,7 @@ def test_defaults_are_within_their_own_ranges(cls):
 
 @pytest.mark.parametrize("cls", ALL)
 def test_every_setting_says_what_it_means(cls):
-    """A sentence with its unit, for the README's table."""
+    """A sentence with its unit, for the table of settings."""
     assert all(field.description.endswith(".") for field in cls.model_fields.values())
 
 

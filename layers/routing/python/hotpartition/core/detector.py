@@ -6,7 +6,7 @@ reports change nothing, and whoever reads the same stream comes to the same deci
 Load is judged against what the route already gives. Messages whose N(t) is m form one *load class*; `max(m, 1)` keys
 serve it. It is hot at once when one second of slots exceeds `hot_at_once_wcu` for each of these keys, and hot when
 the mean of five seconds exceeds `hot_sustained_wcu` for each. The shard count is sized from one whole slot after the
-trigger, so that a step in load of any size takes one raise (design.md, section 6; how many, decision 31).
+trigger, so that a step in load of any size takes one raise (docs/architecture.md; how many, decision 31).
 """
 
 from __future__ import annotations

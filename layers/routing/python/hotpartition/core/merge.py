@@ -160,7 +160,7 @@ class PageMerge(Generic[ItemT]):
         )
 
     def _needed(self, route: Route, edge: str | None) -> tuple[str, ...]:
-        """The keys that can hold what is still open: the base key and shards up to N(t2), design.md section 5.
+        """The keys that can hold what is still open: the base key and shards up to N(t2), docs/architecture.md.
 
         t2 is the range's upper bound; oldest-first, the time of the edge bounds it as well.
         """

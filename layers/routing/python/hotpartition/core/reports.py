@@ -46,7 +46,7 @@ _OLD_FIELDS = ("c", "s", "v", "t", "n", "x", "e")
 
 
 class Report(NamedTuple):
-    """One sampled crossing (design.md, section 6)."""
+    """One sampled crossing (docs/architecture.md)."""
 
     conversation_id: str
     slot: int

@@ -3,7 +3,7 @@
 A route is a set of generations `(n, since)`: messages with time from `since` on *may* be spread over `n` shards.
 N(t), the largest n among the generations with `since <= t`, never falls, neither with t nor as the set grows. That is
 what makes every older route safe to write with: a reader that knows a larger set looks in every place that a
-smaller one could have chosen (design.md, section 5).
+smaller one could have chosen (docs/architecture.md).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 There is no acknowledgement, lease or hand-over protocol. The state is rebuilt from the last 15 s of the streams by
 assignment, whoever reads them comes to the same decisions, and a raise done twice is a raise done once. So a crash, an
-overlap or a zombie consumer changes nothing (design.md, section 6).
+overlap or a zombie consumer changes nothing (docs/architecture.md).
 
 Several consumers may divide the streams (`core/shares.py`). Each has its own successors. When their number changes, a
 consumer of the old division has no successor and ends by itself, while those of the new one read the same streams.

@@ -2,7 +2,7 @@
 
 Redis is a hint. In the same round as the messages, and with the same consistency, the journal is read, and the union of
 both decides which keys are needed; what the hint did not know is queried in a second round. So a wrong, stale,
-empty or unreachable Redis costs time, never a message (design.md, section 5).
+empty or unreachable Redis costs time, never a message (docs/architecture.md).
 """
 
 from __future__ import annotations

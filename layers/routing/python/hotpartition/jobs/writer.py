@@ -4,7 +4,7 @@
                                                   │ counter; a crossing's report is sent beside the put
 
 What the first choice refuses goes to the next one at once; when all refused, the write waits, takes the route again and
-begins anew. A stale route is harmless (design.md, section 5), so nothing here locks or checks versions.
+begins anew. A stale route is harmless (docs/architecture.md), so nothing here locks or checks versions.
 """
 
 from __future__ import annotations
