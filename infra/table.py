@@ -9,7 +9,7 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from hotpartition.dynamodb.store import ROUTING_ATTRIBUTES
+from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
 from hotpartition_messages.messages import MESSAGE_ATTRIBUTES
 from infra.environments import TableOptions
 

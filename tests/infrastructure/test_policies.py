@@ -9,7 +9,8 @@ import re
 import pytest
 
 from hotpartition.core.route import Generation
-from hotpartition.dynamodb.store import ROUTING_ATTRIBUTES, DynamoDBJournal
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.jobs import reader
 from hotpartition.runtime import wiring_reader

@@ -14,7 +14,8 @@ import pytest
 
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.clients import open_boto3, open_curl
-from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.message_store import DynamoDBMessageStore
 from hotpartition.redis.cluster import RedisConnection
 from hotpartition.runtime.settings import DYNAMODB_CLIENTS
 from hotpartition_messages import Message

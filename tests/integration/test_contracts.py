@@ -11,7 +11,7 @@ from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation
 from hotpartition.core.route_history import Cause, Raise
 from hotpartition.core.shares import WHOLE, list_shares
-from hotpartition.dynamodb.store import DynamoDBRoutingItems
+from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError
 from hotpartition.ports import JournalEntry, QueryAnswer, RoutingItem
 from hotpartition.redis.listing import RedisRegistryListing

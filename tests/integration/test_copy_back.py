@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hotpartition.core.route import Generation
-from hotpartition.dynamodb.store import DynamoDBJournal
+from hotpartition.dynamodb.journal import DynamoDBJournal
 from support.builders import build_message
 from support.tables import INDEX_NAME, TABLE_NAME, TABLE_SCHEMA
 

@@ -14,15 +14,10 @@ from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation
 from hotpartition.dynamodb.boto3_client import create_client
 from hotpartition.dynamodb.calls import Round
-from hotpartition.dynamodb.store import (
-    MAX_BATCH_ROUNDS,
-    ROUTING_ATTRIBUTES,
-    ROUTING_PARTITIONS,
-    DynamoDBJournal,
-    DynamoDBMessageStore,
-    DynamoDBRoutingItems,
-    routing_partition_of,
-)
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.message_store import MAX_BATCH_ROUNDS, DynamoDBMessageStore
+from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
+from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES, ROUTING_PARTITIONS, routing_partition_of
 from hotpartition.errors import (
     CredentialsError,
     MalformedGenerationError,

@@ -21,7 +21,7 @@ from hotpartition.core.keys import ROUTING_SORT_KEY
 from hotpartition.core.route import Generation
 from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.calls import READ_TIMEOUT_SECONDS, build_error
-from hotpartition.dynamodb.store import routing_partition_of
+from hotpartition.dynamodb.stored_route import routing_partition_of
 from hotpartition.errors import HotPartitionError, StoreUnavailableError
 from tools.partition_model import READ_PROFILE, WRITE_PROFILE, Latency
 from tools.simulation.engine import Engine, Process

@@ -29,7 +29,7 @@ from hotpartition.core.keys import build_shard_key
 from hotpartition.core.merge import KeyQuery, PageMerge
 from hotpartition.core.message_ids import mint_message_id
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, stable_hash
-from hotpartition.dynamodb.store import DynamoDBMessageStore
+from hotpartition.dynamodb.message_store import DynamoDBMessageStore
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import MessageNotFoundError, RetryLaterError
 from hotpartition.jobs.consumer import RunSummary

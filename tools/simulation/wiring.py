@@ -16,7 +16,9 @@ from hotpartition.core.backoff import Clock
 from hotpartition.core.counter import WriteCounter
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.core.metrics import MetricName
-from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore, DynamoDBRoutingItems
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.message_store import DynamoDBMessageStore
+from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.jobs.consumer import Consumer
 from hotpartition.jobs.reader import Reader

@@ -136,7 +136,7 @@ PROGRAM = """
 import sys
 from hotpartition.runtime.settings import {settings}
 from hotpartition.runtime.wiring_{job} import build_{job}
-from hotpartition.dynamodb.store import DynamoDBJournal
+from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.errors import StoreUnavailableError
 settings = {settings}(table_name="t", registry_host="h", dynamodb_client={client!r})

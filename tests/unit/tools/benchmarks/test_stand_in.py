@@ -16,7 +16,7 @@ from hotpartition.core.keys import ROUTING_SORT_KEY
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Route
 from hotpartition.dynamodb.boto3_client import Boto3Call
-from hotpartition.dynamodb.store import DynamoDBMessageStore
+from hotpartition.dynamodb.message_store import DynamoDBMessageStore
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.ports import QueryAnswer
 from hotpartition_messages import Message

@@ -6,7 +6,9 @@ import pytest
 
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation, Route
-from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore, DynamoDBRoutingItems
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.message_store import DynamoDBMessageStore
+from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import StoreUnavailableError, ThrottledError
 from hotpartition_messages import Message

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hotpartition.dynamodb.clients import open_dynamodb
-from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBRoutingItems
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.jobs.operations import Operations, OperationsLimits
 from hotpartition.jobs.reconcile import Reconciler
 from hotpartition.ports import Telemetry

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hotpartition.core.capacity import Item
 from hotpartition.core.merge import ItemT
 from hotpartition.dynamodb.clients import open_dynamodb
-from hotpartition.dynamodb.store import DynamoDBMessageStore
+from hotpartition.dynamodb.message_store import DynamoDBMessageStore
 from hotpartition.jobs.reader import Reader
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.ports import Telemetry

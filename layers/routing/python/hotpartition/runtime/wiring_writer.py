@@ -10,7 +10,8 @@ from hotpartition.core.capacity import Item
 from hotpartition.core.counter import WriteCounter
 from hotpartition.core.merge import ItemT
 from hotpartition.dynamodb.clients import open_dynamodb
-from hotpartition.dynamodb.store import DynamoDBJournal, DynamoDBMessageStore
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.message_store import DynamoDBMessageStore
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.jobs.writer import Writer
 from hotpartition.ports import Telemetry

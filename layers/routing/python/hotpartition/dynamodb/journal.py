@@ -1,0 +1,69 @@
+"""The routes in DynamoDB, the truth about them: `Journal` over a client (`calls.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from hotpartition.core.capacity import Item
+from hotpartition.core.keys import ROUTING_SORT_KEY
+from hotpartition.core.route import Generation
+from hotpartition.core.route_history import encode_raises
+from hotpartition.core.timestamps import format_time
+from hotpartition.dynamodb.calls import DynamoDBCalls
+from hotpartition.dynamodb.stored_route import build_get, build_key, read_entry, routing_partition_of
+from hotpartition.errors import StoreRefusedError
+from hotpartition.ports import JournalEntry
+
+
+class DynamoDBJournal:
+    """`Journal` on the same table."""
+
+    def __init__(self, calls: DynamoDBCalls, table_name: str, index_name: str) -> None:
+        self._calls = calls
+        self._table_name = table_name
+        self._index_name = index_name
+
+    def get(self, conversation_id: str, *, is_strong: bool) -> JournalEntry:
+        """See `Journal.get`."""
+        operation, request = build_get(self._table_name, conversation_id, is_strong=is_strong)
+        return read_entry(self._calls.call(operation, request).get("Item"))
+
+    def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
+        """See `Journal.add`."""
+        added = sorted(set(generations))
+        # ADD on a set is idempotent and commutative: no condition, no version, no order of raises.
+        adds = {"generations": [generation.encode() for generation in added]}
+        history = {"raises": encode_raises(added, reason=reason, now_ms=now_ms)}
+        sets = {
+            "updated_at": format_time(now_ms),
+            "reason": reason,
+            "routing_partition": routing_partition_of(conversation_id),
+        }
+        try:
+            attributes = self._update(conversation_id, {**adds, **history}, sets)
+        except StoreRefusedError as error:
+            if not _is_type_mismatch(error):
+                raise
+            # Somebody gave `raises` another type by hand: what explains a raise must not keep it from being made.
+            attributes = self._update(conversation_id, adds, sets)
+        return read_entry(attributes)
+
+    def _update(self, conversation_id: str, adds: Mapping[str, list[str]], sets: Mapping[str, str]) -> Item:
+        """Add members to string sets and set texts, each by its attribute's name; return all attributes."""
+        request = {
+            "TableName": self._table_name,
+            "Key": build_key(conversation_id, ROUTING_SORT_KEY),
+            "UpdateExpression": f"ADD {', '.join(f'{name} :{name}' for name in adds)}"
+            f" SET {', '.join(f'{name} = :{name}' for name in sets)}",
+            "ExpressionAttributeValues": {
+                **{f":{name}": {"SS": members} for name, members in adds.items()},
+                **{f":{name}": {"S": text} for name, text in sets.items()},
+            },
+            "ReturnValues": "ALL_NEW",
+        }
+        attributes: Item = self._calls.call("UpdateItem", request)["Attributes"]
+        return attributes
+
+
+def _is_type_mismatch(error: StoreRefusedError) -> bool:
+    return error.code == "ValidationException" and "incorrect data type" in error.explanation

@@ -1,0 +1,90 @@
+"""The item that stores a conversation's route in DynamoDB: its form, and how it is read.
+
+Routing item (journal), at `pk` = base key, `sk` = `r#`:
+
+| attribute | type | content |
+|---|---|---|
+| generations | SS | one member per generation, `<shard count>@<since, Unix ms>`; only ever added to |
+| raises | SS | for operators: one member per raise (`core/route_history.py`); nothing on the request path reads it |
+| updated_at | S | when it last grew, RFC 3339 |
+| reason | S | why it last grew (`core/route_history.py`) |
+| routing_partition | S | "00" to "15", the sparse index's partition key |
+
+Written by the consumer (raises), by readers (what only Redis knew) and by operators; read by readers, writers and the
+consumer. If it vanished, messages on shards could not be found: the table is retained and has point-in-time recovery.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+
+from hotpartition.core.capacity import AttributeValue, Item
+from hotpartition.core.keys import ROUTING_SORT_KEY
+from hotpartition.core.route import Route
+from hotpartition.core.route_history import decode_raises
+from hotpartition.dynamodb.calls import Call
+from hotpartition.errors import MalformedGenerationError
+from hotpartition.ports import JournalEntry, RoutingItem
+
+ROUTING_ATTRIBUTES = ("pk", "sk", "generations", "raises", "reason", "routing_partition", "updated_at")
+"""Every attribute of a routing item, as described above: what may be touched of it, and no more."""
+
+ROUTING_PARTITIONS = 16
+
+
+def routing_partition_of(conversation_id: str) -> str:
+    """Choose the sparse index's partition key: 16 values, so that no one of them takes all raises."""
+    digest = hashlib.blake2b(conversation_id.encode(), digest_size=8).digest()
+    return f"{int.from_bytes(digest) % ROUTING_PARTITIONS:02d}"
+
+
+def build_key(partition_key: str, sort_key: str) -> dict[str, AttributeValue]:
+    """Build an item's key."""
+    return {"pk": {"S": partition_key}, "sk": {"S": sort_key}}
+
+
+def build_get(table_name: str, conversation_id: str, *, is_strong: bool) -> Call:
+    """Build the request that reads a conversation's routing item."""
+    key = build_key(conversation_id, ROUTING_SORT_KEY)
+    return Call("GetItem", {"TableName": table_name, "Key": key, "ConsistentRead": is_strong})
+
+
+def read_entry(item: Item | None) -> JournalEntry:
+    """Read a routing item; operators write them as well, so nothing about it is certain.
+
+    Raises:
+        MalformedGenerationError: its generations cannot be read. When it last grew is not worth failing for.
+    """
+    if item is None:
+        return JournalEntry()
+    generations = item.get("generations", {}).get("SS")
+    if not generations:
+        raise MalformedGenerationError("the routing item has no string set `generations`")
+    return JournalEntry(Route.decode(generations), _read_time_ms(item.get("updated_at", {}).get("S", "")))
+
+
+def read_routing_item(item: Item) -> RoutingItem:
+    """Read all that a routing item says to operators; nothing about it is certain."""
+    return RoutingItem(
+        conversation_id=item["pk"]["S"],
+        route=_readable_route(item),
+        members=tuple(sorted(item.get("generations", {}).get("SS", ()))),
+        updated_at_ms=_read_time_ms(item.get("updated_at", {}).get("S", "")),
+        reason=item.get("reason", {}).get("S"),
+        raises=decode_raises(item.get("raises", {}).get("SS", ())),
+    )
+
+
+def _readable_route(item: Item) -> Route | None:
+    try:
+        return read_entry(item).route
+    except MalformedGenerationError:
+        return None
+
+
+def _read_time_ms(text: str) -> int | None:
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        return None
