@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -518,6 +522,51 @@ class TestOpening:
         """It may be known again soon."""
         with unavailable("resolve", "nobody.invalid"):
             ask(connect(1, host="nobody.invalid"))
+
+
+SLOW_RESOLVER = """
+#include <netdb.h>
+#include <unistd.h>
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **found) {
+    sleep(2);
+    return EAI_AGAIN;
+}
+"""
+ASK_A_NAME = """
+import time
+from hotpartition.dynamodb.calls import Call
+from hotpartition.dynamodb.clients import open_curl
+calls = open_curl(connect_timeout_seconds=0.2, read_timeout_seconds=0.5, parallel=4)
+started, busy = time.monotonic(), time.process_time()
+outcomes = calls.call_many([Call("Query", {}) for _ in range(4)], is_hedged=False).outcomes
+print(*{type(outcome).__name__ for outcome in outcomes})
+print(time.monotonic() - started, time.process_time() - busy)
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="the slow resolver is compiled")
+def test_a_slow_resolver_takes_no_longer_than_a_connection_may(tmp_path):
+    """It is waited for within the same limit, and without being busy."""
+    (tmp_path / "slow.c").write_text(SLOW_RESOLVER)
+    library = tmp_path / "slow.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "slow.c"], check=True)
+    environ = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "LD_PRELOAD": str(library),
+        "AWS_ACCESS_KEY_ID": "A",
+        "AWS_SECRET_ACCESS_KEY": "S",
+        "AWS_DEFAULT_REGION": "eu-central-1",
+        "AWS_ENDPOINT_URL_DYNAMODB": "http://dynamodb.example",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", ASK_A_NAME], env=environ, capture_output=True, text=True, check=True, timeout=60
+    )
+    outcomes, times = done.stdout.splitlines()
+    seconds, busy_seconds = map(float, times.split())
+    assert outcomes == "StoreUnavailableError"
+    assert 0.2 <= seconds < 1.5
+    assert busy_seconds < 0.1
 
 
 @pytest.fixture(scope="module")
