@@ -39,22 +39,6 @@ DROPPED = (
 
 _DROPPED_FILES = ("*.pyi", "examples-1.json")
 
-# The rest of redis-py imports one module of its asyncio half.
-_UNUSED_ASYNCIO = (
-    "_himport_exec.py",
-    "client.py",
-    "cluster.py",
-    "connection.py",
-    "http",
-    "keyspace_notifications.py",
-    "lock.py",
-    "maint_notifications.py",
-    "multidb",
-    "retry.py",
-    "sentinel.py",
-    "utils.py",
-)
-
 NOT_COMPILED = (
     "aws_lambda_powertools/event_handler/openapi/swagger_ui",
     "aws_lambda_powertools/utilities/validation",
@@ -65,7 +49,8 @@ NOT_COMPILED = (
     "pydantic/deprecated/class_validators.py",
     "pydantic/experimental",
     "pydantic/v1",
-    *(f"redis/asyncio/{name}" for name in _UNUSED_ASYNCIO),
+    "redis/asyncio/http",
+    "redis/asyncio/multidb",
     "redis/auth/token_manager.py",
     "redis/background.py",
     "redis/commands/bf",

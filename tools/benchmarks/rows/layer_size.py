@@ -10,7 +10,7 @@ MEGABYTES = 1e-6
 
 
 def measure(_: Setup) -> Measured:
-    """Sum the files of both layers as they are built for this machine. Nothing is timed."""
+    """Sum the files of all layers as they are built for this machine. Nothing is timed."""
     layers = build_layers()
     plain = install_plain()
     ours = sum(map(size_bytes, layers)) * MEGABYTES
@@ -19,13 +19,13 @@ def measure(_: Setup) -> Measured:
     rival_source = size_bytes(plain, with_bytecode=False) * MEGABYTES
     return Measured(
         unit="MB",
-        rival="boto3, redis, Powertools and pydantic as pip installs them",
+        rival="libcurl, boto3, redis, Powertools and pydantic as pip installs them",
         samples=Samples((ours,), (rival,)),
         details={
             "without_bytecode_mb": our_source,
             "rival_without_bytecode_mb": rival_source,
             "ratio_without_bytecode": our_source / rival_source,
         },
-        bars=(Bar("ratio", at_most=0.5),),
+        bars=(Bar("ratio", at_most=0.65),),
         conditions="bytes of all files; ours with the bytecode that is deployed, pip's with all, as is its default",
     )
