@@ -11,6 +11,7 @@ from typing import Any
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
+from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
 from hotpartition.jobs.reader import Reader
 from hotpartition.runtime.settings import ReaderSettings
@@ -31,6 +32,7 @@ from hotpartition_messages.requests import parse_message_read, parse_page_read
 
 logger = Logger()
 metrics = Metrics()
+prepare_snapshot(os.environ)
 
 
 def build_routes(reader: Reader[Message]) -> Mapping[str, Route]:

@@ -13,6 +13,7 @@ from typing import Any
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
+from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
 from hotpartition.runtime.settings import WriterSettings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
@@ -25,6 +26,7 @@ from hotpartition_messages.writing import MessageWriter
 
 logger = Logger()
 metrics = Metrics()
+prepare_snapshot(os.environ)
 
 
 def build_routes(writer: MessageWriter) -> Mapping[str, Route]:

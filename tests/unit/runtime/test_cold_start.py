@@ -87,3 +87,12 @@ def test_a_request_needs_no_sdk_and_no_other_functions_job(function):
         "hotpartition.jobs.consumer",
     }
     assert imported & unwanted == set()
+
+
+@pytest.mark.parametrize("function", EVENTS)
+@pytest.mark.parametrize(("kind", "is_imported"), [("snap-start", True), ("on-demand", False)])
+def test_a_snapshot_holds_what_finds_credentials(function, kind, is_imported):
+    """An environment that starts from it is not handed any, and its first request should not wait for an import."""
+    code = f"import os, sys; os.environ['AWS_LAMBDA_INITIALIZATION_TYPE'] = '{kind}'; import handler"
+    imported = run(f"{code}; print('botocore.session' in sys.modules)", folders=(ROOT / "lambdas" / function,))
+    assert imported == str(is_imported)

@@ -58,7 +58,7 @@ class SdkCredentials:
     """Credentials that botocore finds, and refreshes before they end."""
 
     def __init__(self) -> None:
-        """Import botocore, so that a snapshot holds it; nothing is asked yet."""
+        """Ask nothing yet."""
         import botocore.session  # noqa: PLC0415 - see this module's docstring
 
         self._new_session = botocore.session.Session
@@ -97,3 +97,12 @@ def find_credentials(environ: Mapping[str, str]) -> CredentialSource:
     if access_key and secret_key:
         return FixedCredentials(Credentials(access_key, secret_key, environ.get("AWS_SESSION_TOKEN", "")))
     return SdkCredentials()
+
+
+def prepare_snapshot(environ: Mapping[str, str]) -> None:
+    """Import botocore where a snapshot is taken (SnapStart): no environment that starts from it has the variables.
+
+    To be called when a function is initialized; the import takes 0.2 s that no request should wait for.
+    """
+    if environ.get("AWS_LAMBDA_INITIALIZATION_TYPE") == "snap-start":
+        import botocore.session  # noqa: PLC0415, F401 - see this module's docstring
