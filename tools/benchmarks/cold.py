@@ -63,7 +63,7 @@ def measure_cold(setup: Setup, function: str, event: Mapping[str, Any]) -> Measu
     from_source = Measured(unit="", rival="", samples=figures[False], bars=(), conditions="")
     return Measured(
         unit="ms",
-        rival=f"boto3, redis, Powertools and pydantic imported plainly: benchmarks/rivals/{function}",
+        rival=f"boto3, redis, Powertools and pydantic imported plainly: tools/benchmarks/rivals/{function}",
         samples=figures[True],
         details={
             "without_bytecode_ms": from_source.value,
