@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Mapping
 from functools import cache
 from http import HTTPStatus
 from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.event_handler.api_gateway import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.metrics import MetricUnit
 
 from hotpartition.aws.credentials import prepare_snapshot
@@ -20,7 +20,7 @@ from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition.runtime.wiring import wall_clock_ms
 from hotpartition.runtime.wiring_writer import build_writer
 from hotpartition_messages import Message
-from hotpartition_messages.api import MESSAGES_PATH, Response, Route, json_response, serve
+from hotpartition_messages.api import MESSAGES_PATH, create_resolver, json_response, remaining_ms, route_event
 from hotpartition_messages.requests import parse_write
 from hotpartition_messages.writing import MessageWriter
 
@@ -29,11 +29,14 @@ metrics = Metrics()
 prepare_snapshot(os.environ)
 
 
-def build_routes(writer: MessageWriter) -> Mapping[str, Route]:
-    """Build the function's route around the message writer."""
+def build_app(writer: MessageWriter) -> APIGatewayHttpResolver:
+    """Build the event handler around the message writer."""
+    app = create_resolver()
 
-    def write_message(event: Mapping[str, Any], remaining_ms: float) -> Response:
-        written = writer.write(parse_write(event), remaining_ms=remaining_ms)
+    @app.post(MESSAGES_PATH)
+    def write_message() -> Response[Any]:
+        new = parse_write(app.current_event.raw_event)
+        written = writer.write(new, remaining_ms=remaining_ms(app.lambda_context))
         metrics.add_metric(
             name=MetricName.MESSAGES_REPLAYED if written.is_replay else MetricName.MESSAGES_WRITTEN,
             unit=MetricUnit.Count,
@@ -47,15 +50,15 @@ def build_routes(writer: MessageWriter) -> Mapping[str, Route]:
         text = json.dumps(acknowledgement, separators=(",", ":"))
         return json_response(HTTPStatus.OK if written.is_replay else HTTPStatus.CREATED, text)
 
-    return {f"POST {MESSAGES_PATH}": write_message}
+    return app
 
 
 @cache
-def _routes() -> Mapping[str, Route]:
+def _app() -> APIGatewayHttpResolver:
     telemetry = PowertoolsTelemetry(logger, metrics)
     writer = build_writer(WriterSettings.from_env(os.environ), telemetry, Message.from_item)
     bits = random.SystemRandom().getrandbits
-    return build_routes(MessageWriter(writer, now_ms=wall_clock_ms, random_bits=bits))
+    return build_app(MessageWriter(writer, now_ms=wall_clock_ms, random_bits=bits))
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)
@@ -63,4 +66,4 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Serve one request."""
     # Also refused ones: Powertools warns of an invocation that counts nothing.
     metrics.add_metric(name=MetricName.REQUESTS, unit=MetricUnit.Count, value=1)
-    return serve(_routes(), event, context)
+    return _app().resolve(route_event(event), context)

@@ -25,7 +25,7 @@ from hotpartition.errors import (
 )
 from hotpartition.jobs.consumer import GC_THRESHOLDS, RunSummary
 from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
-from hotpartition_messages.api import serve
+from hotpartition_messages.api import route_event
 from support.builders import World, message_id, route_of
 from support.events import FakeContext, http_event, message_event, page_event, post_event
 from support.handlers import load_handler
@@ -57,13 +57,13 @@ class Api:
 
     def __init__(self) -> None:
         self.world = World()
-        self.write_app = load_handler("write_message").build_routes(self.world.writer())
-        self.read_app = load_handler("read_messages").build_routes(self.world.reader())
+        self.write_app = load_handler("write_message").build_app(self.world.writer())
+        self.read_app = load_handler("read_messages").build_app(self.world.reader())
 
     def call(self, event: dict[str, Any], context: FakeContext | None = None) -> Answer:
         """Resolve an event, and hold every answer to what is promised of all of them."""
         app = self.write_app if event["routeKey"].startswith("POST") else self.read_app
-        raw = serve(app, event, context or FakeContext())
+        raw = app.resolve(route_event(event), context or FakeContext())
         json.dumps(raw).encode()
         raw["body"].encode()
         answer = Answer(raw["statusCode"], raw["headers"], json.loads(raw["body"]), raw["body"])
@@ -475,10 +475,10 @@ class TestRead:
     def test_reads_are_complete_without_redis(self, api):
         """The journal knows what Redis would have said."""
         api.world.raise_to(4, NOW_MS)
-        api.write_app = load_handler("write_message").build_routes(api.world.writer())
+        api.write_app = load_handler("write_message").build_app(api.world.writer())
         ids = self.write(api, 10)
         api.world.registry.is_down = True
-        api.read_app = load_handler("read_messages").build_routes(api.world.reader())
+        api.read_app = load_handler("read_messages").build_app(api.world.reader())
         page = api.call(page_event("c", consistency="strong", order="oldest"))
         assert [m["message_id"] for m in page.body["messages"]] == ids
 
@@ -552,8 +552,8 @@ class TestFunctions:
         """From the runtime's event to the answer, with one metric line on stdout, also when a request is refused."""
         write, read = load_handler("write_message"), load_handler("read_messages")
         write.metrics.clear_metrics()  # Powertools shares what is counted, also by requests of other tests
-        monkeypatch.setattr(write, "_routes", lambda: api.write_app)
-        monkeypatch.setattr(read, "_routes", lambda: api.read_app)
+        monkeypatch.setattr(write, "_app", lambda: api.write_app)
+        monkeypatch.setattr(read, "_app", lambda: api.read_app)
         stored = write.handler(post_event("c", {"sender": "a", "body": "b"}, stage=stage), FakeContext())
         assert stored["statusCode"] == 201
         assert counted(capsys, "Requests", "MessagesWritten") == [1, 1]

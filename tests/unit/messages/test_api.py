@@ -6,34 +6,35 @@ import json
 
 import pytest
 
-from hotpartition.errors import CredentialsError
 from hotpartition_messages import Message
 from hotpartition_messages.api import (
     count_fitting,
     page_text,
     remaining_ms,
-    serve,
+    route_event,
 )
-from support.events import COLLECTION, FakeContext, http_event, page_event
+from support.events import COLLECTION, FakeContext, http_event, message_event, page_event
 
 
-def test_an_event_is_served_by_the_route_that_the_gateway_matched():
-    """Whatever its path is, in whatever stage; and it is left as it is: Lambda's event is not ours to change."""
-    event = http_event("GET", COLLECTION, {"conversation_id": "a#/%"}, stage="v1")
-    before = json.dumps(event)
-    found = serve({f"GET {COLLECTION}": lambda event, _: {"found": event["pathParameters"]}}, event, FakeContext())
-    assert found == {"found": {"conversation_id": "a#/%"}}
-    assert json.dumps(event) == before
+class TestRouteEvent:
+    @pytest.mark.parametrize("conversation_id", ["a.b:c@d-e_f", "a#1", "a/b", "", "é", "%"])
+    def test_the_path_is_the_route_that_the_gateway_matched(self, conversation_id):
+        """Whatever the id holds, it is looked at once, decoded, among the parameters."""
+        event = route_event(page_event(conversation_id))
+        assert event["rawPath"] == COLLECTION
+        assert event["pathParameters"] == {"conversation_id": conversation_id}
 
+    def test_a_stage_stays_in_front(self):
+        """A stage with a name of its own is part of the path, as the gateway has it."""
+        event = route_event(http_event("GET", COLLECTION, {"conversation_id": "c"}, stage="v1"))
+        assert event["rawPath"] == "/v1" + COLLECTION
 
-def test_an_error_that_is_no_clients_business_stays_one():
-    """The gateway answers with its own 500, and the function's error is counted and logged."""
-
-    def fail(event, remaining_ms):
-        raise CredentialsError
-
-    with pytest.raises(CredentialsError):
-        serve({f"GET {COLLECTION}": fail}, page_event("c"), FakeContext())
+    def test_the_event_itself_is_left_alone(self):
+        """Lambda's event is not ours to change."""
+        event = message_event("c", "x")
+        before = json.dumps(event)
+        route_event(event)
+        assert json.dumps(event) == before
 
 
 def test_an_answer_is_out_before_the_timeout():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hotpartition_messages.api import serve
+from hotpartition_messages.api import route_event
 from support.builders import World, message_id
 from support.described import check_described
 from support.events import COLLECTION, ELEMENT, FakeContext
@@ -94,9 +94,9 @@ def resolve(event: dict[str, Any]) -> dict[str, Any]:
     """Let the function of the event's route answer it, in a world of its own."""
     world = World()
     function = load_handler(ROUTES[event["routeKey"]])
-    app = function.build_routes(world.writer() if ROUTES[event["routeKey"]] == "write_message" else world.reader())
+    app = function.build_app(world.writer() if ROUTES[event["routeKey"]] == "write_message" else world.reader())
     # Through JSON, as the runtime gets and gives it.
-    answer = serve(app, json.loads(json.dumps(event)), FakeContext())
+    answer = app.resolve(route_event(json.loads(json.dumps(event))), FakeContext())
     result: dict[str, Any] = json.loads(json.dumps(answer))
     return result
 

@@ -1,15 +1,15 @@
-"""HTTP for the two functions: events in, responses and problem documents out."""
+"""HTTP for the two functions: events in, responses and problem documents out. Knows Powertools."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import Any
 
+from aws_lambda_powertools.event_handler.api_gateway import APIGatewayHttpResolver, Response
+
 from hotpartition.errors import (
-    HotPartitionError,
     InvalidRequestError,
     MalformedGenerationError,
     MessageConflictError,
@@ -36,13 +36,7 @@ from hotpartition_messages.requests import BodyTooLargeError, ContentEncodingErr
 
 MESSAGES_PATH = "/conversations/{conversation_id}/messages"
 MESSAGE_PATH = MESSAGES_PATH + "/{message_id}"
-"""The routes as API Gateway knows them: it has matched one, and decoded its parameters, before a function is asked."""
-
-Response = dict[str, Any]
-"""What the gateway takes: `statusCode`, `headers`, `body`."""
-
-Route = Callable[[Mapping[str, Any], float], Response]
-"""Serves an event within so many ms."""
+"""The routes as API Gateway knows them. It has matched them and decoded their parameters before we are asked."""
 
 RESPONSE_MARGIN_MS = 3_000
 """Time that a function keeps for its response: an attempt that begins at the end of the budget may take 2.5 s."""
@@ -57,15 +51,24 @@ _MAX_NAME_CHARACTERS = 200
 """Longer names of wrong fields are shortened."""
 
 
-def serve(routes: Mapping[str, Route], event: Mapping[str, Any], context: Any) -> Response:
-    """Serve an HTTP API event (payload 2.0) by the route that the gateway matched; errors become problem documents."""
-    route = routes.get(event["routeKey"])
-    if route is None:
-        return problem_response(NO_SUCH_RESOURCE, NO_SUCH_RESOURCE.example["detail"])
-    try:
-        return route(event, remaining_ms(context))
-    except HotPartitionError as error:
-        return _explain(error)
+def create_resolver() -> APIGatewayHttpResolver:
+    """Create the event handler with the error responses that all routes share."""
+    app = APIGatewayHttpResolver()
+    for error, respond in _RESPONSES.items():
+        app.exception_handler(error)(respond)
+    app.not_found(lambda _: problem_response(NO_SUCH_RESOURCE, NO_SUCH_RESOURCE.example["detail"]))
+    return app
+
+
+def route_event(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Prepare an HTTP API event (payload 2.0) for the event handler: its path is the route that the gateway matched.
+
+    Were it the path that the client sent, the event handler's own patterns would answer an id with `#` or `/`, or an
+    empty one, with 404 before anybody could say what is wrong with it.
+    """
+    stage = event["requestContext"].get("stage", "$default")
+    prefix = "" if stage == "$default" else f"/{stage}"
+    return {**event, "rawPath": prefix + event["routeKey"].partition(" ")[2]}
 
 
 def remaining_ms(context: Any) -> float:
@@ -73,9 +76,9 @@ def remaining_ms(context: Any) -> float:
     return max(0.0, float(context.get_remaining_time_in_millis()) - RESPONSE_MARGIN_MS)
 
 
-def json_response(status: HTTPStatus, text: str) -> Response:
+def json_response(status: HTTPStatus, text: str) -> Response[Any]:
     """Build a response of JSON text."""
-    return _response(status, "application/json", text)
+    return Response(status_code=int(status), content_type="application/json", body=text)
 
 
 def page_text(messages: Sequence[Message], *, next_cursor: str | None, settled_until: str) -> str:
@@ -106,59 +109,28 @@ def _response_bytes(message: Message) -> int:
 
 def problem_response(
     kind: ProblemKind, detail: str, *, errors: Sequence[Problem] = (), message_id: str | None = None
-) -> Response:
+) -> Response[Any]:
     """Build a problem document's response; one that is worth repeating says when."""
     document = {**kind.members(), "detail": detail}
     if errors:
         document["errors"] = [{"field": problem.field, "message": problem.message} for problem in errors]
     if message_id:
         document["message_id"] = message_id
-    # Escaped to ASCII: a refused field's name may hold what no encoding takes.
-    return _response(kind.status, PROBLEM_JSON, json.dumps(document), kind.headers)
+    return Response(
+        status_code=int(kind.status),
+        content_type=PROBLEM_JSON,
+        # Escaped to ASCII: a refused field's name may hold what no encoding takes.
+        body=json.dumps(document),
+        headers=dict(kind.headers),
+    )
 
 
-def _response(
-    status: HTTPStatus, content_type: str, body: str, headers: Mapping[str, str] = MappingProxyType({})
-) -> Response:
-    return {
-        "statusCode": int(status),
-        "headers": {"Content-Type": content_type, **headers},
-        "body": body,
-        "isBase64Encoded": False,
-    }
-
-
-def _explain(error: HotPartitionError) -> Response:
-    """Build the response to an error.
-
-    Raises:
-        HotPartitionError: the same, where it is none of a client's business.
-    """
-    match error:
-        case InvalidRequestError():
-            return _explain_invalid_request(error)
-        case ContentEncodingError():
-            return problem_response(UNSUPPORTED_ENCODING, str(error))
-        case MessageNotFoundError():
-            return problem_response(MESSAGE_NOT_FOUND, str(error))
-        case MessageConflictError():
-            return problem_response(MESSAGE_CONFLICT, str(error), message_id=error.message_id)
-        case MessageTooLargeError() | BodyTooLargeError():
-            return problem_response(MESSAGE_TOO_LARGE, str(error))
-        case RetryLaterError():
-            return _explain_retry(error)
-        case MalformedGenerationError():
-            return problem_response(UNREADABLE_ROUTE, UNREADABLE_ROUTE.example["detail"])
-        case _:
-            raise error
-
-
-def _explain_invalid_request(error: InvalidRequestError) -> Response:
+def _on_invalid_request(error: InvalidRequestError) -> Response[Any]:
     problems = [Problem(_shortened(problem.field), problem.message) for problem in error.problems]
     return problem_response(INVALID_REQUEST, str(InvalidRequestError(problems, more=error.more)), errors=problems)
 
 
-def _explain_retry(error: RetryLaterError) -> Response:
+def _on_retry_later(error: RetryLaterError) -> Response[Any]:
     detail = f"{error}; repeat the request"
     if not error.message_id:
         return problem_response(READ_LATER, detail)
@@ -168,3 +140,15 @@ def _explain_retry(error: RetryLaterError) -> Response:
 
 def _shortened(name: str) -> str:
     return name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[:_MAX_NAME_CHARACTERS]}…"
+
+
+_RESPONSES: Mapping[type[Exception], Callable[[Any], Response[Any]]] = {
+    InvalidRequestError: _on_invalid_request,
+    ContentEncodingError: lambda error: problem_response(UNSUPPORTED_ENCODING, str(error)),
+    MessageNotFoundError: lambda error: problem_response(MESSAGE_NOT_FOUND, str(error)),
+    MessageConflictError: lambda e: problem_response(MESSAGE_CONFLICT, str(e), message_id=e.message_id),
+    MessageTooLargeError: lambda error: problem_response(MESSAGE_TOO_LARGE, str(error)),
+    BodyTooLargeError: lambda error: problem_response(MESSAGE_TOO_LARGE, str(error)),
+    RetryLaterError: _on_retry_later,
+    MalformedGenerationError: lambda _: problem_response(UNREADABLE_ROUTE, UNREADABLE_ROUTE.example["detail"]),
+}
