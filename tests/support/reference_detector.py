@@ -173,7 +173,11 @@ def _judge_throttles(
         throttled_wcu=throttled_wcu,
         per_slot_wcu=load.per_slot(current - 4, current),
     )
-    if len(slots) < 2 or throttled_wcu < EVIDENCE_THROTTLED_SHARE * sum(load.per_slot(current - 7, current + 8)):
+    if (
+        len(evidence) < 4
+        or len(slots) < 2
+        or throttled_wcu < EVIDENCE_THROTTLED_SHARE * sum(load.per_slot(current - 7, current + 8))
+    ):
         is_covered = load.load_class > 0 and last_second > thresholds.hot_sustained_wcu
         return replace(cool, reason=Reason.COVERED) if is_covered else cool
     if last_second < EVIDENCE_LOAD_SHARE * load.keys * thresholds.target_shard_wcu:

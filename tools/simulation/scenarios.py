@@ -166,6 +166,18 @@ def step() -> Scenario:
     )
 
 
+def read_hot() -> Scenario:
+    """Build the step of the bar with a base key whose reads are at their limit: writers look routes up there."""
+    return replace(
+        step(),
+        name="read_hot",
+        description="The step, while 60 pages a second of the conversation ask the base key's partition for more than "
+        "the 200 RCU/s that it serves.",
+        table=_table(32, limit_rcu=200.0),
+        readers=Readers(per_second=60.0, strong_share=0.0, hot_share=1.0),
+    )
+
+
 _COMPARED_READERS = Readers(per_second=20.0, strong_share=0.0, hot_share=0.5)
 
 
@@ -445,7 +457,7 @@ def hunt() -> Scenario:
 
 SCENARIOS: Mapping[str, Callable[[], Scenario]] = {
     build.__name__ if build is not comparison else "compare": build
-    for build in (comparison, step, steady, ramp, flash, many, large, backfill, spam, faults, hunt)
+    for build in (comparison, step, read_hot, steady, ramp, flash, many, large, backfill, spam, faults, hunt)
 }
 
 

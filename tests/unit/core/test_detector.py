@@ -8,7 +8,8 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from hotpartition.core.detector import ConversationReports, Reason, ReportWindow, decide, size_route
+from hotpartition.core.counter import WriteCounter
+from hotpartition.core.detector import ConversationReports, Reason, ReportWindow, Thresholds, decide, size_route
 from hotpartition.core.message_ids import MAX_TIME_MS
 from hotpartition.core.reports import Report
 from support.builders import THRESHOLDS, route_of
@@ -333,3 +334,46 @@ def test_arrivals_are_what_a_consumer_would_see():
     """The test fleet itself: total over z reports, in expectation."""
     trace: list[Arrival] = Fleet(environments=500).offer(lambda _: 1_000, 10_000)
     assert len(trace) == pytest.approx(1_000, rel=0.1)
+
+
+class TestFewLargeItems:
+    """An item of 400 KB is 400 WCU: a few of them are heat, and no more of it than they are (decision 30)."""
+
+    SCALED = Thresholds(hot_at_once_wcu=100, hot_sustained_wcu=80, target_shard_wcu=50, max_shard_count=256)
+
+    @staticmethod
+    def reports(per_second, seed, wcu=350, seconds=30, is_throttled=False):
+        """Let a few environments write large items at random times."""
+        random = Random(seed)
+        counters = [
+            WriteCounter(environment_id=f"e{i}", sampling_distance_wcu=10.0, random=random.random) for i in range(5)
+        ]
+        for at_ms in sorted(random.uniform(0, seconds * 1000) for _ in range(round(per_second * seconds))):
+            now_ms = START_MS + round(at_ms)
+            crossing = random.choice(counters).record("c", wcu, now_ms)
+            yield Arrival(now_ms + 20, Report("c", *crossing, now_ms, 0, is_throttled=is_throttled))
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_they_raise_to_what_their_load_takes(self, seed):
+        """1,050 WCU/s in three items a second: sized for that or for the seconds with the most of them."""
+        detection = detect(self.reports(3, seed), 30_000)
+        assert detection.shard_counts
+        assert max(detection.shard_counts) <= size_route(9 * 350, THRESHOLDS)
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_on_a_scaled_table_they_do_not_raise_to_the_cap(self, seed):
+        """700 WCU/s against keys of 100: two items in one slot look like 2,800, and the cap is 256."""
+        detection = detect(self.reports(2, seed), 30_000, thresholds=self.SCALED)
+        assert max(detection.shard_counts) <= size_route(6 * 350, self.SCALED) < self.SCALED.max_shard_count / 5
+
+    def test_two_throttled_ones_are_no_evidence_of_an_unlucky_partition(self):
+        """They meet on one shard now and then, however many shards there are."""
+        throttled = [
+            Arrival(
+                START_MS + at_ms,
+                Report("c", (START_MS + at_ms) // 250, f"e{at_ms}", 350.0, START_MS, 4, is_throttled=True),
+            )
+            for second in range(0, 30_000, 5_000)
+            for at_ms in (second + 100, second + 600)
+        ]
+        assert detect(throttled, 30_000, route=route_of((4, 0))).shard_counts == []

@@ -44,6 +44,8 @@ BACKFILL_REACH = 2
 """How many times the age of a backfill's messages a raise for them reaches back."""
 
 EVIDENCE_SLOTS = 2 * SLOTS_PER_SECOND
+EVIDENCE_MIN_SAMPLES = 4
+"""Fewer are a few large items: two of those on one shard are too much for it, on any number (decision 30)."""
 EVIDENCE_MIN_SLOTS = 2
 """Throttles in so many different slots of the last two seconds are not a passing burst."""
 EVIDENCE_LOAD_SHARE = 0.4
@@ -475,7 +477,8 @@ def _judge_throttles(
     )
     slots = {s.slot for s in evidence}
     recent_wcu = load.sum(current - EVIDENCE_SLOTS + 1, current + MAX_SLOTS_AHEAD)
-    if len(slots) < EVIDENCE_MIN_SLOTS or cool.throttled_wcu < EVIDENCE_THROTTLED_SHARE * recent_wcu:
+    is_scarce = len(evidence) < EVIDENCE_MIN_SAMPLES or len(slots) < EVIDENCE_MIN_SLOTS
+    if is_scarce or cool.throttled_wcu < EVIDENCE_THROTTLED_SHARE * recent_wcu:
         is_covered = load.shard_count > 0 and last_second > thresholds.hot_sustained_wcu
         return replace(cool, reason=Reason.COVERED) if is_covered else cool
     if last_second < EVIDENCE_LOAD_SHARE * load.key_count * thresholds.target_shard_wcu:
