@@ -62,11 +62,7 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> arg
 
 
 def parse_since(text: str) -> int:
-    """Parse a time with its offset (RFC 3339) to Unix ms.
-
-    Raises:
-        argparse.ArgumentTypeError: saying what is expected.
-    """
+    """Parse a time with its offset (RFC 3339) to Unix ms."""
     try:
         moment = datetime.fromisoformat(text.upper())
     except ValueError:

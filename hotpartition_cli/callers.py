@@ -34,11 +34,7 @@ class Caller(Protocol):
     """Calls the operations function."""
 
     def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
-        """Send a command and return its answer.
-
-        Raises:
-            ToolError: it could not be sent, or the answer says that it cannot be carried out.
-        """
+        """Send a command and return its answer, or raise `ToolError` with what went wrong."""
         ...
 
 
@@ -70,11 +66,7 @@ class UrlCaller:
                 raise FailedError(f"{self._base} answered with status {status}", kind="unreachable")
 
     def api_url(self) -> str:
-        """Ask where the local run serves the messages API.
-
-        Raises:
-            FailedError: nobody responds, or it is no control API.
-        """
+        """Ask where the local run serves the messages API."""
         response = self._request("GET", "/status")
         try:
             return str(json.loads(response.data)["api_url"])
@@ -100,11 +92,7 @@ class LambdaCaller:
 
     @classmethod
     def connect(cls, function: str, *, region: str | None, profile: str | None) -> LambdaCaller:
-        """Find credentials and region as every AWS tool does.
-
-        Raises:
-            ToolError: there is no region, or no such profile.
-        """
+        """Find credentials and region as every AWS tool does."""
         # Imported here because it takes longer than all that `plan`, --help and the local run need together.
         import boto3  # noqa: PLC0415
         from botocore.config import Config  # noqa: PLC0415
@@ -129,11 +117,7 @@ class LambdaCaller:
 
 
 def read_answer(payload: bytes, *, is_error: bool) -> dict[str, Any]:
-    """Read what the function answered.
-
-    Raises:
-        ToolError: with the sentence that a person should read, when it is an error.
-    """
+    """Read what the function answered, or raise `ToolError` with the sentence that a person should read."""
     try:
         answer = json.loads(payload)
     except ValueError as error:

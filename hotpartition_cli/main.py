@@ -72,11 +72,7 @@ class Screen:
 
 
 def connect(options: argparse.Namespace) -> Caller:
-    """Reach whom the options name.
-
-    Raises:
-        ToolError: what they name cannot be.
-    """
+    """Reach whom the options name."""
     if options.url:
         return UrlCaller(options.url)
     return LambdaCaller.connect(options.function, region=options.region, profile=options.profile)

@@ -96,11 +96,7 @@ class Plan:
 
 
 def make_plan(load: Load, thresholds: Thresholds) -> Plan:
-    """Plan for a load.
-
-    Raises:
-        UsageError: the load is none that the API takes.
-    """
+    """Plan for a load, or raise `UsageError` when the API takes no such load."""
     _check(load, thresholds)
     wcu = write_units(load.item_bytes)
     rate = load.messages_per_second * wcu
@@ -133,9 +129,6 @@ def measure_item(text: str) -> int:
     """Return how many bytes a message takes in storage: a JSON object with `sender`, `body`, perhaps `attributes`.
 
     `conversation_id` may be given as well, since ids count, in the key and once more. On a shard, as most will be.
-
-    Raises:
-        UsageError: saying what is wrong with it.
     """
     try:
         fields = json.loads(text)
@@ -208,11 +201,7 @@ def _side(rate: float, keys: int, page: PageCost, alone: PageCost) -> Side:
 
 
 def _read_page(route: Route, load: Load, random: Random) -> tuple[int, int, int, float]:
-    """Read the newest page of a conversation that has many messages, on the base key from before its raise too.
-
-    Returns:
-        Queries, rounds, items and RCU (strongly consistent).
-    """
+    """Read a newest page of a conversation with history: queries, rounds, items and RCU (strongly consistent)."""
     keys = _fill_keys(route, load.page, random)
     merge: PageMerge[Message] = PageMerge(PageRange(_CONVERSATION, newest_first=True, limit=load.page))
     routing_bytes = _routing_item_bytes(route)
@@ -269,11 +258,7 @@ def _routing_item_bytes(route: Route) -> int:
 
 
 def _check(load: Load, thresholds: Thresholds) -> None:
-    """Check what was asked.
-
-    Raises:
-        UsageError: naming the option, and what is allowed.
-    """
+    """Check what was asked; the error names the option, and what is allowed."""
     if not 0 < load.messages_per_second < float("inf"):
         raise UsageError(f"--rate should be greater than 0, not {load.messages_per_second:g}")
     if not 1 <= load.item_bytes <= ITEM_LIMIT_BYTES:

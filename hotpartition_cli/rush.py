@@ -40,16 +40,7 @@ class Rush:
 def make_rush(rush: Rush, api_url: str, progress: Callable[[str], None]) -> dict[str, Any]:
     """Send the messages, evenly spread over the time; a stack that is too slow gets them later.
 
-    Args:
-        rush: what to send.
-        api_url: where the messages API serves, without authorization.
-        progress: told now and then how far it is.
-
-    Returns:
-        What became of the messages: `stored`, `throttled` (the stack said: later) and `failed`, and `seconds`.
-
-    Raises:
-        FailedError: the API did not respond to any of them.
+    Returns what became of them: `stored`, `throttled` (the stack said: later) and `failed`, and `seconds`.
     """
     url = f"{api_url}/conversations/{quote(rush.conversation_id, safe='')}/messages"
     body = json.dumps({"sender": "rush", "body": "x" * (1024 * MESSAGE_WCU - 512)}).encode()
@@ -85,11 +76,7 @@ def make_rush(rush: Rush, api_url: str, progress: Callable[[str], None]) -> dict
 
 
 def parse_rush(conversation_id: str, wcu_per_second: float, seconds: float) -> Rush:
-    """Check what is asked for.
-
-    Raises:
-        UsageError: naming what is wrong and what is allowed.
-    """
+    """Check what is asked for; the error says what is wrong and what is allowed."""
     if not MESSAGE_WCU <= wcu_per_second <= 20_000:
         raise UsageError(f"--wcu should be from {MESSAGE_WCU} to 20000 WCU/s, not {wcu_per_second:g}")
     if not 1 <= seconds <= 600:

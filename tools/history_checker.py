@@ -19,12 +19,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
 
 Order = Literal["newest", "oldest"]
 Consistency = Literal["strong", "eventual"]
@@ -147,11 +145,7 @@ def content_digest(conversation_id: str, sender: str, body: str, attributes: Map
 
 
 def join_pages(pages: Iterable[Page]) -> Read:
-    """Join the pages of one read; it began when its first page was asked for.
-
-    Raises:
-        ValueError: when the pages are none, of different reads, or do not continue one another.
-    """
+    """Join the pages of one read, which began when its first page was asked for; a gap is an error."""
     given = tuple(pages)
     if not given:
         raise ValueError("a read has at least one page")

@@ -31,11 +31,7 @@ _START_SECONDS = 10.0
 
 @asynccontextmanager
 async def running_servers(work_dir: Path) -> AsyncIterator[tuple[int, int]]:
-    """Start a DynamoDB stand-in and a Redis, and yield their ports.
-
-    Raises:
-        LocalRunError: one does not start.
-    """
+    """Start a DynamoDB stand-in and a Redis, and yield their ports."""
     work_dir.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - nothing else runs yet
     redis = RedisServer(find_binary(os.environ), work_dir / "redis", free_port())
     redis.erase()
@@ -53,11 +49,7 @@ async def running_servers(work_dir: Path) -> AsyncIterator[tuple[int, int]]:
 
 
 async def measure_row(name: str, *, runs: int, effort: float, out_dir: Path) -> dict[str, Any] | None:
-    """Measure one row.
-
-    Returns:
-        Its document, or None when it failed; its error is on stderr then.
-    """
+    """Measure one row and return its document, or None when it failed; its error is on stderr then."""
     work_dir = out_dir / "work"
     (out_dir / f"{name}.json").unlink(missing_ok=True)
     async with running_servers(work_dir) as (dynamodb_port, redis_port):

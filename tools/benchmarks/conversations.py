@@ -107,10 +107,6 @@ def read_all_shards(client: Any, executor: Executor, conversation: Conversation)
 
 
 def check_page(conversation: Conversation, read: Callable[[], list[str]]) -> None:
-    """Refuse to time something that reads the wrong page.
-
-    Raises:
-        ValueError: it does.
-    """
+    """Refuse, with a `ValueError`, to time something that reads the wrong page."""
     if tuple(read()) != conversation.newest_ids:
         raise ValueError(f"{conversation.sharded_id} was not read as it was stored")

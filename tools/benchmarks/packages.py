@@ -15,11 +15,7 @@ LOCK = ROOT / "layers" / "dependencies" / "requirements.txt"
 
 
 def build_layers() -> tuple[Path, ...]:
-    """Build the layers of the API's functions for this machine, with the bytecode that is deployed.
-
-    Raises:
-        ConfigurationError: pip failed.
-    """
+    """Build the layers of the API's functions for this machine, with the bytecode that is deployed."""
     target = choose_environment("local", Host.current()).target
     interpreter = find_interpreter(target.python_version, os.environ)
     ours = [build_sources(layer, interpreter).build() for layer in ("routing", "messages")]
@@ -27,11 +23,7 @@ def build_layers() -> tuple[Path, ...]:
 
 
 def install_plain() -> Path:
-    """Install boto3, redis, Powertools and pydantic, with all they need and all they bring; once for each lock file.
-
-    Raises:
-        PipError: pip failed.
-    """
+    """Install boto3, redis, Powertools and pydantic, with all they need and all they bring; once for each lock file."""
     key = hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]
     folder = ROOT / "build" / "bench" / f"plain-{key}"
     done = folder / ".complete"

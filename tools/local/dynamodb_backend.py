@@ -31,11 +31,7 @@ class Backend:
         self._tables: dict[str, TableShape] = {}
 
     async def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Run one operation and return its result.
-
-        Raises:
-            ServiceError: with the backend's own answer, or InternalServerError when it does not answer.
-        """
+        """Run one operation and return its result, or raise `ServiceError` with the backend's answer."""
         status, body = await self.forward(operation, json.dumps(request).encode(), self._own_headers)
         try:
             result: dict[str, Any] = json.loads(body) if body else {}
@@ -56,11 +52,7 @@ class Backend:
             raise _internal_error(f"the local DynamoDB does not answer ({type(error).__name__})") from error
 
     async def table(self, name: str) -> TableShape:
-        """Return a table's shape, asking for it once.
-
-        Raises:
-            ServiceError: ResourceNotFoundException.
-        """
+        """Return a table's shape, asking for it once; an unknown table is a `ServiceError`."""
         if name not in self._tables:
             described = await self.call("DescribeTable", {"TableName": name})
             self._tables[name] = TableShape.from_description(described["Table"])

@@ -97,11 +97,7 @@ class FaultPolicy:
 
 
 def parse_rules(value: object) -> tuple[FaultRule, ...]:
-    """Read rules from JSON values.
-
-    Raises:
-        FaultRuleError: saying what is wrong with the first wrong one.
-    """
+    """Read rules from JSON values, or raise `FaultRuleError` saying what is wrong with the first wrong one."""
     if not isinstance(value, list):
         raise FaultRuleError("the body should be a list of rules")
     return tuple(_parse_rule(position, rule) for position, rule in enumerate(value))

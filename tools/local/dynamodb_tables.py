@@ -56,11 +56,7 @@ class TableShape:
         return PartitionKey(self.arn, key_text(self.primary_key(item)[self.key_attributes[0]]))
 
     def primary_key(self, item: Item) -> dict[str, Any]:
-        """Extract the key attributes of an item.
-
-        Raises:
-            ServiceError: ValidationException, when one is missing.
-        """
+        """Extract the key attributes of an item; one that is missing is a ValidationException."""
         if any(name not in item for name in self.key_attributes):
             message = "The provided key element does not match the schema"
             raise ServiceError(400, {"__type": "com.amazon.coral.validate#ValidationException", "message": message})

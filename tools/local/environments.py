@@ -32,11 +32,7 @@ class State(StrEnum):
 
 
 def install_runtime(folder: Path) -> None:
-    """Copy the runtime client to a folder of its own, so that functions find it and nothing else of this program's.
-
-    Raises:
-        LocalRunError: when it is not installed.
-    """
+    """Copy the runtime client to a folder of its own, so that functions find it and nothing else of this program's."""
     source = Path(sysconfig.get_paths()["platlib"])
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -54,11 +50,7 @@ def install_runtime(folder: Path) -> None:
 
 
 def check_runtime(function: FunctionSpec) -> None:
-    """Refuse a template that was made for another Python than this one.
-
-    Raises:
-        LocalRunError: naming both versions.
-    """
+    """Refuse a template that was made for another Python than this one."""
     running = f"python{sys.version_info.major}.{sys.version_info.minor}"
     if function.runtime != running:
         raise LocalRunError(f"function {function.name} wants {function.runtime}, this is {running}")

@@ -49,11 +49,7 @@ class Intrinsics:
         }
 
     def resolve(self, value: Any) -> Any:
-        """Replace every intrinsic function in a value by what it stands for.
-
-        Raises:
-            LocalRunError: naming a function or reference that cannot be resolved.
-        """
+        """Replace every intrinsic function in a value by what it stands for, or raise `LocalRunError` naming it."""
         if isinstance(value, list):
             return [r for element in value if (r := self.resolve(element)) is not _NO_VALUE]
         if not isinstance(value, dict):

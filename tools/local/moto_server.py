@@ -40,11 +40,7 @@ class MotoServer:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> str:
-        """Start and return the endpoint once it serves.
-
-        Raises:
-            LocalRunError: with the end of its log when it does not come up.
-        """
+        """Start, and return the endpoint once it serves; the error of a failed start ends with its log."""
         self._work_dir.mkdir(parents=True, exist_ok=True)
         port_file, log_path = self._work_dir / "port", self._work_dir / "moto.log"
         port_file.unlink(missing_ok=True)
@@ -65,11 +61,7 @@ class MotoServer:
 
 
 async def create_table(backend: Backend, name: str, properties: Mapping[str, Any]) -> None:
-    """Create the template's table, empty.
-
-    Raises:
-        LocalRunError: when the DynamoDB does not answer, refuses, or has a table of this name.
-    """
+    """Create the template's table, empty; a DynamoDB that has one of this name already is an error."""
     request = {member: properties[member] for member in _CREATE_MEMBERS if member in properties}
     if "GlobalSecondaryIndexes" in request:
         request["GlobalSecondaryIndexes"] = [

@@ -58,11 +58,7 @@ class FunctionPool:
         self.min_environments = min(self.min_environments, self.max_environments)
 
     async def start(self) -> None:
-        """Start the least number of environments and wait until they are initialized.
-
-        Raises:
-            LocalRunError: with the end of the function's log when one fails.
-        """
+        """Start the least number of environments and wait until they are initialized."""
         for _ in range(self.min_environments):
             self._start_environment()
         while not self._is_prepared():

@@ -40,9 +40,6 @@ async def start_process(
     """Start a child in its own session, so that a terminal's Ctrl-C reaches only us; it is killed when we die.
 
     On macOS it is not: what a killed run leaves there has to be ended by hand. Any other end stops it everywhere.
-
-    Raises:
-        LocalRunError: when the program cannot be started.
     """
     try:
         return await asyncio.create_subprocess_exec(

@@ -28,11 +28,7 @@ class Front:
         return self._server is not None
 
     async def start(self, port: int) -> None:
-        """Listen.
-
-        Raises:
-            OSError: when the port is taken.
-        """
+        """Listen; a port that is taken is an `OSError`."""
         self._server = await asyncio.start_server(self._lead, "127.0.0.1", port, ssl=self._tls)
 
     async def stop(self) -> None:

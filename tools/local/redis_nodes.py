@@ -79,11 +79,7 @@ class RedisNodes:
         }
 
     async def start(self) -> None:
-        """Start what does not run, and wait until the cluster answers.
-
-        Raises:
-            LocalRunError: with the end of a log when a node does not come up.
-        """
+        """Start what does not run, and wait until the cluster answers."""
         if self._front is not None and not self._front.is_open:
             await self._front.start(self.port)
         replica = self._replica
@@ -120,11 +116,7 @@ class RedisNodes:
             node.resume()
 
     async def cut_replica(self) -> None:
-        """Cut the replica off from its primary: what is written from now on, it does not see.
-
-        Raises:
-            LocalRunError: when there is no replica.
-        """
+        """Cut the replica off from its primary: what is written from now on, it does not see."""
         replica = self._need_replica()
         # Sent at its next attempt to connect: the primary knows no such user and turns it away.
         await _order(replica, "CONFIG", "SET", "masteruser", "nobody", "masterauth", "nothing")
@@ -132,11 +124,7 @@ class RedisNodes:
         await _wait_for(lambda: _says(replica, "INFO", "replication", text="master_link_status:down"))
 
     async def fail_over(self) -> None:
-        """Kill the primary and promote its replica, as it is. The next `start` makes the old primary a replica.
-
-        Raises:
-            LocalRunError: when there is no replica, or it is not promoted in time.
-        """
+        """Kill the primary and promote its replica, as it is. The next `start` makes the old primary a replica."""
         replica = self._need_replica()
         await self._primary.kill()
         # Not the vote of a majority, which one primary and its replica do not have.

@@ -23,11 +23,7 @@ _POLL_SECONDS = 0.02
 
 
 def find_binary(environ: Mapping[str, str]) -> Path:
-    """Find a Redis server: the one that is named, one on PATH, or the one that a Python package ships.
-
-    Raises:
-        LocalRunError: when there is none.
-    """
+    """Find a Redis server: the one that is named, one on PATH, or the one that a Python package ships."""
     named = environ.get(BINARY_VARIABLE)
     if named:
         if not Path(named).is_file():
@@ -103,9 +99,6 @@ class RedisServer:
         """Start the server, or start it again from its append-only file, and wait until the cluster answers.
 
         With `is_alone` a new one takes all slots; else it waits to be told what it is for.
-
-        Raises:
-            LocalRunError: with the end of its log when it does not come up.
         """
         if self.is_running:
             return
@@ -173,11 +166,7 @@ class RedisServer:
         raise LocalRunError(f"{self._binary.name} does not answer after {_START_SECONDS:.0f} s:{log_tail(self._log)}")
 
     async def ask(self, *command: str) -> str:
-        """Send one command as the local run itself, and return its answer's text; that of an error begins with `-`.
-
-        Raises:
-            OSError: when the server is away.
-        """
+        """Send one command and return its answer's text, an error's beginning with `-`. May raise `OSError`."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             if self._access is not None:

@@ -65,11 +65,7 @@ class LocalRun:
         self._cleanup = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Start everything.
-
-        Raises:
-            LocalRunError: with the one line that a person should read; everything is stopped again.
-        """
+        """Start everything; `LocalRunError` holds the one line that a person should read, and everything is stopped."""
         try:
             await self._start()
         except BaseException:

@@ -17,11 +17,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 async def synthesize(outdir: Path, *, settings: Mapping[str, Any], options: Mapping[str, Any]) -> Path:
-    """Run app.py and return the folder of the cloud assembly.
-
-    Raises:
-        LocalRunError: with what app.py said.
-    """
+    """Run app.py and return the folder of the cloud assembly, or raise `LocalRunError` with what app.py said."""
     shutil.rmtree(outdir, ignore_errors=True)
     outdir.parent.mkdir(parents=True, exist_ok=True)
     log_path = outdir.parent / "synthesis.log"

@@ -120,11 +120,7 @@ class Assembly:
 
 
 def read_assembly(folder: Path) -> Assembly:
-    """Read the one stack of a cloud assembly.
-
-    Raises:
-        LocalRunError: when the folder holds no assembly or not exactly one stack.
-    """
+    """Read the one stack of a cloud assembly."""
     manifest_path = folder / "manifest.json"
     if not manifest_path.is_file():
         raise LocalRunError(f"{folder} holds no cloud assembly: there is no manifest.json")
@@ -143,11 +139,7 @@ def read_assembly(folder: Path) -> Assembly:
 
 
 def read_stack(assembly: Assembly, endpoints: Endpoints) -> Stack:
-    """Extract what the local run starts, with every reference resolved.
-
-    Raises:
-        LocalRunError: naming what is missing or cannot be resolved.
-    """
+    """Extract what the local run starts, with every reference resolved."""
     return _Reader(assembly, endpoints).read()
 
 
@@ -297,11 +289,7 @@ class _Reader:
 
 
 def parse_rate(expression: str) -> float:
-    """Return the seconds between two runs of a schedule.
-
-    Raises:
-        LocalRunError: for anything but `rate(<n> <unit>)`.
-    """
+    """Return the seconds between two runs of a schedule `rate(<n> <unit>)`, the only form known here."""
     found = re.fullmatch(r"rate\((\d+) (minute|hour|day)s?\)", expression.strip())
     if found is None:
         raise LocalRunError(f"the schedule {expression!r} is not of the form rate(<n> minutes|hours|days)")

@@ -181,11 +181,7 @@ class FaultInjector:
         say: Callable[[str], None],
         stopped: asyncio.Event,
     ) -> None:
-        """Inject the faults at their times until all are over or `stopped`; nothing stays broken.
-
-        Raises:
-            ControlError: when the local run refuses an order.
-        """
+        """Inject the faults at their times until all are over or `stopped`; nothing stays broken."""
         started = asyncio.get_running_loop().time()
         try:
             async with asyncio.TaskGroup() as parts:
