@@ -8,8 +8,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
@@ -25,9 +26,6 @@ from tools.demo.workload import (
     read_messages_file,
     replay_workload,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 FAILED, BROKEN, INTERRUPTED = 1, 2, 130
 
@@ -57,12 +55,7 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> arg
 
 
 def build_plan(options: argparse.Namespace, *, cores: int) -> Plan:
-    """Build the plan of a demonstration.
-
-    Raises:
-        WorkloadError: when the file of messages cannot be used.
-        ScaleError: when nothing in it can become hot.
-    """
+    """Build the plan of a demonstration, from a file of messages if one is given."""
     duration = options.duration
     if options.messages is None:
         scale = choose_scale(cores=cores)

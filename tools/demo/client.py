@@ -7,21 +7,28 @@ slow system cannot make its own load smaller. Only the number of connections is 
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import aiohttp
 from ulid import ULID
 
-from tools.history_checker import Acknowledged, History, Page, Read, Seen, Unresolved, content_digest, join_pages
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-
-    from tools.demo.workload import Offer, Workload
-    from tools.history_checker import Consistency, Order
+from tools.demo.workload import Offer, Workload
+from tools.history_checker import (
+    Acknowledged,
+    Consistency,
+    History,
+    Order,
+    Page,
+    Read,
+    Seen,
+    Unresolved,
+    content_digest,
+    join_pages,
+)
 
 OK = frozenset({200, 201})
 REFUSED = frozenset({429, 503})
@@ -66,19 +73,11 @@ class Api(Protocol):
     """The product's API as its clients see it."""
 
     async def write(self, conversation_id: str, message: Mapping[str, Any]) -> Answer:
-        """Write one message.
-
-        Raises:
-            UnansweredError: when no answer came.
-        """
+        """Write one message, or raise `UnansweredError`."""
         ...
 
     async def read(self, conversation_id: str, parameters: Mapping[str, str]) -> Answer:
-        """Read one page.
-
-        Raises:
-            UnansweredError: when no answer came.
-        """
+        """Read one page, or raise `UnansweredError`."""
         ...
 
 
@@ -344,11 +343,7 @@ async def browse(client: Client, workload: Workload, *, pause_seconds: float, st
 async def read_everything(
     client: Client, workload: Workload, *, readers: int, from_both_ends: bool = False
 ) -> tuple[str, ...]:
-    """Read every conversation completely and strongly, by turns from either end; the hot one, or all, from both.
-
-    Returns:
-        The conversations that could not be read to their end.
-    """
+    """Read every conversation strongly, the hot one or all from both ends; name those not read to their end."""
     orders: tuple[Order, Order] = ("oldest", "newest")
     hot = [(workload.hot_conversation, order) for order in orders]
     if from_both_ends:
@@ -398,11 +393,7 @@ def _seen(message: Mapping[str, Any]) -> Seen:
 
 
 async def _read_json(response: aiohttp.ClientResponse) -> Any:
-    """Read an answer's document; None when it is not JSON and the status alone says what happened.
-
-    Raises:
-        UnansweredError: when a good status comes without JSON: what it acknowledges is unknown.
-    """
+    """Read an answer's document; None when it is not JSON, unless a good status leaves open what it acknowledges."""
     try:
         return await response.json(content_type=None)
     except ValueError as error:

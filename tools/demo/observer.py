@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 ROUTE_POLL_SECONDS = 0.2
 STATUS_POLL_SECONDS = 1.0
@@ -88,19 +86,11 @@ class Control:
         self._url = url.rstrip("/")
 
     async def get(self, path: str) -> Any:
-        """Ask for a document.
-
-        Raises:
-            ControlError: when there is none.
-        """
+        """Get a document, or raise `ControlError`."""
         return await self._request("GET", path)
 
     async def post(self, path: str, body: Any = None) -> Any:
-        """Give an order, with a document if it needs one.
-
-        Raises:
-            ControlError: when it is refused.
-        """
+        """Give an order, with a document if it needs one, or raise `ControlError`."""
         return await self._request("POST", path, body)
 
     async def _request(self, method: str, path: str, body: Any = None) -> Any:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from math import ceil
 from typing import TYPE_CHECKING
 
-from tools.demo.judge import is_key_of
+from tools.demo.client import Timing
+from tools.demo.judge import Hot, Judgement, Machine, Summary, Throttles, is_key_of
+from tools.demo.observer import Event, KeyLoad, Raise
+from tools.history_checker import Verdict
 from tools.quantiles import nearest_rank
 from tools.reports.charts import Picture, draw, panel, stack, steps
 from tools.reports.page import render
 from tools.reports.palette import Color
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from matplotlib.axes import Axes
-
-    from tools.demo.client import Timing
-    from tools.demo.judge import Hot, Judgement, Machine, Summary, Throttles
-    from tools.demo.observer import Event, KeyLoad, Raise
-    from tools.history_checker import Verdict
+    from matplotlib.axes import Axes  # slow to import, and needed for a report alone
 
 MOST_KEYS_DRAWN = 32
 ROW_PX = 26

@@ -6,16 +6,21 @@ import asyncio
 import contextlib
 import json
 import random
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import aiohttp
+from rich.console import Console
 
 from tools.demo.client import Client, HttpApi, Recorder, browse, open_session, play, read_everything
 from tools.demo.judge import (
     Hot,
     Judgement,
+    Machine,
     Summary,
+    Throttles,
     bars_for,
     count_throttles,
     first_raise_after,
@@ -25,22 +30,11 @@ from tools.demo.judge import (
 )
 from tools.demo.observer import Control, Event, Journal, Observations, look_at_parts, watch_parts, watch_route
 from tools.demo.report import Run, build_pictures, build_report
-from tools.demo.stack import Stack, environments_for, up_command
-from tools.demo.view import Camera, LineView, LiveView, keep_showing, live_display
-from tools.history_checker import check_history
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-    from pathlib import Path
-
-    from rich.console import Console
-
-    from tools.demo.judge import Machine, Throttles
-    from tools.demo.scale import Scale
-    from tools.demo.stack import Environments
-    from tools.demo.view import View
-    from tools.demo.workload import Workload
-    from tools.history_checker import Verdict
+from tools.demo.scale import Scale
+from tools.demo.stack import Environments, Stack, environments_for, up_command
+from tools.demo.view import Camera, LineView, LiveView, View, keep_showing, live_display
+from tools.demo.workload import Workload
+from tools.history_checker import Verdict, check_history
 
 VISITORS = 2
 VISITOR_PAUSE_SECONDS = 0.4
@@ -135,18 +129,10 @@ async def demonstrate(
     started_at: float | None = None,
     build_command: Callable[..., tuple[str, ...]] = up_command,
 ) -> Outcome:
-    """Run a demonstration.
+    """Run a demonstration that began at `started_at`; `now` is the wall clock (seconds since the epoch).
 
-    Args:
-        plan: What is to be done.
-        console: Where the live view and the lines go.
-        now: The wall clock in seconds since the epoch.
-        started_at: When the command began, if that was before this call.
-        build_command: Builds the command that starts the stack, from the arguments of `up_command`.
-
-    Raises:
-        StackError: when the local run does not start or ends by itself.
-        ControlError: when it stops answering.
+    The stack is started by `build_command`, from the arguments of `up_command`. When it does not start, ends by
+    itself or stops answering, that is a `StackError` or a `ControlError`.
     """
     began = now() if started_at is None else started_at
     for file in (_summary_file(plan), _report_file(plan)):

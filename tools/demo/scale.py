@@ -61,11 +61,7 @@ class Scale:
 
 
 def choose_scale(*, cores: int, largest_conversation: int | None = None) -> Scale:
-    """Choose the scale for a machine, and for a file whose largest conversation holds so many messages.
-
-    Raises:
-        ScaleError: when the largest conversation is too small to become hot at any scale.
-    """
+    """Choose the scale for a machine, and for a file whose largest conversation holds so many messages."""
     carried = WRITES_PER_SECOND_AND_CORE * max(1, min(cores, MOST_CORES))
     hot = HOT_SHARE * carried
     if largest_conversation is not None:

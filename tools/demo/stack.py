@@ -6,17 +6,14 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
+from tools.demo.scale import Scale
 from tools.local.errors import LocalRunError
 from tools.local.processes import kill, send_signal, start_process
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from tools.demo.scale import Scale
 
 READY_SECONDS = 90.0
 STOP_SECONDS = 15.0
@@ -98,11 +95,7 @@ class Stack:
             await kill(process)
 
     async def ready(self) -> Mapping[str, Any]:
-        """Wait until the local run serves and give what it wrote about itself.
-
-        Raises:
-            StackError: with the last line that it printed, when it ended or did not get ready in time.
-        """
+        """Wait until the local run serves and give what it wrote about itself, or tell its last line."""
         for _ in range(int(READY_SECONDS / POLL_SECONDS)):
             if self._ready_file.exists():
                 ready: Mapping[str, Any] = json.loads(self._ready_file.read_text())
@@ -113,11 +106,7 @@ class Stack:
         raise StackError(f"the local run was not ready after {READY_SECONDS:g} s (its output: {self._log_file})")
 
     async def watch(self) -> None:
-        """Wait for the local run to end by itself.
-
-        Raises:
-            StackError: when it does.
-        """
+        """Wait for the local run to end by itself, which is a `StackError`."""
         if self._process is not None:
             await self._process.wait()
             raise StackError(f"the local run ended by itself: {self._last_words()} (all of it: {self._log_file})")

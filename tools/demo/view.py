@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rich.console import Console
-
-    from tools.demo.client import Counts, Recorder
-    from tools.demo.observer import Event, Observations
+from tools.demo.client import Counts, Recorder
+from tools.demo.observer import Event, Observations
 
 LINE_SECONDS = 2.0
 LIVE_SECONDS = 0.5

@@ -10,20 +10,17 @@ import gzip
 import json
 import random
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from hotpartition.core.keys import parse_conversation_id
 from hotpartition.errors import InvalidConversationIdError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from tools.demo.scale import Scale
+from tools.demo.scale import Scale
 
 DEFAULT_DURATION_SECONDS = 66.0
 QUIET_CONVERSATIONS = 64
@@ -127,11 +124,7 @@ def generate_workload(
 
 
 def read_messages_file(path: Path) -> tuple[ReplayedMessage, ...]:
-    """Read a file of messages, one JSON object a line, gzipped if its name ends in `.gz`.
-
-    Raises:
-        WorkloadError: naming the file and, for a malformed line, the line and what is wrong with it.
-    """
+    """Read a file of messages, one JSON object a line, gzipped if its name ends in `.gz`."""
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
             messages = tuple(_parse_lines(lines, path))
