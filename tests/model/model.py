@@ -1,11 +1,12 @@
 """The routing protocol as a small model: all that writers, raises and a reader can do, one store operation at a time.
 
-The decisions are the project's own: `choose_placement`, `Route`, `PageMerge` (and through it `needed_keys`),
-`candidate_keys`, `build_range` and the cursors are called, not copied. What is modelled is the order in which their
+The decisions are the project's own: `choose_placements`, `Route`, `PageMerge` (and through it `needed_keys`),
+`next_candidates`, `build_range` and the cursors are called, not copied. What is modelled is the order in which their
 store operations happen, since that is what the promise (docs/architecture.md) has to hold for:
 
-- A writer asks Redis, then the journal, then puts. Each writes any message, so a second one with the same id is a
-  retry; it is stale when anything happens in between, or when Redis or the journal told it an old route.
+- A writer asks Redis, then the journal, then puts at any of the message's choices: which of them refuse is left to
+  chance. Each writes any message, so a second one with the same id is a retry; it is stale when anything happens in
+  between, or when Redis or the journal told it an old route.
 - A raise adds to the journal. It may stop (crash) before, come late, or be done twice.
 - The reader, for each page: asks Redis; then each query and the journal read on its own, in any order; then the next
   round's. Or it looks one message up: the same with gets.
@@ -34,31 +35,41 @@ What keeps the number of states small, and why nothing is lost by it:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from hotpartition.core.cursor import build_cursor
 from hotpartition.core.merge import KeyQuery, PageMerge
 from hotpartition.core.message_ids import message_time_ms
-from hotpartition.core.route import Generation, Route, candidate_keys, choose_placement
+from hotpartition.core.route import Generation, Placement, Route, choose_placements, next_candidates
 from hotpartition.jobs.reader import PageRequest, build_range
 from hotpartition_messages import Message
 
 CONVERSATION = "c"
 
 
+class Candidates(Protocol):
+    """What `next_candidates` does."""
+
+    def __call__(
+        self, route: Route, conversation_id: str, message_id: str, *, asked: Collection[str], is_found: bool
+    ) -> tuple[str, ...]: ...
+
+
 @dataclass(frozen=True)
 class Variant:
-    """The protocol as it is, or with something broken on purpose. `PageMerge` and `Route` can be replaced."""
+    """The protocol as it is, or with something broken on purpose. What decides can be replaced."""
 
     is_trusting_redis: bool = False
     """Whether writers place by what Redis says, without asking the journal."""
     is_verifying: bool = True
     merge_type: type[PageMerge] = PageMerge
     route_type: type[Route] = Route
+    placements: Callable[[Route, str, str], tuple[Placement, ...]] = choose_placements
+    candidates: Candidates = next_candidates
 
 
 @dataclass(frozen=True)
@@ -248,8 +259,8 @@ class ProtocolModel:
         found: dict[Place, int] = {}
         for hint in _subsets(known):
             for message_id in self.world.message_ids:
-                key = choose_placement(self.route(hint), CONVERSATION, message_id).partition_key
-                found.setdefault(Place(key, message_id), hint)
+                for placement in self.variant.placements(self.route(hint), CONVERSATION, message_id):
+                    found.setdefault(Place(placement.partition_key, message_id), hint)
         return tuple((hint, place) for place, hint in found.items())
 
     @cached_property
@@ -318,10 +329,9 @@ class ProtocolModel:
     def _open_round(self, reading: Reading) -> Reader:
         """Plan the next round, or finish: the loops of `Reader.read_page` and `Reader.read_message`."""
         queries = self._plan(reading)
-        is_lookup = isinstance(reading.goal, Lookup)
-        if not queries and (is_lookup or reading.is_verified):
+        if not queries and (isinstance(reading.goal, Lookup) or reading.is_verified):
             return self.finish(reading)
-        wants_journal = self.variant.is_verifying and (is_lookup or not reading.is_verified)
+        wants_journal = self.variant.is_verifying and not reading.is_verified
         return reading._replace(pending=queries, wants_journal=wants_journal, journal=None)
 
     def _plan(self, reading: Reading) -> tuple[KeyQuery, ...]:
@@ -330,8 +340,9 @@ class ProtocolModel:
             return tuple(self._merge(reading).next_queries(route))
         wanted = reading.goal.message_id
         asked = {answer.query.partition_key for answer in reading.past}
-        missing = [key for key in candidate_keys(route, CONVERSATION, wanted) if key not in asked]
-        return tuple(KeyQuery(key, newest_first=True, limit=1, first_id=wanted, last_id=wanted) for key in missing)
+        is_found = any(answer.message_ids for answer in reading.past)
+        keys = self.variant.candidates(route, CONVERSATION, wanted, asked=asked, is_found=is_found)
+        return tuple(KeyQuery(key, newest_first=True, limit=1, first_id=wanted, last_id=wanted) for key in keys)
 
     def _merge(self, reading: Reading) -> PageMerge:
         """Build the page's merge again from the answers so far: states hold values, and `PageMerge` is none."""

@@ -9,14 +9,14 @@ from random import Random
 
 from hotpartition.core.keys import build_message_sort_key
 from hotpartition.core.merge import KeyQuery
-from hotpartition.core.route import Generation
+from hotpartition.core.route import Generation, choose_placements
 from hotpartition.errors import MessageNotFoundError
 from hotpartition.jobs.reader import PageRequest
 from hotpartition.ports import Fetched, JournalEntry, QueryAnswer
 from hotpartition_messages.writing import NewMessage
 from model.model import CONVERSATION, Answer, Broken, Done, Lookup, Place, ProtocolModel, Step
 from support.builders import World as Stores
-from support.fakes import FakeTable
+from support.fakes import KEY_RANGE_THROTTLE, FakeTable
 
 
 def walk(model: ProtocolModel, random: Random) -> list[Step]:
@@ -37,6 +37,7 @@ class _ScriptedTable(FakeTable):
 
     script: deque[Step] = field(default_factory=deque)
     do: Callable[[Step], None] = lambda _: None
+    is_written: bool = False
 
     def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched:
         answers: dict[KeyQuery, QueryAnswer] = {}
@@ -63,6 +64,8 @@ class _ScriptedTable(FakeTable):
         return QueryAnswer(messages, told.is_exhausted)
 
     def get(self, partition_keys, message_id, *, is_strong, journal_of=None):
+        if self.is_written:
+            return (), None
         queries = [
             KeyQuery(key, newest_first=True, limit=1, first_id=message_id, last_id=message_id) for key in partition_keys
         ]
@@ -112,10 +115,24 @@ class Replay:
                 raise AssertionError(f"the real reader is not where the model is: {step}")
 
     def _put(self, place: Place) -> None:
-        """Write by a writer to whom Redis and an eventually consistent journal show what the model's was shown."""
+        """Write by a writer to whom Redis and an eventually consistent journal show what the model's was shown.
+
+        The choices before the place refuse; whether the message lies at one of them was looked at before.
+        """
+        route = self._model.route(self._hints[place])
         self._say(self._hints[place])
-        self._stores.table.lagging[CONVERSATION] = JournalEntry(self._model.route(self._hints[place]))
+        self._stores.table.lagging[CONVERSATION] = JournalEntry(route)
+        keys = [p.partition_key for p in choose_placements(route, CONVERSATION, place.message_id)]
+        refusing = {f"put {key}" for key in keys[: keys.index(place.partition_key)]}
+
+        def refuse(call: str) -> None:
+            if call in refusing:
+                raise KEY_RANGE_THROTTLE
+
+        self._stores.table.on_call = refuse
+        self._stores.table.is_written = True
         self._stores.writer().write(NewMessage(CONVERSATION, "ann", "hello", message_id=place.message_id))
+        self._stores.table.is_written = False
         assert (place.partition_key, build_message_sort_key(place.message_id)) in self._stores.table.items
 
     def _read(self, step: Step) -> tuple[list[str], PageRequest | None]:

@@ -5,9 +5,18 @@ from random import Random
 
 import pytest
 
+from hotpartition.core.keys import build_shard_key
 from hotpartition.core.merge import KeyQuery, PageMerge
 from hotpartition.core.message_ids import message_time_ms
-from hotpartition.core.route import Generation, Route, choose_placement, stable_hash
+from hotpartition.core.route import (
+    Generation,
+    Placement,
+    Route,
+    candidate_keys,
+    choose_placement,
+    choose_placements,
+    stable_hash,
+)
 from hotpartition.jobs.reader import PageRequest
 from model.explore import explore
 from model.model import (
@@ -93,12 +102,33 @@ class MergeWithoutBaseKey(PageMerge):
         return tuple(shard_keys) or (base_key,)
 
 
+def placements_with_one_outside(route, conversation_id, message_id):
+    """Takes a shard that the route does not have, besides those it has."""
+    placements = choose_placements(route, conversation_id, message_id)
+    shard_count = placements[0].shard_count
+    outside = Placement(build_shard_key(conversation_id, shard_count), shard_count)
+    return (*placements, outside) if shard_count else placements
+
+
+def first_candidates_only(route, conversation_id, message_id, *, asked, is_found):
+    """Takes what is at no first choice for absent."""
+    del is_found
+    keys = candidate_keys(route, conversation_id, message_id, choices=1)
+    return tuple(key for key in keys if key not in asked)
+
+
 MUTATIONS = {
     "a writer trusts Redis": Variant(is_trusting_redis=True),
     "reader without verification": Variant(is_verifying=False),
     "no base key": Variant(merge_type=MergeWithoutBaseKey),
     "time bound reversed": Variant(route_type=ReversedRoute),
     "t2 is the present": Variant(route_type=PresentRoute),
+    "a choice outside of the shards": Variant(placements=placements_with_one_outside),
+}
+LOOKUP_MUTATIONS = {
+    **{name: MUTATIONS[name] for name in ("a writer trusts Redis", "reader without verification")},
+    "a choice outside of the shards": MUTATIONS["a choice outside of the shards"],
+    "first choices only": Variant(candidates=first_candidates_only),
 }
 
 
@@ -178,10 +208,10 @@ def test_reductions_hide_no_fault(name):
     assert explore(model).fault is not None
 
 
-@pytest.mark.parametrize("name", ["a writer trusts Redis", "reader without verification"])
+@pytest.mark.parametrize("name", LOOKUP_MUTATIONS)
 def test_lookups_are_caught_too(name):
-    """A lookup of one message hangs on the same two rules as a page."""
-    model = ProtocolModel(world(limits=(), writers=2), MUTATIONS[name])
+    """A lookup of one message hangs on the same rules as a page, and on looking at every choice."""
+    model = ProtocolModel(world(limits=(), writers=2), LOOKUP_MUTATIONS[name])
     assert explore(model).fault == "an acknowledged message was not found"
 
 

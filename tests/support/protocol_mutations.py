@@ -1,11 +1,13 @@
-"""The product with its routing protocol broken on purpose, in the five ways of the routing proof (`tests/model`)."""
+"""The product with its routing protocol broken on purpose, in the ways of the routing proof (`tests/model`)."""
 
 from hotpartition.core.backoff import Budget
+from hotpartition.core.keys import build_shard_key
 from hotpartition.core.merge import PageMerge
 from hotpartition.core.message_ids import message_time_ms
-from hotpartition.core.route import EMPTY_ROUTE, Route
+from hotpartition.core.route import EMPTY_ROUTE, Placement, Route
 from hotpartition.jobs.reader import Reader
 from hotpartition.jobs.route_cache import RouteSource
+from hotpartition.jobs.writer import Writer
 from tools.simulation.wiring import Parts
 
 
@@ -90,6 +92,27 @@ class PresentMerge(PageMerge):
         return super().next_queries(PresentRoute(route.generations))
 
 
+class OutsideWriter(Writer):
+    """Takes the shard after the last one that the route has for a message's first choice."""
+
+    def _try_choices(self, write):
+        shard_count = write.placements[0].shard_count
+        if shard_count:
+            outside = Placement(build_shard_key(write.conversation_id, shard_count), shard_count)
+            write.placements = (outside, *write.placements[1:])
+            write.untried = [outside]
+        return super()._try_choices(write)
+
+
+class FirstChoicesReader(Reader):
+    """Takes what a point read's first request did not find for absent."""
+
+    def _get(self, keys, message_id, budget, *, is_strong, journal_of):
+        if journal_of is None:
+            return (), None
+        return super()._get(keys, message_id, budget, is_strong=is_strong, journal_of=journal_of)
+
+
 def merging(merge_type):
     """Build a reader that merges in its own way."""
     return type(merge_type.__name__ + "Reader", (MergingReader,), {"merge_type": merge_type})
@@ -101,4 +124,6 @@ MUTATIONS = {
     "no base key": Parts(reader=merging(MergeWithoutBaseKey)),
     "time bound reversed": Parts(reader=merging(ReversingMerge), routes=ReversedRoutes),
     "t2 is the present": Parts(reader=merging(PresentMerge)),
+    "a choice outside of the shards": Parts(writer=OutsideWriter),
+    "first choices only": Parts(reader=FirstChoicesReader),
 }

@@ -1,0 +1,236 @@
+"""Second and third choices: where a refused write goes, and what 200, 409 and 404 promise about them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from hotpartition.core.route import choose_placements
+from hotpartition.errors import MessageConflictError, MessageNotFoundError, StoreUnavailableError, ThrottledError
+from hotpartition_messages import Message
+from support.builders import World, message_id, new_message, route_of
+from support.fakes import KEY_RANGE_THROTTLE
+
+SHARDS = 8
+ACCOUNT_THROTTLE = ThrottledError(["TableWriteAccountLimitExceeded"])
+
+
+class Raised(World):
+    """A conversation with eight shards, some of which refuse writes."""
+
+    def __init__(self, shards: int = SHARDS) -> None:
+        super().__init__()
+        self.raise_to(shards, 0)
+        self.refusing: set[str] = set()
+        self.identifier = message_id(self.clock.now_ms, 5)
+        self.choices = [p.partition_key for p in choose_placements(route_of((shards, 0)), "c", self.identifier)]
+        self.table.on_call = self._refuse
+
+    def _refuse(self, call: str) -> None:
+        operation, key = call.split(" ")
+        if operation == "put" and key in self.refusing:
+            raise KEY_RANGE_THROTTLE
+
+    @property
+    def calls(self) -> list[str]:
+        """What DynamoDB was asked, with the choices by their number and reads of all of them as `look`."""
+        names = {f"put {key}": f"put {index}" for index, key in enumerate(self.choices)}
+        names[f"batch-get {','.join(self.choices)}"] = "look"
+        return [names.get(call, call) for call in self.table.calls]
+
+    def stored_at(self) -> list[int]:
+        return sorted(self.choices.index(key) for key, sort in self.table.items if sort == f"m#{self.identifier}")
+
+
+@pytest.mark.parametrize("refusing", [0, 1, 2])
+def test_a_refused_write_goes_to_its_next_choice_at_once(refusing):
+    """Without a wait, and without asking for a route; nothing is looked for under an id that was just made."""
+    world = Raised()
+    world.table.failures = [KEY_RANGE_THROTTLE] * refusing
+    written = world.writer(sampling_distance_wcu=0.5).write(new_message())
+    choices = [p.partition_key for p in choose_placements(route_of((8, 0)), "c", written.message.message_id)]
+    assert world.table.calls == [f"put {key}" for key in choices[: refusing + 1]]
+    assert (world.clock.slept, world.registry.reads) == ([], 1)
+    assert not any(report.is_throttled for report in world.reports.sent)
+    counts = Counter(world.telemetry.counts)
+    assert (counts["WritesThrottled"], counts["PutsRepeated"], counts["WritesRefusedEverywhere"]) == (
+        refusing,
+        refusing,
+        0,
+    )
+    stored_at = (counts["StoredAtSecondChoice"], counts["StoredAtThirdChoice"])
+    assert stored_at == (int(refusing == 1), int(refusing == 2))
+
+
+def test_only_when_all_choices_refused_a_write_waits():
+    """Then it is reported as throttled, asks for the route, and begins anew at its first choice."""
+    world = Raised()
+    world.refusing = set(world.choices)
+    world.clock.on_sleep = world.refusing.clear
+    world.writer(sampling_distance_wcu=0.5).write(new_message(message_id=world.identifier))
+    assert world.calls == ["put 0", "look", "put 1", "put 2", "put 0"]
+    assert len(world.clock.slept) == 1
+    assert world.registry.reads == 2
+    assert [report.is_throttled for report in world.reports.sent] == [False, True]
+    assert world.telemetry.counts["WritesRefusedEverywhere"] == 1
+
+
+@pytest.mark.parametrize(("shards", "choices"), [(1, 1), (2, 2), (3, 3)])
+def test_few_shards_give_few_choices(shards, choices):
+    """A single one gives none besides itself."""
+    world = Raised(shards)
+    world.refusing = set(world.choices)
+    world.clock.on_sleep = world.refusing.clear
+    world.writer().write(new_message(message_id=world.identifier))
+    assert [call for call in world.calls if call != "look"] == [*(f"put {index}" for index in range(choices)), "put 0"]
+
+
+@pytest.mark.parametrize("failure", [StoreUnavailableError("500"), ACCOUNT_THROTTLE])
+def test_what_is_no_refusal_of_the_key_is_repeated_where_it_was(failure):
+    """The outcome is unknown, or another place would be refused as well."""
+    world = Raised()
+    world.table.failures = [failure, failure]
+    world.writer().write(new_message(message_id=world.identifier))
+    assert world.calls == ["put 0"] * 3
+    assert len(world.clock.slept) == 2
+
+
+def test_a_shard_that_refused_a_moment_ago_is_tried_last():
+    """By the same environment, for a second."""
+    world = Raised()
+    writer = world.writer()
+    world.refusing = {world.choices[0]}
+    writer.write(new_message(message_id=world.identifier))
+    world.table.items.clear()
+    world.table.calls.clear()
+    world.refusing.clear()
+    writer.write(new_message(message_id=world.identifier))
+    assert world.calls == ["look", "put 1"]
+    world.clock.now_ms += 1_001
+    writer.write(new_message(message_id=world.identifier))
+    assert world.calls[2:] == ["put 0"]
+
+
+def test_a_repetition_is_found_at_its_first_choice_though_that_refuses():
+    """200: stored, the answer lost; then the shard refuses."""
+    world = Raised()
+    first = world.writer().write(new_message(message_id=world.identifier))
+    world.refusing = {world.choices[0]}
+    again = world.writer().write(new_message(message_id=world.identifier))
+    assert (again.is_replay, again.message) == (True, first.message)
+    assert world.stored_at() == [0]
+
+
+def test_a_repetition_is_found_at_a_later_choice_while_the_first_refuses():
+    """200, wherever among the choices it lies."""
+    world = Raised()
+    world.refusing = set(world.choices[:2])
+    world.writer().write(new_message(message_id=world.identifier))
+    world.refusing = {world.choices[0]}
+    assert world.writer().write(new_message(message_id=world.identifier)).is_replay
+    assert world.stored_at() == [2]
+
+
+def test_a_repetition_whose_first_choice_takes_writes_again_is_stored_there_too():
+    """201 both times, and two copies of one message: pages and point reads show one."""
+    world = Raised()
+    world.refusing = {world.choices[0]}
+    world.writer().write(new_message(message_id=world.identifier))
+    world.refusing.clear()
+    again = world.writer().write(new_message(message_id=world.identifier))
+    assert not again.is_replay
+    assert world.stored_at() == [0, 1]
+    reader = world.reader()
+    assert reader.read_message("c", world.identifier) == again.message
+    assert "DivergentCopies" not in world.telemetry.counts
+
+
+def test_a_repetition_after_a_raise_is_stored_once_more():
+    """201 both times: stored on the base key, the answer lost, raised, repeated. Readers merge the copies."""
+    world = World()
+    identifier = message_id(world.clock.now_ms, 5)
+    world.writer().write(new_message(message_id=identifier))
+    world.raise_to(8, 0)
+    again = world.writer().write(new_message(message_id=identifier))
+    assert not again.is_replay
+    assert len(world.table.items) == 2
+    assert world.reader().read_message("c", identifier, is_strong=True) == again.message
+
+
+@pytest.mark.parametrize("refusing", [(), (0,), (0, 1)])
+def test_other_content_under_an_id_is_a_conflict_while_the_same_shards_refuse(refusing):
+    """409 at the place where the first one lies, and at a later one since it is looked for first."""
+    world = Raised()
+    world.writer().write(new_message("one", message_id=world.identifier))
+    world.refusing = {world.choices[index] for index in refusing}
+    with pytest.raises(MessageConflictError):
+        world.writer().write(new_message("two", message_id=world.identifier))
+    assert world.stored_at() == [0]
+
+
+def test_of_two_contents_at_two_choices_readers_show_one():
+    """Two clients with one id, the first of them refused at the first choice: both get 201, all pages show the same."""
+    world = Raised()
+    world.refusing = {world.choices[0]}
+    world.writer().write(new_message("one", message_id=world.identifier))
+    world.refusing.clear()
+    world.writer().write(new_message("two", message_id=world.identifier))
+    assert world.stored_at() == [0, 1]
+    assert world.reader().read_message("c", world.identifier).body == "two"
+
+
+def test_an_attempt_without_answer_makes_the_writer_look_before_it_goes_elsewhere():
+    """Also under an id of the server's own: stored, the answer lost, then refused; found, not stored twice."""
+    world = Raised()
+    original = world.table.put
+
+    def put_and_lose_the_answer(item):
+        original(item)
+        world.table.put = original
+        world.refusing.add(item["pk"]["S"])
+        raise StoreUnavailableError("read timeout")
+
+    world.table.put = put_and_lose_the_answer
+    assert world.writer().write(new_message()).is_replay
+    assert len([1 for _, sort in world.table.items if sort.startswith("m#")]) == 1
+
+
+def test_what_cannot_be_looked_for_is_not_put_elsewhere():
+    """A 503 with the id, not a second copy."""
+    world = Raised()
+    refuse = world.table.on_call
+
+    def refuse_reads_too(call):
+        if call.startswith("batch-get"):
+            raise ThrottledError
+        refuse(call)
+
+    world.table.on_call = refuse_reads_too
+    world.refusing = {world.choices[0]}
+    with pytest.raises(StoreUnavailableError) as caught:
+        world.writer().write(new_message(message_id=world.identifier))
+    assert caught.value.message_id == world.identifier
+    assert world.stored_at() == []
+
+
+@pytest.mark.parametrize("choice", [0, 1, 2])
+def test_a_point_read_asks_other_choices_only_when_the_first_has_nothing(choice):
+    """One request for nearly all messages, with the journal in it; a second one without for the rest."""
+    world = Raised()
+    message = Message("c", world.identifier, "ann", "hello")
+    world.store(message, world.choices[choice])
+    assert world.reader().read_message("c", world.identifier, is_strong=True) == message
+    first, others = f"batch-get c,{world.choices[0]}", f"batch-get {','.join(world.choices[1:])}"
+    assert world.table.calls == ([first] if choice == 0 else [first, others])
+
+
+def test_a_message_is_not_found_after_all_choices_were_asked():
+    """404 means at no choice of any generation."""
+    world = Raised()
+    world.raise_to(3, 0)
+    with pytest.raises(MessageNotFoundError):
+        world.reader().read_message("c", world.identifier, is_strong=True)
+    asked = {key for call in world.table.calls for key in call.removeprefix("batch-get ").split(",")}
+    expected = {p.partition_key for n in (3, 8) for p in choose_placements(route_of((n, 0)), "c", world.identifier)}
+    assert asked == {"c", *expected}
