@@ -139,6 +139,7 @@ class Meter:
             requests=self.requests,
             throttled_attempts=self.throttled_attempts,
             latency_ms=Latency.of(self.write_latencies_ms),
+            waited=self.waited_count,
         )
 
     def reads(self, *, queries: int, items: int, rcu: float) -> Reads:
@@ -197,11 +198,14 @@ class Meter:
                 relieved = (start + per_second) * BIN_SECONDS
         return None if relieved >= end else round(relieved - onset, 4)
 
-    def repeated_share(self, first: float, end: float) -> float | None:
-        """Return how many puts of the hot conversation were refused between two times, for each that was stored."""
-        within = self._bins[round(first / BIN_SECONDS) : round(end / BIN_SECONDS)]
+    def repeated_share(self, onset: float, end: float) -> float | None:
+        """Return how many puts of the hot conversation were refused once it was on shards, for each that was stored."""
+        on_shards = self.on_shards_seconds(onset)
+        if on_shards is None:
+            return None
+        within = self._bins[round((onset + on_shards) / BIN_SECONDS) : round(end / BIN_SECONDS)]
         stored = sum(b.hot_stored_count for b in within)
-        return sum(b.hot_refused for b in within) / stored if stored else None
+        return round(sum(b.hot_refused for b in within) / stored, 6) if stored else None
 
     def failed_share_after(self, time: float) -> float:
         """Return what failed of all that was offered from an instant on, as a share."""

@@ -210,6 +210,19 @@ def _delays(loads: Sequence[int], high: float) -> Half:
 
 
 HALVES: Mapping[str, tuple[Half, Half]] = {
+    "shard-load": (
+        Half(
+            title="N, median",
+            unit="shards",
+            lines={f"n_{load}_p50": f"{load:,} WCU/s" for load in (2_000, 4_000, 6_000, 10_000)},
+        ),
+        Half(
+            title="Shards that meet on 32 partitions: all choices refuse more than 5 %",
+            unit="% of throws",
+            lines={f"unlucky_{load}": f"{load:,} WCU/s" for load in (2_000, 4_000, 6_000, 10_000)},
+            factor=100,
+        ),
+    ),
     "at-once-threshold": (FALSE_RAISES, _delays((1_200, 2_000, 4_000), 6)),
     "sustained-threshold": (FALSE_RAISES, _delays((850, 900, 950), 20)),
     "at-once-window": (FALSE_RAISES, _delays((1_200, 2_000, 4_000), 4)),

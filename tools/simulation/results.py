@@ -91,6 +91,8 @@ class Writes:
     requests: int
     throttled_attempts: int
     latency_ms: Latency
+    waited: int = 0
+    """Times that a write was refused by all its choices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,10 +172,10 @@ class RunResult:
     """One run of one strategy on one scenario with one seed.
 
     `onset_seconds` is when the scenario's heat begins. `raised_seconds` counts from there to the first raise of the
-    hot conversation, `relieved_seconds` to the moment from which on, for as long as the heat lasts, refused writes stay
-    below 1 % of what is offered, judged second by second. `on_shards_seconds` counts to the first quarter of a second
-    of whose stored writes of the hot conversation at least 95 % lie on shards. `late_failed_share` is the share that
-    failed of what was offered from 4 s after the onset on.
+    hot conversation, `relieved_seconds` to the moment from which on, for as long as the heat lasts, writes that all
+    choices refused stay below 1 % of what is offered, judged second by second. `on_shards_seconds` counts to the first
+    quarter of a second of whose stored writes of the hot conversation at least 95 % lie on shards. `late_failed_share`
+    is the share that failed of what was offered from 4 s after the onset on.
     """
 
     scenario: str
@@ -194,6 +196,8 @@ class RunResult:
     on_shards_seconds: float | None
     late_failed_share: float
     series: Series
+    repeated_share: float | None = None
+    """Refused puts of the hot conversation for each that was stored, from `on_shards_seconds` to the heat's end."""
     faults: tuple[tuple[str, int], ...] = ()
     """How often each kind of injected fault struck."""
     counters: tuple[tuple[str, float], ...] = ()
@@ -303,6 +307,26 @@ class StepSeed:
     failed_share_of_unmitigated: float
     late_failed_share_of_offered: float
     write_p99_ms: float
+    repeated_share: float | None = None
+    """Puts refused for each stored one, once on shards."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepVariant:
+    """The step to another load, or on another table. `is_too_small`: the table takes less than all load together."""
+
+    scenario: str
+    description: str
+    load_wcu: float
+    partitions: int
+    is_too_small: bool
+    shard_counts: tuple[tuple[int, ...], ...]
+    """The N of the raises, seed by seed."""
+    raised_seconds: Distribution
+    on_shards_seconds: Distribution
+    relieved_seconds: Distribution
+    late_failed_share_of_offered: Distribution
+    repeated_share: Distribution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,3 +348,5 @@ class StepStudy:
     bars: tuple[Bar, ...]
     passed: bool
     runs: tuple[StepSeed, ...]
+    repeated_share: Distribution
+    variants: tuple[StepVariant, ...] = ()

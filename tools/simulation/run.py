@@ -139,6 +139,7 @@ class _Run:
             relieved_seconds=meter.relieved_seconds(scenario.onset, scenario.seconds),
             on_shards_seconds=meter.on_shards_seconds(scenario.onset),
             late_failed_share=meter.failed_share_after(scenario.onset + LATE_SECONDS),
+            repeated_share=meter.repeated_share(scenario.onset, scenario.seconds),
             series=meter.series(),
             faults=tuple(sorted(counts.items())),
             counters=tuple(sorted((name, float(count)) for name, count in self.world.counters.items())),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
@@ -138,9 +139,11 @@ _SMALL_SECONDS = 2.5
 8 it would always find them, beside writes of 1 it has to be lucky."""
 
 
-def _step_flows(onset: float, body_bytes: tuple[int, int]) -> tuple[ConversationFlow, ConversationFlow]:
+def _step_flows(
+    onset: float, body_bytes: tuple[int, int], *, load_wcu: float = 4000.0
+) -> tuple[ConversationFlow, ConversationFlow]:
     """Build the step: items of 1 KiB until it should have been noticed, larger ones from then on."""
-    shape = Step(before=100.0, after=4000.0, onset=onset)
+    shape = Step(before=100.0, after=load_wcu, onset=onset)
     until = onset + _SMALL_SECONDS
     return (
         ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=_SMALL_BODY, end=until),
@@ -148,18 +151,19 @@ def _step_flows(onset: float, body_bytes: tuple[int, int]) -> tuple[Conversation
     )
 
 
-def step() -> Scenario:
-    """Build the step of the project's bar."""
-    onset, seconds = 5.0, 65.0
+def step(load_wcu: float = 4000.0, partitions: int = 32, *, name: str = "step", heat_seconds: float = 60.0) -> Scenario:
+    """Build the step of the project's bar, or one to another load or on another table."""
+    onset = 5.0
     return Scenario(
-        name="step",
-        description="One conversation steps from 100 to 4,000 WCU/s at 5 s and stays there for a minute; 1,000 "
-        "environments, items of 1 KiB until 2.5 s after the step and of 16 KiB then, 10,000 WCU/s of other traffic, "
-        "a warm table of 32 partitions.",
-        workload=Workload(_step_flows(onset, _LARGE_BODY)),
-        seconds=seconds,
+        name=name,
+        description=f"One conversation steps from 100 to {load_wcu:,.0f} WCU/s at 5 s and stays there for "
+        f"{heat_seconds:g} s; 1,000 environments, items of 1 KiB until 2.5 s after the step and of 16 KiB then, "
+        f"10,000 WCU/s of other traffic, a warm table of {partitions} partitions.",
+        workload=Workload(_step_flows(onset, _LARGE_BODY, load_wcu=load_wcu)),
+        seconds=onset + heat_seconds,
         onset=onset,
-        table=_table(32),
+        oracle_wcu=load_wcu,
+        table=_table(partitions),
         other_wcu=10_000.0,
         writers=FunctionConfig(concurrency=1000, warm=1000, taken=60, other_requests_per_second=10.0),
         is_judged=False,
@@ -455,9 +459,31 @@ def hunt() -> Scenario:
     )
 
 
+def step_variant(load_wcu: float, partitions: int) -> Scenario:
+    """Build a shorter step to some load on some table."""
+    name = f"step-{load_wcu:.0f}-on-{partitions}"
+    return step(load_wcu, partitions, name=name, heat_seconds=25.0)
+
+
+STEP_VARIANTS: Mapping[str, Callable[[], Scenario]] = {
+    f"step-{load_wcu:.0f}-on-{partitions}": partial(step_variant, load_wcu, partitions)
+    for load_wcu, partitions in (
+        (2000.0, 32),
+        (6000.0, 32),
+        (10_000.0, 32),
+        (4000.0, 8),
+        (4000.0, 16),
+        (4000.0, 128),
+    )
+}
+"""The step to other loads, and on smaller and larger tables."""
+
 SCENARIOS: Mapping[str, Callable[[], Scenario]] = {
-    build.__name__ if build is not comparison else "compare": build
-    for build in (comparison, step, read_hot, steady, ramp, flash, many, large, backfill, spam, faults, hunt)
+    **{
+        build.__name__ if build is not comparison else "compare": build
+        for build in (comparison, step, read_hot, steady, ramp, flash, many, large, backfill, spam, faults, hunt)
+    },
+    **STEP_VARIANTS,
 }
 
 

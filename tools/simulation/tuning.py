@@ -9,7 +9,7 @@ from math import isfinite
 
 import numpy as np
 
-from hotpartition.core.detector import SLOTS_PER_SECOND, SUSTAINED_SECONDS
+from hotpartition.core.detector import EVIDENCE_THROTTLED_SHARE, SLOTS_PER_SECOND, SUSTAINED_SECONDS
 from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
 from tools.simulation.scale import registry_lookups_per_second
 from tools.simulation.scale_theory import thin_relative_error
@@ -17,8 +17,10 @@ from tools.simulation.scale_traffic import Level, popularity
 from tools.simulation.tuning_cache import typical_seconds_to_shards
 from tools.simulation.tuning_detection import Rule, detection_delays, false_raises_per_hour
 from tools.simulation.tuning_hedge import STALL_SHARE, read_pages
+from tools.simulation.tuning_sizing import throw_shards
 
 TRIALS = 2_000
+THROWS = 6_000
 PAGES = 20_000
 CACHE_SEEDS = range(5)
 QUIET_CONVERSATIONS = 50
@@ -150,7 +152,28 @@ def _step_delays(rule: Rule, loads: Sequence[int], seed: int) -> Measures:
     return measures
 
 
+def _shard_load(value: float, seed: int) -> Measures:
+    measures: dict[str, float | None] = {}
+    for load in (1_000, 2_000, 4_000, 6_000, 10_000):
+        thrown = throw_shards(float(load), value, throws=THROWS, seed=seed)
+        measures |= {
+            f"n_{load}_p50": float(np.quantile(thrown.shard_counts, 0.5, method="inverted_cdf")),
+            f"n_{load}_p999": float(np.quantile(thrown.shard_counts, 0.999, method="inverted_cdf")),
+            f"refused_first_{load}": float(thrown.refused_first.mean()),
+            f"unlucky_{load}": float((thrown.refused_everywhere > EVIDENCE_THROTTLED_SHARE).mean()),
+        }
+    return measures
+
+
 PLANS = (
+    _Plan(
+        name="shard-load",
+        setting="target_shard_wcu",
+        unit="WCU/s",
+        default=_CONSUMER.target_shard_wcu,
+        values=(150, 200, 250, 275, 300, 315, 330, 350, 375, 400, 500),
+        measure=_shard_load,
+    ),
     _Plan(
         name="at-once-threshold",
         setting="hot_at_once_wcu",
