@@ -74,7 +74,8 @@ def world(
 
 
 FEW_REQUESTS = {"limits": (1,), "bounds": SOME_BOUNDS}
-SMALL = {"writers": 2, **FEW_REQUESTS}
+TWO = (AT_FIRST, AT_SECOND)
+SMALL = {"writers": 2, "messages": TWO, **FEW_REQUESTS}
 
 
 class ReversedRoute(Route):
@@ -173,11 +174,11 @@ def test_messages_differ_in_their_shards():
 
 @pytest.mark.parametrize(
     "small",
-    [world(bounds=SOME_BOUNDS, cuts=False), world(SHRINKING, bounds=SOME_BOUNDS, cuts=False)],
+    [world(messages=TWO, limits=(1,), cuts=False), world(SHRINKING, TWO, **FEW_REQUESTS, cuts=False)],
     ids=["growing shards", "shrinking shards"],
 )
 def test_no_order_of_steps_breaks_the_promise(small, tell_explored, request):
-    """Three writers, two raises and a reader: whatever happens in whatever order, every page is complete and right."""
+    """Three writers of two messages, two raises and a reader: whatever happens in whatever order, every page is complete and right."""
     model = ProtocolModel(small)
     assert_right(model, explore_and_tell(model, request.node.callspec.id, tell_explored))
     assert_everything_happened(model)
