@@ -178,7 +178,7 @@ def test_messages_differ_in_their_shards():
     ids=["growing shards", "shrinking shards"],
 )
 def test_no_order_of_steps_breaks_the_promise(small, tell_explored, request):
-    """Three writers of two messages, two raises and a reader: whatever happens in whatever order, every page is complete and right."""
+    """Three writers, two messages, two raises and a reader: in whatever order, every page is complete and right."""
     model = ProtocolModel(small)
     assert_right(model, explore_and_tell(model, request.node.callspec.id, tell_explored))
     assert_everything_happened(model)

@@ -69,6 +69,9 @@ def step_run(quiet_run, **changes) -> RunResult:
         at_seconds=6.0, conversation_id=quiet_run.hot_conversation, shard_count=8, since_seconds=5.0, reason=""
     )
     sound = {"raised_seconds": 1.0, "on_shards_seconds": 3.0, "late_failed_share": 0.0, "raises": (raised,)}
+    sound["repeated_share"] = 0.01
+    if "shard_count" in changes:
+        sound["raises"] = (replace(raised, shard_count=changes.pop("shard_count")),)
     writes = replace(quiet_run.writes, failed_wcu=changes.pop("failed_wcu", 10.0))
     return replace(quiet_run, **{**sound, **changes}, writes=writes)
 
@@ -81,6 +84,8 @@ def step_run(quiet_run, **changes) -> RunResult:
         ({"raised_seconds": None}, "onset to raise, p99"),
         ({"on_shards_seconds": 4.25}, "onset to 95 % of new writes on shards, p99"),
         ({"raises": ()}, "seeds in which the final N was reached in one raise"),
+        ({"shard_count": 17}, "N, worst seed"),
+        ({"repeated_share": 0.06}, "puts beyond one for each write, once on shards"),
         ({"failed_wcu": 31.0}, "failed writes, of those without mitigation, worst seed"),
         ({"late_failed_share": 0.011}, "failed of what was offered after 4 s, worst seed"),
     ],
