@@ -75,7 +75,8 @@ def world(
 
 FEW_REQUESTS = {"limits": (1,), "bounds": SOME_BOUNDS}
 TWO = (AT_FIRST, AT_SECOND)
-SMALL = {"writers": 2, "messages": TWO, **FEW_REQUESTS}
+SMALL = {"writers": 2, "messages": TWO, "limits": (1,), "bounds": ((None, None),)}
+BROKEN = {**SMALL, "bounds": SOME_BOUNDS}
 
 
 class ReversedRoute(Route):
@@ -174,11 +175,14 @@ def test_messages_differ_in_their_shards():
 
 @pytest.mark.parametrize(
     "small",
-    [world(messages=TWO, limits=(1,), cuts=False), world(SHRINKING, TWO, **FEW_REQUESTS, cuts=False)],
+    [
+        world(messages=TWO, writers=2, limits=(1,), bounds=SOME_BOUNDS, cuts=False),
+        world(SHRINKING, TWO, **FEW_REQUESTS, writers=2, cuts=False),
+    ],
     ids=["growing shards", "shrinking shards"],
 )
 def test_no_order_of_steps_breaks_the_promise(small, tell_explored, request):
-    """Three writers, two messages, two raises and a reader: in whatever order, every page is complete and right."""
+    """Two writers, two messages, two raises and a reader: in whatever order, every page is complete and right."""
     model = ProtocolModel(small)
     assert_right(model, explore_and_tell(model, request.node.callspec.id, tell_explored))
     assert_everything_happened(model)
@@ -196,7 +200,7 @@ def test_reductions_hide_nothing(tell_explored):
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_protocol_is_caught(name, tell_explored):
     """Each way of breaking the protocol on purpose loses a message, and the shortest way to that is told."""
-    model = ProtocolModel(world(**SMALL, lookups=False), MUTATIONS[name], is_reduced=False)
+    model = ProtocolModel(world(**BROKEN, lookups=False), MUTATIONS[name], is_reduced=False)
     explored = explore_and_tell(model, f"broken: {name}", tell_explored)
     assert explored.fault == "an acknowledged message is missing"
     tell_explored(f"broken: {name}: found\n{narrate(model, explored.trace, explored.fault)}")
@@ -205,7 +209,7 @@ def test_a_broken_protocol_is_caught(name, tell_explored):
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_reductions_hide_no_fault(name):
     """What full exploration catches, the reduced one catches as well."""
-    model = ProtocolModel(world(**SMALL), MUTATIONS[name])
+    model = ProtocolModel(world(**BROKEN), MUTATIONS[name])
     assert explore(model).fault is not None
 
 
@@ -243,7 +247,7 @@ def test_a_page_is_judged_by_the_promise(returned, has_more, fault):
 
 def test_a_trace_is_told_in_plain_words():
     """A counterexample reads as a list of store operations, with the verdict at its end."""
-    model = ProtocolModel(world(**SMALL), MUTATIONS["reader without verification"], is_reduced=False)
+    model = ProtocolModel(world(writers=2, **FEW_REQUESTS), MUTATIONS["reader without verification"], is_reduced=False)
     explored = explore(model)
     assert narrate(model, explored.trace, explored.fault).splitlines() == [
         " 1. raise    adds 2@10 to the journal",
