@@ -179,4 +179,7 @@ def _measures(sweep: str, value: float) -> dict[str, float | None]:
     return dict.fromkeys(sorted(names), 10 / (1 + value))
 
 
-EXTRA_MEASURES = {"sampling-distance": {"delay_4000_p99_seconds", "relative_error_at_800_wcu"}}
+EXTRA_MEASURES = {
+    "shard-load": {"refused_first_4000"},
+    "sampling-distance": {"delay_4000_p99_seconds", "relative_error_at_800_wcu"},
+}

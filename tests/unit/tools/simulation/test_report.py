@@ -181,14 +181,14 @@ def test_every_field_of_the_summary_is_documented():
     written = json.loads(json.dumps(made, allow_nan=False))
     documented = set(re.findall(r"`([a-z0-9_]+)`", DOCUMENT))
     measures = {name for sweep in written["tuning"]["sweeps"] for p in sweep["points"] for name in p["measures"]}
-    patterns = re.compile(r"delay_\d+_(p50|p99)_seconds")
+    patterns = re.compile(r"delay_\d+_(p50|p99)_seconds|n_\d+_(p50|p999)|(refused_first|unlucky)_\d+")
     assert sorted(n for n in {*names_in(written), *measures} if n not in documented and not patterns.fullmatch(n)) == []
 
 
 def test_measures_of_the_sweeps_are_documented():
     """The real ones, at their defaults."""
     documented = set(re.findall(r"`([a-z0-9_]+)`", DOCUMENT))
-    patterns = re.compile(r"delay_\d+_(p50|p99)_seconds")
+    patterns = re.compile(r"delay_\d+_(p50|p99)_seconds|n_\d+_(p50|p999)|(refused_first|unlucky)_\d+")
     for plan in PLANS:
         if plan.name in {"cache-life", "hedge-quantile"}:
             continue  # slow to measure; the builders have their names from the pictures
