@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import InitVar, dataclass, field
 from typing import Final
 
 from tools.partition_model.ranges import SPAN
@@ -17,6 +18,7 @@ PARTITION_WINDOW_SECONDS: Final = 1.0
 spiky workloads in short intervals")."""
 
 
+@dataclass(slots=True, eq=False)
 class Bucket:
     """A token bucket, kept as one moment: `spent`, up to which the capacity is used up.
 
@@ -26,28 +28,18 @@ class Bucket:
     looked at for its key (`math.inf`: nobody looks).
     """
 
-    __slots__ = (
-        "partition",
-        "seconds_per_unit",
-        "spent",
-        "throttle",
-        "units",
-        "units_at_check",
-        "watch_at",
-        "window",
-    )
-    partition: Partition
+    rate: InitVar[float]
+    throttle: Throttle
+    window: float = field(default=PARTITION_WINDOW_SECONDS, kw_only=True)
+    spent: float = field(default=-math.inf, kw_only=True)
+    seconds_per_unit: float = field(init=False)
+    units: float = field(default=0.0, init=False)
+    units_at_check: float = field(default=0.0, init=False)
+    watch_at: float = field(default=math.inf, init=False)
+    partition: Partition = field(init=False)
 
-    def __init__(
-        self, rate: float, throttle: Throttle, *, window: float = PARTITION_WINDOW_SECONDS, spent: float = -math.inf
-    ) -> None:
+    def __post_init__(self, rate: float) -> None:
         self.seconds_per_unit = 1 / rate
-        self.throttle = throttle
-        self.window = window
-        self.spent = spent
-        self.units = 0.0
-        self.units_at_check = 0.0
-        self.watch_at = math.inf
 
     def level(self, now: float) -> float:
         """Return the moment up to which the capacity is used up, once what is too old to keep is forgotten."""
@@ -83,6 +75,7 @@ class Bucket:
         self.units += units
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Partition:
     """One physical partition: the positions from `low` up to, and without, `high`.
 
@@ -92,20 +85,20 @@ class Partition:
     partition became hot, `names` their keys.
     """
 
-    __slots__ = ("high", "hot_since", "low", "members", "names", "read", "seen", "share", "split_at", "write")
+    low: int
+    high: int
+    write: Bucket
+    read: Bucket
+    members: int = 1
+    hot_since: float = math.inf
+    split_at: float = math.inf
+    seen: dict[int, float] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    share: float = field(init=False)
 
-    def __init__(self, low: int, high: int, write: Bucket, read: Bucket) -> None:
-        self.low = low
-        self.high = high
-        self.write = write
-        self.read = read
-        self.members = 1
-        self.hot_since = math.inf
-        self.split_at = math.inf
-        self.seen: dict[int, float] = {}
-        self.names: dict[int, str] = {}
-        self.share = (high - low) / SPAN
-        write.partition = read.partition = self
+    def __post_init__(self) -> None:
+        self.share = (self.high - self.low) / SPAN
+        self.write.partition = self.read.partition = self
 
     def bucket(self, kind: Kind) -> Bucket:
         """Return the bucket of one kind of throughput."""

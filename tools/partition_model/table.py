@@ -100,14 +100,8 @@ class Table(Resource):
         index (GSI) write throttling and back pressure"); the reason and the ARN are then the index's. DynamoDB fills
         indexes a moment later and refuses once they have fallen behind; here they have fallen behind at once.
 
-        Args:
-            key: The partition key's value.
-            wcu: Units of the item in the table, at most 400, in a transaction 800.
-            now: Seconds; not before any earlier call's.
-            index_writes: One for each index entry that is written; an entry whose key changes is two.
-
-        Returns:
-            None when it was admitted, or what refused it; nothing was taken then.
+        `wcu` is at most 400, in a transaction 800; an index entry whose key changes is two `index_writes`. Returns what
+        refused the write, None when it was admitted.
         """
         if not index_writes:
             return super().write(key, wcu, now)
