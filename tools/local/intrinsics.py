@@ -12,7 +12,10 @@ _NO_VALUE = object()
 
 
 class Intrinsics:
-    """Resolves values of one template. What has no local counterpart gets a made-up name, but no made-up attribute."""
+    """Resolves values of one template. What has no local counterpart gets a made-up name, but no made-up attribute.
+
+    `pseudo` are the `AWS::` parameters, `provided` attributes by logical id and name, `physical_names` what `Ref` is.
+    """
 
     def __init__(
         self,
@@ -22,14 +25,6 @@ class Intrinsics:
         provided: Mapping[tuple[str, str], str],
         physical_names: Mapping[str, str],
     ) -> None:
-        """Take the template and what its references stand for here.
-
-        Args:
-            template: The whole template.
-            pseudo: Values of the `AWS::` parameters.
-            provided: Values of attributes, by logical id and attribute.
-            physical_names: What `Ref` gives, by logical id.
-        """
         self._resources = template.get("Resources", {})
         self._parameters = template.get("Parameters", {})
         self._conditions = template.get("Conditions", {})

@@ -7,7 +7,7 @@ import random
 import time
 import uuid
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from tools.local.environments import ExecutionEnvironment, Launcher, State
@@ -109,12 +109,7 @@ class FunctionPool:
             "environments": len(self._environments),
             "busy": sum(e.state is State.BUSY for e in self._environments),
             "frozen": sum(e.is_frozen for e in self._environments),
-            "started": self.counts.started,
-            "killed": self.counts.killed,
-            "invocations": self.counts.invocations,
-            "errors": self.counts.errors,
-            "init_errors": self.counts.init_errors,
-            "throttled": self.counts.throttled,
+            **asdict(self.counts),
         }
 
     def pids(self) -> list[int]:

@@ -55,7 +55,10 @@ class Access:
 
 
 class RedisServer:
-    """One cluster node on loopback. Its data survives `kill` and `start` as far as its append-only file does."""
+    """One cluster node on loopback. Its data survives `kill` and `start` as far as its append-only file does.
+
+    `announced_port` is where it tells clients to look for it, when that is another one than `port`.
+    """
 
     def __init__(
         self,
@@ -66,15 +69,6 @@ class RedisServer:
         announced_port: int | None = None,
         access: Access | None = None,
     ) -> None:
-        """Describe a node; nothing is started.
-
-        Args:
-            binary: the server's program.
-            work_dir: for its files and its log.
-            port: where it listens.
-            announced_port: where it tells clients of the cluster to look for it, when that is another one.
-            access: who may use it; None: everybody.
-        """
         self.port = port
         # Would be port + 10000, which may not exist.
         self.bus_port = free_port()

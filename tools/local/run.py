@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import socket
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -101,7 +102,7 @@ class LocalRun:
         work_dir = self.config.work_dir
         binary = find_binary(os.environ)
         # The port first: it is the likeliest thing to be wrong.
-        api_site = await self._bind_api()
+        listener = self._take_api_port()
         self._prepare_work_dir()
         assembly_dir = self.config.assembly
         if assembly_dir is None:
@@ -119,7 +120,7 @@ class LocalRun:
         await self._start_redis(binary, endpoints.redis_port)
         await self._start_dynamodb()
         await self._start_functions()
-        await api_site(Gateway(self._stack.routes, self.pools).app())
+        await self._serve(Gateway(self._stack.routes, self.pools).app(), listener=listener)
         await self._start_control()
         self._start_schedules()
         self._announce()
@@ -207,38 +208,23 @@ class LocalRun:
         self.control_url = await self._serve(Control(self).app(), self.config.port and self.config.port + 1)
         self._say(f"control API at {self.control_url}")
 
-    async def _bind_api(self) -> Callable[[web.Application], Any]:
-        """Take the API's port now, and return what starts serving on it."""
+    def _take_api_port(self) -> socket.socket:
+        """Take the API's port now, long before anything serves on it."""
         try:
-            server = await asyncio.start_server(lambda _, writer: writer.close(), _LOOPBACK, self.config.port)
+            listener = socket.create_server((_LOOPBACK, self.config.port))
         except OSError as error:
             raise _port_error(self.config.port, error) from error
-        port: int = server.sockets[0].getsockname()[1]
-        self.api_url = f"http://{_LOOPBACK}:{port}"
-        held = self._cleanup.push_async_callback
-        released = False
+        self._cleanup.callback(listener.close)
+        self.api_url = f"http://{_LOOPBACK}:{listener.getsockname()[1]}"
+        return listener
 
-        async def release() -> None:
-            nonlocal released
-            if not released:
-                released = True
-                server.close()
-                await server.wait_closed()
-
-        held(release)
-
-        async def serve(app: web.Application) -> None:
-            await release()
-            await self._serve(app, port)
-
-        return serve
-
-    async def _serve(self, app: web.Application, port: int = 0) -> str:
+    async def _serve(self, app: web.Application, port: int = 0, *, listener: socket.socket | None = None) -> str:
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         self._cleanup.push_async_callback(runner.cleanup)
         try:
-            await web.TCPSite(runner, _LOOPBACK, port).start()
+            site = web.SockSite(runner, listener) if listener else web.TCPSite(runner, _LOOPBACK, port)
+            await site.start()
         except OSError as error:
             raise _port_error(port, error) from error
         return f"http://{_LOOPBACK}:{runner.addresses[0][1]}"
