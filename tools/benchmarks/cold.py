@@ -143,13 +143,10 @@ class _Events:
 
     def on_next(self) -> None:
         # After the answer the runtime asks again: there is nothing more for it.
-        asyncio.get_running_loop().call_soon(self._deliver_once)
+        asyncio.get_running_loop().call_soon(self.deliver)
 
     def on_init_error(self, report: bytes) -> None:
         raise RuntimeError(report.decode(errors="replace"))
-
-    def _deliver_once(self) -> None:
-        self.deliver()
 
 
 async def _answer_or_end(invocation: Invocation, process: asyncio.subprocess.Process) -> Outcome | None:
