@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tools.local.partitions import SLOT_MS
+from tools.local.partitions import SLOT_MS, TimelineRow
 from tools.quantiles import nearest_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tools.demo.observer import KeyLoad, Raise
+    from tools.demo.observer import Raise
     from tools.demo.workload import Workload
     from tools.history_checker import Verdict
 
@@ -150,7 +150,7 @@ def is_key_of(key: str, conversation_id: str) -> bool:
 
 
 def count_throttles(
-    timeline: Iterable[KeyLoad], *, conversation_id: str, raised_at: float | None, hot: Hot
+    timeline: Iterable[TimelineRow], *, conversation_id: str, raised_at: float | None, hot: Hot
 ) -> Throttles:
     """Count the hot conversation's refused writes by when they were; without a raise all were before it."""
     own = [

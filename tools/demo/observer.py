@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import aiohttp
 
+from tools.local.partitions import TimelineRow
+
 ROUTE_POLL_SECONDS = 0.2
 STATUS_POLL_SECONDS = 1.0
 ROUTE_SORT_KEY = "r#"
-# DynamoDB asks for a signature; the local run checks none.
-_AUTHORIZATION = (
-    "AWS4-HMAC-SHA256 Credential=demo/20260101/{region}/dynamodb/aws4_request, SignedHeaders=host, Signature=0"
-)
 
 
 class ControlError(Exception):
@@ -36,20 +34,6 @@ class Raise:
     since_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyLoad:
-    """What one physical partition key was asked for in one bucket of the local run's timeline."""
-
-    at_ms: int
-    key: str
-    writes: int
-    write_wcu: float
-    throttled_writes: int
-    throttled_wcu: float
-    reads: int
-    throttled_reads: int
-
-
 @dataclass(frozen=True, slots=True)
 class Event:
     """Something that a person watching would want to know, at seconds since the epoch."""
@@ -63,7 +47,7 @@ class Observations:
     """What was seen so far."""
 
     raises: list[Raise] = field(default_factory=list)
-    buckets: dict[tuple[int, str], KeyLoad] = field(default_factory=dict)
+    buckets: dict[tuple[int, str], TimelineRow] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)
     most_environments: int = 0
     events: list[Event] = field(default_factory=list)
@@ -73,7 +57,7 @@ class Observations:
         """The largest N that the journal holds; 0 before the first raise."""
         return max((raised.shard_count for raised in self.raises), default=0)
 
-    def timeline(self) -> tuple[KeyLoad, ...]:
+    def timeline(self) -> tuple[TimelineRow, ...]:
         """List all loads by time and key."""
         return tuple(self.buckets[key] for key in sorted(self.buckets))
 
@@ -104,37 +88,25 @@ class Control:
         return json.loads(text) if text else {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Journal:
-    """Reads one conversation's routing item straight from DynamoDB."""
+async def read_routing_item(
+    session: aiohttp.ClientSession, dynamodb: Mapping[str, Any], conversation_id: str
+) -> Mapping[str, Any] | None:
+    """Read a conversation's routing item straight from DynamoDB; `dynamodb` is that part of the local run's status.
 
-    session: aiohttp.ClientSession
-    endpoint: str
-    table: str
-    region: str
-    conversation_id: str
-
-    async def get(self) -> Mapping[str, Any] | None:
-        """Get the item in DynamoDB JSON form; None when there is none or DynamoDB refuses just now."""
-        request = {
-            "TableName": self.table,
-            "Key": {"pk": {"S": self.conversation_id}, "sk": {"S": ROUTE_SORT_KEY}},
-            "ConsistentRead": False,
-        }
-        headers = {
-            "X-Amz-Target": "DynamoDB_20120810.GetItem",
-            "Content-Type": "application/x-amz-json-1.0",
-            "Authorization": _AUTHORIZATION.format(region=self.region),
-        }
-        try:
-            async with self.session.post(self.endpoint, data=json.dumps(request), headers=headers) as response:
-                if response.status != 200:
-                    return None
-                answer = await response.json(content_type=None)
-        except (aiohttp.ClientError, TimeoutError):
-            return None
-        item: Mapping[str, Any] | None = answer.get("Item")
-        return item
+    It is in DynamoDB JSON form; None when there is none or DynamoDB refuses just now.
+    """
+    key = {"pk": {"S": conversation_id}, "sk": {"S": ROUTE_SORT_KEY}}
+    request = {"TableName": dynamodb["table"], "Key": key, "ConsistentRead": False}
+    # DynamoDB asks for a signature as well; the local run checks none.
+    headers = {"X-Amz-Target": "DynamoDB_20120810.GetItem", "Content-Type": "application/x-amz-json-1.0"}
+    try:
+        async with session.post(dynamodb["endpoint"], data=json.dumps(request), headers=headers) as response:
+            item: Mapping[str, Any] | None = None
+            if response.status == 200:
+                item = (await response.json(content_type=None)).get("Item")
+            return item
+    except (aiohttp.ClientError, TimeoutError):
+        return None
 
 
 def new_raises(item: Mapping[str, Any], known: Iterable[Raise], *, now: float, previous: float) -> tuple[Raise, ...]:
@@ -154,21 +126,9 @@ def new_raises(item: Mapping[str, Any], known: Iterable[Raise], *, now: float, p
     return tuple(sorted(found))
 
 
-def key_loads(document: Mapping[str, Any]) -> dict[tuple[int, str], KeyLoad]:
+def key_loads(document: Mapping[str, Any]) -> dict[tuple[int, str], TimelineRow]:
     """Read the buckets of the control API's timeline; a bucket asked for again replaces the one that was still open."""
-    return {
-        (bucket["at_ms"], bucket["key"]): KeyLoad(
-            at_ms=bucket["at_ms"],
-            key=bucket["key"],
-            writes=bucket.get("writes", 0),
-            write_wcu=bucket.get("write_wcu", 0.0),
-            throttled_writes=bucket.get("throttled_writes", 0),
-            throttled_wcu=bucket.get("throttled_wcu", 0.0),
-            reads=bucket.get("reads", 0),
-            throttled_reads=bucket.get("throttled_reads", 0),
-        )
-        for bucket in document["buckets"]
-    }
+    return {(bucket["at_ms"], bucket["key"]): TimelineRow(**bucket) for bucket in document["buckets"]}
 
 
 def count_environments(status: Mapping[str, Any]) -> int:
@@ -177,17 +137,22 @@ def count_environments(status: Mapping[str, Any]) -> int:
 
 
 async def watch_route(
-    journal: Journal, observations: Observations, *, now: Callable[[], float], stopped: asyncio.Event
+    read_item: Callable[[str], Awaitable[Mapping[str, Any] | None]],
+    conversation_id: str,
+    observations: Observations,
+    *,
+    now: Callable[[], float],
+    stopped: asyncio.Event,
 ) -> None:
-    """Look at the routing item until stopped and record every raise."""
+    """Look at a conversation's routing item until stopped and record every raise."""
     previous = now()
     while not stopped.is_set():
         asked_at = now()
-        item = await journal.get()
+        item = await read_item(conversation_id)
         if item is not None:
             for raised in new_raises(item, observations.raises, now=now(), previous=previous):
                 observations.raises.append(raised)
-                text = f"{journal.conversation_id}: N raised to {raised.shard_count}"
+                text = f"{conversation_id}: N raised to {raised.shard_count}"
                 observations.events.append(Event(raised.seen_at, text))
             previous = asked_at
         await asyncio.sleep(ROUTE_POLL_SECONDS)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from tools.demo.client import Timing
 from tools.demo.judge import Hot, Judgement, Machine, Summary, Throttles, is_key_of
-from tools.demo.observer import Event, KeyLoad, Raise
+from tools.demo.observer import Event, Raise
 from tools.history_checker import Verdict
+from tools.local.partitions import TimelineRow
 from tools.quantiles import nearest_rank
 from tools.reports.charts import Picture, draw, panel, stack, steps
 from tools.reports.page import render
@@ -39,7 +40,7 @@ class Run:
     ended_at: float
     offered_at: tuple[tuple[float, str], ...]
     timings: tuple[Timing, ...]
-    timeline: tuple[KeyLoad, ...]
+    timeline: tuple[TimelineRow, ...]
     raises: tuple[Raise, ...]
     events: tuple[Event, ...]
     steps: tuple[str, ...]
@@ -130,7 +131,7 @@ def measure_course(run: Run) -> Course:
 
 def measure_keys(run: Run) -> list[Key]:
     """Measure each physical key of the hot conversation, base key first."""
-    loads: dict[str, list[KeyLoad]] = defaultdict(list)
+    loads: dict[str, list[TimelineRow]] = defaultdict(list)
     for load in run.timeline:
         if is_key_of(load.key, run.summary.hot_conversation):
             loads[load.key].append(load)

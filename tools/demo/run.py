@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import json
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,19 @@ from tools.demo.judge import (
     measure_machine,
     summary_document,
 )
-from tools.demo.observer import Control, Event, Journal, Observations, look_at_parts, watch_parts, watch_route
+from tools.demo.observer import (
+    Control,
+    Event,
+    Observations,
+    look_at_parts,
+    read_routing_item,
+    watch_parts,
+    watch_route,
+)
 from tools.demo.report import Run, build_pictures, build_report
 from tools.demo.scale import Scale
 from tools.demo.stack import Environments, Stack, environments_for, up_command
-from tools.demo.view import Camera, LineView, LiveView, View, keep_showing, live_display
+from tools.demo.view import Camera, keep_showing, open_view
 from tools.demo.workload import Workload
 from tools.history_checker import Verdict, check_history
 
@@ -40,7 +49,6 @@ VISITORS = 2
 VISITOR_PAUSE_SECONDS = 0.4
 CLOSING_READERS = 3
 ENDING_SECONDS = 1.0
-DEFAULT_REGION = "eu-central-1"
 
 
 class Variant:
@@ -97,6 +105,16 @@ class Plan:
     up_options: tuple[str, ...] = ()
     variant: Variant = field(default_factory=Variant)
 
+    @property
+    def summary_file(self) -> Path:
+        """Where the figures go."""
+        return self.out_dir / "summary.json"
+
+    @property
+    def report_file(self) -> Path:
+        """Where the report goes."""
+        return self.out_dir / "report.html"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
@@ -135,7 +153,7 @@ async def demonstrate(
     itself or stops answering, that is a `StackError` or a `ControlError`.
     """
     began = now() if started_at is None else started_at
-    for file in (_summary_file(plan), _report_file(plan)):
+    for file in (plan.summary_file, plan.report_file):
         # An interrupted run leaves no older one's results behind.
         file.unlink(missing_ok=True)
     environments = environments_for(plan.cores)
@@ -191,23 +209,17 @@ async def _perform(
         reader = replace(writer, api=HttpApi(reading, ready["api_url"]), rng=random.Random(plan.seed + 1))
         control = Control(watching, ready["control_url"])
         await look_at_parts(control, observations, now=now)
-        dynamodb = observations.status["dynamodb"]
-        journal = Journal(
-            session=watching,
-            endpoint=dynamodb["endpoint"],
-            table=dynamodb["table"],
-            region=dynamodb.get("region", DEFAULT_REGION),
-            conversation_id=plan.workload.hot_conversation,
-        )
+        hot_conversation = plan.workload.hot_conversation
+        read_item = partial(read_routing_item, watching, observations.status["dynamodb"])
         started_at = now()
         observations.events.append(Event(started_at, "the workload starts"))
-        hot = Event(started_at + plan.workload.onset_seconds, f"{plan.workload.hot_conversation} becomes hot")
+        hot = Event(started_at + plan.workload.onset_seconds, f"{hot_conversation} becomes hot")
         camera = Camera(recorder, observations, now=now, started_at=started_at)
         stopped, closed = asyncio.Event(), asyncio.Event()
-        async with _view(console, started_at=started_at) as view, asyncio.TaskGroup() as tasks:
-            tasks.create_task(keep_showing(view, camera, stopped=closed))
+        async with open_view(console, started_at=started_at) as (show, pause_seconds), asyncio.TaskGroup() as tasks:
+            tasks.create_task(keep_showing(show, camera, pause_seconds=pause_seconds, stopped=closed))
             tasks.create_task(watch_parts(control, observations, now=now, stopped=stopped))
-            tasks.create_task(watch_route(journal, observations, now=now, stopped=stopped))
+            tasks.create_task(watch_route(read_item, hot_conversation, observations, now=now, stopped=stopped))
             tasks.create_task(_announce(hot, plan.workload.onset_seconds, observations, stopped=stopped))
             tasks.create_task(_disturb_redis(plan, control, observations, now=now))
             disturbing = tasks.create_task(plan.variant.disturb(control, say, stopped))
@@ -237,15 +249,6 @@ async def _perform(
     )
 
 
-@contextlib.asynccontextmanager
-async def _view(console: Console, *, started_at: float) -> AsyncIterator[View]:
-    if not console.is_terminal:
-        yield LineView(lambda line: console.print(line, highlight=False, soft_wrap=True), started_at=started_at)
-        return
-    with live_display(console) as live:
-        yield LiveView(live, started_at=started_at)
-
-
 async def _announce(event: Event, after_seconds: float, observations: Observations, *, stopped: asyncio.Event) -> None:
     """Tell of an event of the schedule when its time comes."""
     with contextlib.suppress(TimeoutError):
@@ -258,11 +261,9 @@ async def _disturb_redis(plan: Plan, control: Control, observations: Observation
     """Kill Redis and start it again when the plan says so."""
     orders = [(plan.kill_redis_at, "kill", "killed"), (plan.restart_redis_at, "start", "started again")]
     waited = 0.0
-    for at, order, words in sorted(
-        (order for order in orders if order[0] is not None), key=lambda order: order[0] or 0
-    ):
-        await asyncio.sleep(max(0.0, (at or 0.0) - waited))
-        waited = at or 0.0
+    for at, order, words in sorted((at, order, words) for at, order, words in orders if at is not None):
+        await asyncio.sleep(at - waited)
+        waited = at
         observations.events.append(Event(now(), f"Redis is {words}, as asked for"))
         await control.post(f"/redis/{order}")
 
@@ -335,11 +336,10 @@ def _conclude(plan: Plan, played: _Played, environments: Environments, *, began:
 
 def _write_down(plan: Plan, run: Run) -> Outcome:
     plan.out_dir.mkdir(parents=True, exist_ok=True)
-    summary_file, report_file = _summary_file(plan), _report_file(plan)
     document = {**summary_document(run.summary, run.judgement), **plan.variant.facts()}
-    summary_file.write_text(json.dumps(document, indent=2) + "\n")
+    plan.summary_file.write_text(json.dumps(document, indent=2) + "\n")
     pictures = build_pictures(run)
-    report_file.write_text(build_report(run, pictures), encoding="utf-8")
+    plan.report_file.write_text(build_report(run, pictures), encoding="utf-8")
     for name, picture in pictures.items():
         (plan.out_dir / f"{name}.svg").write_text(picture.file(), encoding="utf-8")
     return Outcome(
@@ -347,17 +347,9 @@ def _write_down(plan: Plan, run: Run) -> Outcome:
         judgement=run.judgement,
         history=run.history,
         machine=run.machine,
-        summary_file=summary_file,
-        report_file=report_file,
+        summary_file=plan.summary_file,
+        report_file=plan.report_file,
     )
-
-
-def _summary_file(plan: Plan) -> Path:
-    return plan.out_dir / "summary.json"
-
-
-def _report_file(plan: Plan) -> Path:
-    return plan.out_dir / "report.html"
 
 
 def _steps(plan: Plan, played: _Played, environments: Environments, history: Verdict) -> tuple[str, ...]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -35,16 +35,6 @@ class Picture:
     shard_count: int
     environments: int
     events: tuple[Event, ...]
-
-
-class View(Protocol):
-    """Shows pictures."""
-
-    pause_seconds: float
-
-    def show(self, picture: Picture) -> None:
-        """Show one picture."""
-        ...
 
 
 class Camera:
@@ -87,8 +77,6 @@ class Camera:
 class LineView:
     """Prints one line a picture, and each event once."""
 
-    pause_seconds = LINE_SECONDS
-
     def __init__(self, write_line: Callable[[str], None], *, started_at: float) -> None:
         self._write_line = write_line
         self._started_at = started_at
@@ -106,20 +94,6 @@ class LineView:
             f"N {picture.shard_count}  environments {picture.environments}  "
             f"acknowledged {picture.acknowledged}  waiting {picture.waiting}"
         )
-
-
-class LiveView:
-    """Renews a table on a terminal."""
-
-    pause_seconds = LIVE_SECONDS
-
-    def __init__(self, live: Live, *, started_at: float) -> None:
-        self._live = live
-        self._started_at = started_at
-
-    def show(self, picture: Picture) -> None:
-        """Renew the table."""
-        self._live.update(render(picture, started_at=self._started_at))
 
 
 def render(picture: Picture, *, started_at: float) -> Panel:
@@ -141,17 +115,23 @@ def render(picture: Picture, *, started_at: float) -> Panel:
     return Panel(Group(table, *events), title=f"hotpartition demo: {picture.phase}", title_align="left")
 
 
-def live_display(console: Console) -> Live:
-    """Build the display that a `LiveView` renews; it is shown while its context is open."""
-    return Live(console=console, refresh_per_second=4, transient=False)
+@asynccontextmanager
+async def open_view(console: Console, *, started_at: float) -> AsyncIterator[tuple[Callable[[Picture], None], float]]:
+    """Open what shows pictures; with it comes the pause between two of them, in seconds."""
+    if not console.is_terminal:
+        view = LineView(lambda line: console.print(line, highlight=False, soft_wrap=True), started_at=started_at)
+        yield view.show, LINE_SECONDS
+        return
+    with Live(console=console, refresh_per_second=4, transient=False) as live:
+        yield lambda picture: live.update(render(picture, started_at=started_at)), LIVE_SECONDS
 
 
-async def keep_showing(view: View, camera: Camera, *, stopped: asyncio.Event) -> None:
+async def keep_showing(
+    show: Callable[[Picture], None], camera: Camera, *, pause_seconds: float, stopped: asyncio.Event
+) -> None:
     """Show a picture now and then until stopped, and one at the end."""
     while not stopped.is_set():
-        view.show(camera.take())
-        try:
-            await asyncio.wait_for(stopped.wait(), view.pause_seconds)
-        except TimeoutError:
-            continue
-    view.show(camera.take())
+        show(camera.take())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stopped.wait(), pause_seconds)
+    show(camera.take())

@@ -6,16 +6,12 @@ Writes `out/detect/summary.json`. Passes when at least 95 % of the trials are ra
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.demo.observer import ControlError
-from tools.demo.stack import StackError
-from tools.trials.rig import HOT_AT_ONCE_WCU, OFFERED_WCU, WRITERS, Heat, running_rig
+from tools.trials.rig import HOT_AT_ONCE_WCU, OFFERED_WCU, WRITERS, Heat, perform, running_rig, trial_parser
 
 DETECTED_WITHIN_SECONDS = 2.0
 LEAST_DETECTED = 0.95
@@ -69,9 +65,8 @@ async def run(trials: int, writers: int, seed: int, out_dir: Path) -> list[Heat]
         for trial in range(trials):
             heat = await rig.heat(f"trial-{seed}-{trial}", seconds=HOT_SECONDS, patience_seconds=PATIENCE_SECONDS)
             heats.append(heat)
-            after = "never" if heat.raised_after_seconds is None else f"after {heat.raised_after_seconds:.2f} s"
             print(
-                f"{trial + 1:3d}  raised {after}, N {heat.max_n}, {len(heat.shard_counts)} raise(s), "
+                f"{trial + 1:3d}  raised {heat.raised}, N {heat.max_n}, {len(heat.shard_counts)} raise(s), "
                 f"{heat.environments} environments, the busiest with {heat.largest_share:.1%} of the threshold",
                 flush=True,
             )
@@ -81,23 +76,11 @@ async def run(trials: int, writers: int, seed: int, out_dir: Path) -> list[Heat]
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m tools.trials.detect", description=__doc__)
-    parser.add_argument("--trials", type=int, default=20)
+    parser = trial_parser("detect", __doc__, trials=20)
     parser.add_argument("--writers", type=int, default=WRITERS)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("out/detect"))
     options = parser.parse_args(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
-    try:
-        heats = asyncio.run(run(options.trials, options.writers, options.seed, options.out))
-    except (StackError, ControlError) as error:
-        print(f"the trials could not be run: {error}", file=sys.stderr)
-        return 2
-    (options.out / "summary.json").write_text(json.dumps(summarize(heats), indent=2) + "\n")
-    faults = judge(heats)
-    print("\n".join(faults) or "verdict: pass")
-    print(f"{options.out / 'summary.json'}")
-    return 1 if faults else 0
+    trials = run(options.trials, options.writers, options.seed, options.out)
+    return perform(trials, options.out, lambda heats: (summarize(heats), judge(heats)))
 
 
 if __name__ == "__main__":

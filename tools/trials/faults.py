@@ -225,7 +225,7 @@ class FaultInjector:
         if kind.rules:
             self.met[kind.name] += await self._met(control, kind) - before
         if any(CONSUMER in order for order in (*kind.begin, *kind.end)):
-            self._start_consumer(control)
+            start_consumer(control, self._background)
 
     async def _order(self, control: Control, orders: Iterable[str]) -> None:
         for order in orders:
@@ -243,16 +243,17 @@ class FaultInjector:
         injected = (await control.get("/dynamodb/faults"))["injected"]
         return sum(injected.get(fault, 0) for fault in {rule["fault"] for rule in kind.rules})
 
-    def _start_consumer(self, control: Control) -> None:
-        """Start a consumer as the schedule would within the minute; it answers when it ends, which nobody awaits."""
 
-        async def consume() -> None:
-            with contextlib.suppress(ControlError):
-                await control.post(f"/functions/{CONSUMER}/invoke")
+def start_consumer(control: Control, running: set[asyncio.Task[None]], event: Mapping[str, Any] | None = None) -> None:
+    """Start a consumer as the schedule would within the minute; it answers when it ends, which nobody awaits."""
 
-        task = asyncio.create_task(consume())
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+    async def consume() -> None:
+        with contextlib.suppress(ControlError):
+            await control.post(f"/functions/{CONSUMER}/invoke", event)
+
+    task = asyncio.create_task(consume())
+    running.add(task)
+    task.add_done_callback(running.discard)
 
 
 async def _stopped_within(stopped: asyncio.Event, seconds: float) -> bool:

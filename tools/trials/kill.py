@@ -6,22 +6,17 @@ hot, and no N is more than one step above what runs without a kill came to.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import random
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hotpartition.core.shares import Share, list_shares
-from tools.demo.observer import ControlError
-from tools.demo.stack import StackError
-from tools.trials.rig import SETTINGS, Heat, Rig, running_rig
+from hotpartition.core.shares import list_shares
+from tools.trials.faults import CONSUMER, start_consumer
+from tools.trials.rig import SETTINGS, Heat, Rig, perform, running_rig, trial_parser
 
-CONSUMER = "consume_reports"
 RUNS_WITHOUT_KILL = 5
 HOT_SECONDS = 4.0
 PATIENCE_SECONDS = 8.0
@@ -62,15 +57,7 @@ async def _disturb(rig: Rig, killed_after: float | None, absent: float, consumer
         await rig.control.post(f"/functions/{CONSUMER}/kill")
     await asyncio.sleep(absent)
     for share in list_shares(consumers):
-        task = asyncio.create_task(_consume(rig, share))
-        _consumers.add(task)
-        task.add_done_callback(_consumers.discard)
-
-
-async def _consume(rig: Rig, share: Share) -> None:
-    """Start a consumer as its schedule would; it answers when it ends, which may be by the next kill."""
-    with suppress(ControlError):
-        await rig.control.post(f"/functions/{CONSUMER}/invoke", {"share": share.encode()})
+        start_consumer(rig.control, _consumers, {"share": share.encode()})
 
 
 def judge(trials: Sequence[Trial]) -> list[str]:
@@ -101,46 +88,34 @@ async def run(trials: int, seed: int, out_dir: Path, consumers: int) -> list[Tri
             trial = await rush(rig, f"{seed}-{number}", killed_after=killed_after, absent=absent, consumers=consumers)
             done.append(trial)
             kill = "not killed" if killed_after is None else f"killed after {killed_after:.2f} s, away {absent:.2f} s"
-            raised = trial.heat.raised_after_seconds
-            after = "never" if raised is None else f"after {raised:.2f} s"
-            print(f"{number + 1:3d}  {kill}: raised {after}, N {trial.heat.max_n}", flush=True)
+            print(f"{number + 1:3d}  {kill}: raised {trial.heat.raised}, N {trial.heat.max_n}", flush=True)
         for consumer in list(_consumers):
             consumer.cancel()
     return done
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m tools.trials.kill", description=__doc__)
-    parser.add_argument("--trials", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--consumers", type=int, default=1, help="how many share the report streams (1)")
-    parser.add_argument("--out", type=Path, default=Path("out/kill"))
-    options = parser.parse_args(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
-    try:
-        trials = asyncio.run(run(options.trials, options.seed, options.out, options.consumers))
-    except (StackError, ControlError) as error:
-        print(f"the trials could not be run: {error}", file=sys.stderr)
-        return 2
-    faults = judge(trials)
-    summary = {
-        "trials": options.trials,
-        "seed": options.seed,
-        "consumers": options.consumers,
-        "killed_after_seconds": [t.killed_after_seconds and round(t.killed_after_seconds, 3) for t in trials],
-        "onset_to_raise_seconds": [
-            t.heat.raised_after_seconds and round(t.heat.raised_after_seconds, 3) for t in trials
-        ],
+def summarize(trials: Sequence[Trial]) -> dict[str, object]:
+    """Build the summary of the trials."""
+    killed = [t.killed_after_seconds for t in trials]
+    raised = [t.heat.raised_after_seconds for t in trials]
+    return {
+        "killed_after_seconds": [seconds and round(seconds, 3) for seconds in killed],
+        "onset_to_raise_seconds": [seconds and round(seconds, 3) for seconds in raised],
         "raises": [len(t.heat.shard_counts) for t in trials],
         "max_n": [t.heat.max_n for t in trials],
         "quiet_n": [t.quiet_n for t in trials],
-        "verdict": "fail" if faults else "pass",
+        "verdict": "fail" if judge(trials) else "pass",
     }
-    (options.out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-    print("\n".join(faults) or "verdict: pass")
-    print(f"{options.out / 'summary.json'}")
-    return 1 if faults else 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    parser = trial_parser("kill", __doc__, trials=50)
+    parser.add_argument("--consumers", type=int, default=1, help="how many share the report streams (1)")
+    options = parser.parse_args(arguments)
+    asked = {name: getattr(options, name) for name in ("trials", "seed", "consumers")}
+    trials = run(options.trials, options.seed, options.out, options.consumers)
+    return perform(trials, options.out, lambda done: ({**asked, **summarize(done)}, judge(done)))
 
 
 if __name__ == "__main__":

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 from redis.cluster import RedisCluster
@@ -21,11 +22,12 @@ from hotpartition.core.route import Route
 from hotpartition.redis.cluster import reports_key
 from hotpartition.runtime.settings import WriterSettings
 from tools.demo.client import HttpApi, UnansweredError, open_session
-from tools.demo.observer import Control, Journal
-from tools.demo.stack import Stack
+from tools.demo.observer import Control, ControlError, read_routing_item
+from tools.demo.stack import Stack, StackError
 from tools.scaling import scale_thresholds
 
-REGION = "eu-central-1"
+ResultT = TypeVar("ResultT")
+
 WRITERS = 50
 """Execution environments that share the load; a request goes to a random idle one."""
 OFFERED_WCU = 80.0
@@ -51,6 +53,11 @@ class Heat:
     def max_n(self) -> int:
         """The largest N of the route; 0 when there is none."""
         return max(self.shard_counts, default=0)
+
+    @property
+    def raised(self) -> str:
+        """When it was raised, in words."""
+        return "never" if self.raised_after_seconds is None else f"after {self.raised_after_seconds:.2f} s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,17 +89,11 @@ class Rig:
 
     async def route(self, conversation_id: str) -> tuple[Route, float | None]:
         """Read a conversation's route and when it last grew (seconds since the epoch)."""
-        journal = Journal(
-            session=self.watching,
-            endpoint=self.status["dynamodb"]["endpoint"],
-            table=self.status["dynamodb"]["table"],
-            region=REGION,
-            conversation_id=conversation_id,
-        )
-        item = await journal.get()
+        item = await read_routing_item(self.watching, self.status["dynamodb"], conversation_id)
         if item is None:
             return Route(), None
-        return Route.decode(item["generations"]["SS"]), _seconds(item["updated_at"]["S"])
+        raised_at = datetime.fromisoformat(item["updated_at"]["S"]).timestamp()
+        return Route.decode(item["generations"]["SS"]), raised_at
 
     async def heat(self, conversation_id: str, *, seconds: float, patience_seconds: float) -> Heat:
         """Make a conversation hot for a while and see what becomes of it."""
@@ -160,5 +161,28 @@ async def running_rig(
             yield Rig(api=api, control=control, watching=watching, status=status, redis=redis)
 
 
-def _seconds(moment: str) -> float:
-    return datetime.fromisoformat(moment).timestamp()
+def trial_parser(name: str, description: str | None, *, trials: int) -> argparse.ArgumentParser:
+    """Build the command line that all trials have."""
+    parser = argparse.ArgumentParser(prog=f"python -m tools.trials.{name}", description=description)
+    parser.add_argument("--trials", type=int, default=trials)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("out") / name)
+    return parser
+
+
+def perform(
+    trials: Coroutine[Any, Any, list[ResultT]],
+    out_dir: Path,
+    conclude: Callable[[list[ResultT]], tuple[Mapping[str, object], Sequence[str]]],
+) -> int:
+    """Run trials, write the summary that `conclude` gives, say what falls short, and return the exit status."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        summary, faults = conclude(asyncio.run(trials))
+    except (StackError, ControlError) as error:
+        print(f"the trials could not be run: {error}", file=sys.stderr)
+        return 2
+    (out_dir / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    print("\n".join(faults) or "verdict: pass")
+    print(out_dir / "summary.json")
+    return 1 if faults else 0

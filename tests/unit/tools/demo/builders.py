@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tools.demo.judge import Summary, Throttles
-from tools.demo.observer import KeyLoad
 from tools.history_checker import Verdict
+from tools.local.partitions import TimelineRow
 
 GOOD = Summary(
     acknowledged=5000,
@@ -41,8 +41,8 @@ FAULTLESS = Verdict(
 FALLING = Throttles(before_raise=10, after_raise=3, in_first_second=10, in_last_third=9)
 
 
-def load(at_ms: int, key: str, throttled: int, writes: int = 1) -> KeyLoad:
-    return KeyLoad(
+def load(at_ms: int, key: str, throttled: int, writes: int = 1) -> TimelineRow:
+    return TimelineRow(
         at_ms=at_ms,
         key=key,
         writes=writes,

@@ -12,13 +12,13 @@ from tools.demo.observer import (
     Control,
     ControlError,
     Event,
-    Journal,
     Observations,
     Raise,
     count_environments,
     key_loads,
     look_at_parts,
     new_raises,
+    read_routing_item,
 )
 
 ITEM = {
@@ -130,12 +130,10 @@ def test_the_journal_is_asked_as_dynamodb_is():
         server = TestServer(app)
         await server.start_server()
         async with ClientSession() as session:
-            journal = Journal(
-                session=session, endpoint=str(server.make_url("/")), table="t", region="r", conversation_id="c"
-            )
-            items = [await journal.get() for _ in range(3)]
+            facts = {"endpoint": str(server.make_url("/")), "table": "t"}
+            items = [await read_routing_item(session, facts, "c") for _ in range(3)]
             await server.close()
-            return [*items, await journal.get()]
+            return [*items, await read_routing_item(session, facts, "c")]
 
     assert asyncio.run(scenario()) == [ITEM, None, None, None]
     assert targets == ["DynamoDB_20120810.GetItem"] * 3
