@@ -20,13 +20,9 @@ ANSWER_SECONDS = 70.0
 
 LOCAL_FUNCTION = "operate"
 
-_CREDENTIAL_ERRORS = frozenset(
-    {
-        "ExpiredTokenException",
-        "InvalidSignatureException",
-        "MissingAuthenticationTokenException",
-        "UnrecognizedClientException",
-    }
+_CREDENTIAL_ERRORS = (
+    *("ExpiredTokenException", "InvalidSignatureException"),
+    *("MissingAuthenticationTokenException", "UnrecognizedClientException"),
 )
 
 

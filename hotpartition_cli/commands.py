@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,15 +36,10 @@ def show_all(call: Caller, progress: Progress) -> Outcome:
     rows = {row["conversation_id"]: row for row in hot["routes"]}
     # Who is not among all that reported is not written; unless there are more than one answer holds.
     idle = {"wcu_per_second": 0.0, "throttled_share": 0.0} if hot["active"] <= MAX_HOT and hot["is_complete"] else {}
-    cursor = None
-    while True:
-        page = call({"command": "routes", "cursor": cursor})
+    for page in _parts(call, {"command": "routes"}):
         for row in page["routes"]:
             rows.setdefault(row["conversation_id"], {**row, **idle})
         progress(f"{len(rows):,} routes")
-        cursor = page["cursor"]
-        if cursor is None:
-            break
     # Oldest first, then stably by heat: the hottest first, and the newest among equals.
     newest = sorted(rows.values(), key=lambda row: (row["newest_since"] or "", row["conversation_id"]), reverse=True)
     ordered = sorted(newest, key=lambda row: -(row["wcu_per_second"] or 0.0))
@@ -77,16 +72,11 @@ def verify(call: Caller, *, repairs: bool, progress: Progress) -> Outcome:
     counts: dict[str, int] = {}
     differences: list[Mapping[str, str]] = []
     mended = 0
-    cursor = None
-    while True:
-        part = call({"command": "verify", "mend": repairs, "cursor": cursor})
+    for part in _parts(call, {"command": "verify", "mend": repairs}):
         counts = {name: counts.get(name, 0) + count for name, count in part["counts"].items()}
         differences += part["differences"]
         mended += part["mended"]
         progress(f"{sum(counts.values()):,} routes compared")
-        cursor = part["cursor"]
-        if cursor is None:
-            break
     document = {"counts": counts, "differences": differences, "mended": mended}
     return Outcome(document, Status.FINDING if len(differences) > mended else Status.FINE)
 
@@ -94,12 +84,19 @@ def verify(call: Caller, *, repairs: bool, progress: Progress) -> Outcome:
 def rebuild_registry(call: Caller, progress: Progress) -> Outcome:
     """Fill the registry from the journal, part by part."""
     routes, malformed = 0, list[str]()
-    cursor = None
-    while True:
-        part = call({"command": "rebuild-registry", "cursor": cursor})
+    for part in _parts(call, {"command": "rebuild-registry"}):
         routes += part["routes"]
         malformed += part["malformed"]
         progress(f"{routes:,} routes put into the registry")
+    return Outcome({"routes": routes, "malformed": malformed}, Status.FINDING if malformed else Status.FINE)
+
+
+def _parts(call: Caller, command: Mapping[str, object]) -> Iterator[dict[str, Any]]:
+    """Ask for one part after another until there are no more."""
+    cursor = None
+    while True:
+        part = call({**command, "cursor": cursor})
+        yield part
         cursor = part["cursor"]
         if cursor is None:
-            return Outcome({"routes": routes, "malformed": malformed}, Status.FINDING if malformed else Status.FINE)
+            return

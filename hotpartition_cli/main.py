@@ -10,10 +10,9 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -144,32 +143,28 @@ def _watch(call: Caller, options: argparse.Namespace, screen: Screen, sleep: Cal
     outcome = commands.show_hot(call, limit=options.limit)
     if options.once:
         return _show(screen, "watch", outcome)
-    try:
+    with suppress(KeyboardInterrupt):
         if screen.as_json or not screen.console.is_terminal:
             screen.show("watch", outcome)
-            while True:
-                again = _look_again(call, options, screen, sleep)
-                if again:
-                    screen.show("watch", again)
-        with Live(VIEWS["watch"](outcome.document), console=screen.console, auto_refresh=False, screen=False) as live:
-            while True:
-                again = _look_again(call, options, screen, sleep)
-                if again:
-                    live.update(VIEWS["watch"](again.document), refresh=True)
-    except KeyboardInterrupt:
-        return Status.FINE
+            for again in _look_again(call, options, screen, sleep):
+                screen.show("watch", again)
+        view = VIEWS["watch"]
+        with Live(view(outcome.document), console=screen.console, auto_refresh=False, screen=False) as live:
+            for again in _look_again(call, options, screen, sleep):
+                live.update(view(again.document), refresh=True)
+    return Status.FINE
 
 
 def _look_again(
     call: Caller, options: argparse.Namespace, screen: Screen, sleep: Callable[[float], None]
-) -> Outcome | None:
-    """Wait and ask; what fails is told, and tried again the next time."""
-    sleep(options.every)
-    try:
-        return commands.show_hot(call, limit=options.limit)
-    except FailedError as error:
-        screen.complain(error)
-        return None
+) -> Iterator[Outcome]:
+    """Wait and ask, for ever; what fails is told, and tried again the next time."""
+    while True:
+        sleep(options.every)
+        try:
+            yield commands.show_hot(call, limit=options.limit)
+        except FailedError as error:
+            screen.complain(error)
 
 
 def _rush(call: Caller, options: argparse.Namespace, screen: Screen) -> int:
@@ -185,18 +180,11 @@ def _rush(call: Caller, options: argparse.Namespace, screen: Screen) -> int:
 
 def _plan(options: argparse.Namespace) -> Outcome:
     item_bytes = measure_item(_read_item(options.item)) if options.item is not None else options.item_bytes
-    default = default_thresholds()
-    thresholds = replace(
-        default,
-        target_shard_wcu=_chosen(options.target_shard_wcu, default.target_shard_wcu),
-        max_shard_count=_chosen(options.max_shard_count, default.max_shard_count),
-    )
+    given = {name: getattr(options, name) for name in ("target_shard_wcu", "max_shard_count")}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    thresholds = replace(default_thresholds(), **chosen)
     plan = make_plan(Load(messages_per_second=options.rate, item_bytes=item_bytes, page=options.page), thresholds)
     return Outcome(render(plan), Status.FINE if plan.is_covered else Status.FINDING)
-
-
-def _chosen(given: Any, default: Any) -> Any:
-    return default if given is None else given
 
 
 def _read_item(text: str) -> str:
