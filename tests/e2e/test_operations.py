@@ -145,7 +145,7 @@ def test_tables_are_for_people(tool, conversation):
         (("hot", "--all"), conversation),
         (("verify",), "registry against journal"),
         (("raise", conversation, "--n", "4"), "nothing was changed"),
-        (("plan", "--rate", "5000", "--item-bytes", "1024"), "N = 84"),
+        (("plan", "--rate", "5000", "--item-bytes", "1024"), "N = 16"),
     ):
         status, out = tool(*arguments, as_json=False)
         assert (status, text in " ".join(out.split())) == (0, True), out
