@@ -112,11 +112,7 @@ class Engine:
             self._hub.switch()
 
     def run_until(self, end: float) -> None:
-        """Let everything happen that is planned up to an instant.
-
-        Raises:
-            BaseException: what a task's work raised, which no work should.
-        """
+        """Let everything happen that is planned up to an instant. What a task's work raises is raised here."""
         heap = self._heap
         while heap and heap[0][0] <= end:
             time, _, work = heappop(heap)
@@ -146,9 +142,7 @@ class Engine:
         """Do something at another place: it happens `out` seconds from now, the answer is here `back` seconds later.
 
         Once sent, it happens whatever becomes of the caller: a frozen or dead process has sent it all the same.
-
-        Raises:
-            Exception: what the effect raised.
+        What the effect raises is raised here.
         """
         resume = self._resumption()
         outcome: list[Any] = []
@@ -251,11 +245,7 @@ def wait_for(
     timeout: float | None = None,
     return_when: str = FIRST_COMPLETED,
 ) -> WaitResult:
-    """Wait for the first of several futures, as `concurrent.futures.wait` does.
-
-    Raises:
-        ValueError: something else than the first is waited for.
-    """
+    """Wait for the first of several futures, as `concurrent.futures.wait` does; for more it is a `ValueError`."""
     if return_when != FIRST_COMPLETED:
         raise ValueError("only the first one can be waited for")
 

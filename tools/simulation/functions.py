@@ -93,7 +93,7 @@ class _Invocation(Generic[ResultT]):
 
 
 class Function(Generic[RequestT, ResultT]):
-    """One function and all its environments."""
+    """One function and all its environments; `build` makes a handler from an environment's process and number."""
 
     def __init__(
         self,
@@ -102,14 +102,6 @@ class Function(Generic[RequestT, ResultT]):
         build: Callable[[Process, int], Callable[[RequestT], ResultT]],
         random: Random,
     ) -> None:
-        """Start with the warm environments.
-
-        Args:
-            engine: the clock.
-            config: limits and bad luck.
-            build: makes an environment's handler from its process and number.
-            random: for everything that is left to chance.
-        """
         self.counts = FunctionCounts()
         self._engine = engine
         self._config = config
@@ -122,12 +114,10 @@ class Function(Generic[RequestT, ResultT]):
         self._grown_at = 0.0
 
     def invoke(self, request: RequestT, *, timeout_seconds: float = 29.0) -> ResultT:
-        """Run a request, in the calling task's time.
+        """Run a request, in the calling task's time, and raise what its handler raises.
 
-        Raises:
-            TooManyRequestsError: no environment could take it.
-            NoAnswerError: its environment died, or time was up; the request may go on.
-            Exception: what the handler raised.
+        `TooManyRequestsError`: no environment could take it. `NoAnswerError`: its environment died, or time was up; the
+        request may go on.
         """
         invocation: _Invocation[ResultT] = _Invocation()
         self.counts.invocations += 1

@@ -183,20 +183,14 @@ class RedisCounts:
 
 
 class RedisServer:
-    """The cluster. Slots are spread over the nodes in equal pieces."""
+    """The cluster of `nodes` primaries, empty. Slots are spread over the nodes in equal pieces.
+
+    `epoch_ms` is the Unix time at which the run begins; `on_report` is told of each entry that reaches a stream.
+    """
 
     def __init__(
         self, engine: Engine, *, epoch_ms: int, nodes: int, random: Random, on_report: Callable[[], None]
     ) -> None:
-        """Start it empty.
-
-        Args:
-            engine: the clock.
-            epoch_ms: Unix time at which the run begins.
-            nodes: how many primaries.
-            random: for latencies.
-            on_report: told of each entry that reaches a stream.
-        """
         self.on_report = on_report
         self.lost = 0.0
         """Odds that a command gets no answer; half of those ran all the same."""

@@ -60,10 +60,7 @@ class Plan:
 def gather(plan: Plan, pool: Executor, bars: Mapping[str, Bar]) -> Contents:
     """Run everything, in as many processes as the pool has; the result does not depend on how many.
 
-    Args:
-        plan: what to run.
-        pool: runs it.
-        bars: called after each step of `comparison`, `scale` and `tuning`.
+    `bars` are called after each step of `comparison`, `scale` and `tuning`.
     """
     compared = [pool.submit(run_strategy, plan.build, plan.seed, strategy) for strategy in plan.strategies]
     for future in compared:
@@ -121,11 +118,7 @@ def step_counts(plan: Plan) -> dict[str, int]:
 
 
 def read_plan(arguments: Sequence[str]) -> tuple[Plan, Path]:
-    """Read the command line.
-
-    Raises:
-        SystemExit: something is wrong with it, said on stderr.
-    """
+    """Read the command line; something wrong with it ends the program."""
     parser = argparse.ArgumentParser(prog="python -m tools.simulation compare", description=__doc__)
     parser.add_argument("--scenario", default="", help=f"one of {', '.join(sorted(SCENARIOS))}")
     parser.add_argument("--seed", type=int, default=1)

@@ -16,11 +16,7 @@ REST_SECONDS = 5.0
 
 
 def replay(path: Path) -> Scenario:
-    """Build a scenario of the file's largest conversations; the very largest counts as the one that gets hot.
-
-    Raises:
-        ValueError: a line is no message, or there is none.
-    """
+    """Build a scenario of the file's largest conversations; the very largest counts as the one that gets hot."""
     flow = ReplayFlow(path=path, seconds=REPLAY_SECONDS)
     sizes = Counter(arrival.conversation_id for arrival in Workload((flow,)).arrivals(REPLAY_SECONDS + REST_SECONDS, 0))
     if not sizes:

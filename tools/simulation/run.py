@@ -34,16 +34,9 @@ NO_SAFETY = Safety(acknowledged=0, reads=0, missing=0, duplicated=0, out_of_orde
 
 
 def simulate(scenario: Scenario, seed: int, strategy: str = "ours", *, parts: Parts | None = None) -> RunResult:
-    """Run a scenario.
+    """Run a scenario under one of `STRATEGIES`; `seed` decides everything that is left to chance.
 
-    Args:
-        scenario: what happens.
-        seed: decides everything that is left to chance.
-        strategy: one of `STRATEGIES`.
-        parts: the product's classes, some of them replaced.
-
-    Raises:
-        ValueError: there is no such strategy.
+    `parts` are the product's classes, some of them replaced.
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"there is no strategy {strategy!r}; there are {', '.join(STRATEGIES)}")

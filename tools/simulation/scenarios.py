@@ -488,11 +488,7 @@ SCENARIOS: Mapping[str, Callable[[], Scenario]] = {
 
 
 def scenario_by_name(name: str) -> Scenario:
-    """Build a scenario.
-
-    Raises:
-        ValueError: there is none of this name; says which there are.
-    """
+    """Build a scenario, or raise a `ValueError` that says which there are."""
     build = SCENARIOS.get(name)
     if build is None:
         raise ValueError(f"there is no scenario {name!r}; there are {', '.join(sorted(SCENARIOS))}")

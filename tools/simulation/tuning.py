@@ -254,13 +254,9 @@ def run_tuning(
     names: Collection[str] = SWEEP_NAMES,
     progress: Callable[[], object] = lambda: None,
 ) -> TuningStudy:
-    """Measure sweeps.
+    """Measure the sweeps that are named; `seed` is that of everything that is drawn.
 
-    Args:
-        seed: of everything that is drawn.
-        names: which sweeps.
-        pool: runs the points; the result does not depend on how many at a time.
-        progress: called after each point.
+    The pool runs the points; the result does not depend on how many at a time. `progress` is called after each point.
     """
     plans = [plan for plan in PLANS if plan.name in names]
     futures = {plan.name: [pool.submit(measure, plan.name, value, seed) for value in plan.values] for plan in plans}

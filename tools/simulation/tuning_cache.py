@@ -21,14 +21,11 @@ _RAISED = Route(frozenset({Generation(since_ms=0, shard_count=8)}))
 
 
 def seconds_to_shards(ttl_seconds: float, seed: int, *, is_ttl_brief_after_throttle: bool = True) -> float:
-    """Tell how long after a raise is in Redis 95 % of what is stored lies on shards.
+    """Tell how many seconds after a raise is in Redis 95 % of what is stored lies on shards, to a quarter of a second.
 
     4,000 writes a second meet 1,000 environments at random; each has the project's own `RouteCache`. The base key's
     partition takes 1,000 writes a second. A write that it refuses asks Redis at once, as the writer does, and lands on
     a shard if the raise is there. What it is told is used for a short while, as in the product, or for a whole life.
-
-    Returns:
-        The end of the first quarter of a second in which it holds, in seconds.
     """
     random = Random(f"cache-{ttl_seconds}-{seed}")
     caches = [RouteCache(ttl_seconds=ttl_seconds, max_entries=4, random=random.random) for _ in range(ENVIRONMENTS)]

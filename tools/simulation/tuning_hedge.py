@@ -71,11 +71,7 @@ class _DrawnQueries:
 def read_pages(quantile: float, *, pages: int, seed: int, stall_share: float = 0.0) -> Hedged:
     """Read pages one after the other, as one environment does, and ask slow queries again: the reader's own rounds.
 
-    Args:
-        quantile: `hedge_quantile`; 0 for never.
-        pages: how many.
-        seed: of the latencies.
-        stall_share: share of queries that stall.
+    `quantile` is `hedge_quantile`, 0 for never; `stall_share` of the queries stall; `seed` is that of the latencies.
     """
     queries = _DrawnQueries(_Latencies(Random(f"hedge-{seed}"), stall_share))
     policy = HedgePolicy(quantile=quantile) if quantile else None

@@ -180,11 +180,7 @@ class ReplayFlow:
     """How often each text is repeated, so that short lines make load."""
 
     def arrivals(self, duration: float, random: Random) -> Iterator[Arrival]:
-        """See `Flow.arrivals`.
-
-        Raises:
-            ValueError: a line is no message.
-        """
+        """See `Flow.arrivals`; a line that is no message is a `ValueError`."""
         by_conversation: dict[str, list[tuple[float, str, str]]] = {}
         for line in _lines(self.path):
             message = _parse_line(line)
