@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from redis import Redis
 
 from hotpartition.redis.cluster import route_key
+from tools.benchmarks.measuring import CPU_CONDITIONS, Bar, Measured, cpu_seconds, interleave, warm_up
 from tools.benchmarks.setup import ROOT, TABLE, Context, Setup, load_function, write_event
 
 LAMBDAS = ROOT / "lambdas"
@@ -15,6 +17,8 @@ BODY = "x" * 1024
 """1 KB of text; with its ids and times the item takes two write units."""
 HOT_CONVERSATION = "general"
 CREATED = 201
+MICROSECONDS = 1e6
+WRITES = 400
 
 
 def prepare_hot_conversation(setup: Setup) -> None:
@@ -24,21 +28,38 @@ def prepare_hot_conversation(setup: Setup) -> None:
         redis.sadd(route_key(TABLE, HOT_CONVERSATION), "16@1700000000000")
 
 
-class WriteFunction:
-    """A write function, called again and again with the same event."""
+def write_function(folder: Path) -> Callable[[int], None]:
+    """Load a write function; what is returned writes so many messages by it, and refuses to time one that fails."""
+    handler = load_function(folder)
+    event, context = write_event(HOT_CONVERSATION, BODY), Context()
 
-    def __init__(self, name: str, *, is_rival: bool = False) -> None:
-        self._handler = load_function((RIVALS if is_rival else LAMBDAS) / name)
-        self._event = write_event(HOT_CONVERSATION, BODY)
-        self._context = Context()
-
-    def write(self, count: int) -> None:
-        """Write so many messages.
-
-        Raises:
-            ValueError: one was not acknowledged.
-        """
+    def write(count: int) -> None:
         for _ in range(count):
-            answer = self._handler(self._event, self._context)
+            answer = handler(event, context)
             if answer["statusCode"] != CREATED:
                 raise ValueError(f"the write was answered with {answer}")
+
+    return write
+
+
+def compare_writes(setup: Setup, rival_write: Callable[[int], None], *, rival: str, at_most: float) -> Measured:
+    """Measure the CPU of a write by our whole function, against another way to write so many messages."""
+    prepare_hot_conversation(setup)
+    count = setup.count(WRITES)
+    our_write = write_function(LAMBDAS / "write_message")
+
+    def ours() -> float:
+        return cpu_seconds(lambda: our_write(count)) / count * MICROSECONDS
+
+    def theirs() -> float:
+        return cpu_seconds(lambda: rival_write(count)) / count * MICROSECONDS
+
+    warm_up(ours, theirs)
+    return Measured(
+        unit="us of CPU",
+        rival=rival,
+        samples=interleave(ours, theirs, setup.runs),
+        bars=(Bar("ratio", at_most=at_most),),
+        conditions=CPU_CONDITIONS
+        + f"; {count} writes a run of 1 KB of text, to a conversation of 16 shards; reports go to a real Redis",
+    )

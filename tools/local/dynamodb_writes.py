@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from hotpartition.core.capacity import Item, item_size_bytes, write_units
@@ -82,7 +83,7 @@ class Writes:
         consumed: list[Request] = []
         unprocessed: dict[str, list[Request]] = {}
         accepted: dict[str, list[Request]] = {}
-        charges: dict[str, list[tuple[list[Demand], list[Demand]]]] = {}
+        charges: dict[str, list[list[Demand]]] = {}
         for name, entries in request["RequestItems"].items():
             table = await self._backend.table(name)
             for entry in entries:
@@ -91,7 +92,7 @@ class Writes:
                 actual = write_demands(table, await self._read(table, key), new, key)
                 if self._meter.admit_write(actual) is None:
                     accepted.setdefault(name, []).append(entry)
-                    charges.setdefault(name, []).append((actual, actual))
+                    charges.setdefault(name, []).append(actual)
                 else:
                     unprocessed.setdefault(name, []).append(entry)
         if unprocessed and not accepted:
@@ -99,12 +100,12 @@ class Writes:
         try:
             result = await self._backend.call("BatchWriteItem", {"RequestItems": accepted})
         except ServiceError:
-            self._refund([pair[0] for pairs in charges.values() for pair in pairs])
+            self._refund([demands for charged in charges.values() for demands in charged])
             raise
-        for name, pairs in charges.items():
-            for admitted, actual in pairs:
-                self._meter.settle_write(admitted, actual)
-            cost = cost_of(await self._backend.table(name), [demand for _, actual in pairs for demand in actual])
+        for name, charged in charges.items():
+            for demands in charged:
+                self._meter.settle_write(demands, demands)
+            cost = cost_of(await self._backend.table(name), chain.from_iterable(charged))
             consumed.append(cost.describe(name, mode))
         result["UnprocessedItems"] = unprocessed
         if mode != "NONE":

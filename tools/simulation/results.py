@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tools.history_checker import Verdict
+from tools.history_checker import FAULTS, Verdict
 from tools.quantiles import nearest_rank
 
 
@@ -136,9 +136,7 @@ class Safety:
     @property
     def holds(self) -> bool:
         """Say whether the promise was kept."""
-        return not (
-            self.missing or self.duplicated or self.out_of_order or self.altered or self.phantom or self.unverified
-        )
+        return not any(getattr(self, fault) for fault in FAULTS)
 
     @classmethod
     def of(cls, verdict: Verdict) -> Safety:
@@ -146,12 +144,7 @@ class Safety:
         return cls(
             acknowledged=verdict.acknowledged,
             reads=verdict.reads,
-            missing=verdict.missing,
-            duplicated=verdict.duplicated,
-            out_of_order=verdict.out_of_order,
-            altered=verdict.altered,
-            phantom=verdict.phantom,
-            unverified=verdict.unverified,
+            **{fault: getattr(verdict, fault) for fault in FAULTS},
             examples=tuple(f"{f.fault}: {f.conversation_id} {f.message_id}: {f.detail}" for f in verdict.examples),
         )
 
