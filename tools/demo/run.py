@@ -29,15 +29,7 @@ from tools.demo.judge import (
     measure_machine,
     summary_document,
 )
-from tools.demo.observer import (
-    Control,
-    Event,
-    Observations,
-    look_at_parts,
-    read_routing_item,
-    watch_parts,
-    watch_route,
-)
+from tools.demo.observer import Control, Event, Observations, look_at_parts, read_routing_item, watch_parts, watch_route
 from tools.demo.report import Run, build_pictures, build_report
 from tools.demo.scale import Scale
 from tools.demo.stack import Environments, Stack, environments_for, up_command
@@ -241,11 +233,7 @@ async def _perform(
             closed.set()
         ended_at = now()
     return _Played(
-        recorder=recorder,
-        observations=observations,
-        workload_started_at=started_at,
-        ended_at=ended_at,
-        unread=unread,
+        recorder=recorder, observations=observations, workload_started_at=started_at, ended_at=ended_at, unread=unread
     )
 
 
@@ -278,10 +266,7 @@ def _conclude(plan: Plan, played: _Played, environments: Environments, *, began:
     raised = first_raise_after(observations.raises, hot.begins)
     timeline = observations.timeline()
     throttles = count_throttles(
-        timeline,
-        conversation_id=workload.hot_conversation,
-        raised_at=raised.seen_at if raised else None,
-        hot=hot,
+        timeline, conversation_id=workload.hot_conversation, raised_at=raised.seen_at if raised else None, hot=hot
     )
     history = check_history(recorder.history())
     summary = Summary(

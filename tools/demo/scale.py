@@ -74,7 +74,5 @@ def choose_scale(*, cores: int, largest_conversation: int | None = None) -> Scal
             )
     limit = hot / HOT_TIMES_LIMIT
     return Scale(
-        factor=limit / DEFAULT_WRITE_LIMIT_WCU,
-        hot_writes_per_second=hot,
-        quiet_writes_per_second=QUIET_SHARE * carried,
+        factor=limit / DEFAULT_WRITE_LIMIT_WCU, hot_writes_per_second=hot, quiet_writes_per_second=QUIET_SHARE * carried
     )

@@ -52,10 +52,7 @@ def make_guard(folder: Path) -> Guard:
     )
     for path in (guard.password_file, guard.admin_password_file):
         write_secret(path, secrets.token_urlsafe(_PASSWORD_BYTES))
-    users = {
-        FUNCTIONS_USER: (guard.password_file, ACCESS),
-        ADMIN_USER: (guard.admin_password_file, "~* &* +@all"),
-    }
+    users = {FUNCTIONS_USER: (guard.password_file, ACCESS), ADMIN_USER: (guard.admin_password_file, "~* &* +@all")}
     lines = [f"user {name} on #{_digest(path)} {rights}" for name, (path, rights) in users.items()]
     write_secret(guard.users, "\n".join(["user default off", *lines, ""]))
     return guard

@@ -99,10 +99,7 @@ KINDS: tuple[FaultKind, ...] = (
         seconds=6.0,
     ),
     FaultKind(
-        name="dynamodb-slow",
-        part="dynamodb",
-        rules=_on(_REQUESTS, "delay", 0.3, delay_ms=150),
-        meets_requests=True,
+        name="dynamodb-slow", part="dynamodb", rules=_on(_REQUESTS, "delay", 0.3, delay_ms=150), meets_requests=True
     ),
     FaultKind(name="dynamodb-failing", part="dynamodb", rules=_on(_REQUESTS, "error", 0.2), meets_requests=True),
     FaultKind(
@@ -174,12 +171,7 @@ class FaultInjector:
         self._background: set[asyncio.Task[None]] = set()
 
     async def run(
-        self,
-        plan: Sequence[PlannedFault],
-        control: Control,
-        *,
-        say: Callable[[str], None],
-        stopped: asyncio.Event,
+        self, plan: Sequence[PlannedFault], control: Control, *, say: Callable[[str], None], stopped: asyncio.Event
     ) -> None:
         """Inject the faults at their times until all are over or `stopped`; nothing stays broken."""
         started = asyncio.get_running_loop().time()
