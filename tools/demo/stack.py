@@ -100,7 +100,7 @@ class Stack:
             if self._ready_file.exists():
                 ready: Mapping[str, Any] = json.loads(self._ready_file.read_text())
                 return ready
-            if self._ended():
+            if self._process is not None and self._process.returncode is not None:
                 raise StackError(f"the local run did not start: {self._last_words()} (all of it: {self._log_file})")
             await asyncio.sleep(POLL_SECONDS)
         raise StackError(f"the local run was not ready after {READY_SECONDS:g} s (its output: {self._log_file})")
@@ -110,9 +110,6 @@ class Stack:
         if self._process is not None:
             await self._process.wait()
             raise StackError(f"the local run ended by itself: {self._last_words()} (all of it: {self._log_file})")
-
-    def _ended(self) -> bool:
-        return self._process is not None and self._process.returncode is not None
 
     def _last_words(self) -> str:
         lines = [line for line in self._log_file.read_text(errors="replace").splitlines() if line.strip()]

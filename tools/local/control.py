@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from tools.local.dynamodb_faults import FaultPolicy, FaultRuleError, parse_rules
-from tools.local.dynamodb_meter import Meter
+from tools.local.dynamodb_faults import FaultRuleError, parse_rules
 from tools.local.errors import LocalRunError
 from tools.local.pool import FunctionPool, ThrottledInvocationError
-from tools.local.redis_nodes import RedisNodes
 
-
-class Controlled(Protocol):
-    """What is looked at and broken: the run and its parts."""
-
-    stop_requested: asyncio.Event
-    pools: dict[str, FunctionPool]
-    redis: RedisNodes
-    meter: Meter
-    faults: FaultPolicy
-
-    def status(self) -> dict[str, Any]:
-        """Describe the run."""
-        ...
+if TYPE_CHECKING:
+    from tools.local.run import LocalRun  # which imports this module
 
 
 class Control:
     """JSON over HTTP, on a port of its own."""
 
-    def __init__(self, run: Controlled) -> None:
+    def __init__(self, run: LocalRun) -> None:
         self._run = run
 
     def app(self) -> web.Application:
