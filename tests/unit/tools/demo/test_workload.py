@@ -174,7 +174,7 @@ def test_the_scale_is_one_set():
     assert scale.settings() == {
         "hot_at_once_wcu": pytest.approx(1000 * factor),
         "hot_sustained_wcu": pytest.approx(800 * factor),
-        "target_shard_wcu": pytest.approx(300 * factor),
+        "target_shard_wcu": pytest.approx(330 * factor),
         "sampling_distance_wcu": 1.25,
         "request_budget_ms": 100,
     }
