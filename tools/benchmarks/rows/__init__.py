@@ -17,6 +17,7 @@ ROW_NAMES = (
     "read-16-cpu",
     "read-16-tail",
     "read-items",
+    "page-after-rush",
     "consumer",
     "cold-write",
     "cold-read",
