@@ -16,6 +16,14 @@ from typing import Any, Literal
 
 from tools.demo.observer import Control, ControlError
 from tools.local.dynamodb_faults import READ_REASONS, WRITE_REASONS
+from tools.trials.scribbles import (
+    OpenRedis,
+    Scribble,
+    change_types,
+    invent_generations,
+    open_redis,
+    scatter_bytes,
+)
 
 Part = Literal["redis", "dynamodb", "functions"]
 Rule = Mapping[str, Any]
@@ -35,9 +43,10 @@ class FaultKind:
     """One kind of fault.
 
     `begin` and `end` are orders to the local run's control API, given in this order; `rules` are faults of DynamoDB
-    that hold meanwhile. It lasts `seconds` at most, and the part is left in peace for `rest_seconds` after it, unless
-    the whole plan is too short for that. `meets_requests`: usual load meets it at once, so that it is not over before
-    a request did, and a run in which none did has not tried it.
+    that hold meanwhile; `scribble` says what somebody else writes into Redis for a table, some of its conversations and
+    what is left to chance, and how it is taken back. It lasts `seconds` at most, and the part is left in peace for
+    `rest_seconds` after it, unless the whole plan is too short for that. `meets_requests`: usual load meets it at once,
+    so that it is not over before a request did, and a run in which none did has not tried it.
     """
 
     name: str
@@ -45,6 +54,7 @@ class FaultKind:
     begin: tuple[str, ...] = ()
     end: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
+    scribble: Callable[[str, Sequence[str], random.Random], Scribble] | None = None
     seconds: float = 5.0
     rest_seconds: float = 3.0
     meets_requests: bool = False
@@ -87,6 +97,9 @@ KINDS: tuple[FaultKind, ...] = (
         end=("/redis/fail-over", "/redis/start"),
         rest_seconds=6.0,
     ),
+    FaultKind(name="redis-invents-generations", part="redis", scribble=invent_generations),
+    FaultKind(name="redis-holds-bytes", part="redis", scribble=scatter_bytes),
+    FaultKind(name="redis-changes-types", part="redis", scribble=change_types),
     FaultKind(name="writer-killed", part="functions", begin=("/functions/write_message/kill",), seconds=1.0),
     FaultKind(name="reader-killed", part="functions", begin=("/functions/read_messages/kill",), seconds=1.0),
     FaultKind(name="consumer-killed", part="functions", begin=(f"/functions/{CONSUMER}/kill",), seconds=3.0),
@@ -158,12 +171,24 @@ def _slot_seconds(kind: FaultKind) -> float:
 
 
 class FaultInjector:
-    """Carries a plan out through the local run's control API, and counts.
+    """Carries a plan out through the local run's control API and its Redis, and counts.
 
-    `injected` counts the faults by kind, `met` the requests of DynamoDB that met one.
+    `conversations` are those whose routes are scribbled on, a part of them each time. `injected` counts the faults by
+    kind, `met` the requests of DynamoDB that met one.
     """
 
-    def __init__(self, kinds: Sequence[FaultKind] = KINDS, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        kinds: Sequence[FaultKind] = KINDS,
+        *,
+        conversations: Sequence[str] = (),
+        seed: int = 0,
+        open_redis: OpenRedis = open_redis,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._conversations = conversations
+        self._rng = random.Random(seed)
+        self._open_redis = open_redis
         self._poll_seconds = patience_seconds / PATIENCE_POLLS
         self.injected: Counter[str] = Counter({kind.name: 0 for kind in kinds})
         self.met: Counter[str] = Counter({kind.name: 0 for kind in kinds if kind.rules})
@@ -203,21 +228,32 @@ class FaultInjector:
     async def _inject(self, fault: PlannedFault, control: Control, stopped: asyncio.Event) -> None:
         kind = fault.kind
         before = await self._met(control, kind)
-        try:
+        async with contextlib.AsyncExitStack() as mending:
+            mending.push_async_callback(self._set_rules, control, kind.name, ())
+            mending.push_async_callback(self._order, control, kind.end)
             await self._set_rules(control, kind.name, kind.rules)
             await self._order(control, kind.begin)
+            await self._scribble(control, kind, mending)
             self.injected[kind.name] += 1
             await _stopped_within(stopped, fault.seconds)
             for _ in range(PATIENCE_POLLS if kind.meets_requests else 0):
                 if await self._met(control, kind) > before or await _stopped_within(stopped, self._poll_seconds):
                     break
-        finally:
-            await self._order(control, kind.end)
-            await self._set_rules(control, kind.name, ())
         if kind.rules:
             self.met[kind.name] += await self._met(control, kind) - before
         if any(CONSUMER in order for order in (*kind.begin, *kind.end)):
             start_consumer(control, self._background)
+
+    async def _scribble(self, control: Control, kind: FaultKind, mending: contextlib.AsyncExitStack) -> None:
+        if kind.scribble is None:
+            return
+        status = await control.get("/status")
+        scribble = kind.scribble(status["dynamodb"]["table"], self._conversations, self._rng)
+        execute = await mending.enter_async_context(self._open_redis(status))
+        for command in scribble.take_back:
+            mending.push_async_callback(execute, command)
+        for command in scribble.write:
+            await execute(command)
 
     async def _order(self, control: Control, orders: Iterable[str]) -> None:
         for order in orders:

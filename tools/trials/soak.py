@@ -80,6 +80,7 @@ class Soak(Variant):
 
     faults: tuple[PlannedFault, ...]
     kinds: Sequence[FaultKind]
+    conversations: Sequence[str]
     needed: int
     seed: int
     injector: FaultInjector = field(init=False)
@@ -88,7 +89,7 @@ class Soak(Variant):
 
     def __post_init__(self) -> None:
         """Count from zero."""
-        self.injector = FaultInjector(self.kinds)
+        self.injector = FaultInjector(self.kinds, conversations=self.conversations, seed=self.seed)
 
     def recorder(self) -> Recorder:
         """Give what keeps the history."""
@@ -189,8 +190,9 @@ def build_plan(options: argparse.Namespace, *, cores: int) -> Plan:
     """Build the plan of a soak."""
     hot = HOT_SHARE * options.rate
     limit = hot / HOT_TIMES_LIMIT
+    workload = build_workload(seed=options.seed, seconds=options.seconds, writes_per_second=options.rate)
     return Plan(
-        workload=build_workload(seed=options.seed, seconds=options.seconds, writes_per_second=options.rate),
+        workload=workload,
         scale=SoakScale(
             factor=limit / DEFAULT_WRITE_LIMIT_WCU,
             hot_writes_per_second=hot,
@@ -205,6 +207,7 @@ def build_plan(options: argparse.Namespace, *, cores: int) -> Plan:
         variant=Soak(
             faults=plan_faults(seed=options.seed, seconds=options.seconds),
             kinds=KINDS,
+            conversations=sorted(workload.conversations),
             needed=round(min(NEEDED_PER_SECOND, LEAST_SHARE * options.rate) * options.seconds),
             seed=options.seed,
         ),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hotpartition.core.route import Generation
 from tools.demo.observer import ControlError
 from tools.local.dynamodb_faults import READ_REASONS, WRITE_REASONS, parse_rules
 from tools.trials.faults import KINDS, SHARE_OF_SLOT, FaultInjector, FaultKind, PlannedFault, plan_faults
@@ -39,14 +42,16 @@ class FakeControl:
             self.orders.append(path)
 
     async def get(self, path):
+        if path == "/status":
+            return {"dynamodb": {"table": "messages"}, "redis": {"port": 1}}
         assert path == "/dynamodb/faults"
         self.injected += self.meets
         return {"injected": {"delay": self.injected, "error": self.injected}}
 
 
-def inject(plan, control, *, kinds, stop_after=None):
+def inject(plan, control, *, kinds, stop_after=None, **parts):
     """Carry a plan out; returns the injector and what it said."""
-    injector, said = FaultInjector(kinds, patience_seconds=0.1), []
+    injector, said = FaultInjector(kinds, patience_seconds=0.1, **parts), []
 
     async def run():
         stopped = asyncio.Event()
@@ -132,3 +137,50 @@ def test_a_refused_order_ends_the_run():
     with pytest.raises(ExceptionGroup) as raised:
         inject([PlannedFault(0.0, KILLED, 0.01)], FakeControl(refused="/redis/kill"), kinds=(KILLED,))
     assert raised.group_contains(ControlError, match="refused /redis/kill")
+
+
+SCRIBBLES = [kind for kind in KINDS if kind.scribble]
+CONVERSATIONS = [f"c{number}" for number in range(10)]
+
+
+@pytest.mark.parametrize("kind", SCRIBBLES, ids=lambda kind: kind.name)
+def test_what_is_scribbled_into_redis_is_taken_back(kind):
+    """At the fault's end, also when the load ends before it; what could not be written whole as well."""
+    commands = []
+
+    @asynccontextmanager
+    async def open_redis(status):
+        async def execute(command):
+            commands.append(command)
+            if command[0] in broken:
+                raise ControlError("refused")
+
+        yield execute
+
+    broken = ()
+    plan = [PlannedFault(0.0, kind, 60.0)]
+    parts = {"conversations": CONVERSATIONS, "seed": 3, "open_redis": open_redis}
+    injector, _ = inject(plan, FakeControl(), kinds=(kind,), stop_after=0.05, **parts)
+    scribble = kind.scribble("messages", CONVERSATIONS, Random(3))
+    assert commands == [*scribble.write, *reversed(scribble.take_back)]
+    assert injector.injected == {kind.name: 1}
+    commands.clear()
+    broken = {"SADD", "SET"}
+    with pytest.raises(ExceptionGroup):
+        inject(plan, FakeControl(), kinds=(kind,), stop_after=0.05, **parts)
+    assert commands == [scribble.write[0], *reversed(scribble.take_back)]
+
+
+@given(seed=st.integers(0, 10_000))
+def test_scribbles_touch_every_structure(seed):
+    """Routes, report streams and the heartbeat; only entries of streams, which are skipped and trimmed, stay."""
+    invented, noise, types = (kind.scribble("t", CONVERSATIONS, Random(seed)) for kind in SCRIBBLES)
+    members = [Generation.decode(command[2]) for command in invented.write]
+    assert len(members) == 4
+    assert max(member.shard_count for member in members) == 1024
+    assert len(noise.write[0]) > 500
+    assert {command[1] for command in noise.write} > {f"hp:t:reports:{{{number}}}" for number in range(4)}
+    assert "hp:t:consumer" in {command[1] for command in types.write}
+    for scribble in (invented, noise, types):
+        kept = {command[1] for command in scribble.write} - {command[1] for command in scribble.take_back}
+        assert all(":reports:" in key for key in kept)
