@@ -103,7 +103,7 @@ class Soak(Variant):
         """Judge by the promise, the number of messages, and whether everything was tried."""
         functions = figures.observations.status.get("functions", {})
         killed = sum(function.get("killed", 0) for function in functions.values())
-        self.spread = count_spread(key for _, key in figures.observations.buckets)
+        self.spread = count_spread(key for (_, key), row in figures.observations.buckets.items() if row.writes)
         return judge_soak(
             promise=promise_conditions(figures.summary, figures.history, figures.unexpected),
             acknowledged=figures.summary.acknowledged,
@@ -159,7 +159,7 @@ def judge_soak(
 
 
 def count_spread(keys: Iterable[str]) -> int:
-    """Count the conversations that have shards, from the physical keys that were used."""
+    """Count the conversations that have shards, from the physical keys that were written to."""
     return len({parse_partition_key(key)[0] for key in keys if SEPARATOR in key})
 
 
