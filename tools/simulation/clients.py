@@ -1,9 +1,10 @@
-"""The clients: they write at their own times, repeat what was refused or lost, and read in every way there is."""
+"""The clients: they write at their own times, repeat what was refused or lost, read in every way there is, and poll."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cache
 from math import ceil
 from random import Random
@@ -14,7 +15,7 @@ from hotpartition.errors import MessageNotFoundError, RetryLaterError
 from hotpartition.jobs.reader import PageRequest, PageResult
 from hotpartition_messages import Message
 from hotpartition_messages.writing import NewMessage, Written
-from tools.history_checker import Page
+from tools.history_checker import Page, Seen
 from tools.simulation.engine import Engine
 from tools.simulation.functions import Function, NoAnswerError, TooManyRequestsError
 from tools.simulation.measure import Meter
@@ -26,6 +27,7 @@ from tools.simulation.workloads import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
 AnswerT = TypeVar("AnswerT")
 
 LONGEST_READ_PAGES = 400
+POLL_SECONDS = 0.5
 _REFUSALS = (RetryLaterError, TooManyRequestsError)
 
 
@@ -138,9 +140,17 @@ class ReadingClients:
         self._record = record
         self._random = random
         self._known: list[str] = []
+        self._polling = 0
+        self._is_all_written = False
 
     def start(self) -> None:
-        """Begin reads at random until the workload's end."""
+        """Begin reads at random until the workload's end, and polls of the hot conversation until the audit."""
+        for limit in self._plan.poll_limits:
+            self._polling += 1
+            self._engine.spawn(lambda limit=limit: self._poll(limit))  # type: ignore[misc]
+        self._plan_read()
+
+    def _plan_read(self) -> None:
         if self._plan.per_second:
             wait = self._random.expovariate(self._plan.per_second)
             if self._engine.now + wait < self._scenario.seconds:
@@ -148,13 +158,19 @@ class ReadingClients:
 
     def _begin(self) -> None:
         self._engine.spawn(self._read_something)
-        self.start()
+        self._plan_read()
 
     def audit(self) -> Audit:
-        """Read everything, strongly consistent, in both orders; to be called when all faults are over."""
+        """Read everything, strongly consistent, in both orders; to be called when all faults are over.
+
+        The pollers go on until they have walked once more.
+        """
         audit = Audit()
+        self._is_all_written = True
 
         def read_all() -> None:
+            while self._polling:
+                self._engine.sleep(POLL_SECONDS)
             for conversation_id in self._record.conversations:
                 for newest_first in (True, False):
                     request = PageRequest(conversation_id, newest_first, limit=200, is_strong=True)
@@ -226,6 +242,31 @@ class ReadingClients:
         is_bounded = request.after_ms is not None or request.before_ms is not None
         if got and (got[-1].next_cursor is None or not is_bounded):
             self._record.note_read(request, got)
+
+    def _poll(self, limit: int) -> None:
+        """Poll as the API's document says: walk to the end, go on at `settled_until`, ignore what was seen."""
+        first = PageRequest(self._scenario.hot_conversation, newest_first=False, limit=limit, is_strong=True)
+        found: dict[str, Seen] = {}
+        is_last = False
+        while not is_last:
+            is_last, began, request = self._is_all_written, self._engine.now, first
+            while True:
+                _, page = self._ask(request)
+                if page is None:
+                    continue  # refused for long: asked for again
+                for message in seen(page.messages):
+                    found.setdefault(message.message_id, message)
+                if page.next_cursor is None:
+                    break
+                request = replace(request, cursor=page.next_cursor)
+            settled_ms = round(datetime.fromisoformat(page.settled_until).timestamp() * 1000)
+            first = replace(first, after_ms=settled_ms)
+            self._engine.sleep(POLL_SECONDS)
+        # A function whose clock is ahead takes the past for settled so much sooner.
+        ahead_ms = MOST_SKEW_MS if self._scenario.faults and self._scenario.faults.skew_ms else 0.0
+        settle_seconds = self._scenario.settings.reader.settle_seconds - ahead_ms / 1000
+        self._record.note_poll(first.conversation_id, found, began, settle_seconds)
+        self._polling -= 1
 
     def _ask(self, request: PageRequest) -> tuple[float, PageResult[Message] | None]:
         began, answer = self._try(lambda: self._function.invoke(request, timeout_seconds=self._timeout))

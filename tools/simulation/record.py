@@ -6,7 +6,7 @@ a conversation of its own: of all that was offered between those times. So is a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hotpartition.core.message_ids import message_time_ms
@@ -23,6 +23,7 @@ from tools.history_checker import (
     check_history,
     join_pages,
 )
+from tools.simulation.wiring import EPOCH_MS
 
 
 def digest_of(sender: str, body: str) -> str:
@@ -99,6 +100,28 @@ class Record:
             complete=True,
         )
         self._asides.append((lambda i: i == message_id, read))
+
+    def note_poll(self, conversation_id: str, found: Mapping[str, Seen], began: float, settle_seconds: float) -> None:
+        """A poller found this, its last walk included, which began then.
+
+        It answers for the messages that were acknowledged within so many seconds of their own time.
+        """
+        offers = self._offers.get(conversation_id, {})
+
+        def is_answered_for(message_id: str) -> bool:
+            at = offers[message_id].acknowledged_at
+            is_in_time = at is not None and EPOCH_MS + at * 1000 - message_time_ms(message_id) <= settle_seconds * 1000
+            return is_in_time or message_id in found
+
+        read = Read(
+            conversation_id=conversation_id,
+            order="oldest",
+            consistency="strong",
+            started_at=began,
+            messages=tuple(found[message_id] for message_id in sorted(found)),
+            complete=True,
+        )
+        self._asides.append((is_answered_for, read))
 
     def judge(self) -> Verdict:
         """Judge everything; counts of messages are those of the reads from an end."""

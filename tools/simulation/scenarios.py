@@ -54,6 +54,8 @@ class Readers:
     """Page sizes of newest pages."""
     long_limits: tuple[int, ...] = (200,)
     """Page sizes of reads that go on."""
+    poll_limits: tuple[int, ...] = ()
+    """Page sizes of those who poll the hot conversation, one poller each."""
     attempts: int = 5
 
 

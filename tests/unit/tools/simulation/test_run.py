@@ -73,6 +73,23 @@ def test_everything_goes_wrong_and_nothing_is_lost():
     assert run.raises
 
 
+def polled():
+    """Build a conversation that is hot at once, written late and polled with small and usual pages; nothing fails."""
+    calm = replace(scenario_by_name("hunt"), faults=None)
+    flow = ConversationFlow(
+        conversation_id=HOT, shape=Step(before=2.0, after=30.0, onset=1.0), body_bytes=(20, 600), age_seconds=(0.0, 4.5)
+    )
+    return replace(calm, workload=Workload((flow,)), readers=Readers(poll_limits=(1, 50), attempts=5))
+
+
+def test_a_poller_misses_nothing():
+    """However long a walk over the pages takes, and however late writes are acknowledged within `settle_seconds`."""
+    run = simulate(polled(), 1)
+    assert run.safety.holds, run.safety.examples
+    assert run.safety.acknowledged > 200
+    assert run.safety.reads == 4
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_protocol_is_caught(name):
