@@ -121,7 +121,7 @@ class Stack:
 
     def read_all(self, conversation: str, **query: Any) -> list[dict[str, Any]]:
         """Read every page; what is throttled is asked for again."""
-        return [message for page, _ in self._pages(conversation, query) for message in page["messages"]]
+        return [message for page, _ in self.pages(conversation, query) for message in page["messages"]]
 
     def read_into(self, load: Load, conversation: str, *, order: Literal["newest", "oldest"], limit: int = 200) -> None:
         """Read every page, strongly consistent, and record what came."""
@@ -137,11 +137,11 @@ class Stack:
                 cursor=cursor,
                 next_cursor=page["next_cursor"],
             )
-            for page, cursor in self._pages(conversation, query)
+            for page, cursor in self.pages(conversation, query)
         )
         load.reads.append(join_pages(pages))
 
-    def _pages(self, conversation: str, query: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str | None]]:
+    def pages(self, conversation: str, query: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str | None]]:
         """Read page by page: each as it was answered, with the cursor that asked for it."""
         cursor: str | None = None
         while True:
