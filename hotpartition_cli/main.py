@@ -24,9 +24,10 @@ from hotpartition_cli.arguments import parse_arguments
 from hotpartition_cli.callers import Caller, LambdaCaller, UrlCaller
 from hotpartition_cli.commands import Outcome
 from hotpartition_cli.errors import FailedError, Status, ToolError, UsageError
-from hotpartition_cli.plan import Load, default_thresholds, make_plan, measure_item, render
+from hotpartition_cli.plan import default_thresholds, make_plan, measure_item, render
 from hotpartition_cli.rush import make_rush, parse_rush
 from hotpartition_cli.views import VIEWS
+from hotpartition_messages.page_costs import Load
 
 PIPED_WIDTH = 120
 """Columns of a table that is no terminal's."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from hotpartition.core.capacity import read_units, write_units
 from hotpartition.runtime.settings import WriterSettings
-from hotpartition_cli.plan import Load, read_pages
+from hotpartition_messages.page_costs import Load, read_pages
 from infra.alarms import WatchedRoute, list_alarms
 from infra.environments import DEV, PROD, Environment
 

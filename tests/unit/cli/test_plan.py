@@ -1,20 +1,16 @@
-"""Plans: sizes worked by hand, and pages that cost what the read function really reads."""
+"""Plans: sizes worked by hand, items measured as they are stored, and what makes no sense refused."""
 
 import json
 from dataclasses import replace
-from random import Random
 
 import pytest
 
 from hotpartition.core.capacity import item_size_bytes
 from hotpartition.core.detector import Thresholds
-from hotpartition.core.message_ids import mint_message_id
-from hotpartition.core.route import choose_placement
-from hotpartition.jobs.reader import PageRequest
 from hotpartition_cli.errors import UsageError
-from hotpartition_cli.plan import SAMPLE_PAGES, Load, default_thresholds, make_plan, measure_item, read_pages, render
-from hotpartition_messages import Message
-from support.builders import World, build_message
+from hotpartition_cli.plan import default_thresholds, make_plan, measure_item, render
+from hotpartition_messages.page_costs import Load
+from support.builders import build_message
 
 THRESHOLDS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=800, target_shard_wcu=330, max_shard_count=128)
 
@@ -53,47 +49,6 @@ def test_the_cap_is_said_and_what_it_leaves_is_counted():
     assert (plan.shard_count, plan.is_at_cap, plan.is_covered) == (128, True, False)
     assert (plan.before.wcu_per_second_refused, plan.after.wcu_per_second_refused) == (149_000, 22_000)
     assert plan_for(100_000, page=1).is_covered
-
-
-@pytest.mark.parametrize(
-    ("item_bytes", "page", "rcu"),
-    [
-        (1_024, 50, 13),  # 51 items, one to see whether there is more: 52,224 bytes are 12.75 times 4 KiB
-        (1_024, 3, 1),
-        (1_024, 4, 2),
-        (100, 50, 2),  # 5,100 bytes
-    ],
-)
-def test_the_base_keys_page_worked_by_hand(item_bytes, page, rcu):
-    """One query, one item more than the page holds, rounded up once; half of it when eventual."""
-    cost = read_pages(0, Load(messages_per_second=1, item_bytes=item_bytes, page=page))
-    assert (cost.queries, cost.rounds, cost.items_read) == (1, 1, page + 1)
-    assert (cost.rcu_strong, cost.rcu_eventual) == (rcu, rcu / 2)
-
-
-def test_a_page_of_one_message_over_two_shards_worked_by_hand():
-    """Each shard is asked for all 2 that are wanted, the base key for its newest one: 5 items, 3 RCU."""
-    cost = read_pages(2, Load(messages_per_second=1, item_bytes=1_024, page=1))
-    assert (cost.queries, cost.rounds, cost.items_read, cost.rcu_strong) == (3, 1, 5, 3)
-
-
-@pytest.mark.parametrize(("count", "page"), [(2, 50), (10, 50), (32, 20)])
-def test_pages_cost_what_the_reader_reads(count, page):
-    """The read function itself, on messages that the write function's rule placed, needs as many queries and items."""
-    cost = read_pages(count, Load(messages_per_second=1, item_bytes=1_024, page=page))
-    queries = items = 0
-    for seed in range(100, 100 + SAMPLE_PAGES):
-        world, random = World(), Random(seed)
-        now_ms = world.clock.now_ms
-        world.raise_to(count, now_ms - 10_000, conversation_id="c")
-        route = world.table.routes["c"].route
-        for time_ms in range(now_ms - 10_500, now_ms - 10_000 + 30 * max(page, count)):
-            message = Message("c", mint_message_id(time_ms, random.getrandbits), "", "")
-            world.store(message, choose_placement(route, "c", message.message_id).partition_key)
-        world.reader().read_page(PageRequest("c", limit=page))
-        queries, items = queries + len(world.table.queries), items + world.table.items_read
-    assert cost.queries == pytest.approx(queries / SAMPLE_PAGES, rel=0.1)
-    assert cost.items_read == pytest.approx(items / SAMPLE_PAGES, rel=0.1)
 
 
 def test_amplification_is_the_ratio_of_units():

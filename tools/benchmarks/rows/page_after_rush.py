@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hotpartition.core.detector import size_route
-from hotpartition_cli.plan import Load, default_thresholds, read_pages
+from hotpartition_cli.plan import default_thresholds
+from hotpartition_messages.page_costs import Load, read_pages
 from tools.benchmarks.measuring import Bar, Measured, Samples
 from tools.benchmarks.setup import Setup
 
