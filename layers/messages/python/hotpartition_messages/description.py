@@ -187,8 +187,12 @@ OPERATIONS = (
         operation_id="write_message",
         request=WriteRequest,
         successes={
-            200: Success("Was stored before, with the same content", Acknowledgement, _READ_IT),
-            201: Success("Stored", Acknowledgement, _READ_IT),
+            200: Success("Was stored before, with the same content: nothing was stored now", Acknowledgement, _READ_IT),
+            201: Success(
+                "Stored. A repetition may get it too, when the message has another place by now; reads show it once",
+                Acknowledgement,
+                _READ_IT,
+            ),
         },
         problems=(INVALID_REQUEST, MESSAGE_CONFLICT, MESSAGE_TOO_LARGE, UNSUPPORTED_ENCODING, WRITE_LATER),
     ),

@@ -54,7 +54,7 @@ INVALID_REQUEST = ProblemKind(
 MESSAGE_NOT_FOUND = ProblemKind(
     name="message-not-found",
     status=HTTPStatus.NOT_FOUND,
-    meaning="No such message is stored",
+    meaning="No such message is stored; with `consistency=strong`, it was stored nowhere when the read began",
     example={"detail": "no message with this id is stored in this conversation"},
 )
 NO_SUCH_RESOURCE = ProblemKind(
@@ -66,7 +66,7 @@ NO_SUCH_RESOURCE = ProblemKind(
 MESSAGE_CONFLICT = ProblemKind(
     name="message-conflict",
     status=HTTPStatus.CONFLICT,
-    meaning="The id is taken by other content",
+    meaning="The id is taken by other content, which stays as it is; nothing was stored now",
     example={
         "detail": "a message with this id and other content is already stored",
         "message_id": EXAMPLE_MESSAGE["message_id"],
