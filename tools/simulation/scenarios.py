@@ -392,6 +392,7 @@ def faults() -> Scenario:
             hot_share=0.5,
             limits=(3, 10, 25, 50),
             long_limits=(25, 60, 200),
+            poll_limits=(5,),
         ),
         settings=ProductSettings(writer=writer, consumer=consumer),
         schedule=Schedule(period_seconds=7.0, jitter_seconds=6.5),
