@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from hotpartition.core.route import candidate_keys, next_candidates
 from support.protocol_mutations import MUTATIONS
 from tools.simulation.run import simulate
 from tools.simulation.scenarios import HOT, SCENARIOS, Readers, scenario_by_name
@@ -62,6 +63,26 @@ def test_nothing_depends_on_the_process():
         for seed in ("1", "2")
     }
     assert len(digests) == 1
+
+
+@pytest.mark.slow
+def test_other_choices_cost_point_reads_at_most_a_tenth(monkeypatch):
+    """Under all faults, of the items that look-ups ask for; each, there or not, takes one read unit here."""
+    asked_items, first_choices = [], []
+
+    def counting(route, conversation_id, message_id, *, asked, is_found):
+        keys = next_candidates(route, conversation_id, message_id, asked=asked, is_found=is_found)
+        if not keys:
+            alone = set(candidate_keys(route, conversation_id, message_id, choices=1))
+            asked_items.append(len(asked) + 1)  # and the routing item
+            first_choices.append(len(alone) + 1)
+        return keys
+
+    monkeypatch.setattr("hotpartition.jobs.reader.next_candidates", counting)
+    for seed in (1, 2, 3):
+        simulate(scenario_by_name("faults"), seed)
+    assert len(asked_items) > 150
+    assert sum(first_choices) < sum(asked_items) <= 1.1 * sum(first_choices)
 
 
 def test_everything_goes_wrong_and_nothing_is_lost():
