@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from botocore.exceptions import ClientError
 
 CONNECT_SECONDS = 5.0
-ANSWER_SECONDS = 70.0
+RESPONSE_SECONDS = 70.0
 """Longer than the function may run, so that it is the function that says what went wrong."""
 
 LOCAL_FUNCTION = "operate"
@@ -30,7 +30,7 @@ class Caller(Protocol):
     """Calls the operations function."""
 
     def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
-        """Send a command and return its answer, or raise `ToolError` with what went wrong."""
+        """Send a command and return its response, or raise `ToolError` with what went wrong."""
         ...
 
 
@@ -42,7 +42,7 @@ class UrlCaller:
             raise UsageError(f"--url should be like http://127.0.0.1:8001, not {url!r}")
         self._base = url.rstrip("/")
         self._http = urllib3.PoolManager(
-            retries=False, timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=ANSWER_SECONDS)
+            retries=False, timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=RESPONSE_SECONDS)
         )
 
     def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class UrlCaller:
         response = self._request("POST", f"/functions/{LOCAL_FUNCTION}/invoke", json.dumps(command).encode())
         match response.status:
             case 200:
-                return read_answer(response.data, is_error="X-Amz-Function-Error" in response.headers)
+                return read_response(response.data, is_error="X-Amz-Function-Error" in response.headers)
             case 404:
                 raise FailedError(
                     f"{self._base} has no operations function: --url is the control API that `make up` names",
@@ -95,7 +95,7 @@ class LambdaCaller:
 
         config = Config(
             connect_timeout=CONNECT_SECONDS,
-            read_timeout=ANSWER_SECONDS,
+            read_timeout=RESPONSE_SECONDS,
             # Repeating any of our commands is safe.
             retries={"total_max_attempts": 2, "mode": "standard"},
         )
@@ -109,23 +109,23 @@ class LambdaCaller:
         response = _translated(
             lambda: self._client.invoke(FunctionName=self._function, Payload=payload), self._function, self._region
         )
-        return read_answer(response["Payload"].read(), is_error="FunctionError" in response)
+        return read_response(response["Payload"].read(), is_error="FunctionError" in response)
 
 
-def read_answer(payload: bytes, *, is_error: bool) -> dict[str, Any]:
+def read_response(payload: bytes, *, is_error: bool) -> dict[str, Any]:
     """Read what the function answered, or raise `ToolError` with the sentence that a person should read."""
     try:
-        answer = json.loads(payload)
+        response = json.loads(payload)
     except ValueError as error:
         raise FailedError("what answered is no operations function: its answer is no JSON", kind="failed") from error
-    if not isinstance(answer, dict):
+    if not isinstance(response, dict):
         raise FailedError("what answered is no operations function: its answer is no JSON object", kind="failed")
     if is_error:
-        what = f"{answer.get('errorType', 'error')}: {answer.get('errorMessage', 'without a message')}"
+        what = f"{response.get('errorType', 'error')}: {response.get('errorMessage', 'without a message')}"
         raise FailedError(f"the operations function failed ({what}); its log says more", kind="failed")
-    if "error" in answer:
-        _raise_error(answer["error"])
-    return answer
+    if "error" in response:
+        _raise_error(response["error"])
+    return response
 
 
 def _raise_error(error: Mapping[str, Any]) -> NoReturn:

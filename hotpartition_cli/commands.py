@@ -1,4 +1,4 @@
-"""What each command asks of the operations function, and which exit status its answer earns. Prints nothing."""
+"""What each command asks of the operations function, and which exit status its response earns. Prints nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A command's answer, as its JSON shows it, and the exit status; `complaint` says what was not to be learned."""
+    """A command's response, as its JSON shows it, and the exit status; `complaint` says what was not to be learned."""
 
     document: Mapping[str, Any]
     status: Status = Status.FINE
@@ -26,8 +26,8 @@ class Outcome:
 
 def show_hot(call: Caller, *, limit: int) -> Outcome:
     """Ask for the hottest conversations, and the routes raised last."""
-    answer = call({"command": "hot", "limit": limit})
-    return Outcome(answer, Status.FINE if answer["is_complete"] else Status.FINDING)
+    response = call({"command": "hot", "limit": limit})
+    return Outcome(response, Status.FINE if response["is_complete"] else Status.FINDING)
 
 
 def show_all(call: Caller, progress: Progress) -> Outcome:
@@ -48,10 +48,10 @@ def show_all(call: Caller, progress: Progress) -> Outcome:
 
 def show_route(call: Caller, conversation_id: str) -> Outcome:
     """Ask for one conversation's route."""
-    answer = call({"command": "route", "conversation_id": conversation_id})
-    if answer["agreement"] == "registry-unavailable":
-        return Outcome(answer, Status.FAILED, "Redis did not answer, so what the registry knows is not known")
-    return Outcome(answer, Status.FINE if answer["agreement"] == "equal" else Status.FINDING)
+    response = call({"command": "route", "conversation_id": conversation_id})
+    if response["agreement"] == "registry-unavailable":
+        return Outcome(response, Status.FAILED, "Redis did not answer, so what the registry knows is not known")
+    return Outcome(response, Status.FINE if response["agreement"] == "equal" else Status.FINDING)
 
 
 def raise_route(call: Caller, conversation_id: str, shard_count: int, *, since_ms: int | None, by: str) -> Outcome:
@@ -63,8 +63,8 @@ def raise_route(call: Caller, conversation_id: str, shard_count: int, *, since_m
         "since_ms": since_ms,
         "by": by,
     }
-    answer = call(command)
-    return Outcome(answer, Status.FINE if answer["in_registry"] else Status.FINDING)
+    response = call(command)
+    return Outcome(response, Status.FINE if response["in_registry"] else Status.FINDING)
 
 
 def verify(call: Caller, *, repairs: bool, progress: Progress) -> Outcome:

@@ -42,7 +42,7 @@ class Screen:
         self.errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
     def show(self, command: str, outcome: Outcome) -> None:
-        """Print an answer."""
+        """Print a response."""
         if self.as_json:
             print(json.dumps(outcome.document), flush=True)
         else:
@@ -56,7 +56,7 @@ class Screen:
         self.errors.print(f"hotpartition: {sentence}", markup=False, style="red")
 
     def complain(self, error: ToolError) -> None:
-        """Print what went wrong instead of an answer: a sentence for a person, and an object for a program."""
+        """Print what went wrong instead of a response: a sentence for a person, and an object for a program."""
         self.warn(str(error))
         if self.as_json:
             print(json.dumps({"error": {"kind": error.kind, "message": str(error)}}), flush=True)

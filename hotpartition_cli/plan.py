@@ -51,7 +51,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The answer. `shard_count` 0: the base key serves it, and nothing is to be done."""
+    """The response. `shard_count` 0: the base key serves it, and nothing is to be done."""
 
     load: Load
     wcu_per_message: int

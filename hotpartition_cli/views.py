@@ -1,4 +1,4 @@
-"""The answers as people read them: tables and sentences."""
+"""The responses as people read them: tables and sentences."""
 
 from __future__ import annotations
 

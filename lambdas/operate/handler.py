@@ -9,7 +9,7 @@
 | `verify` | `mend`, `cursor` | registry against journal, a part |
 | `rebuild-registry` | `cursor` | a part of the journal's routes put into the registry |
 
-A `cursor` in an answer that is not null asks for the next part. What cannot be done is an answer as well:
+A `cursor` in a response that is not null asks for the next part. What cannot be done is a response as well:
 `{"error": {"kind", "message", "fields"}}`, `fields` naming what is wrong with the command.
 """
 
@@ -111,7 +111,7 @@ Command = HotCommand | RoutesCommand | RouteCommand | RaiseCommand | VerifyComma
 _COMMANDS: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="command")])
 
 
-def answer(event: object, operations: Operations, check: Reconciler, *, remaining_ms: float) -> dict[str, Any]:
+def respond(event: object, operations: Operations, check: Reconciler, *, remaining_ms: float) -> dict[str, Any]:
     """Carry a command out, or say why not."""
     try:
         command = _COMMANDS.validate_python(event)
@@ -295,7 +295,7 @@ def handler(event: object, context: Any) -> dict[str, Any]:
     """Carry one command out."""
     metrics.add_metric(name=MetricName.COMMANDS, unit=MetricUnit.Count, value=1)
     operations, check = _jobs()
-    given = answer(event, operations, check, remaining_ms=context.get_remaining_time_in_millis())
+    given = respond(event, operations, check, remaining_ms=context.get_remaining_time_in_millis())
     error = given.get("error")
     if error:
         metrics.add_metric(name=MetricName.COMMANDS_REFUSED, unit=MetricUnit.Count, value=1)

@@ -13,7 +13,7 @@ from hotpartition.core.route_history import Cause, Raise
 from hotpartition.core.shares import WHOLE, list_shares
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError
-from hotpartition.ports import JournalEntry, QueryAnswer, RoutingItem
+from hotpartition.ports import JournalEntry, QueryResponse, RoutingItem
 from hotpartition.redis.listing import RedisRegistryListing
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource
@@ -73,7 +73,7 @@ class TestMessageStoreAndJournal:
             is_strong=True,
         )
         assert fetched.journal is None
-        assert [a.messages for a in fetched.answers] == [
+        assert [a.messages for a in fetched.responses] == [
             tuple(messages[::-1]),
             tuple(messages[1:4]),
             tuple(messages[:2]),
@@ -81,7 +81,7 @@ class TestMessageStoreAndJournal:
             (messages[2],),
             (),
         ]
-        assert [a.is_exhausted for a in fetched.answers] == [True, True, False, True, True, True]
+        assert [a.is_exhausted for a in fetched.responses] == [True, True, False, True, True, True]
 
     @pytest.mark.parametrize("carrier", [query(), query(last=9), query(newest_first=False), query("c#0")])
     @pytest.mark.parametrize("count", [0, 1, 3])
@@ -94,9 +94,9 @@ class TestMessageStoreAndJournal:
         entry = journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
         after = store.fetch([carrier], is_strong=True, journal_of="c")
         assert (before.journal, after.journal) == (JournalEntry(), entry)
-        assert before.answers[0].messages == after.answers[0].messages
-        assert len(after.answers[0].messages) == min(count, 2)
-        assert {before.answers[0].is_exhausted, after.answers[0].is_exhausted} == {count < 2}
+        assert before.responses[0].messages == after.responses[0].messages
+        assert len(after.responses[0].messages) == min(count, 2)
+        assert {before.responses[0].is_exhausted, after.responses[0].is_exhausted} == {count < 2}
 
     def test_a_message_is_found_under_every_key(self, table):
         """All copies, and the route as it is; absent ones are simply not there."""
@@ -362,4 +362,4 @@ class TestReports:
 
 def test_an_answer_of_the_fake_is_an_answer_of_the_port():
     """Fakes answer with the port's own values."""
-    assert isinstance(FakeTable().fetch([query()], is_strong=True).answers[0], QueryAnswer)
+    assert isinstance(FakeTable().fetch([query()], is_strong=True).responses[0], QueryResponse)

@@ -30,7 +30,7 @@ from hotpartition.errors import (
 from hotpartition.jobs.reader import PageRequest, Reader
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.jobs.writer import Writer
-from hotpartition.ports import JournalEntry, QueryAnswer, RoutingItem
+from hotpartition.ports import JournalEntry, QueryResponse, RoutingItem
 from hotpartition_messages import Message
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.writing import MessageWriter
@@ -93,27 +93,29 @@ class TestFetch:
         """Both ends of the range belong to it."""
         messages = put_all(dynamodb, range(1, 6))
         query = oldest(limit=9, first_id=messages[1].message_id, last_id=messages[3].message_id)
-        assert dynamodb.store.fetch([query], is_strong=True).answers == (QueryAnswer(tuple(messages[1:4]), True),)
+        assert dynamodb.store.fetch([query], is_strong=True).responses == (QueryResponse(tuple(messages[1:4]), True),)
 
     def test_both_orders(self, dynamodb):
         """The limit cuts at the end that the order puts last."""
         messages = put_all(dynamodb, range(1, 6))
-        first, last = dynamodb.store.fetch([oldest(), newest()], is_strong=False).answers
-        assert first == QueryAnswer(tuple(messages[:2]), is_exhausted=False)
-        assert last == QueryAnswer((messages[4], messages[3]), is_exhausted=False)
+        first, last = dynamodb.store.fetch([oldest(), newest()], is_strong=False).responses
+        assert first == QueryResponse(tuple(messages[:2]), is_exhausted=False)
+        assert last == QueryResponse((messages[4], messages[3]), is_exhausted=False)
 
     def test_an_empty_key_is_exhausted(self, dynamodb):
         """A shard that nothing was written to answers with nothing, and with certainty."""
-        assert dynamodb.store.fetch([newest("c#7")], is_strong=True).answers == (QueryAnswer((), is_exhausted=True),)
+        assert dynamodb.store.fetch([newest("c#7")], is_strong=True).responses == (
+            QueryResponse((), is_exhausted=True),
+        )
 
     def test_the_routing_item_is_no_message(self, dynamodb):
         """A query without an upper bound that does not ask for the journal never meets it."""
         messages = put_all(dynamodb, [1, 2])
         dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
         fetched = dynamodb.store.fetch([newest(limit=5), oldest(limit=5)], is_strong=True)
-        assert [len(answer.messages) for answer in fetched.answers] == [2, 2]
+        assert [len(answer.messages) for answer in fetched.responses] == [2, 2]
         assert fetched.journal is None
-        assert fetched.answers[1] == QueryAnswer(tuple(messages), is_exhausted=True)
+        assert fetched.responses[1] == QueryResponse(tuple(messages), is_exhausted=True)
 
     @pytest.mark.parametrize("count", [0, 1, 2, 3])
     @pytest.mark.parametrize("is_raised", [False, True])
@@ -126,7 +128,7 @@ class TestFetch:
             dynamodb.server.clear()
         fetched = dynamodb.store.fetch([newest(limit=2)], is_strong=True, journal_of="c")
         assert fetched.journal == entry
-        (answer,) = fetched.answers
+        (answer,) = fetched.responses
         assert answer.messages == tuple(reversed(messages))[:2]
         assert answer.is_exhausted or count >= 2
         assert not (answer.is_exhausted and count > 2)
@@ -152,7 +154,7 @@ class TestFetch:
         for index in range(12):
             dynamodb.store.put(build_message(index).to_item(f"c#{index}"))
         fetched = dynamodb.store.fetch([newest(f"c#{index}") for index in range(12)], is_strong=True, journal_of="c")
-        assert [answer.messages for answer in fetched.answers] == [(build_message(i),) for i in range(12)]
+        assert [answer.messages for answer in fetched.responses] == [(build_message(i),) for i in range(12)]
 
     @pytest.mark.parametrize("is_strong", [False, True])
     def test_messages_and_journal_are_read_with_one_consistency(self, dynamodb, is_strong):
@@ -455,7 +457,7 @@ class TestErrors:
 
         dynamodb.server.intervene = intervene
         fetched = dynamodb.store.fetch([newest("c"), newest("c#1")], is_strong=True)
-        assert fetched.answers == (QueryAnswer((), is_exhausted=True), QueryAnswer((message,), is_exhausted=True))
+        assert fetched.responses == (QueryResponse((), is_exhausted=True), QueryResponse((message,), is_exhausted=True))
         assert asked == [None, None, start]
 
     def test_failures_of_a_round_are_returned_beside_its_answers(self, dynamodb):
@@ -463,9 +465,9 @@ class TestErrors:
         (message,) = put_all(dynamodb, [1])
         fail_partition(dynamodb, "c#0")
         fetched = dynamodb.store.fetch([newest("c#0"), newest("c")], is_strong=True, journal_of="c")
-        failure, answer = fetched.answers
+        failure, answer = fetched.responses
         assert isinstance(failure, ThrottledError)
-        assert answer == QueryAnswer((message,), is_exhausted=True)
+        assert answer == QueryResponse((message,), is_exhausted=True)
         assert fetched.journal == JournalEntry()
 
     def test_a_failed_carrier_fails_the_journal_too(self, dynamodb):
@@ -514,7 +516,7 @@ class TestUnreachable:
         with closed_port() as port:
             store = DynamoDBMessageStore(calls_to(port), TABLE_NAME, Message.from_item)
             fetched = store.fetch([newest("c"), newest("c#0")], is_strong=True, journal_of="c")
-        assert [type(o) for o in (*fetched.answers, fetched.journal)] == [StoreUnavailableError] * 3
+        assert [type(o) for o in (*fetched.responses, fetched.journal)] == [StoreUnavailableError] * 3
 
     def test_the_journal_says_so_too(self, calls_to):
         """The journal's users retry it as well."""
@@ -683,5 +685,5 @@ def test_attributes_survive_the_store(dynamodb):
     attributes = {"n": [0, -1, 1.5, 10**37, 1e-9], "t": True, "z": None, "m": {"é": "", "k": [], "e": {}}, "s": ""}
     message = Message("c", message_id(1), "ann", "", encode_attributes(attributes).stored)
     dynamodb.store.put(message.to_item("c"))
-    (answer,) = dynamodb.store.fetch([newest()], is_strong=True).answers
+    (answer,) = dynamodb.store.fetch([newest()], is_strong=True).responses
     assert answer.messages == (message,)

@@ -12,7 +12,7 @@ from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation, choose_placements
 from hotpartition.errors import MessageNotFoundError
 from hotpartition.jobs.reader import PageRequest
-from hotpartition.ports import Fetched, JournalEntry, QueryAnswer
+from hotpartition.ports import Fetched, JournalEntry, QueryResponse
 from hotpartition_messages.writing import NewMessage
 from model.model import CONVERSATION, Answer, Broken, Done, Lookup, Place, ProtocolModel, Step
 from support.builders import World as Stores
@@ -40,7 +40,7 @@ class _ScriptedTable(FakeTable):
     is_written: bool = False
 
     def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched:
-        answers: dict[KeyQuery, QueryAnswer] = {}
+        answers: dict[KeyQuery, QueryResponse] = {}
         journal: JournalEntry | None = None
         while len(answers) < len(queries) or (journal_of is not None and journal is None):
             step = self.script.popleft()
@@ -55,13 +55,13 @@ class _ScriptedTable(FakeTable):
                     self.do(step)
         return Fetched(tuple(answers[query] for query in queries), journal)
 
-    def _cut(self, told: Answer, *, is_strong: bool) -> QueryAnswer:
+    def _cut(self, told: Answer, *, is_strong: bool) -> QueryResponse:
         """Answer truly, but end where the model's answer ended."""
-        answer = super().fetch([told.query], is_strong=is_strong).answers[0]
-        assert isinstance(answer, QueryAnswer)
+        answer = super().fetch([told.query], is_strong=is_strong).responses[0]
+        assert isinstance(answer, QueryResponse)
         messages = answer.messages[: len(told.message_ids)]
         assert tuple(message.message_id for message in messages) == told.message_ids
-        return QueryAnswer(messages, told.is_exhausted)
+        return QueryResponse(messages, told.is_exhausted)
 
     def get(self, partition_keys, message_id, *, is_strong, journal_of=None):
         if self.is_written:
@@ -70,7 +70,7 @@ class _ScriptedTable(FakeTable):
             KeyQuery(key, newest_first=True, limit=1, first_id=message_id, last_id=message_id) for key in partition_keys
         ]
         fetched = self.fetch(queries, is_strong=is_strong, journal_of=journal_of)
-        return tuple(message for answer in fetched.answers for message in answer.messages), fetched.journal
+        return tuple(message for answer in fetched.responses for message in answer.messages), fetched.journal
 
 
 class Replay:

@@ -14,7 +14,7 @@ from hotpartition.core.route import Generation, Route
 from hotpartition.core.route_history import decode_raises, encode_raises
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError, RetryLaterError, ThrottledError
-from hotpartition.ports import Fetched, JournalEntry, QueryAnswer, RoutingItem, StreamEntry
+from hotpartition.ports import Fetched, JournalEntry, QueryResponse, RoutingItem, StreamEntry
 from hotpartition_messages import Message
 
 KEY_RANGE_THROTTLE = ThrottledError(["TableWriteKeyRangeThroughputExceeded"])
@@ -73,7 +73,7 @@ class FakeTable:
 
     def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched:
         journal: JournalEntry | RetryLaterError | None = None
-        answers: list[QueryAnswer | RetryLaterError] = []
+        answers: list[QueryResponse | RetryLaterError] = []
         carried = False
         for query in queries:
             carries = query.partition_key == journal_of and query.newest_first and query.last_id is None
@@ -96,7 +96,7 @@ class FakeTable:
                 journal = error
         return Fetched(tuple(answers), journal)
 
-    def _query(self, query: KeyQuery) -> QueryAnswer:
+    def _query(self, query: KeyQuery) -> QueryResponse:
         stored = sorted(
             (
                 Message.from_item(item)
@@ -115,7 +115,7 @@ class FakeTable:
         taken = within[: query.limit]
         self.items_read += len(taken)
         # Like DynamoDB: a query that stops at its limit cannot know that nothing follows.
-        return QueryAnswer(tuple(taken), is_exhausted=len(taken) < query.limit)
+        return QueryResponse(tuple(taken), is_exhausted=len(taken) < query.limit)
 
     def get(
         self, partition_keys: Sequence[str], message_id: str, *, is_strong: bool, journal_of: str | None = None

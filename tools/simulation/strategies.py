@@ -34,7 +34,7 @@ from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import MessageNotFoundError, RetryLaterError
 from hotpartition.jobs.consumer import RunSummary
 from hotpartition.jobs.reader import PageResult, build_range
-from hotpartition.ports import QueryAnswer
+from hotpartition.ports import QueryResponse
 from hotpartition.redis.cluster import route_key
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_messages import Message
@@ -367,8 +367,8 @@ class _PlainReader:
         while queries:
             fetched = self._store.fetch(queries, is_strong=is_strong)
             failures: list[tuple[KeyQuery, RetryLaterError]] = []
-            for query, answer in zip(queries, fetched.answers, strict=True):
-                if isinstance(answer, QueryAnswer):
+            for query, answer in zip(queries, fetched.responses, strict=True):
+                if isinstance(answer, QueryResponse):
                     merge.add(query, answer.messages, is_exhausted=answer.is_exhausted)
                 else:
                     failures.append((query, answer))

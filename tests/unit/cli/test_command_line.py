@@ -12,7 +12,7 @@ from botocore.stub import Stubber
 from hotpartition.core.shares import Share
 from hotpartition.ports import JournalEntry
 from hotpartition_cli import commands
-from hotpartition_cli.callers import LambdaCaller, UrlCaller, read_answer
+from hotpartition_cli.callers import LambdaCaller, UrlCaller, read_response
 from hotpartition_cli.errors import FailedError, FoundError, Status, UsageError
 from hotpartition_cli.main import run
 from hotpartition_cli.rush import make_rush, parse_rush
@@ -39,8 +39,8 @@ def tool(world, capsys):
     def call(command):
         # Through JSON, as on the wire.
         event = json.loads(json.dumps(command))
-        answer = load_handler("operate").answer(event, world.operations(), world.reconciler(), remaining_ms=60_000)
-        return read_answer(json.dumps(answer).encode(), is_error=False)
+        answer = load_handler("operate").respond(event, world.operations(), world.reconciler(), remaining_ms=60_000)
+        return read_response(json.dumps(answer).encode(), is_error=False)
 
     def tool(*arguments, environ=URL, sleep=None):
         status = run(arguments, environ, connect=lambda _: call, sleep=sleep or (lambda _: None))
@@ -394,7 +394,7 @@ class TestAnswers:
     def test_errors_have_their_status(self, payload, is_error, error):
         """Wrong, found, or failed."""
         with pytest.raises(error):
-            read_answer(payload, is_error=is_error)
+            read_response(payload, is_error=is_error)
 
     @pytest.mark.parametrize("url", ["127.0.0.1:8001", "ftp://a", "http://"])
     def test_what_is_no_url_is_usage(self, url):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hotpartition_cli.arguments import parse_arguments
-from hotpartition_cli.callers import read_answer
+from hotpartition_cli.callers import read_response
 from hotpartition_cli.main import run
 from support.builders import World
 from support.fleet import START_MS, Fleet
@@ -66,8 +66,8 @@ def test_the_document_has_the_fields_that_are_printed(world, capsys, command):
     """A field that is added, renamed or dropped has to be said."""
 
     def call(event):
-        answer = load_handler("operate").answer(event, world.operations(), world.reconciler(), remaining_ms=60_000)
-        return read_answer(json.dumps(answer).encode(), is_error=False)
+        answer = load_handler("operate").respond(event, world.operations(), world.reconciler(), remaining_ms=60_000)
+        return read_response(json.dumps(answer).encode(), is_error=False)
 
     environ = {"HOTPARTITION_URL": "http://127.0.0.1:1"}
     run([command, *ARGUMENTS[command], "--json"], environ, connect=lambda _: call)

@@ -23,7 +23,7 @@ def run_page(table, page_range, route, *, shuffle=lambda _: None):
         rounds += 1
         assert rounds < 50
         fetched = table.fetch(queries, is_strong=True)
-        replies = list(zip(queries, fetched.answers, strict=True))
+        replies = list(zip(queries, fetched.responses, strict=True))
         shuffle(replies)
         for query, answer in replies:
             merge.add(query, answer.messages, is_exhausted=answer.is_exhausted)
@@ -270,7 +270,7 @@ def test_a_larger_route_adds_queries_and_keeps_what_was_read():
     route, table = spread(4, 50)
     merge = PageMerge(PageRange("c", newest_first=True, limit=20))
     (query,) = merge.next_queries(EMPTY_ROUTE)
-    (answer,) = table.fetch([query], is_strong=True).answers
+    (answer,) = table.fetch([query], is_strong=True).responses
     merge.add(query, answer.messages, is_exhausted=answer.is_exhausted)
     assert merge.next_queries(EMPTY_ROUTE) == []
     assert {q.partition_key for q in merge.next_queries(route)} == {f"c#{i}" for i in range(4)}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hotpartition.dynamodb.calls import StaleSignatureError
-from hotpartition.dynamodb.curl import Response, read_response
+from hotpartition.dynamodb.curl import HttpResponse, read_response
 from hotpartition.errors import ConditionFailedError, StoreRefusedError, StoreUnavailableError, ThrottledError
 
 LAYER = Path(__file__).resolve().parents[3] / "layers" / "routing" / "python"
@@ -20,7 +20,7 @@ REASONS = [{"reason": "TableWriteKeyRangeThroughputExceeded", "resource": "arn"}
 
 def http(status, content, checksum=None):
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return Response(status, checksum, body)
+    return HttpResponse(status, checksum, body)
 
 
 def error_of(status, content):

@@ -29,7 +29,7 @@ def world():
 
 
 def ask(world, event, remaining_ms=60_000):
-    answer = load_handler("operate").answer(event, world.operations(), world.reconciler(), remaining_ms=remaining_ms)
+    answer = load_handler("operate").respond(event, world.operations(), world.reconciler(), remaining_ms=remaining_ms)
     json.dumps(answer)
     return answer
 

@@ -32,7 +32,7 @@ class ProblemKind:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of such an answer."""
+        """Headers of such a response."""
         is_worth_repeating = self.status is HTTPStatus.SERVICE_UNAVAILABLE
         return {"Retry-After": str(RETRY_AFTER_SECONDS)} if is_worth_repeating else {}
 

@@ -29,8 +29,8 @@ class JournalEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryAnswer(Generic[ItemT]):
-    """One key's answer. `is_exhausted`: nothing more lies within the query's bounds."""
+class QueryResponse(Generic[ItemT]):
+    """One key's response. `is_exhausted`: nothing more lies within the query's bounds."""
 
     messages: tuple[ItemT, ...]
     is_exhausted: bool
@@ -43,7 +43,7 @@ class Fetched(Generic[ItemT]):
     `journal` is None where it was not asked for. `hedged` is how many queries were asked a second time, for being slow.
     """
 
-    answers: tuple[QueryAnswer[ItemT] | RetryLaterError, ...]
+    responses: tuple[QueryResponse[ItemT] | RetryLaterError, ...]
     journal: JournalEntry | RetryLaterError | None = None
     hedged: int = 0
 

@@ -18,7 +18,7 @@ from hotpartition.core.route import Route
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.message_store import DynamoDBMessageStore
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.ports import QueryAnswer
+from hotpartition.ports import QueryResponse
 from hotpartition_messages import Message
 from tools.benchmarks.setup import Setup
 from tools.benchmarks.stand_in import StandIn
@@ -118,8 +118,8 @@ def test_our_own_store_reads_pages_and_routes(client: Any, setup: Setup) -> None
     newest = KeyQuery("c", newest_first=True, limit=2)
     store = DynamoDBMessageStore(ThreadedCalls(Boto3Call(client)), "t", Message.from_item)
     fetched = store.fetch([newest], is_strong=True, journal_of="c")
-    (answer,) = fetched.answers
-    assert isinstance(answer, QueryAnswer)
+    (answer,) = fetched.responses
+    assert isinstance(answer, QueryResponse)
     assert [m.message_id for m in answer.messages] == [IDS[4], IDS[3]]
     assert fetched.journal is not None
     assert getattr(fetched.journal, "route", None) == Route.decode(["4@17"])

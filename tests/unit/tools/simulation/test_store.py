@@ -48,7 +48,7 @@ class Rig:
 
     def ids(self, is_strong=True, **query):
         fetched = self.messages.fetch([KeyQuery(partition_key="c", **query)], is_strong=is_strong)
-        (answer,) = fetched.answers
+        (answer,) = fetched.responses
         return [IDS.index(m.message_id) for m in answer.messages], answer.is_exhausted
 
 
@@ -134,7 +134,7 @@ def test_the_routing_item_comes_along_with_the_newest_page(rig):
         rig.journal.add("c", [GENERATION], reason="test", now_ms=START)
         query = KeyQuery(partition_key="c", newest_first=True, limit=5)
         fetched = rig.messages.fetch([query], is_strong=True, journal_of="c")
-        return fetched.journal.route, len(fetched.answers[0].messages), rig.table.counts["test"].queries
+        return fetched.journal.route, len(fetched.responses[0].messages), rig.table.counts["test"].queries
 
     assert rig.run(work) == (Route(frozenset({GENERATION})), 1, 1)
 

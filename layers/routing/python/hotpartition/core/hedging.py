@@ -1,4 +1,4 @@
-"""Hedged requests: a query that takes longer than most is asked a second time, and the first answer is taken.
+"""Hedged requests: a query that takes longer than most is asked a second time, and the first response is taken.
 
 One read waits for the slowest of all its shards, so at N = 16 a delay that hits one query in a hundred hits one read in
 seven. Source: Dean, Barroso, "The Tail at Scale", CACM 56 (2013). What hedges add is bounded by a budget, so that a

@@ -1,7 +1,7 @@
 """Scatter-gather paging: which keys to ask for how much, and the merge of what they answer. Pure.
 
 A page is planned round by round. `PageMerge.next_queries` says what to ask, given the route as known so far;
-`PageMerge.add` takes an answer in; when nothing is left to ask, `PageMerge.page` is exact: no key could hold a message
+`PageMerge.add` takes a response in; when nothing is left to ask, `PageMerge.page` is exact: no key could hold a message
 that belongs on it. Equal message ids (two copies of one message, left by a retry across a raise) become one entry.
 
 The first round asks each key for a little more than its fair share, so that most pages need no other; the second asks
@@ -113,7 +113,7 @@ class PageMerge(Generic[ItemT]):
         ]
 
     def add(self, query: KeyQuery, messages: Sequence[ItemT], *, is_exhausted: bool) -> None:
-        """Take an answer in: its messages in order, and whether the key holds no more within the query's bounds."""
+        """Take a response in: its messages in order, and whether the key holds no more within the query's bounds."""
         state = self._keys.setdefault(query.partition_key, _KeyState())
         state.asked = query.limit
         state.rounds += 1

@@ -21,13 +21,13 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as NoConnectionError
 
-from hotpartition.dynamodb.calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, Answer, build_error
+from hotpartition.dynamodb.calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, Response, build_error
 from hotpartition.errors import CredentialsError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-_NO_ANSWER = (HTTPClientError, NoConnectionError, IncompleteReadError, CredentialRetrievalError)
+_NO_RESPONSE = (HTTPClientError, NoConnectionError, IncompleteReadError, CredentialRetrievalError)
 """Timeouts are in the first (answers) and the second (connections); refused connections only in the second."""
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError)
 
@@ -58,20 +58,20 @@ class Boto3Call:
     def __init__(self, client: DynamoDBClient) -> None:
         self._client = client
 
-    def __call__(self, operation: str, request: Mapping[str, Any]) -> Answer:
+    def __call__(self, operation: str, request: Mapping[str, Any]) -> Response:
         """See `DynamoDBCalls.call`. The SDK's complaints about a malformed request are bugs, and stay as they are."""
         send = getattr(self._client, xform_name(operation))
         try:
-            answer: Answer = send(**request)
+            response: Response = send(**request)
         except ClientError as error:
-            response: Any = error.response
-            facts = response["Error"]
-            status = response["ResponseMetadata"]["HTTPStatusCode"]
+            refusal: Any = error.response
+            facts = refusal["Error"]
+            status = refusal["ResponseMetadata"]["HTTPStatusCode"]
             raise build_error(
-                facts["Code"], status=status, explanation=facts.get("Message", ""), facts=response
+                facts["Code"], status=status, explanation=facts.get("Message", ""), facts=refusal
             ) from error
-        except _NO_ANSWER as error:
+        except _NO_RESPONSE as error:
             raise StoreUnavailableError(f"DynamoDB did not answer ({type(error).__name__})") from error
         except _NO_CREDENTIALS as error:
             raise CredentialsError(str(error)) from error
-        return answer
+        return response

@@ -23,10 +23,10 @@ from hotpartition.errors import (
 CONNECT_TIMEOUT_SECONDS = 0.5
 READ_TIMEOUT_SECONDS = 2.0
 
-Answer = dict[str, Any]
+Response = dict[str, Any]
 """What DynamoDB answered, as boto3 shows it too: attribute values keep their types (`{"S": "text"}`)."""
 
-Outcome = Answer | RetryLaterError
+Outcome = Response | RetryLaterError
 """What became of one call of a round."""
 
 
@@ -51,12 +51,12 @@ class DynamoDBCalls(Protocol):
     `CredentialsError`.
     """
 
-    def call(self, operation: str, request: Mapping[str, Any]) -> Answer:
+    def call(self, operation: str, request: Mapping[str, Any]) -> Response:
         """Send one request.
 
         Raises:
             ThrottledError: DynamoDB refused for a limit.
-            StoreUnavailableError: no answer came in time, or one that says that something failed.
+            StoreUnavailableError: no response came in time, or one that says that something failed.
         """
         ...
 
@@ -95,9 +95,9 @@ def build_error(code: str, *, status: int, explanation: str = "", facts: Mapping
 
     Args:
         code: the exception's name, without a namespace.
-        status: the answer's HTTP status.
+        status: the response's HTTP status.
         explanation: DynamoDB's own words.
-        facts: the answer's other members.
+        facts: the response's other members.
     """
     if code in _THROTTLES:
         # Two spellings, by exception (the service model of DynamoDB).

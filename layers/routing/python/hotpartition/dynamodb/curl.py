@@ -1,7 +1,7 @@
 """DynamoDB through libcurl: the client `curl`.
 
 libcurl signs requests (SigV4), keeps connections, verifies TLS, follows the proxies that its environment variables
-name, and bounds how long a request may take. Here a request becomes JSON, and a response becomes an answer or an error
+name, and bounds how long a request may take. Here a request becomes JSON, and a response becomes a response or an error
 of ours. Several requests share one thread, which waits for all of them at once.
 
 **What is repeated.** A server may close an idle connection while a request is on its way to it. libcurl sends a request
@@ -11,7 +11,7 @@ second finds what the first stored, and says so), and our updates add to sets. N
 do that within their budgets.
 
 **What is checked.** libcurl tells whether a response is whole. Its CRC-32, as DynamoDB gives it, and its JSON are
-checked here. What fails any of these is no answer (`StoreUnavailableError`).
+checked here. What fails any of these is no response (`StoreUnavailableError`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import pycurl  # type: ignore[import-untyped]
 from hotpartition.aws.credentials import Credentials, CredentialSource
 from hotpartition.aws.environment import Certificates
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, Attempt, HedgePolicy, run_round
-from hotpartition.dynamodb.calls import Answer, Call, Outcome, Round, StaleSignatureError, build_error
+from hotpartition.dynamodb.calls import Call, Outcome, Response, Round, StaleSignatureError, build_error
 from hotpartition.errors import HotPartitionError, RetryLaterError, StoreUnavailableError
 
 MAX_IDLE_SECONDS = 60
@@ -55,7 +55,7 @@ class Target(NamedTuple):
     """From the call to the whole response, connecting included."""
 
 
-class Response(NamedTuple):
+class HttpResponse(NamedTuple):
     """A whole response, as it came. `checksum` is DynamoDB's own, None where there is none."""
 
     status: int
@@ -96,7 +96,7 @@ class CurlCalls:
         self._lock = Lock()
         self._idle: list[_Transfers] = []
 
-    def call(self, operation: str, request: Mapping[str, Any]) -> Answer:
+    def call(self, operation: str, request: Mapping[str, Any]) -> Response:
         """Implement `DynamoDBCalls.call`."""
         (outcome,) = self._run([Call(operation, request)], None).outcomes
         if isinstance(outcome, RetryLaterError):
@@ -145,7 +145,7 @@ class CurlCalls:
         with self._lock:
             self._idle.append(transfers)
 
-    def _read(self, response: Response) -> Outcome:
+    def _read(self, response: HttpResponse) -> Outcome:
         """Read a whole response; what is worth repeating is returned, all else raised."""
         try:
             return read_response(response)
@@ -155,7 +155,7 @@ class CurlCalls:
             return error
 
 
-def read_response(response: Response) -> Answer:
+def read_response(response: HttpResponse) -> Response:
     """Read a response of DynamoDB's.
 
     Raises:
@@ -190,7 +190,7 @@ class _CurlRound:
         transfers: _Transfers,
         calls: Sequence[Call],
         credentials: Credentials,
-        read: Callable[[Response], Outcome],
+        read: Callable[[HttpResponse], Outcome],
     ) -> None:
         self._transfers = transfers
         self._calls = calls
@@ -209,7 +209,9 @@ class _CurlRound:
             for handle, result in self._transfers.wait(timeout_seconds)
             if handle in self._attempts
         ]
-        return [(attempt, self._read(result) if isinstance(result, Response) else result) for attempt, result in ended]
+        return [
+            (attempt, self._read(result) if isinstance(result, HttpResponse) else result) for attempt, result in ended
+        ]
 
     def abandon(self, attempt: Attempt) -> None:
         """Leave the transfer to end by itself, while later rounds run: to break it off would close its connection."""
@@ -260,11 +262,11 @@ class _Handle:
         self.curl.setopt(pycurl.PASSWORD, credentials.secret_key)
         self.curl.setopt(pycurl.POSTFIELDS, body)
 
-    def response(self) -> Response:
+    def response(self) -> HttpResponse:
         """Return what came. REQUIRES: the request succeeded."""
         checksums = [line[len(_CHECKSUM) :].strip() for line in self.headers if line.lower().startswith(_CHECKSUM)]
         status = self.curl.getinfo(pycurl.RESPONSE_CODE)
-        return Response(status, checksums[-1] if checksums else None, b"".join(self.body))
+        return HttpResponse(status, checksums[-1] if checksums else None, b"".join(self.body))
 
 
 class _Transfers:
@@ -288,7 +290,7 @@ class _Transfers:
         self._running[handle.curl] = handle
         return handle
 
-    def wait(self, timeout_seconds: float | None) -> list[tuple[_Handle, Response | StoreUnavailableError]]:
+    def wait(self, timeout_seconds: float | None) -> list[tuple[_Handle, HttpResponse | StoreUnavailableError]]:
         """Wait until a request ends, or for about this long; what abandoned requests left is among the results.
 
         It may return nothing earlier than that. `timeout_seconds` is None for as long as the requests may take.
@@ -309,9 +311,9 @@ class _Transfers:
             self._multi.remove_handle(curl)
         self._multi.close()
 
-    def _take_ended(self) -> list[tuple[_Handle, Response | StoreUnavailableError]]:
+    def _take_ended(self) -> list[tuple[_Handle, HttpResponse | StoreUnavailableError]]:
         _, succeeded, failed = self._multi.info_read()
-        ended: list[tuple[_Handle, Response | StoreUnavailableError]] = []
+        ended: list[tuple[_Handle, HttpResponse | StoreUnavailableError]] = []
         for curl in succeeded:
             handle = self._free_handle(curl)
             ended.append((handle, handle.response()))

@@ -9,7 +9,7 @@ from hotpartition.core.capacity import ITEM_LIMIT_BYTES, AttributeValue, Item, i
 from hotpartition.core.keys import MESSAGE_PREFIX, ROUTING_SORT_KEY, SEPARATOR, build_message_sort_key
 from hotpartition.core.merge import ItemT, KeyQuery
 from hotpartition.core.message_ids import MAX_MESSAGE_ID, MIN_MESSAGE_ID
-from hotpartition.dynamodb.calls import Answer, Call, DynamoDBCalls, Outcome, Round
+from hotpartition.dynamodb.calls import Call, DynamoDBCalls, Outcome, Response, Round
 from hotpartition.dynamodb.stored_route import build_get, build_key, read_entry
 from hotpartition.errors import (
     ConditionFailedError,
@@ -18,7 +18,7 @@ from hotpartition.errors import (
     StoreRefusedError,
     ThrottledError,
 )
-from hotpartition.ports import Fetched, JournalEntry, QueryAnswer
+from hotpartition.ports import Fetched, JournalEntry, QueryResponse
 
 BATCH_GET_KEYS = 100
 """BatchGetItem takes no more keys at once."""
@@ -68,16 +68,16 @@ class DynamoDBMessageStore(Generic[ItemT]):
         if journal_of is not None and carrier is None:
             outcome = outcomes.pop()
             journal = outcome if isinstance(outcome, RetryLaterError) else read_entry(outcome.get("Item"))
-        answers: list[QueryAnswer[ItemT] | RetryLaterError] = []
+        responses: list[QueryResponse[ItemT] | RetryLaterError] = []
         for query, outcome in zip(queries, outcomes, strict=True):
             if isinstance(outcome, RetryLaterError):
-                answers.append(outcome)
+                responses.append(outcome)
                 journal = outcome if query is carrier else journal
                 continue
-            answer, entry = self._read_answer(query, outcome, with_journal=query is carrier)
-            answers.append(answer)
+            response, entry = self._read_response(query, outcome, with_journal=query is carrier)
+            responses.append(response)
             journal = entry if query is carrier else journal
-        return Fetched(tuple(answers), journal, hedged)
+        return Fetched(tuple(responses), journal, hedged)
 
     def get(
         self, partition_keys: Sequence[str], message_id: str, *, is_strong: bool, journal_of: str | None = None
@@ -98,7 +98,7 @@ class DynamoDBMessageStore(Generic[ItemT]):
         """Run calls at the same time, each to its first items or its end."""
         outcomes, hedged = self._calls.call_many(calls, is_hedged=is_hedged)
         while unfinished := [index for index, outcome in enumerate(outcomes) if _is_empty_part(outcome)]:
-            # Allowed, if never seen without a filter: an answer without items that is not the end.
+            # Allowed, if never seen without a filter: a response without items that is not the end.
             for index in unfinished:
                 start = {"ExclusiveStartKey": outcomes[index]["LastEvaluatedKey"]}  # type: ignore[index]
                 calls[index] = Call("Query", {**calls[index].request, **start})
@@ -122,18 +122,18 @@ class DynamoDBMessageStore(Generic[ItemT]):
         }
         return Call("Query", request)
 
-    def _read_answer(
-        self, query: KeyQuery, answer: Answer, *, with_journal: bool
-    ) -> tuple[QueryAnswer[ItemT], JournalEntry | None]:
-        items = answer["Items"]
+    def _read_response(
+        self, query: KeyQuery, response: Response, *, with_journal: bool
+    ) -> tuple[QueryResponse[ItemT], JournalEntry | None]:
+        items = response["Items"]
         entry = None
         if with_journal:
             has_route = bool(items) and items[0]["sk"]["S"] == ROUTING_SORT_KEY
             entry = read_entry(items[0] if has_route else None)
             items = items[has_route:]
         messages = tuple([self._decode(item) for item in items[: query.limit]])
-        is_exhausted = "LastEvaluatedKey" not in answer and len(messages) == len(items)
-        return QueryAnswer(messages, is_exhausted), entry
+        is_exhausted = "LastEvaluatedKey" not in response and len(messages) == len(items)
+        return QueryResponse(messages, is_exhausted), entry
 
     def _batch_get(self, keys: list[dict[str, AttributeValue]], *, is_strong: bool) -> list[Item]:
         """Read items by their keys, in parts of as many as one request takes."""

@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from typing import Any
 
 from hotpartition.core.hedging import Attempt, HedgePolicy, run_round
-from hotpartition.dynamodb.calls import Answer, Call, Outcome, Round
+from hotpartition.dynamodb.calls import Call, Outcome, Response, Round
 from hotpartition.errors import RetryLaterError
 
 Wait = Callable[..., tuple[Collection[Future[Any]], Collection[Future[Any]]]]
@@ -20,7 +20,7 @@ class ThreadedCalls:
 
     def __init__(
         self,
-        call: Callable[[str, Mapping[str, Any]], Answer],
+        call: Callable[[str, Mapping[str, Any]], Response],
         executor: Executor | None = None,
         *,
         parallel: int = 1,
@@ -49,7 +49,7 @@ class ThreadedCalls:
         self._wait = wait
         self._close = close
 
-    def call(self, operation: str, request: Mapping[str, Any]) -> Answer:
+    def call(self, operation: str, request: Mapping[str, Any]) -> Response:
         """Implement `DynamoDBCalls.call`."""
         return self._call(operation, request)
 

@@ -35,7 +35,7 @@ from hotpartition.errors import (
     RetryLaterError,
 )
 from hotpartition.jobs.route_cache import RouteSource
-from hotpartition.ports import Background, JournalEntry, MessageStore, QueryAnswer, Registry, Telemetry
+from hotpartition.ports import Background, JournalEntry, MessageStore, QueryResponse, Registry, Telemetry
 
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
@@ -106,7 +106,7 @@ class Reader(Generic[ItemT]):
         Args:
             request: which page.
             remaining_ms: time the function has left; the budget never passes it.
-            fits: says how many of the messages the answer can carry; the page ends there, at one message at least.
+            fits: says how many of the messages the response can carry; the page ends there, at one message at least.
 
         Raises:
             InvalidRequestError: the conversation id, limit or cursor is wrong.
@@ -194,11 +194,11 @@ class Reader(Generic[ItemT]):
                 self._telemetry.count(MetricName.QUERIES_HEDGED, fetched.hedged)
             failures: list[RetryLaterError] = []
             failed: list[KeyQuery] = []
-            for query, answer in zip(queries, fetched.answers, strict=True):
-                if isinstance(answer, QueryAnswer):
-                    merge.add(query, answer.messages, is_exhausted=answer.is_exhausted)
+            for query, response in zip(queries, fetched.responses, strict=True):
+                if isinstance(response, QueryResponse):
+                    merge.add(query, response.messages, is_exhausted=response.is_exhausted)
                 else:
-                    failures.append(answer)
+                    failures.append(response)
                     failed.append(query)
             if isinstance(fetched.journal, RetryLaterError):
                 failures.append(fetched.journal)

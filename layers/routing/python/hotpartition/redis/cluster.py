@@ -96,7 +96,7 @@ def _trust(ca_file: str | None) -> ssl.SSLContext:
 class _TlsConnection(SSLConnection):
     """redis-py's TLS connection, which would read the certificates anew each time.
 
-    Handshake and authentication count as connecting: each of their answers may take as long as a connection.
+    Handshake and authentication count as connecting: each of their responses may take as long as a connection.
     """
 
     def _wrap_socket_with_ssl(self, sock: socket.socket) -> ssl.SSLSocket:
@@ -156,7 +156,7 @@ class RedisConnection:
             port: its port.
             is_tls: whether to use TLS.
             connect_timeout_ms: limit for a connection.
-            command_timeout_ms: limit for an answer.
+            command_timeout_ms: limit for a response.
             cooldown_ms: how long to leave a node alone after a failure.
             now_ms: a monotonic clock, in ms.
             ca_file: certificates (PEM) that the server's must descend from; empty: the system's.

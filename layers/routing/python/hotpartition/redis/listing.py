@@ -38,10 +38,10 @@ class RedisRegistryListing:
             node_name, position = names[0], 0
         place = names.index(node_name)
         before, _, after = route_key(self._table_name, "*").partition("*")
-        answer: Any = client.scan(
+        response: Any = client.scan(
             cursor=position, match=f"{before}*{after}", count=SCAN_COUNT, target_nodes=nodes[place]
         )
-        positions, keys = answer
+        positions, keys = response
         ids = [key.removeprefix(before).removesuffix(after) for key in keys]
         if positions[node_name]:
             return ids, json.dumps([node_name, positions[node_name]])
