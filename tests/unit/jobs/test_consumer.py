@@ -81,6 +81,22 @@ def test_a_raise_that_is_throttled_is_repeated_fast():
     assert max(world.clock.slept[: len(failed)]) <= 0.1
 
 
+def test_a_look_at_the_journal_that_is_throttled_before_a_raise_is_repeated_fast():
+    """The partition that is hot may be read beyond its limit, too: the raise comes in the same pass."""
+    world = hot_world()
+    failed = []
+
+    def throttle_the_read(name):
+        if name.startswith("get") and len(failed) < 50:
+            failed.append(name)
+            raise KEY_RANGE_THROTTLE
+
+    world.table.on_call = throttle_the_read
+    assert world.consumer().run(run_ms=300).raises == 1
+    assert len(failed) == 50
+    assert sum(world.clock.slept[: len(failed)]) <= 0.2
+
+
 def test_a_crash_between_journal_and_registry_is_mended_by_the_next_consumer():
     """What is decided but already in the journal is pushed to Redis again, and nothing is raised twice."""
     world = hot_world()

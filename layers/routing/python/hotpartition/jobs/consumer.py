@@ -223,9 +223,11 @@ class Consumer:
         for conversation_id in judged:
             entry = state.routes.get(conversation_id)
             decisions = self._decide_one(state, conversation_id)
-            if any(d.generation for d in decisions) or (entry is None and _needs_route(decisions)):
-                # What is known of the route may be stale or missing: read it, and decide again.
-                if not self._load_route(state, conversation_id):
+            is_raise = any(d.generation for d in decisions)
+            if is_raise or (entry is None and _needs_route(decisions)):
+                # What is known of the route may be stale or missing: read it, and decide again. A raise cannot wait for
+                # the next pass, whose read may be refused as well.
+                if not self._load_route(state, conversation_id, deadline_ms if is_raise else 0.0):
                     continue
                 decisions = self._decide_one(state, conversation_id)
             for decision in decisions:
@@ -246,9 +248,12 @@ class Consumer:
             raised_at_ms=entry.updated_at_ms,
         )
 
-    def _load_route(self, state: _State, conversation_id: str) -> bool:
+    def _load_route(self, state: _State, conversation_id: str, deadline_ms: float) -> bool:
+        """Read a route in the journal, once at least, and again until the deadline while it refuses."""
         try:
-            entry = self._journal.get(conversation_id, is_strong=True)
+            entry = self._raiser.persist(
+                lambda: self._journal.get(conversation_id, is_strong=True), deadline_ms=deadline_ms
+            )
         except RetryLaterError:
             self._telemetry.count(MetricName.JOURNAL_READ_FAILED)
             return False
