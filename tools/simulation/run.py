@@ -93,6 +93,7 @@ class _Run:
         self.readers = ReadingClients(
             engine, scenario, self.reading, self.meter, self.record, world.random("reading clients")
         )
+        self.base_reads = _random(seed, "base reads")
         self.driver = None if faults is None else self._fault_driver(world, faults)
 
     def result(self) -> RunResult:
@@ -101,6 +102,8 @@ class _Run:
         self.strategy.start(self.world, scenario)
         if scenario.other_wcu:
             engine.after(OTHER_TRAFFIC_SECONDS, self._charge_other_traffic)
+        if scenario.base_reads_per_second:
+            engine.at(scenario.onset, self._charge_base_read)
         if self.driver is not None:
             self.driver.start()
             engine.at(scenario.seconds + scenario.drain_seconds / 2, self.driver.stop)
@@ -152,6 +155,12 @@ class _Run:
     def _charge_other_traffic(self) -> None:
         self.table.write_evenly(self.scenario.other_wcu * OTHER_TRAFFIC_SECONDS, self.engine.now, OTHER_TRAFFIC_SECONDS)
         self.engine.after(OTHER_TRAFFIC_SECONDS, self._charge_other_traffic)
+
+    def _charge_base_read(self) -> None:
+        self.table.read(self.scenario.hot_conversation, 0.5, self.engine.now)
+        wait = self.base_reads.expovariate(self.scenario.base_reads_per_second)
+        if self.engine.now + wait < self.scenario.seconds:
+            self.engine.after(wait, self._charge_base_read)
 
     def _cost(self) -> Cost:
         counts = self.store.counts.values()

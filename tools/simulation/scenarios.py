@@ -107,6 +107,9 @@ class Scenario:
     table: TableConfig
     other_wcu: float = 0.0
     """Write load of other keys, evenly spread over the table, which is not simulated request by request."""
+    base_reads_per_second: float = 0.0
+    """Eventually consistent reads of 4 KiB of the hot conversation's base key, from the onset on. Only their units are
+    simulated, one by one: they are as small as a look-up of a route, so neither is favored."""
     oracle_wcu: float = 4000.0
     """The load of the hot conversation at its highest, in WCU/s: what the oracle knows."""
     writers: FunctionConfig = field(default_factory=lambda: FunctionConfig(warm=100))
@@ -177,10 +180,9 @@ def read_hot() -> Scenario:
     return replace(
         step(),
         name="read_hot",
-        description="The step, while 60 pages a second of the conversation ask the base key's partition for more than "
-        "the 200 RCU/s that it serves.",
-        table=_table(32, limit_rcu=200.0),
-        readers=Readers(per_second=60.0, strong_share=0.0, hot_share=1.0),
+        description="The step, while 12,000 small reads of the base key begin each second from the step on: 6,000 "
+        "RCU/s, twice what its partition serves.",
+        base_reads_per_second=12_000.0,
     )
 
 
