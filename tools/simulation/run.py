@@ -28,6 +28,8 @@ AUDIT_SECONDS = 600.0
 """Longest time that the reads at the end may take."""
 SETTLE_SECONDS = 3.0
 """How long everything is left alone before them: requests that clients gave up on end in this time."""
+BASE_READS_SECONDS = 3.0
+"""How long before the onset they begin: by then, what the partition had saved up for them is used."""
 LATE_SECONDS = 4.0
 """How long after the onset a failed write is no longer the detection's delay."""
 NO_SAFETY = Safety(acknowledged=0, reads=0, missing=0, duplicated=0, out_of_order=0, altered=0, phantom=0, unverified=0)
@@ -103,7 +105,7 @@ class _Run:
         if scenario.other_wcu:
             engine.after(OTHER_TRAFFIC_SECONDS, self._charge_other_traffic)
         if scenario.base_reads_per_second:
-            engine.at(scenario.onset, self._charge_base_read)
+            engine.at(scenario.onset - BASE_READS_SECONDS, self._charge_base_read)
         if self.driver is not None:
             self.driver.start()
             engine.at(scenario.seconds + scenario.drain_seconds / 2, self.driver.stop)

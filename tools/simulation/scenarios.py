@@ -108,8 +108,8 @@ class Scenario:
     other_wcu: float = 0.0
     """Write load of other keys, evenly spread over the table, which is not simulated request by request."""
     base_reads_per_second: float = 0.0
-    """Eventually consistent reads of 4 KiB of the hot conversation's base key, from the onset on. Only their units are
-    simulated, one by one: they are as small as a look-up of a route, so neither is favored."""
+    """Eventually consistent reads of 4 KiB of the hot conversation's base key, from 3 s before the onset on. Only
+    their units are simulated, one by one: they are as small as a look-up of a route, so neither is favored."""
     oracle_wcu: float = 4000.0
     """The load of the hot conversation at its highest, in WCU/s: what the oracle knows."""
     writers: FunctionConfig = field(default_factory=lambda: FunctionConfig(warm=100))
@@ -178,9 +178,9 @@ def step(load_wcu: float = 4000.0, partitions: int = 32, *, name: str = "step", 
 def read_hot() -> Scenario:
     """Build the step of the bar with a base key whose reads are at their limit: writers look routes up there."""
     return replace(
-        step(),
+        step(heat_seconds=15.0),
         name="read_hot",
-        description="The step, while 12,000 small reads of the base key begin each second from the step on: 6,000 "
+        description="The step, while 12,000 small reads of the base key begin each second from 2 s on: 6,000 "
         "RCU/s, twice what its partition serves.",
         base_reads_per_second=12_000.0,
     )
