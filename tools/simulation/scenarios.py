@@ -480,13 +480,13 @@ STEP_VARIANTS: Mapping[str, Callable[[], Scenario]] = {
         (4000.0, 16),
         (4000.0, 128),
     )
-}
-"""The step to other loads, and on smaller and larger tables."""
+} | {"read_hot": read_hot}
+"""The step to other loads, on smaller and larger tables, and where the base key's reads are refused."""
 
 SCENARIOS: Mapping[str, Callable[[], Scenario]] = {
     **{
         build.__name__ if build is not comparison else "compare": build
-        for build in (comparison, step, read_hot, steady, ramp, flash, many, large, backfill, spam, faults, hunt)
+        for build in (comparison, step, steady, ramp, flash, many, large, backfill, spam, faults, hunt)
     },
     **STEP_VARIANTS,
 }
