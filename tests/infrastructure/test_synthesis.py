@@ -131,7 +131,10 @@ def test_without_bundling_nothing_can_be_deployed(tmp_path):
     ("context", "sentence"),
     [
         ("environment=staging", "environment 'staging' is unknown; allowed are dev, prod, local"),
-        ('settings={"run_seconds": "soon"}', "setting run_seconds should be a number, between 1.0 and 890.0, not 'soon'"),
+        (
+            'settings={"run_seconds": "soon"}',
+            "setting run_seconds should be a number, between 1.0 and 890.0, not 'soon'",
+        ),
         (
             "color=red",
             "context key 'color' is unknown; allowed are environment, config, options, settings and bundling",
