@@ -128,19 +128,24 @@ class MessageApi(Construct):
             destination_arn=access_log.log_group_arn, format=json.dumps(self._log_format())
         )
         # A route of tomorrow, which nobody gave a limit yet, has the strictest.
+        rate, burst = min(route.rate for route in routes), min(route.burst for route in routes)
         resource.default_route_settings = apigateway.CfnStage.RouteSettingsProperty(
             detailed_metrics_enabled=True,
-            throttling_rate_limit=min(route.rate for route in routes),
-            throttling_burst_limit=min(route.burst for route in routes),
+            throttling_rate_limit=rate,
+            throttling_burst_limit=burst,
         )
-        resource.route_settings = {
+        # Only routes that differ from the default. A stage that names a route which a failed deployment took away
+        # cannot be rolled back, and stays in `UPDATE_ROLLBACK_FAILED`.
+        own_settings = {
             route.key: {
                 "DetailedMetricsEnabled": True,
                 "ThrottlingRateLimit": route.rate,
                 "ThrottlingBurstLimit": route.burst,
             }
             for route in routes
+            if (route.rate, route.burst) != (rate, burst)
         }
+        resource.route_settings = own_settings or None
         return stage
 
     def _log_format(self) -> dict[str, str]:

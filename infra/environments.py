@@ -37,6 +37,10 @@ API_SECONDS = 30
 _DURABLE_NODE_FAMILIES = frozenset({"r6g", "r7g", "r8g", "m6g", "m7g", "m8g", "c7gn", "c8gn"})
 """ElastiCache guide, "Durability: limitations". The x8g families are named on its newer translations only."""
 
+_OVERLAPPING_RUNS = 4
+"""Runs of a consumer overlap on purpose. Starts lie 0 to 119 s apart and a run ends at 180 s at the latest, so three
+may be at work when the fourth begins."""
+
 RetentionDays = Literal[
     1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288
 ]
@@ -56,6 +60,7 @@ TopicArn = Annotated[
         examples=["arn:aws:sns:eu-west-1:123456789012:oncall"],
     ),
 ]
+Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d+[a-z]$", examples=["eu-west-1a"])]
 PrefixList = Annotated[str, Field(pattern=r"^pl-[0-9a-f]+$", examples=["pl-6da54004"])]
 
 ItemT = TypeVar("ItemT")
@@ -110,7 +115,8 @@ class RegistrySize(Options):
     is_multi_az: bool = Field(description="whether a replica stands in another availability zone than its primary")
     is_durable: bool = Field(
         description=(
-            "whether a write is in the Multi-AZ log before it is acknowledged (`Durability=sync`); fixed at creation"
+            "whether a write is in the Multi-AZ log before it is acknowledged (`Durability=sync`); a deployment that"
+            " changes it changes nothing else"
         )
     )
     is_encrypted_in_transit: bool = Field(description="whether clients speak TLS")
@@ -191,6 +197,20 @@ class NetworkOptions(Options):
         default=None,
         description="id of the region's prefix list of DynamoDB: the functions' security group then admits it alone",
     )
+    availability_zones: ListOf[Zone] = Field(
+        default=(),
+        description="two to six zones that have the Redis node type; none: the account's first two. Fixed at creation",
+    )
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        """Refuse fewer zones than a Multi-AZ registry needs, and one that is named twice."""
+        zones = self.availability_zones
+        if zones and (len(zones) not in range(2, 7) or len(set(zones)) < len(zones)):
+            raise ValueError(
+                f"option network.availability_zones should name two to six different zones, not {list(zones)}"
+            )
+        return self
 
 
 def linux_wheels(machine: str) -> tuple[str, ...]:
@@ -223,11 +243,11 @@ class Environment(Options):
     reader: RequestFunctionSize
     consumer: FunctionSize
     consumer_concurrency: int = Field(
-        # Runs overlap on purpose. Starts lie 0 to 119 s apart and a run ends at 180 s at the latest, so three may be
-        # at work when the fourth begins. AWS refuses it in accounts that would keep less than 100 unreserved.
-        ge=4,
+        # AWS refuses a reservation in accounts that would keep less than 100 unreserved; a new account has 10 in all,
+        # of which none can be reserved.
+        ge=0,
         le=100,
-        description="concurrency that is reserved for each consumer, whose runs overlap",
+        description="concurrency that is reserved for each consumer, whose runs overlap: at least 4; 0 reserves none",
     )
     consumers: int = Field(
         default=1,
@@ -249,6 +269,19 @@ class Environment(Options):
     api: ApiOptions
     alarms: AlarmOptions
     network: NetworkOptions
+
+    @property
+    def reserved_concurrency(self) -> int | None:
+        """Count what is reserved for all consumers together."""
+        return self.consumers * self.consumer_concurrency or None
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        """Refuse a reservation that the overlapping runs of a consumer would exceed."""
+        given = self.consumer_concurrency
+        if 0 < given < _OVERLAPPING_RUNS:
+            raise ValueError(f"option consumer_concurrency should be 0 or at least {_OVERLAPPING_RUNS}, not {given}")
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +314,8 @@ DEV = Environment(
     reader=RequestFunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=15),
     # Works off a few reports a second; must outlive `run_seconds` (170 s) to end by itself.
     consumer=FunctionSize(memory_mb=512, timeout_seconds=180),
-    consumer_concurrency=4,
+    # A new account cannot reserve any.
+    consumer_concurrency=0,
     is_snap_started=False,
     log_retention_days=7,
     is_data_retained=False,

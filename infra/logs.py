@@ -14,9 +14,9 @@ class LogKeeping:
         self._retention_days = retention_days
         self._removal_policy = removal_policy
 
-    def make_group(self, scope: Construct, id_: str) -> logs.LogGroup:
-        """Make a log group; its name is CloudFormation's choice."""
-        group = logs.LogGroup(scope, id_, removal_policy=self._removal_policy)
+    def make_group(self, scope: Construct, id_: str, *, name: str | None = None) -> logs.LogGroup:
+        """Make a log group; without a name, CloudFormation chooses one."""
+        group = logs.LogGroup(scope, id_, removal_policy=self._removal_policy, log_group_name=name)
         resource = group.node.default_child
         if not isinstance(resource, logs.CfnLogGroup):
             raise TypeError("the log group's resource is not its default child")

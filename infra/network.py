@@ -14,11 +14,14 @@ from infra.logs import LogKeeping
 
 REGISTRY_PORT = 6379
 
+ZONES = 2
+"""Availability zones where nobody names any: the first two of the account, in the region's order."""
+
 _HTTPS_PORT = 443
 
 
 class Network(Construct):
-    """Isolated subnets in two availability zones, DynamoDB's gateway endpoint, and two security groups.
+    """Isolated subnets in two or more availability zones, DynamoDB's gateway endpoint, and two security groups.
 
     Functions call two things in here, the registry and DynamoDB. A gateway endpoint costs nothing, where a NAT gateway
     would be the dearest part of an idle stack. Nothing else is called: tokens for the registry are signed without a
@@ -31,7 +34,8 @@ class Network(Construct):
             self,
             "Vpc",
             ip_addresses=ec2.IpAddresses.cidr("10.0.0.0/16"),
-            max_azs=2,
+            availability_zones=list(options.availability_zones) or None,
+            max_azs=None if options.availability_zones else ZONES,
             nat_gateways=0,
             create_internet_gateway=False,
             subnet_configuration=[

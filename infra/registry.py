@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import aws_cdk as cdk
 from aws_cdk import aws_elasticache as elasticache
@@ -54,7 +55,8 @@ class Registry(Construct):
             replication_group_description="hotpartition: routes of hot conversations, and load reports",
             engine=_ENGINE,
             engine_version=_ENGINE_VERSION,
-            auto_minor_version_upgrade=True,
+            # A later deployment sends the version again. After an upgrade by itself that would be a downgrade: refused.
+            auto_minor_version_upgrade=False,
             cache_node_type=size.node_type,
             cache_parameter_group_name=self._parameters().ref,
             cache_subnet_group_name=self._subnets(network).ref,
@@ -66,7 +68,8 @@ class Registry(Construct):
             # Cluster mode demands it, replicas or not.
             automatic_failover_enabled=True,
             multi_az_enabled=size.is_multi_az,
-            durability="sync" if size.is_durable else "disabled",
+            # Said only where it is not the default: not every region and engine version knows the property.
+            durability="sync" if size.is_durable else None,
             at_rest_encryption_enabled=True,
             transit_encryption_enabled=size.is_encrypted_in_transit,
             user_group_ids=[self._user_group().ref] if self._users else None,
@@ -134,7 +137,7 @@ class Registry(Construct):
     def _make_users(self, table_name: str) -> Mapping[Role, elasticache.CfnUser]:
         # With IAM the id is the name. Both are the account's and the region's, so they begin with the stack's.
         stack_name = cdk.Stack.of(self).stack_name
-        return {
+        users = {
             role: elasticache.CfnUser(
                 self,
                 f"User-{role}",
@@ -146,6 +149,10 @@ class Registry(Construct):
             )
             for role in Role
         }
+        # One after another: a group takes one change of its users at a time (`InvalidUserGroupState`).
+        for before, user in pairwise(users.values()):
+            user.add_resource_dependency(before)
+        return users
 
     def _user_group(self) -> elasticache.CfnUserGroup:
         return elasticache.CfnUserGroup(

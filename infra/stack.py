@@ -77,11 +77,21 @@ class HotPartitionStack(cdk.Stack):
             writer=publish(writer, is_snap_started=environment.is_snap_started),
             reader=publish(reader, is_snap_started=environment.is_snap_started),
             options=environment.api,
-            access_log=log_keeping.make_group(self, "AccessLog"),
+            access_log=log_keeping.make_group(self, "AccessLog", name=self._vended_log_name("access")),
         )
         self._watch(environment, api, detection)
         self._add_outputs(api, writer=writer, reader=reader, consumer=consumer)
         cdk.CfnOutput(self, "OperateFunctionName", value=operator.function_name)
+
+    def _vended_log_name(self, name: str) -> str:
+        """Name a log group that AWS delivers to.
+
+        API Gateway admits itself to each group by one policy of the account, which holds 5,120 characters: names under
+        `/aws/vendedlogs/` share an entry of it. A part of the stack's own id keeps the name apart from the group that
+        an earlier stack of the same name left behind.
+        """
+        uuid = cdk.Fn.select(2, cdk.Fn.split("/", self.stack_id))
+        return f"/aws/vendedlogs/{self.stack_name}/{name}-{cdk.Fn.select(0, cdk.Fn.split('-', uuid))}"
 
     def _wiring(self, environment: Environment) -> dict[str, str]:
         return {
@@ -130,7 +140,7 @@ class HotPartitionStack(cdk.Stack):
             settings=ConsumerSettings,
             size=environment.consumer,
             role=Role.CONSUMER,
-            reserved_concurrency=environment.consumers * environment.consumer_concurrency,
+            reserved_concurrency=environment.reserved_concurrency,
         )
         self._table.grant_items(consumer, "dynamodb:GetItem")
         self._table.grant_journal_update(consumer)

@@ -17,8 +17,11 @@ ROUTING_INDEX = "routing-index"
 
 READ_ACTIONS = frozenset({"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"})
 
+_ATTRIBUTES = "dynamodb:Attributes"
+
 _THROTTLED_KEYS = dynamodb.ContributorInsightsSpecification(
-    # The mode that is meant to stay on: it names throttled keys and is billed for those alone.
+    # The mode that is meant to stay on: it names throttled keys. Its rules are billed by the month, and beyond that
+    # only throttled requests.
     enabled=True,
     mode=dynamodb.ContributorInsightsMode.THROTTLED_KEYS,
 )
@@ -93,17 +96,26 @@ class MessageTable(Construct):
         """Allow listing the routing items through the index."""
         iam.Grant.add_to_principal(grantee=grantee, actions=["dynamodb:Query"], resource_arns=[self.index_arn])
 
-    def _grant(self, grantee: iam.IGrantable, *actions: str, conditions: Mapping[str, object] | None = None) -> None:
+    def _grant(
+        self, grantee: iam.IGrantable, *actions: str, conditions: Mapping[str, Mapping[str, object]] | None = None
+    ) -> None:
         iam.Grant.add_to_principal(
             grantee=grantee,
             actions=list(actions),
             resource_arns=[self._table.table_arn],
-            conditions=None if conditions is None else {"ForAllValues:StringEquals": conditions},
+            conditions=conditions,
         )
 
 
-def _only(attributes: tuple[str, ...]) -> Mapping[str, object]:
-    return {"dynamodb:Attributes": list(attributes)}
+def _only(attributes: tuple[str, ...]) -> Mapping[str, Mapping[str, object]]:
+    """Build the condition that a request names some of these attributes and no others.
+
+    `ForAllValues` alone also holds for a request that names none (IAM guide, "Multivalued context keys").
+    """
+    return {
+        "ForAllValues:StringEquals": {_ATTRIBUTES: list(attributes)},
+        "Null": {_ATTRIBUTES: "false"},
+    }
 
 
 def _warm_throughput(options: TableOptions) -> dynamodb.WarmThroughput | None:

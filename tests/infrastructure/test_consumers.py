@@ -15,7 +15,7 @@ SCHEDULE = "AWS::Scheduler::Schedule"
 @pytest.fixture(scope="module")
 def shared(synthesize):
     """The template of a stack with two consumers."""
-    return synthesize("dev", options={"consumers": 2})
+    return synthesize("dev", options={"consumers": 2, "consumer_concurrency": 4})
 
 
 def test_one_consumer_gets_the_schedulers_own_event(template):
@@ -34,9 +34,9 @@ def test_each_share_has_a_schedule(shared, dev):
     assert set(dev.of_type(SCHEDULE)) < set(shared.of_type(SCHEDULE))
 
 
-def test_the_concurrency_is_reserved_for_all(shared, dev):
+def test_the_concurrency_is_reserved_for_all(shared, prod):
     """The runs of each share overlap, as those of the only one do."""
-    reserved = [t.function("consume_reports")["ReservedConcurrentExecutions"] for t in (dev, shared)]
+    reserved = [t.function("consume_reports")["ReservedConcurrentExecutions"] for t in (prod, shared)]
     assert reserved == [4, 8]
 
 

@@ -98,7 +98,22 @@ def test_any_number_may_be_changed():
         ),
         ({"registry": {"replicas_per_shard": 0}}, "a registry over several zones (is_multi_az) needs a replica per"),
         ({"registry": {"is_encrypted_in_transit": False}}, "a registry with users (is_authenticated) needs is_encryp"),
-        ({"consumer_concurrency": 3}, "option consumer_concurrency should be a whole number, between 4 and 100, not 3"),
+        (
+            {"consumer_concurrency": 3},
+            "option consumer_concurrency should be 0 or at least 4, not 3",
+        ),
+        (
+            {"network": {"availability_zones": ["eu-west-1"]}},
+            "option network.availability_zones should be a list of texts, like eu-west-1a, not 'eu-west-1'",
+        ),
+        (
+            {"network": {"availability_zones": ["eu-west-1a"]}},
+            "option network.availability_zones should name two to six different zones, not ['eu-west-1a']",
+        ),
+        (
+            {"network": {"availability_zones": ["eu-west-1a", "eu-west-1a"]}},
+            "option network.availability_zones should name two to six different zones, not",
+        ),
     ],
 )
 def test_wrong_options_are_named(changes, sentence):
@@ -207,7 +222,11 @@ def test_options_reach_the_template(synthesize):
                 "jwt_audience": ["chat"],
                 "cors_origins": ["https://chat.example.com"],
             },
-            "network": {"dynamodb_prefix_list": "pl-6da54004"},
+            "network": {
+                "dynamodb_prefix_list": "pl-6da54004",
+                "availability_zones": ["eu-west-1a", "eu-west-1c", "eu-west-1b"],
+            },
+            "consumer_concurrency": 0,
             "alarms": {"topic_arn": "arn:aws:sns:eu-west-1:123456789012:oncall"},
             "is_snap_started": True,
         },
@@ -234,12 +253,15 @@ def test_options_reach_the_template(synthesize):
         g["Properties"].get("SecurityGroupEgress") for g in template.of_type("AWS::EC2::SecurityGroup").values()
     ]
     assert "0.0.0.0/0" not in str(open_rules)
+    zones = [subnet["Properties"]["AvailabilityZone"] for subnet in template.of_type("AWS::EC2::Subnet").values()]
+    assert zones == ["eu-west-1a", "eu-west-1c", "eu-west-1b"]
+    assert "ReservedConcurrentExecutions" not in template.function("consume_reports")
     days = {g["Properties"]["RetentionInDays"] for g in template.of_type("AWS::Logs::LogGroup").values()}
     assert days == {400}
 
 
 def check_api(template):
-    """Every route asks for a token, a page of that origin may call, and each route has its own limits."""
+    """Every route asks for a token, a page of that origin may call, and what differs from the stage has own limits."""
     authorizer = template.only("AWS::ApiGatewayV2::Authorizer")
     assert authorizer["JwtConfiguration"] == {"Issuer": "https://login.example.com/", "Audience": ["chat"]}
     routes = [route["Properties"] for route in template.of_type("AWS::ApiGatewayV2::Route").values()]

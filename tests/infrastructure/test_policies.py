@@ -39,8 +39,13 @@ INDEX = "${Table.Arn}/index/routing-index"
 
 
 def only(attributes):
-    """The condition that a request names these attributes and no others."""
-    return json.dumps({"ForAllValues:StringEquals": {"dynamodb:Attributes": list(attributes)}}, sort_keys=True)
+    """The condition that a request names some of these attributes and no others."""
+    conditions = {
+        "ForAllValues:StringEquals": {"dynamodb:Attributes": list(attributes)},
+        # Without it a request that names no attribute at all would pass.
+        "Null": {"dynamodb:Attributes": "false"},
+    }
+    return json.dumps(conditions, sort_keys=True)
 
 
 READ_ITEM = Statement("dynamodb:GetItem", TABLE)

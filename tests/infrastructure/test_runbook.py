@@ -13,8 +13,10 @@ from botocore.session import get_session
 
 from hotpartition.core.detector import Reason
 from hotpartition.jobs.consumer import RunSummary
+from hotpartition.redis.acl import Role
 from hotpartition_cli.arguments import parse_arguments
 from infra.api import _ACCESS_LOG_FORMAT
+from infra.environments import DEV, PROD
 from infrastructure.templates import short_name
 
 GLOBAL_OPTIONS = {"query", "output", "cli-binary-format"}
@@ -157,6 +159,25 @@ def test_every_widget_of_the_dashboard_is_explained_and_no_other(prod, runbook):
     titles = [json.loads(f'"{title}"') for title in re.findall(r'"title":"([^"]*)"', body)]
     table = runbook.split("| Widget | How to read it |")[1].split("\n\n")[0]
     assert [line.split("|")[1].strip() for line in table.splitlines()[2:]] == titles
+
+
+def test_the_floors_of_quotas_are_those_of_the_environments(root, runbook):
+    """Lambda keeps 100 unreserved beside what is reserved; where nothing is, a new account's 10 do."""
+    table = runbook.split("| Quota | `dev` | `prod` | Why |")[1].split("\n\n")[0]
+    rows = {
+        cells[1].strip(): [cell.strip() for cell in cells[2:4]]
+        for line in table.splitlines()[2:]
+        if (cells := line.split("|"))
+    }
+    assert DEV.reserved_concurrency is None
+    assert PROD.reserved_concurrency is not None
+    floor = 100 + PROD.reserved_concurrency
+    assert rows["Lambda, concurrent executions"] == ["10", str(floor)]
+    assert f"at least {floor}" in (root / "README.md").read_text()
+    assert rows["API Gateway, requests a second"] == [f"{each.api.write_rate:,}" for each in (DEV, PROD)]
+    roles = len(Role)
+    nodes = [f"{each.registry.node_count} and {roles} free" for each in (DEV, PROD)]
+    assert rows["ElastiCache, nodes and users"] == nodes
 
 
 def test_decisions_that_are_named_exist(runbook):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import platform
 import sys
 
@@ -126,7 +127,24 @@ class TestRegistry:
         registry = dev.only("AWS::ElastiCache::ReplicationGroup")
         assert registry["CacheNodeType"] == "cache.t4g.micro"
         assert (registry["NumNodeGroups"], registry["ReplicasPerNodeGroup"]) == (1, 0)
-        assert registry["Durability"] == "disabled"
+
+    def test_says_nothing_of_durability_where_it_has_none(self, dev, local):
+        """The default is not said: older engine versions and some regions do not know the property."""
+        for template in (dev, local):
+            assert "Durability" not in template.only("AWS::ElastiCache::ReplicationGroup")
+
+    def test_keeps_its_version(self, template):
+        """After an upgrade by itself the next deployment would ask for a downgrade, which ElastiCache refuses."""
+        registry = template.only("AWS::ElastiCache::ReplicationGroup")
+        assert (registry["EngineVersion"], registry["AutoMinorVersionUpgrade"]) == ("9.0", False)
+
+    def test_users_change_one_after_another(self, dev, prod):
+        """Each user waits for the one before it: their group takes one change at a time."""
+        for template in (dev, prod):
+            users = template.of_type("AWS::ElastiCache::User")
+            first, *others = users
+            waits = {id_: user.get("DependsOn", []) for id_, user in users.items()}
+            assert waits == {first: [], **{id_: [before] for before, id_ in zip(users, others, strict=False)}}
 
     def test_speaks_tls_except_locally(self, dev, prod, local):
         """Functions and registry agree on TLS; only the local run goes without."""
@@ -289,10 +307,15 @@ class TestFunctions:
         timeouts = {folder: template.function(folder)["Timeout"] for folder in FUNCTIONS}
         assert timeouts == {"write_message": 10, "read_messages": 15, "consume_reports": 180, "operate": 60}
 
-    def test_consumer_may_overlap(self, template):
+    def test_consumer_may_overlap_in_prod(self, prod):
         """Only the consumer's concurrency is reserved, with room for runs that overlap."""
-        reserved = {f: template.function(f).get("ReservedConcurrentExecutions") for f in FUNCTIONS}
+        reserved = {f: prod.function(f).get("ReservedConcurrentExecutions") for f in FUNCTIONS}
         assert {f: reserved[f] for f in reserved if reserved[f] is not None} == {"consume_reports": 4}
+
+    def test_nothing_is_reserved_in_dev(self, dev, local):
+        """A new account has a concurrency of 10 and refuses any reservation: `dev` can be deployed there."""
+        for template in (dev, local):
+            assert {"ReservedConcurrentExecutions" in template.function(folder) for folder in FUNCTIONS} == {False}
 
     def test_deployed_ones_run_on_arm(self, dev, prod):
         """Deployed functions run Python 3.13 on arm64."""
@@ -327,17 +350,29 @@ class TestApi:
         return next(folder for folder in FUNCTIONS if template.function_id(folder) == function_id)
 
     def test_stage_throttles_each_route_and_logs(self, template):
-        """Every route has a rate and a burst; a route without one has the default; the log names no conversation."""
+        """Every route has a rate and a burst, the stage's; the log names no conversation."""
         stage = template.only("AWS::ApiGatewayV2::Stage")
         assert stage["StageName"] == "$default"
-        assert stage["RouteSettings"].keys() == routes_of(template).keys()
-        for limits in (*stage["RouteSettings"].values(), stage["DefaultRouteSettings"]):
-            assert limits["ThrottlingRateLimit"] > 0
-            assert limits["ThrottlingBurstLimit"] > 0
-            assert limits["DetailedMetricsEnabled"] is True
+        limits = stage["DefaultRouteSettings"]
+        assert limits["ThrottlingRateLimit"] > 0
+        assert limits["ThrottlingBurstLimit"] > 0
+        assert limits["DetailedMetricsEnabled"] is True
         destination = stage["AccessLogSettings"]["DestinationArn"]["Fn::GetAtt"][0]
         assert destination in template.of_type("AWS::Logs::LogGroup")
         assert "$context.path" not in stage["AccessLogSettings"]["Format"]
+
+    def test_stage_names_no_route_whose_limits_are_the_stage_s(self, template):
+        """A stage that names a route which a failed deployment took away cannot be rolled back."""
+        assert "RouteSettings" not in template.only("AWS::ApiGatewayV2::Stage")
+
+    def test_the_access_log_shares_an_entry_of_the_account_s_policy(self, template):
+        """API Gateway has one policy for all groups of an account; another stack of this name has another group."""
+        stage = template.only("AWS::ApiGatewayV2::Stage")
+        group = template.body["Resources"][stage["AccessLogSettings"]["DestinationArn"]["Fn::GetAtt"][0]]
+        separator, (folder, part) = group["Properties"]["LogGroupName"]["Fn::Join"]
+        name = template.only("AWS::CloudWatch::Dashboard")["DashboardName"]
+        assert (separator, folder) == ("", f"/aws/vendedlogs/{name}/access-")
+        assert '{"Ref": "AWS::StackId"}' in json.dumps(part)
 
     def test_admits_no_page_of_another_origin(self, template):
         """Without an option, browsers keep foreign pages out."""
