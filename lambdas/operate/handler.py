@@ -192,7 +192,7 @@ def _render_page(page: RoutePage) -> dict[str, Any]:
 
 def _render_row(row: RouteRow) -> dict[str, Any]:
     return {
-        "conversation_id": row.conversation_id,
+        "conversation_id": row.collection,
         "wcu_per_second": _rounded(row.wcu_per_second, 1),
         "throttled_share": _rounded(row.throttled_share, 3),
         "shard_count": row.shard_count,
@@ -208,7 +208,7 @@ def _render_state(state: RouteState) -> dict[str, Any]:
     registry = state.registry or EMPTY_ROUTE
     known = journal.union(registry)
     return {
-        "conversation_id": state.conversation_id,
+        "conversation_id": state.collection,
         "agreement": str(state.agreement),
         "at": format_time(state.at_ms),
         "shard_count": known.shard_count_at(state.at_ms),
@@ -251,7 +251,7 @@ def _is_readable(member: str) -> bool:
 
 def _render_raise(done: RaiseByHand) -> dict[str, Any]:
     return {
-        "conversation_id": done.conversation_id,
+        "conversation_id": done.collection,
         "changed": done.is_changed,
         "shard_count": max(done.generation.shard_count, done.shard_count_before),
         "shard_count_before": done.shard_count_before,

@@ -185,7 +185,7 @@ class Stage:
         while self.arrivals and self.arrivals[0][0] <= to_ms:
             at_ms, _, report = heapq.heappop(self.arrivals)
             fields = report.encode() if isinstance(report, Report) else dict(report)
-            partition = stream_partition_of(Report.decode(fields).conversation_id, STREAM_PARTITIONS)
+            partition = stream_partition_of(Report.decode(fields).collection, STREAM_PARTITIONS)
             self.reports.append(partition, fields, at_ms)
             self.recording.append(RecordedEntry(at_ms, partition, fields))
         self.now_ms = max(self.now_ms, to_ms)
@@ -218,15 +218,15 @@ class StageJournal(FakeJournal):
         super().__init__(stage.table)
         self._stage = stage
 
-    def get(self, conversation_id: str, *, is_strong: bool) -> JournalEntry:
+    def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
         self._stage.spend(JOURNAL_CALL_MS // 2)
-        entry = super().get(conversation_id, is_strong=is_strong)
+        entry = super().get(collection, is_strong=is_strong)
         self._stage.spend(JOURNAL_CALL_MS // 2)
         return entry
 
-    def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
+    def add(self, collection: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
         self._stage.spend(JOURNAL_CALL_MS // 2)
-        entry = super().add(conversation_id, generations, reason=reason, now_ms=now_ms)
+        entry = super().add(collection, generations, reason=reason, now_ms=now_ms)
         self._stage.spend(JOURNAL_CALL_MS // 2)
         return entry
 
@@ -240,10 +240,10 @@ class StageRegistry(FakeRegistry):
         self.whole = True
         self.history: list[tuple[int, str, Route]] = []
 
-    def add(self, conversation_id: str, generations: Iterable[Generation]) -> None:
+    def add(self, collection: str, generations: Iterable[Generation]) -> None:
         self._stage.spend(REGISTRY_CALL_MS // 2)
-        super().add(conversation_id, generations)
-        self.history.append((self._stage.now_ms, conversation_id, self.routes[conversation_id]))
+        super().add(collection, generations)
+        self.history.append((self._stage.now_ms, collection, self.routes[collection]))
         self._stage.spend(REGISTRY_CALL_MS // 2)
 
 
@@ -308,7 +308,7 @@ class Writers:
     chatty_share: float = 0.0
     clock_offset_ms: Callable[[int, int], int] = lambda _environment, _offset: 0
     deliver: Callable[[Random, Report, int], list[Arrival]] = deliver_soon
-    physical_key: Callable[[str, int | None], object] = lambda conversation_id, index: (conversation_id, index)
+    physical_key: Callable[[str, int | None], object] = lambda collection, index: (collection, index)
 
 
 @dataclass
@@ -322,15 +322,15 @@ class Environment:
     known: dict[str, Route] = field(default_factory=dict)
     fresh_until_ms: dict[str, float] = field(default_factory=dict)
 
-    def route(self, conversation_id: str, now_ms: int) -> Route:
+    def route(self, collection: str, now_ms: int) -> Route:
         """The route at most 2 s old; environments do not all ask at the same time."""
-        if now_ms >= self.fresh_until_ms.get(conversation_id, 0):
-            self.refresh(conversation_id, now_ms)
-        return self.known[conversation_id]
+        if now_ms >= self.fresh_until_ms.get(collection, 0):
+            self.refresh(collection, now_ms)
+        return self.known[collection]
 
-    def refresh(self, conversation_id: str, now_ms: int) -> None:
-        self.known[conversation_id] = self.registry.routes.get(conversation_id, EMPTY_ROUTE)
-        self.fresh_until_ms[conversation_id] = now_ms + CACHE_MS * (0.8 + 0.2 * self.random.random())
+    def refresh(self, collection: str, now_ms: int) -> None:
+        self.known[collection] = self.registry.routes.get(collection, EMPTY_ROUTE)
+        self.fresh_until_ms[collection] = now_ms + CACHE_MS * (0.8 + 0.2 * self.random.random())
 
 
 @dataclass
@@ -371,33 +371,31 @@ class WritingFleet:
         """See `Fleet.advance`."""
         arrivals: list[Arrival] = []
         for now_ms in range(self.now_ms, to_ms):
-            for conversation_id, load in self.writers.loads.items():
-                due = self._due[conversation_id] + load.rate(now_ms - START_MS) / 1000
+            for collection, load in self.writers.loads.items():
+                due = self._due[collection] + load.rate(now_ms - START_MS) / 1000
                 while due >= 1:
                     due -= 1
-                    arrivals += self._write(conversation_id, load, now_ms)
-                self._due[conversation_id] = due
+                    arrivals += self._write(collection, load, now_ms)
+                self._due[collection] = due
         self.now_ms = max(self.now_ms, to_ms)
         return arrivals
 
-    def _write(self, conversation_id: str, load: Load, now_ms: int) -> list[Arrival]:
+    def _write(self, collection: str, load: Load, now_ms: int) -> list[Arrival]:
         self.offered += 1
         environment = self._choose_environment()
         offset = now_ms - START_MS
         local_ms = now_ms + self.writers.clock_offset_ms(environment.index, offset)
         message_time_ms = local_ms - load.age_ms(self._random, offset)
-        shard_count = environment.route(conversation_id, now_ms).shard_count_at(message_time_ms)
-        crossing = environment.counter.record(conversation_id, 1, local_ms)
-        is_throttled = not self._take_capacity(conversation_id, shard_count, now_ms)
+        shard_count = environment.route(collection, now_ms).shard_count_at(message_time_ms)
+        crossing = environment.counter.record(collection, 1, local_ms)
+        is_throttled = not self._take_capacity(collection, shard_count, now_ms)
         if is_throttled:
             self.throttled += 1
             self.last_throttle_ms = now_ms
-            environment.refresh(conversation_id, now_ms)
+            environment.refresh(collection, now_ms)
         if crossing is None:
             return []
-        report = Report(
-            conversation_id, crossing.slot, crossing.source, crossing.value_wcu, message_time_ms, shard_count
-        )
+        report = Report(collection, crossing.slot, crossing.source, crossing.value_wcu, message_time_ms, shard_count)
         arrivals = self._send(report, now_ms)
         return arrivals + self._send(report._replace(is_throttled=True), now_ms + 3) if is_throttled else arrivals
 
@@ -406,20 +404,20 @@ class WritingFleet:
             return self._environments[0]
         return self._random.choice(self._environments)
 
-    def _take_capacity(self, conversation_id: str, shard_count: int, now_ms: int) -> bool:
+    def _take_capacity(self, collection: str, shard_count: int, now_ms: int) -> bool:
         """Try the message's choices, one after another."""
         if not shard_count:
-            return self._take_of_key(conversation_id, None, now_ms)
+            return self._take_of_key(collection, None, now_ms)
         untried = list(range(shard_count))
         return any(
-            self._take_of_key(conversation_id, untried.pop(self._places.randrange(len(untried))), now_ms)
+            self._take_of_key(collection, untried.pop(self._places.randrange(len(untried))), now_ms)
             for _ in range(min(MAX_CHOICES, shard_count))
         )
 
-    def _take_of_key(self, conversation_id: str, index: int | None, now_ms: int) -> bool:
+    def _take_of_key(self, collection: str, index: int | None, now_ms: int) -> bool:
         """The partition model: a token bucket with no more than a second's worth saved."""
         bucket = self._buckets.setdefault(
-            self.writers.physical_key(conversation_id, index), [PARTITION_WCU_PER_SECOND, now_ms]
+            self.writers.physical_key(collection, index), [PARTITION_WCU_PER_SECOND, now_ms]
         )
         refilled = bucket[0] + (now_ms - bucket[1]) * PARTITION_WCU_PER_SECOND / 1000
         bucket[0], bucket[1] = min(PARTITION_WCU_PER_SECOND, refilled), now_ms
@@ -458,42 +456,42 @@ class ThinFleet:
     def advance(self, to_ms: int) -> Iterable[Arrival]:
         """See `Fleet.advance`. A slot is drawn when it begins: its placements follow the routes known until then."""
         while self.next_slot * SLOT_MS <= to_ms:
-            for conversation_id, rate in self.rates.items():
-                self.held += self._draw(conversation_id, rate(self.next_slot * SLOT_MS - START_MS), self.next_slot)
+            for collection, rate in self.rates.items():
+                self.held += self._draw(collection, rate(self.next_slot * SLOT_MS - START_MS), self.next_slot)
             self.next_slot += 1
         arrived = [a for a in self.held if a.at_ms <= to_ms]
         self.held = [a for a in self.held if a.at_ms > to_ms]
         return arrived
 
-    def _draw(self, conversation_id: str, rate: float, slot: int) -> Iterable[Arrival]:
-        random = Random(f"{self.seed}-{conversation_id}-{slot}")
+    def _draw(self, collection: str, rate: float, slot: int) -> Iterable[Arrival]:
+        random = Random(f"{self.seed}-{collection}-{slot}")
         writes = rate * SLOT_MS / 1000
         position = random.random() + self._gap(random) - 1
         while position < writes:
             at_ms = slot * SLOT_MS + int(position / writes * SLOT_MS)
-            shard_count = self._route(conversation_id, at_ms - random.randrange(CACHE_MS)).shard_count_at(at_ms)
+            shard_count = self._route(collection, at_ms - random.randrange(CACHE_MS)).shard_count_at(at_ms)
             source = f"w{random.getrandbits(48):x}"
-            report = Report(conversation_id, slot, source, self.sampling_distance_wcu, at_ms, shard_count)
+            report = Report(collection, slot, source, self.sampling_distance_wcu, at_ms, shard_count)
             yield Arrival(at_ms + 5 + random.randrange(30), report)
             position += self._gap(random)
 
     def _gap(self, random: Random) -> int:
         return 1 + int(log(1 - random.random()) / log(1 - 1 / self.sampling_distance_wcu))
 
-    def _route(self, conversation_id: str, at_ms: int) -> Route:
+    def _route(self, collection: str, at_ms: int) -> Route:
         """The route as Redis held it at an instant."""
         route = EMPTY_ROUTE
         for learned_ms, learned_id, learned in self.registry.history:
-            if learned_id == conversation_id and learned_ms <= at_ms:
+            if learned_id == collection and learned_ms <= at_ms:
                 route = learned
         return route
 
 
-def slot_estimates(reports: Iterable[Report], conversation_id: str) -> dict[int, float]:
+def slot_estimates(reports: Iterable[Report], collection: str) -> dict[int, float]:
     """Sum what the fleet reported of a conversation, in WCU by slot."""
     largest: dict[tuple[int, str], float] = {}
     for report in reports:
-        if report.conversation_id == conversation_id:
+        if report.collection == collection:
             key = (report.slot, report.source)
             largest[key] = max(largest.get(key, 0.0), report.value_wcu)
     totals: dict[int, float] = {}

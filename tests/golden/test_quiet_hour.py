@@ -19,7 +19,7 @@ from hotpartition.core.detector import (
     SLOTS_PER_SECOND,
     SUSTAINED_SECONDS,
     SUSTAINED_SLOTS,
-    ConversationReports,
+    CollectionReports,
     decide,
 )
 from hotpartition.core.reports import Report
@@ -45,7 +45,7 @@ def highest_sum(loads: Sequence[float], width: int) -> tuple[float, int]:
 
 def decide_at(loads: Sequence[float], last: int, z: float):
     """Decide once the window that ends with a slot, and the slot that would tell the size, are over."""
-    reports = ConversationReports()
+    reports = CollectionReports()
     for slot in range(max(last - HORIZON_SLOTS, 0), min(last + 2, len(loads))):
         for index in range(round(loads[slot] / z)):
             reports.add(report_of(FIRST_SLOT + slot, index, z))
@@ -112,7 +112,7 @@ def test_an_hour_of_ten_thousand_slow_conversations_is_not_raised():
             continue
         # All crossings of the horizon before the busiest slot, which is more than any window holds.
         busiest = max(slots, key=lambda s: sum(slots.get(s - back, 0) for back in range(SUSTAINED_SLOTS)))
-        reports = ConversationReports()
+        reports = CollectionReports()
         for slot in range(busiest - HORIZON_SLOTS, busiest + 1):
             for index in range(slots.get(slot, 0)):
                 reports.add(report_of(FIRST_SLOT + slot, index, z))

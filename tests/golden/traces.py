@@ -136,7 +136,7 @@ def _ancient_once() -> Callable[[Random, Report, int], list[Arrival]]:
     def deliver(random: Random, report: Report, now_ms: int) -> list[Arrival]:
         if not told and now_ms >= START_MS + ONSET_MS + 50:
             told.append(report)
-            report = report._replace(message_time_ms=0)
+            report = report._replace(position=0)
         return deliver_soon(random, report, now_ms)
 
     return deliver

@@ -164,7 +164,7 @@ class TestRoutingItems:
             found += page
             if cursor is None:
                 break
-        assert sorted(item.conversation_id for item in found) == sorted(f"c{i}" for i in range(40))
+        assert sorted(item.collection for item in found) == sorted(f"c{i}" for i in range(40))
         assert {item.route for item in found} == {route_of((4, 5))}
 
     def test_the_newest_come_first(self, journal):
@@ -173,7 +173,7 @@ class TestRoutingItems:
         for i in range(40):
             journal.add(f"c{i}", [FOUR], reason="raised", now_ms=NOW_MS + i)
         journal.add("c7", [EIGHT], reason="raised", now_ms=NOW_MS + 100)
-        assert [item.conversation_id for item in items.newest(3)] == ["c7", "c39", "c38"]
+        assert [item.collection for item in items.newest(3)] == ["c7", "c39", "c38"]
         assert len(items.newest(100)) == 40
 
     @pytest.mark.parametrize("cursor", ["", "nobody", "[]", "[16]", "[-1]", '["a"]', "[1, 2, 3]", '{"a": 1}'])

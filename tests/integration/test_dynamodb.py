@@ -312,7 +312,7 @@ class TestJournal:
         found, cursor = {}, None
         while True:
             page, cursor = items.page(cursor, 5)
-            found |= {item.conversation_id: item.route for item in page}
+            found |= {item.collection: item.route for item in page}
             if cursor is None:
                 break
         assert found == wanted

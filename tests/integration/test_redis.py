@@ -162,7 +162,7 @@ class TestReports:
         for conversation_id in ids:
             sink.send(report(conversation_id))
         entries = [source.read(partition, "0-0", 100) for partition in range(3)]
-        by_partition = [{Report.decode(e.fields).conversation_id for e in found} for found in entries]
+        by_partition = [{Report.decode(e.fields).collection for e in found} for found in entries]
         assert all(by_partition)
         assert Counter(c for found in by_partition for c in found) == Counter(ids)
 

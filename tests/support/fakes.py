@@ -133,22 +133,20 @@ class FakeJournal:
     def __init__(self, table: FakeTable) -> None:
         self.table = table
 
-    def get(self, conversation_id: str, *, is_strong: bool) -> JournalEntry:
-        self.table._call(f"get {conversation_id}")
-        if not is_strong and conversation_id in self.table.lagging:
-            return self.table.lagging[conversation_id]
-        return self.table.routes.get(conversation_id, JournalEntry())
+    def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
+        self.table._call(f"get {collection}")
+        if not is_strong and collection in self.table.lagging:
+            return self.table.lagging[collection]
+        return self.table.routes.get(collection, JournalEntry())
 
-    def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
-        self.table._call(f"update {conversation_id}")
+    def add(self, collection: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
+        self.table._call(f"update {collection}")
         generations = list(generations)
-        self.table.reasons[conversation_id] = reason
-        self.table.raises.setdefault(conversation_id, set()).update(
-            encode_raises(generations, reason=reason, now_ms=now_ms)
-        )
-        known = self.table.routes.get(conversation_id, JournalEntry()).route
+        self.table.reasons[collection] = reason
+        self.table.raises.setdefault(collection, set()).update(encode_raises(generations, reason=reason, now_ms=now_ms))
+        known = self.table.routes.get(collection, JournalEntry()).route
         entry = JournalEntry(known.union(Route(frozenset(generations))), now_ms)
-        self.table.routes[conversation_id] = entry
+        self.table.routes[collection] = entry
         return entry
 
 
@@ -159,9 +157,9 @@ class FakeRoutingItems:
         self.table = table
         self.unreadable: dict[str, tuple[str, ...]] = {}
 
-    def read(self, conversation_id: str) -> RoutingItem | None:
-        self.table._call(f"get {conversation_id}")
-        return self._item(conversation_id)
+    def read(self, collection: str) -> RoutingItem | None:
+        self.table._call(f"get {collection}")
+        return self._item(collection)
 
     def page(self, cursor: str | None, limit: int) -> tuple[Sequence[RoutingItem], str | None]:
         self.table._call("page")
@@ -175,21 +173,21 @@ class FakeRoutingItems:
     def newest(self, limit: int) -> Sequence[RoutingItem]:
         self.table._call("newest")
         items = [item for name in {*self.table.routes, *self.unreadable} if (item := self._item(name))]
-        return sorted(items, key=lambda i: (i.updated_at_ms or 0, i.conversation_id), reverse=True)[:limit]
+        return sorted(items, key=lambda i: (i.updated_at_ms or 0, i.collection), reverse=True)[:limit]
 
-    def _item(self, conversation_id: str) -> RoutingItem | None:
-        if conversation_id in self.unreadable:
-            return RoutingItem(conversation_id, None, self.unreadable[conversation_id])
-        entry = self.table.routes.get(conversation_id)
+    def _item(self, collection: str) -> RoutingItem | None:
+        if collection in self.unreadable:
+            return RoutingItem(collection, None, self.unreadable[collection])
+        entry = self.table.routes.get(collection)
         if entry is None:
             return None
         return RoutingItem(
-            conversation_id,
+            collection,
             entry.route,
             tuple(sorted(entry.route.encode())),
             entry.updated_at_ms,
-            self.table.reasons.get(conversation_id),
-            decode_raises(self.table.raises.get(conversation_id, ())),
+            self.table.reasons.get(collection),
+            decode_raises(self.table.raises.get(collection, ())),
         )
 
 
@@ -206,14 +204,14 @@ class FakeRegistry:
         if self.is_down:
             raise RegistryUnavailableError("down")
 
-    def get(self, conversation_id: str) -> Route:
+    def get(self, collection: str) -> Route:
         self._check()
         self.reads += 1
-        return self.routes.get(conversation_id, Route())
+        return self.routes.get(collection, Route())
 
-    def add(self, conversation_id: str, generations: Iterable[Generation]) -> None:
+    def add(self, collection: str, generations: Iterable[Generation]) -> None:
         self._check()
-        self.routes[conversation_id] = self.routes.get(conversation_id, Route()).union(Route(frozenset(generations)))
+        self.routes[collection] = self.routes.get(collection, Route()).union(Route(frozenset(generations)))
 
     def page(self, cursor: str | None) -> tuple[Sequence[str], str | None]:
         """List two at a time, as `RegistryListing`."""
@@ -249,7 +247,7 @@ class FakeReports:
 
     def send(self, report: Report) -> None:
         self.sent.append(report)
-        partition = stream_partition_of(report.conversation_id, self.partitions)
+        partition = stream_partition_of(report.collection, self.partitions)
         self.append(partition, report.encode(), (report.slot + 1) * 250)
 
     def append(self, partition: int, fields: Mapping[str, str], at_ms: int) -> None:

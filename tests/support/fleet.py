@@ -45,7 +45,7 @@ class Fleet:
         ]
 
     def offer(
-        self, rate_wcu: Callable[[int], float], duration_ms: int, conversation_id: str = "c", placed_under: int = 0
+        self, rate_wcu: Callable[[int], float], duration_ms: int, collection: str = "c", placed_under: int = 0
     ) -> list[Arrival]:
         """Offer a load (WCU/s as a function of ms since the start) in writes of 1 WCU; return the reports."""
         arrivals, due = [], 0.0
@@ -54,14 +54,14 @@ class Fleet:
             while due >= 1:
                 due -= 1
                 now_ms = START_MS + offset
-                crossing = self.random.choice(self.counters).record(conversation_id, 1, now_ms)
+                crossing = self.random.choice(self.counters).record(collection, 1, now_ms)
                 if crossing is not None:
                     report = Report(
-                        conversation_id=conversation_id,
+                        collection=collection,
                         slot=crossing.slot,
                         source=crossing.source,
                         value_wcu=crossing.value_wcu,
-                        message_time_ms=now_ms - self.message_age_ms(self.random),
+                        position=now_ms - self.message_age_ms(self.random),
                         shard_count=placed_under,
                         is_throttled=self.is_throttled(now_ms),
                     )
@@ -87,7 +87,7 @@ def detect(
     duration_ms: int,
     *,
     thresholds: Thresholds = THRESHOLDS,
-    conversation_id: str = "c",
+    collection: str = "c",
     route: Route = EMPTY_ROUTE,
 ) -> Detection:
     """Run the detector over a trace in ticks of 100 ms, applying each raise at once."""
@@ -97,11 +97,11 @@ def detect(
         while waiting and waiting[0].at_ms <= now_ms:
             window.add(waiting.pop(0).report, now_ms)
         window.forget(now_ms)
-        reports = window.as_mapping().get(conversation_id)
+        reports = window.as_mapping().get(collection)
         if reports is None:
             continue
         for decision in decide(
-            conversation_id, reports, detection.route, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms
+            collection, reports, detection.route, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms
         ):
             detection.reasons.add(str(decision.reason))
             if decision.generation:

@@ -31,7 +31,7 @@ class MergingReader(Reader):
     merge_type = PageMerge
 
     def _gather(self, page_range, budget: Budget, *, is_strong):
-        conversation_id = page_range.conversation_id
+        conversation_id = page_range.collection
         route = hint = self._routes.get_route(conversation_id, self._clock.now_ms())
         merge = self.merge_type(page_range)
         merge.now_ms = self._clock.now_ms()
@@ -98,7 +98,7 @@ class OutsideWriter(Writer):
     def _try_choices(self, write):
         shard_count = write.placements[0].shard_count
         if shard_count:
-            outside = Placement(build_shard_key(write.conversation_id, shard_count), shard_count)
+            outside = Placement(build_shard_key(write.collection, shard_count), shard_count)
             write.placements = (outside, *write.placements[1:])
             write.untried = [outside]
         return super()._try_choices(write)

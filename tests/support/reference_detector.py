@@ -58,7 +58,7 @@ def is_in_horizon(report: Report, now_ms: int) -> bool:
 
 
 def decide_plainly(
-    conversation_id: str,
+    collection: str,
     reports: Iterable[Report],
     route: Route,
     thresholds: Thresholds,
@@ -72,13 +72,13 @@ def decide_plainly(
     decisions = []
     for load in loads:
         later = [other for other in loads if other.load_class > load.load_class]
-        judge = _judge_heat(conversation_id, load, later, route, thresholds, now_ms)
-        decisions.append(judge or _judge_throttles(conversation_id, load, route, thresholds, now_ms, raised_at_ms))
+        judge = _judge_heat(collection, load, later, route, thresholds, now_ms)
+        decisions.append(judge or _judge_throttles(collection, load, route, thresholds, now_ms, raised_at_ms))
     urgent = tuple(d for d in decisions if d.generation or d.reason in {Reason.SIZING, Reason.AT_CAP})
     if urgent:
         return urgent
     told = [d for d in decisions if d.reason is not Reason.BELOW_THRESHOLD] or decisions
-    nothing = Decision(conversation_id, Reason.BELOW_THRESHOLD)
+    nothing = Decision(collection, Reason.BELOW_THRESHOLD)
     return (max(told, key=lambda d: d.rate_wcu_per_second, default=nothing),)
 
 
@@ -93,7 +93,7 @@ def list_samples(reports: Iterable[Report], route: Route, first_slot: int) -> li
     for crossing, report in sorted(crossings.items(), key=lambda item: item[0]):
         wcu = report.value_wcu - counted.get(crossing[:2], 0.0)
         counted[crossing[:2]] = report.value_wcu
-        samples.append(Sample(report, wcu, _shard_count_at(route, report.message_time_ms)))
+        samples.append(Sample(report, wcu, _shard_count_at(route, report.position)))
     return samples
 
 
@@ -118,7 +118,7 @@ def _find_window(load: Load, thresholds: Thresholds, current: int) -> Callable[[
 
 
 def _judge_heat(
-    conversation_id: str, load: Load, later: list[Load], route: Route, thresholds: Thresholds, now_ms: int
+    collection: str, load: Load, later: list[Load], route: Route, thresholds: Thresholds, now_ms: int
 ) -> Decision | None:
     current = now_ms // SLOT_MS
     judge_window = _find_window(load, thresholds, current)
@@ -128,7 +128,7 @@ def _judge_heat(
     trigger = triggers[0]
     first_slot, rate = judge_window(trigger)
     hot = Decision(
-        conversation_id,
+        collection,
         Reason.SIZING,
         shard_count=load.load_class,
         rate_wcu_per_second=rate,
@@ -157,7 +157,7 @@ def _judge_heat(
 
 
 def _judge_throttles(
-    conversation_id: str, load: Load, route: Route, thresholds: Thresholds, now_ms: int, raised_at_ms: int | None
+    collection: str, load: Load, route: Route, thresholds: Thresholds, now_ms: int, raised_at_ms: int | None
 ) -> Decision:
     current = now_ms // SLOT_MS
     last_second = sum(load.per_slot(current - 4, current - 1))
@@ -166,7 +166,7 @@ def _judge_throttles(
     slots = sorted({s.report.slot for s in evidence})
     throttled_wcu = sum(s.wcu for s in evidence)
     cool = Decision(
-        conversation_id,
+        collection,
         Reason.BELOW_THRESHOLD,
         shard_count=load.load_class,
         rate_wcu_per_second=last_second,
@@ -191,7 +191,7 @@ def _judge_throttles(
 
 
 def _raise(load: Load, hot: list[Sample], count: int, route: Route, thresholds: Thresholds, now_ms: int) -> Generation:
-    times = sorted(s.report.message_time_ms for s in hot)
+    times = sorted(s.report.position for s in hot)
     since_ms = times[max(1, len(times) // 100)] if len(times) >= 3 else times[0]
     since_ms = min(since_ms, min(s.report.slot for s in hot) * SLOT_MS)
     if any(g.shard_count > load.load_class for g in route.generations):

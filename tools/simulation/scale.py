@@ -271,7 +271,7 @@ class _Run:
                 if is_quiet:
                     self._count(report)
                 if watched[conversation]:
-                    self._consumer_of(report.conversation_id).send(at_ms, report)
+                    self._consumer_of(report.collection).send(at_ms, report)
 
     def _consumer_of(self, conversation_id: str) -> _Detection:
         return self.detections[stream_partition_of(conversation_id, self._streams) % len(self.detections)]

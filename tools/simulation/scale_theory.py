@@ -100,7 +100,7 @@ def stream_entry_bytes(report: Report) -> int:
 def command_bytes(report: Report, table_name: str) -> int:
     """Tell how many bytes the XADD of a report sends: the Redis protocol's array of lengths and texts, no TLS."""
     fields = [text for field in report.encode().items() for text in field]
-    minid = str(report.message_time_ms - STREAM_AGE_MS)
+    minid = str(report.position - STREAM_AGE_MS)
     parts = ["XADD", reports_key(table_name, 0), "MINID", "~", minid, "*", *fields]
     return len(f"*{len(parts)}\r\n") + sum(len(f"${len(part)}\r\n{part}\r\n".encode()) for part in parts)
 

@@ -121,7 +121,7 @@ class Rig:
         largest: dict[tuple[str, int], float] = {}
         for _, fields in entries:
             report = Report.decode(fields)
-            if report.conversation_id == conversation_id:
+            if report.collection == conversation_id:
                 place = (report.source, report.slot)
                 largest[place] = max(largest.get(place, 0.0), report.value_wcu)
         shares: dict[str, float] = {}

@@ -9,7 +9,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from hotpartition.core.counter import WriteCounter
-from hotpartition.core.detector import ConversationReports, Reason, ReportWindow, Thresholds, decide, size_route
+from hotpartition.core.detector import CollectionReports, Reason, ReportWindow, Thresholds, decide, size_route
 from hotpartition.core.message_ids import MAX_TIME_MS
 from hotpartition.core.reports import Report
 from support.builders import THRESHOLDS, route_of
@@ -117,7 +117,7 @@ def test_a_lone_ancient_id_does_not_drag_since_back():
     """One message from 1970 among the hot ones would make readers of all history query every shard."""
     trace = Fleet().offer(step(4_000), 5_000)
     hot = next(a for a in trace if a.at_ms > START_MS + 2_200)
-    hot.report = hot.report._replace(message_time_ms=0)
+    hot.report = hot.report._replace(position=0)
     assert detect(trace, 5_000).raises[0][1].generation.since_ms >= START_MS + 1_000
 
 
@@ -140,7 +140,7 @@ def test_persistent_throttles_of_a_covered_load_double_n():
 
 def test_throttles_are_followed_at_most_every_five_seconds():
     """Doubling again needs the writers to have followed the last raise, and time."""
-    reports = ConversationReports()
+    reports = CollectionReports()
     for arrival in Fleet(is_throttled=lambda _: True).offer(lambda _: 2_000, 2_000, placed_under=4):
         reports.add(arrival.report)
     now_ms, route = START_MS + 2_000, route_of((4, START_MS - 1))
@@ -161,7 +161,7 @@ def test_throttles_reported_ahead_of_the_decision_are_no_trap():
     """Reports that are younger than the time the stream was read at, for a read that took long."""
     fleet = Fleet(is_throttled=lambda _: True)
     trace = fleet.offer(lambda _: 2_000, 3_000, placed_under=4)
-    reports = ConversationReports()
+    reports = CollectionReports()
     for arrival in trace:
         throttled = arrival.report.slot > (START_MS + 2_000) // 250
         reports.add(arrival.report._replace(is_throttled=throttled))
@@ -207,17 +207,17 @@ def test_two_hot_conversations_do_not_mix():
     """Each is judged by its own reports."""
     fleet = Fleet()
     arrivals = [*fleet.offer(step(4_000), 5_000, "a"), *fleet.offer(step(1_600), 5_000, "b")]
-    counts = {c: detect(arrivals, 5_000, conversation_id=c).shard_counts for c in ("a", "b")}
+    counts = {c: detect(arrivals, 5_000, collection=c).shard_counts for c in ("a", "b")}
     assert counts["a"][0] > counts["b"][0] >= 2
 
 
 samples = st.builds(
     Report,
-    conversation_id=st.just("c"),
+    collection=st.just("c"),
     slot=st.integers(START_MS // 250 - 30, START_MS // 250 + 4),
     source=st.sampled_from(["a", "b", "c"]),
     value_wcu=st.integers(1, 500).map(float),
-    message_time_ms=st.integers(0, MAX_TIME_MS) | st.integers(START_MS - 9_000, START_MS + 5_000),
+    position=st.integers(0, MAX_TIME_MS) | st.integers(START_MS - 9_000, START_MS + 5_000),
     shard_count=st.integers(0, 8),
     is_throttled=st.booleans(),
 )
@@ -227,7 +227,7 @@ some_routes = st.lists(st.tuples(st.integers(1, 128), st.integers(START_MS - 9_0
 @given(st.lists(samples, max_size=40), some_routes, st.none() | st.integers(0, 9_000))
 def test_every_raise_helps_and_stays_within_bounds(reports, generations, raised_ago):
     """Whatever is reported: a raise gives its own messages more shards than they had, and never passes the cap."""
-    state, route = ConversationReports(), route_of(*generations)
+    state, route = CollectionReports(), route_of(*generations)
     for report in reports:
         state.add(report)
     raised_at = None if raised_ago is None else START_MS - raised_ago
@@ -253,7 +253,7 @@ def test_what_is_not_judged_would_be_below_threshold(reports, generations, later
     now_ms = START_MS + later_ms
     if is_forgotten:
         window.forget(now_ms)
-    kept = window.as_mapping().get("c", ConversationReports())
+    kept = window.as_mapping().get("c", CollectionReports())
     decisions = decide("c", kept, route_of(*generations), THRESHOLDS, now_ms=now_ms)
     event("judged" if window.to_judge() else "left out")
     assert window.to_judge() or [d.reason for d in decisions] == ["below-threshold"]
@@ -321,7 +321,7 @@ def test_more_load_never_yields_fewer_shards(base, factor):
     """Scale one trace up: N follows, never the other way."""
 
     def count(scale):
-        state = ConversationReports()
+        state = CollectionReports()
         for slot in range(START_MS // 250 - 6, START_MS // 250 - 1):
             state.add(Report("c", slot, "a", base * 10 * scale, START_MS, 0))
         decisions = decide("c", state, route_of(), THRESHOLDS, now_ms=START_MS)

@@ -38,46 +38,46 @@ class Judges:
     def compare(self, now_ms: int) -> None:
         """Decide about all conversations both ways, and about those left out by the reference alone."""
         judged = self.window.to_judge()
-        for conversation_id in CONVERSATIONS:
-            expected = self._decide_plainly(conversation_id, now_ms)
+        for collection in CONVERSATIONS:
+            expected = self._decide_plainly(collection, now_ms)
             self.seen.update(str(d.reason) for d in expected)
-            reports = self.window.as_mapping().get(conversation_id)
+            reports = self.window.as_mapping().get(collection)
             if reports is not None:
-                known = {"now_ms": now_ms, "raised_at_ms": self.raised_at_ms.get(conversation_id)}
-                route = self.routes[conversation_id]
-                assert decide(conversation_id, reports, route, THRESHOLDS, **known) == expected
-            if conversation_id not in judged:
+                known = {"now_ms": now_ms, "raised_at_ms": self.raised_at_ms.get(collection)}
+                route = self.routes[collection]
+                assert decide(collection, reports, route, THRESHOLDS, **known) == expected
+            if collection not in judged:
                 self.seen["left out"] += 1
                 assert {str(d.reason) for d in expected} == {"below-threshold"}
-            self._raise(conversation_id, expected, now_ms)
+            self._raise(collection, expected, now_ms)
 
-    def _decide_plainly(self, conversation_id: str, now_ms: int) -> tuple[Decision, ...]:
+    def _decide_plainly(self, collection: str, now_ms: int) -> tuple[Decision, ...]:
         return decide_plainly(
-            conversation_id,
-            [r for r in self.taken if r.conversation_id == conversation_id],
-            self.routes[conversation_id],
+            collection,
+            [r for r in self.taken if r.collection == collection],
+            self.routes[collection],
             THRESHOLDS,
             now_ms=now_ms,
-            raised_at_ms=self.raised_at_ms.get(conversation_id),
+            raised_at_ms=self.raised_at_ms.get(collection),
         )
 
-    def _raise(self, conversation_id: str, decisions: tuple[Decision, ...], now_ms: int) -> None:
+    def _raise(self, collection: str, decisions: tuple[Decision, ...], now_ms: int) -> None:
         for decision in decisions:
             if decision.generation:
-                grown = self.routes[conversation_id].union(Route(frozenset({decision.generation})))
-                self.routes[conversation_id] = grown
-                self.raised_at_ms[conversation_id] = now_ms
+                grown = self.routes[collection].union(Route(frozenset({decision.generation})))
+                self.routes[collection] = grown
+                self.raised_at_ms[collection] = now_ms
 
 
 # Few sources and slots, so that values of one source meet; sums that are exact in any order, and sums that are not.
 values = st.integers(1, 100).map(lambda k: 5.0 * k) | st.floats(0.1, 500.0)
 reports = st.builds(
     Report,
-    conversation_id=st.sampled_from(CONVERSATIONS),
+    collection=st.sampled_from(CONVERSATIONS),
     slot=st.integers(START_SLOT - 8, START_SLOT + 4) | st.integers(START_SLOT - 64, START_SLOT + 30),
     source=st.sampled_from(["e", "e.1", "f", "g"]),
     value_wcu=values,
-    message_time_ms=st.sampled_from([0, START_MS - 4_000, START_MS]) | st.integers(START_MS - 9_000, START_MS + 5_000),
+    position=st.sampled_from([0, START_MS - 4_000, START_MS]) | st.integers(START_MS - 9_000, START_MS + 5_000),
     shard_count=st.sampled_from([0, 2, 8]),
     is_throttled=st.booleans(),
 )
@@ -113,11 +113,11 @@ def test_decisions_are_those_of_the_reference(steps, route, other_route, random)
 # So few slots, sources and values that they meet all the time.
 close_reports = st.builds(
     Report,
-    conversation_id=st.just("a"),
+    collection=st.just("a"),
     slot=st.integers(START_SLOT - 7, START_SLOT + 1),
     source=st.sampled_from(["f", "e"]),
     value_wcu=st.sampled_from([0.1, 0.7, 150.0, 200.0, 260.0]),
-    message_time_ms=st.integers(START_MS - 3, START_MS + 3),
+    position=st.integers(START_MS - 3, START_MS + 3),
     shard_count=st.just(0),
     is_throttled=st.sampled_from([False] * 9 + [True]),
 )
@@ -165,8 +165,8 @@ def test_a_rush_is_judged_as_the_reference_judges_it(seed):
     loads = {"a": lambda t: 1_300 if 1_000 <= t < 4_000 else 40, "b": lambda t: 790 if t < 6_000 else 0}
     fleet = Fleet(environments=20, seed=seed, is_throttled=lambda now: now > START_MS + 2_600 and now % 7 == 0)
     due = []
-    for conversation_id, load in loads.items():
-        for arrival in fleet.offer(load, 8_000, conversation_id):
+    for collection, load in loads.items():
+        for arrival in fleet.offer(load, 8_000, collection):
             due += [(arrival.at_ms + random.randrange(400), arrival.report) for _ in range(random.choice([1, 1, 2]))]
     due.sort(key=lambda entry: entry[0])
     judges = Judges(dict.fromkeys(CONVERSATIONS, route_of()))

@@ -234,11 +234,11 @@ def test_malformed_entries_are_counted_logged_and_passed_over():
 @given(
     st.builds(
         Report,
-        conversation_id=st.from_regex(CONVERSATION_ID_PATTERN, fullmatch=True).filter(lambda c: c not in {".", ".."}),
+        collection=st.from_regex(CONVERSATION_ID_PATTERN, fullmatch=True).filter(lambda c: c not in {".", ".."}),
         slot=st.integers(0, 10**12),
         source=st.text(min_size=1, max_size=64),
         value_wcu=st.floats(0, 1e6, exclude_min=True),
-        message_time_ms=st.integers(0, MAX_TIME_MS),
+        position=st.integers(0, MAX_TIME_MS),
         shard_count=st.integers(0, 1024),
         is_throttled=st.booleans(),
     )
@@ -297,7 +297,7 @@ def two_hot_world():
     world.clock.now_ms = START_MS + 3_000
     for name in names:
         for arrival in Fleet().offer(lambda _: 4_000, 3_000):
-            world.reports.send(arrival.report._replace(conversation_id=name))
+            world.reports.send(arrival.report._replace(collection=name))
     return world, names
 
 
@@ -353,7 +353,7 @@ def test_a_report_in_a_stream_of_another_number_is_judged():
     world.clock.now_ms = START_MS + 3_000
     name = next(f"c{i}" for i in range(100) if stream_partition_of(f"c{i}", 2) == 1)
     for arrival in Fleet().offer(lambda _: 4_000, 3_000):
-        world.reports.send(arrival.report._replace(conversation_id=name))
+        world.reports.send(arrival.report._replace(collection=name))
     world.reports.streams.append([])
     world.reports.partitions = 2
     assert world.consumer().run(run_ms=500, share=Share(0, 2)).raises == 1

@@ -39,7 +39,7 @@ class TestHot:
         world.table.routes["old"] = JournalEntry(route_of((2, 1_000)), 1_000)
         world.table.routes["newer"] = JournalEntry(route_of((2, 2_000), (8, 3_000)), 3_000)
         hot = world.operations().list_hot(20)
-        assert [row.conversation_id for row in hot.rows] == ["rush", "busy", "newer", "old"]
+        assert [row.collection for row in hot.rows] == ["rush", "busy", "newer", "old"]
         assert [row.wcu_per_second for row in hot.rows] == [
             pytest.approx(2_000, rel=0.1),
             pytest.approx(300, rel=0.2),
@@ -61,7 +61,7 @@ class TestHot:
             world.raise_to(2, i, conversation_id=f"c{i}")
         hot = world.operations().list_hot(limit)
         assert len(hot.rows) == limit
-        assert hot.rows[0].conversation_id == "b"
+        assert hot.rows[0].collection == "b"
         assert hot.active == 2
 
     def test_while_redis_is_away_routes_are_still_listed(self, world):
@@ -69,7 +69,7 @@ class TestHot:
         world.raise_to(4, 5, conversation_id="c", in_redis=False)
         world.registry.is_down = world.reports.is_down = True
         hot = world.operations().list_hot(20)
-        assert [(row.conversation_id, row.shard_count) for row in hot.rows] == [("c", 4)]
+        assert [(row.collection, row.shard_count) for row in hot.rows] == [("c", 4)]
         assert (hot.is_complete, hot.consumers_started_ms) == (False, (None,))
         assert hot.consumer_started_ms is None
 
@@ -82,7 +82,7 @@ class TestHot:
         """It is what somebody should look at."""
         world.routing_items.unreadable["broken"] = ("many",)
         (row,) = world.operations().list_hot(20).rows
-        assert (row.conversation_id, row.is_malformed, row.newest_since_ms) == ("broken", True, None)
+        assert (row.collection, row.is_malformed, row.newest_since_ms) == ("broken", True, None)
 
     def test_the_consumer_is_looked_for(self, world):
         """An operator sees that nothing is detected."""
@@ -110,7 +110,7 @@ def test_all_routes_are_listed_in_pages(world):
         page = operations.list_routes(cursor, 3)
         assert len(page.rows) <= 3
         assert all(row.wcu_per_second is None for row in page.rows)
-        names += [row.conversation_id for row in page.rows]
+        names += [row.collection for row in page.rows]
         cursor = page.cursor
         if cursor is None:
             break

@@ -128,11 +128,11 @@ class _Feed:
         for _ in range(_REPORTS_PER_PASS):
             conversation = f"conversation-{bisect_left(weights, random.random() * weights[-1])}"
             report = Report(
-                conversation_id=conversation,
+                collection=conversation,
                 slot=at_ms // SLOT_MS,
                 source=f"{random.randrange(ENVIRONMENTS):032x}",
                 value_wcu=SAMPLING_DISTANCE_WCU * random.randint(1, 4),
-                message_time_ms=at_ms - random.randrange(POLL_MS),
+                position=at_ms - random.randrange(POLL_MS),
                 shard_count=0,
             )
             yield stream_partition_of(conversation, self._partitions), dict(report.encode())

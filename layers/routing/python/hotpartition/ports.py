@@ -22,7 +22,7 @@ from hotpartition.errors import RetryLaterError
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A conversation's routing item: its route, and when it last grew (Unix ms; None where there is no item)."""
+    """A collection's routing item: its route, and when it last grew (Unix ms; None where there is no item)."""
 
     route: Route = EMPTY_ROUTE
     updated_at_ms: int | None = None
@@ -65,7 +65,7 @@ class MessageStore(Protocol[ItemT]):
     def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched[ItemT]:
         """Run a round of queries at the same time, one attempt each; failures are returned, not raised.
 
-        With `journal_of`, that conversation's routing item is read in the same round and with the same consistency:
+        With `journal_of`, that collection's routing item is read in the same round and with the same consistency:
         for free when the newest messages of its base key are among the queries, else with one more request.
 
         Raises:
@@ -76,7 +76,7 @@ class MessageStore(Protocol[ItemT]):
     def get(
         self, partition_keys: Sequence[str], message_id: str, *, is_strong: bool, journal_of: str | None = None
     ) -> tuple[tuple[ItemT, ...], JournalEntry | None]:
-        """Read one message from keys that may hold it, and with `journal_of` that conversation's routing item.
+        """Read one message from keys that may hold it, and with `journal_of` that collection's routing item.
 
         What DynamoDB leaves unprocessed is asked for again, never taken for absent.
         """
@@ -90,15 +90,15 @@ class Journal(Protocol):
     `MalformedGenerationError` where a stored route cannot be read.
     """
 
-    def get(self, conversation_id: str, *, is_strong: bool) -> JournalEntry:
-        """Read a conversation's route; a conversation that was never raised has the empty one."""
+    def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
+        """Read a collection's route; a collection that was never raised has the empty one."""
         ...
 
-    def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
-        """Add generations to a conversation's route: idempotent, commutative, never takes anything away.
+    def add(self, collection: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
+        """Add generations to a collection's route: idempotent, commutative, never takes anything away.
 
         Args:
-            conversation_id: whose route grows.
+            collection: whose route grows.
             generations: what is added, at least one.
             reason: why, for operators: a word, or an encoded `raises.Cause`.
             now_ms: Unix time in ms.
@@ -115,7 +115,7 @@ class Registry(Protocol):
     Every method raises `RegistryUnavailableError`.
     """
 
-    def get(self, conversation_id: str) -> Route:
+    def get(self, collection: str) -> Route:
         """Read a route; one that Redis does not know is empty. Members that cannot be read are left out.
 
         Raises:
@@ -123,7 +123,7 @@ class Registry(Protocol):
         """
         ...
 
-    def add(self, conversation_id: str, generations: Iterable[Generation]) -> None:
+    def add(self, collection: str, generations: Iterable[Generation]) -> None:
         """Add generations. REQUIRES: they are in the journal already."""
         ...
 
@@ -144,7 +144,7 @@ class RoutingItem:
     what added them, as far as that was recorded.
     """
 
-    conversation_id: str
+    collection: str
     route: Route | None
     members: tuple[str, ...] = ()
     updated_at_ms: int | None = None
@@ -155,8 +155,8 @@ class RoutingItem:
 class RoutingItems(Protocol):
     """The journal as operators look through it. Fails closed, as `Journal`; a malformed item is shown as one."""
 
-    def read(self, conversation_id: str) -> RoutingItem | None:
-        """Read one routing item, strongly consistent; None for a conversation that was never raised."""
+    def read(self, collection: str) -> RoutingItem | None:
+        """Read one routing item, strongly consistent; None for a collection that was never raised."""
         ...
 
     def page(self, cursor: str | None, limit: int) -> tuple[Sequence[RoutingItem], str | None]:
@@ -176,10 +176,10 @@ class RoutingItems(Protocol):
 
 
 class RegistryListing(Protocol):
-    """The conversations that have a route in Redis. Raises `RegistryUnavailableError`."""
+    """The collections that have a route in Redis. Raises `RegistryUnavailableError`."""
 
     def page(self, cursor: str | None) -> tuple[Sequence[str], str | None]:
-        """List some conversation ids, possibly one of them twice, and the cursor of the next page.
+        """List some collections, possibly one of them twice, and the cursor of the next page.
 
         Whatever is in Redis during the whole listing is listed. None as cursor: the first page, and after the last.
 

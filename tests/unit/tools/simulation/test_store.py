@@ -148,7 +148,7 @@ def test_routes_grow_and_are_listed(rig):
         entry = rig.journal.add("c", [later], reason="test", now_ms=START + 7)
         rig.engine.sleep(5.0)
         items, _ = rig.routing_items.page(None, 9)
-        return entry, [(item.conversation_id, item.route) for item in items]
+        return entry, [(item.collection, item.route) for item in items]
 
     entry, listed = rig.run(work)
     both = Route(frozenset({GENERATION, later}))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hotpartition.core.counter import SLOT_MS
-from hotpartition.core.detector import REPORT_DELAY_MS, ConversationReports, decide
+from hotpartition.core.detector import REPORT_DELAY_MS, CollectionReports, decide
 from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE
 from hotpartition.jobs.consumer import POLL_MS
@@ -22,7 +22,7 @@ FIRST_SLOT = 7_200_000_000
 
 def first_raise_ms(loads, z):
     """When the product's own decision raises, polled every 100 ms, in ms after the first slot began."""
-    reports, added = ConversationReports(), 0
+    reports, added = CollectionReports(), 0
     for now_ms in range(0, (len(loads) + 2) * SLOT_MS, POLL_MS):
         while added < len(loads) and (added + 1) * SLOT_MS <= now_ms:
             for index in range(round(loads[added] / z)):

@@ -1,7 +1,7 @@
 """The write counter of one execution environment, and its sampling.
 
-An environment sees a thin slice of a hot conversation, has no timer and freezes between requests. So nothing here
-waits for a window to close: each (slot, environment, conversation) draws u in [0, 1) once, and the write that takes
+An environment sees a thin slice of a hot collection, has no timer and freezes between requests. So nothing here
+waits for a window to close: each (slot, environment, collection) draws u in [0, 1) once, and the write that takes
 the slot's count past (u + k) z reports the value (k + 1) z, for k = 0, 1, 2, … This is systematic sampling with a
 random start (Cochran, "Sampling Techniques", chapter 8): for a count c the largest value reported has expectation c,
 so the sum over any number of environments is unbiased, however thin each slice is.
@@ -20,8 +20,8 @@ from typing import NamedTuple
 SLOT_MS = 250
 """Length of a slot, aligned to wall time. Part of the report format: all environments must agree on it."""
 
-MAX_TRACKED_CONVERSATIONS = 4096
-"""Conversations counted in one slot before sampling goes on write by write (see `WriteCounter`)."""
+MAX_TRACKED_COLLECTIONS = 4096
+"""Collections counted in one slot before sampling goes on write by write (see `WriteCounter`)."""
 
 
 def slot_of(time_ms: int) -> int:
@@ -33,7 +33,7 @@ class Crossing(NamedTuple):
     """A sampling point that one write crossed.
 
     `source` names the counter within the fleet and `value_wcu` is what this source has counted in the slot so far, up
-    to sampling; a later crossing of the same source, slot and conversation replaces it.
+    to sampling; a later crossing of the same source, slot and collection replaces it.
     """
 
     slot: int
@@ -45,9 +45,9 @@ _new_tuple = tuple.__new__  # the named tuple's own `__new__` takes as long as a
 
 
 class WriteCounter:
-    """Counts WCU per conversation and slot, and says when a write crosses a sampling point.
+    """Counts WCU per collection and slot, and says when a write crosses a sampling point.
 
-    Memory is bounded without biasing the estimate: past `MAX_TRACKED_CONVERSATIONS` conversations in one slot, each
+    Memory is bounded without biasing the estimate: past `MAX_TRACKED_COLLECTIONS` collections in one slot, each
     further write is sampled on its own, as if it were the only write of a source of its own.
     """
 
@@ -57,7 +57,7 @@ class WriteCounter:
         environment_id: str,
         sampling_distance_wcu: float,
         random: Callable[[], float],
-        max_tracked: int = MAX_TRACKED_CONVERSATIONS,
+        max_tracked: int = MAX_TRACKED_COLLECTIONS,
     ) -> None:
         """Start with no counts.
 
@@ -66,20 +66,20 @@ class WriteCounter:
                 made earlier).
             sampling_distance_wcu: z, in WCU.
             random: returns uniform numbers in [0, 1).
-            max_tracked: conversations counted in one slot.
+            max_tracked: collections counted in one slot.
         """
         self._environment_id = environment_id
         self._z = sampling_distance_wcu
         self._random = random
         self._max_tracked = max_tracked
         self._slot = -1
-        # By conversation: WCU until its next sampling point, and the points crossed in this slot. Numbers in two
+        # By collection: WCU until its next sampling point, and the points crossed in this slot. Numbers in two
         # dictionaries, since lists would keep the garbage collector busy.
         self._left: dict[str, float] = {}
         self._crossed: dict[str, int] = {}
         self._lone_writes = 0
 
-    def record(self, conversation_id: str, wcu: float, now_ms: int) -> Crossing | None:
+    def record(self, collection: str, wcu: float, now_ms: int) -> Crossing | None:
         """Count one offered write, throttled or not, once per request.
 
         Returns:
@@ -91,13 +91,13 @@ class WriteCounter:
             self._left.clear()
             self._crossed.clear()
         lefts, z = self._left, self._z
-        if conversation_id in lefts:
-            left = lefts[conversation_id] - wcu
+        if collection in lefts:
+            left = lefts[collection] - wcu
         elif len(lefts) < self._max_tracked:
             left = self._random() * z - wcu
         else:
             return self._sample_lone_write(wcu, slot)
-        lefts[conversation_id] = left
+        lefts[collection] = left
         if left >= 0:
             return None
         left += z
@@ -105,8 +105,8 @@ class WriteCounter:
         if left < 0:
             points += ceil(-left / z)
             left += (points - 1) * z
-        lefts[conversation_id] = left
-        self._crossed[conversation_id] = points = points + self._crossed.get(conversation_id, 0)
+        lefts[collection] = left
+        self._crossed[collection] = points = points + self._crossed.get(collection, 0)
         return _new_tuple(Crossing, (slot, self._environment_id, points * z))
 
     def _sample_lone_write(self, wcu: float, slot: int) -> Crossing | None:

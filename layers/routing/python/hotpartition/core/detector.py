@@ -1,6 +1,6 @@
 """The detector: from the fleet's reports and the known route to a decision, as a pure function.
 
-State is `(slot, source, conversation) -> values`, written by assignment, so redelivered, reordered and doubled
+State is `(slot, source, collection) -> values`, written by assignment, so redelivered, reordered and doubled
 reports change nothing, and whoever reads the same stream comes to the same decision.
 
 Load is judged against what the route already gives. Messages whose N(t) is m form one *load class*; `max(m, 1)` keys
@@ -92,14 +92,14 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about one load class of one conversation, and why.
+    """What was decided about one load class of one collection, and why.
 
     `generation` is set when the route is to be raised; `rate_wcu_per_second` is the load that decided, `per_slot_wcu`
     the slots it came from (oldest first), `shard_count` the m of the load class, `later_wcu_per_second` the load of
     later messages that the same shards serve and that counts for the size.
     """
 
-    conversation_id: str
+    collection: str
     reason: Reason
     shard_count: int = 0
     rate_wcu_per_second: float = 0.0
@@ -115,7 +115,7 @@ class _Sample(NamedTuple):
 
     slot: int
     wcu: float
-    message_time_ms: int
+    position: int
     placed_under: int
     is_throttled: bool
 
@@ -140,14 +140,14 @@ class _Share(NamedTuple):
 
 
 _Crossing = tuple[float, int, int, bool]
-"""What of a report is kept: its value in WCU, message time in ms, N and whether it was throttled.
+"""What of a report is kept: its value in WCU, position in ms, N and whether it was throttled.
 
 A plain tuple, without the names that the dictionaries above it hold: a busy consumer keeps half a million of them.
 """
 
 
 class _Slot:
-    """The reports of one conversation in one slot. REQUIRES: at least one is added before they are asked for."""
+    """The reports of one collection in one slot. REQUIRES: at least one is added before they are asked for."""
 
     __slots__ = ("_crossings", "_share", "is_throttled", "wcu")
 
@@ -204,8 +204,8 @@ def _value_of(crossing: _Crossing) -> float:
     return crossing[0]
 
 
-class ConversationReports:
-    """The reports of one conversation within the horizon."""
+class CollectionReports:
+    """The reports of one collection within the horizon."""
 
     __slots__ = ("_highest_wcu", "_is_throttled", "_loud_slot", "_slots", "first_slot")
 
@@ -221,8 +221,8 @@ class ConversationReports:
 
     def add(self, report: Report) -> None:
         """Take a report in; a repetition changes nothing, except that it may add that the write was throttled."""
-        _, number, source, value, message_time_ms, shard_count, is_throttled = report
-        self.add_crossing(number, source, (value, message_time_ms, shard_count, is_throttled), 0.0)
+        _, number, source, value, position, shard_count, is_throttled = report
+        self.add_crossing(number, source, (value, position, shard_count, is_throttled), 0.0)
 
     def add_crossing(self, number: int, source: str, crossing: _Crossing, quiet_wcu: float) -> bool:
         """Take in what is kept of a report.
@@ -278,18 +278,18 @@ class ConversationReports:
 
 
 def decide(
-    conversation_id: str,
-    reports: ConversationReports,
+    collection: str,
+    reports: CollectionReports,
     route: Route,
     thresholds: Thresholds,
     *,
     now_ms: int,
     raised_at_ms: int | None = None,
 ) -> tuple[Decision, ...]:
-    """Decide about one conversation.
+    """Decide about one collection.
 
     Args:
-        conversation_id: whose reports these are.
+        collection: whose reports these are.
         reports: what is known of its load.
         route: what the journal holds for it, as far as known. A stale route can only lead to a raise that is
             already there, or is larger than needed.
@@ -306,12 +306,12 @@ def decide(
     for load in loads:
         load.later = [other for other in loads if other.shard_count > load.shard_count]
         load.is_backfill = route.max_shard_count > load.shard_count
-    decisions = [_judge(conversation_id, load, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms) for load in loads]
+    decisions = [_judge(collection, load, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms) for load in loads]
     urgent = [d for d in decisions if d.generation or d.reason in {Reason.SIZING, Reason.AT_CAP}]
     if urgent:
         return tuple(urgent)
     rest = [d for d in decisions if d.reason is not Reason.BELOW_THRESHOLD] or decisions
-    return (max(rest, key=lambda d: d.rate_wcu_per_second, default=Decision(conversation_id, Reason.BELOW_THRESHOLD)),)
+    return (max(rest, key=lambda d: d.rate_wcu_per_second, default=Decision(collection, Reason.BELOW_THRESHOLD)),)
 
 
 def _split_by_class(shares: Iterable[tuple[int, _Share]], route: Route) -> dict[int, dict[int, _Share]]:
@@ -329,7 +329,7 @@ def _split_by_class(shares: Iterable[tuple[int, _Share]], route: Route) -> dict[
             continue
         parts: dict[int, list[_Sample]] = {}
         for sample in share.samples:
-            parts.setdefault(counts[bisect_right(starts, sample.message_time_ms)], []).append(sample)
+            parts.setdefault(counts[bisect_right(starts, sample.position)], []).append(sample)
         for shard_count, samples in parts.items():
             classes.setdefault(shard_count, {})[slot] = _Share.of(samples)
     return classes
@@ -422,15 +422,15 @@ def _find_trigger(load: _LoadClass, thresholds: Thresholds, current_slot: int) -
 
 
 def _judge(
-    conversation_id: str, load: _LoadClass, thresholds: Thresholds, *, now_ms: int, raised_at_ms: int | None
+    collection: str, load: _LoadClass, thresholds: Thresholds, *, now_ms: int, raised_at_ms: int | None
 ) -> Decision:
     current = slot_of(now_ms)
     trigger = _find_trigger(load, thresholds, current)
     if trigger is None:
-        return _judge_throttles(conversation_id, load, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
+        return _judge_throttles(collection, load, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
     sizing_slot = trigger.slot + 1
     hot = Decision(
-        conversation_id,
+        collection,
         Reason.SIZING,
         shard_count=load.shard_count,
         rate_wcu_per_second=trigger.rate_wcu_per_second,
@@ -457,7 +457,7 @@ def _judge(
 
 
 def _judge_throttles(
-    conversation_id: str, load: _LoadClass, thresholds: Thresholds, *, now_ms: int, raised_at_ms: int | None
+    collection: str, load: _LoadClass, thresholds: Thresholds, *, now_ms: int, raised_at_ms: int | None
 ) -> Decision:
     current = slot_of(now_ms)
     last_second = load.sum(current - SLOTS_PER_SECOND, current - 1)
@@ -468,7 +468,7 @@ def _judge_throttles(
         if s.is_throttled and s.placed_under == load.shard_count
     ]
     cool = Decision(
-        conversation_id,
+        collection,
         Reason.BELOW_THRESHOLD,
         shard_count=load.shard_count,
         rate_wcu_per_second=last_second,
@@ -508,7 +508,7 @@ def _choose_since(load: _LoadClass, first_slot: int, last_slot: int, now_ms: int
     back twice as far as they do: the number of raises grows with the logarithm of their age only.
     """
     hot = load.samples(first_slot, last_slot)
-    times = sorted(s.message_time_ms for s in hot)
+    times = sorted(s.position for s in hot)
     skipped = max(1, int(len(times) * SINCE_QUANTILE)) if len(times) >= MIN_SAMPLES_FOR_QUANTILE else 0
     since_ms = min(times[skipped], min(s.slot for s in hot) * SLOT_MS)
     if load.is_backfill:
@@ -517,7 +517,7 @@ def _choose_since(load: _LoadClass, first_slot: int, last_slot: int, now_ms: int
 
 
 class ReportWindow:
-    """All reports within the horizon, by conversation.
+    """All reports within the horizon, by collection.
 
     Memory is proportional to what the streams hold of 15 s (docs/decisions/0027-the-consumers-state.md).
     """
@@ -526,12 +526,12 @@ class ReportWindow:
         """Start empty.
 
         Args:
-            thresholds: what `to_judge` leaves out conversations by; without them it lists all.
+            thresholds: what `to_judge` leaves out collections by; without them it lists all.
         """
         self._quiet_wcu = -1.0
         if thresholds is not None:
             self._quiet_wcu = min(thresholds.hot_at_once_wcu, thresholds.hot_sustained_wcu) * _ROUNDING_MARGIN
-        self._conversations: dict[str, ConversationReports] = {}
+        self._collections: dict[str, CollectionReports] = {}
         # A dictionary for its order: a set's differs from process to process.
         self._loud: dict[str, None] = {}
         # The sources of late, so that their names are held once and not once a report.
@@ -543,44 +543,44 @@ class ReportWindow:
         Returns:
             False when its slot is outside the horizon (late, or from a broken clock), and it was left out.
         """
-        conversation_id, number, source, value, message_time_ms, shard_count, is_throttled = report
+        collection, number, source, value, position, shard_count, is_throttled = report
         ahead = number - now_ms // SLOT_MS
         if not -HORIZON_SLOTS <= ahead <= MAX_SLOTS_AHEAD:
             return False
-        reports = self._conversations.get(conversation_id)
+        reports = self._collections.get(collection)
         if reports is None:
-            reports = self._conversations[conversation_id] = ConversationReports()
+            reports = self._collections[collection] = CollectionReports()
         source = self._sources.setdefault(source, source)
-        crossing = (value, message_time_ms, shard_count, is_throttled)
+        crossing = (value, position, shard_count, is_throttled)
         if reports.add_crossing(number, source, crossing, self._quiet_wcu):
-            self._loud[conversation_id] = None
+            self._loud[collection] = None
         return True
 
     def forget(self, now_ms: int) -> None:
         """Drop what has left the horizon."""
         oldest = slot_of(now_ms) - HORIZON_SLOTS
-        aged = [(c, reports) for c, reports in self._conversations.items() if reports.first_slot < oldest]
-        for conversation_id, reports in aged:
+        aged = [(c, reports) for c, reports in self._collections.items() if reports.first_slot < oldest]
+        for collection, reports in aged:
             reports.forget_before(oldest)
             if not reports:
-                del self._conversations[conversation_id]
+                del self._collections[collection]
         self._sources.clear()
-        kept = ((c, self._conversations.get(c)) for c in self._loud)
+        kept = ((c, self._collections.get(c)) for c in self._loud)
         self._loud = {c: None for c, reports in kept if reports and not reports.is_quiet_since(oldest)}
 
     def to_judge(self) -> Sequence[str]:
-        """List the conversations about which `decide` may say anything but `below-threshold`.
+        """List the collections about which `decide` may say anything but `below-threshold`.
 
         The rest, nearly all, have had in no second of the horizon what makes hot, and no throttled write. (Where the
         mean of five seconds is above a threshold, one of the five is.) A consumer decides ten times a second, so it
-        cannot look at each conversation that was written to at all.
+        cannot look at each collection that was written to at all.
         """
         return list(self._loud)
 
-    def items(self) -> Iterable[tuple[str, ConversationReports]]:
-        """List the conversations that have reports."""
-        return self._conversations.items()
+    def items(self) -> Iterable[tuple[str, CollectionReports]]:
+        """List the collections that have reports."""
+        return self._collections.items()
 
-    def as_mapping(self) -> Mapping[str, ConversationReports]:
-        """Show the reports by conversation id."""
-        return self._conversations
+    def as_mapping(self) -> Mapping[str, CollectionReports]:
+        """Show the reports by collection."""
+        return self._collections

@@ -1,16 +1,16 @@
-"""How hot a conversation is at the moment, from the same reports and slots that the detector decides by. Pure."""
+"""How hot a collection is at the moment, from the same reports and slots that the detector decides by. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from hotpartition.core.counter import slot_of
-from hotpartition.core.detector import REPORT_DELAY_MS, SUSTAINED_SECONDS, SUSTAINED_SLOTS, ConversationReports
+from hotpartition.core.detector import REPORT_DELAY_MS, SUSTAINED_SECONDS, SUSTAINED_SLOTS, CollectionReports
 
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """The load that is offered to a conversation, and which share of it is throttled."""
+    """The load that is offered to a collection, and which share of it is throttled."""
 
     wcu_per_second: float
     throttled_share: float
@@ -19,7 +19,7 @@ class Heat:
 NO_HEAT = Heat(0.0, 0.0)
 
 
-def measure_heat(reports: ConversationReports, now_ms: int) -> Heat:
+def measure_heat(reports: CollectionReports, now_ms: int) -> Heat:
     """Measure the mean load of the last five seconds' whole slots, throttled writes included, once each."""
     last = slot_of(now_ms - REPORT_DELAY_MS) - 1
     shares = [share for slot, share in reports.shares(last - SUSTAINED_SLOTS + 1) if slot <= last]

@@ -54,7 +54,7 @@ ItemT = TypeVar("ItemT", bound=MergeItem)
 class PageRange:
     """The messages that a page is taken from, by id; the bounds are inclusive, `None` is no bound."""
 
-    conversation_id: str
+    collection: str
     newest_first: bool
     limit: int
     first_id: str | None = None
@@ -170,7 +170,7 @@ class PageMerge(Generic[ItemT]):
         elif not self.range.newest_first and not self._keys:
             # Start from the N at the page's beginning; the edge decides what else is needed.
             last = self.range.first_id or MIN_MESSAGE_ID
-        return needed_keys(route, self.range.conversation_id, None if last is None else message_time_ms(last))
+        return needed_keys(route, self.range.collection, None if last is None else message_time_ms(last))
 
     def _end_of(self, bounds: KeyQuery | PageRange) -> str | None:
         """The bound that lies last in the page's order."""
@@ -200,10 +200,10 @@ class PageMerge(Generic[ItemT]):
     def _first_shares(self, needed: Sequence[str]) -> dict[str, int]:
         """Choose how much to ask each key for at first: its fair share of the page, with slack for uneven spread.
 
-        Newest-first, a sharded conversation's page is on its shards; the base key is only asked what its newest
+        Newest-first, a sharded collection's page is on its shards; the base key is only asked what its newest
         message is, which nearly always is older than the page.
         """
-        want, base_key = self._want, self.range.conversation_id
+        want, base_key = self._want, self.range.collection
         spread = [key for key in needed if key != base_key or not self.range.newest_first] or list(needed)
         fair = want / len(spread)
         most = min(want, ceil(fair + SLACK_DEVIATIONS * sqrt(fair))) if len(spread) > 1 else want

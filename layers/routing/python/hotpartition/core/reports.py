@@ -7,10 +7,10 @@ speed of eight.
 | part | meaning |
 |---|---|
 | format | `2` |
-| conversation id | which cannot contain `|` |
+| collection | which cannot contain `|` |
 | slot | Unix time in ms of the environment's clock, divided by 250, rounded down |
-| value | what the source counted of this conversation in this slot, up to sampling, in WCU |
-| message time | the sampled message's time, Unix ms |
+| value | what the source counted of this collection in this slot, up to sampling, in WCU |
+| position | of the sampled item (messages: its time, Unix ms) |
 | N | what it was placed under; 0 is the base key |
 | throttled | `1` when the write was throttled, else `0` |
 | source | the environment, or a part of it, that counted; the last part, so it may contain anything |
@@ -48,21 +48,19 @@ _OLD_FIELDS = ("c", "s", "v", "t", "n", "x", "e")
 class Report(NamedTuple):
     """One sampled crossing (docs/architecture.md)."""
 
-    conversation_id: str
+    collection: str
     slot: int
     source: str
     value_wcu: float
-    message_time_ms: int
+    position: int
     shard_count: int
     is_throttled: bool = False
 
     def encode(self) -> dict[str, str]:
         """Build the stream entry's fields."""
-        conversation_id, slot, source, value_wcu, message_time_ms, shard_count, is_throttled = self
+        collection, slot, source, value_wcu, position, shard_count, is_throttled = self
         flag = "1" if is_throttled else "0"
-        return {
-            FIELD: f"{FORMAT}|{conversation_id}|{slot}|{value_wcu!r}|{message_time_ms}|{shard_count}|{flag}|{source}"
-        }
+        return {FIELD: f"{FORMAT}|{collection}|{slot}|{value_wcu!r}|{position}|{shard_count}|{flag}|{source}"}
 
     @classmethod
     def decode(cls, fields: Mapping[str, str]) -> Report:
@@ -82,10 +80,10 @@ class Report(NamedTuple):
         return cls._parse(*parts[1:])
 
     @classmethod
-    def _parse(cls, conversation_id: str, slot: str, value: str, time: str, n: str, flag: str, source: str) -> Report:
+    def _parse(cls, collection: str, slot: str, value: str, time: str, n: str, flag: str, source: str) -> Report:
         try:
             report = cls(
-                parse_conversation_id(conversation_id),
+                parse_conversation_id(collection),
                 int(slot),
                 source,
                 float(value),
@@ -101,13 +99,13 @@ class Report(NamedTuple):
         return report
 
     def _check_ranges(self) -> None:
-        _, slot, source, value_wcu, message_time_ms, shard_count, _ = self
+        _, slot, source, value_wcu, position, shard_count, _ = self
         if not 0 < value_wcu <= MAX_VALUE_WCU:  # NaN is not, either
             raise MalformedReportError(f"value {value_wcu} is not within 0 and {MAX_VALUE_WCU:g} WCU")
         if not 0 < len(source) <= MAX_SOURCE_LENGTH:
             raise MalformedReportError(f"source has {len(source)} characters; 1 to {MAX_SOURCE_LENGTH} are allowed")
-        if slot < 0 or message_time_ms < 0 or shard_count < 0:
-            raise MalformedReportError("slot, message time and shard count should not be negative")
+        if slot < 0 or position < 0 or shard_count < 0:
+            raise MalformedReportError("slot, position and shard count should not be negative")
 
 
 def _take_old_parts(fields: Mapping[str, str]) -> tuple[str, ...]:
@@ -119,7 +117,7 @@ def _take_old_parts(fields: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(fields[name] for name in _OLD_FIELDS)
 
 
-def stream_partition_of(conversation_id: str, partitions: int) -> int:
-    """Choose the stream of a conversation: all its reports are in one, so one reader sees its whole load."""
-    digest = hashlib.blake2b(conversation_id.encode(), digest_size=8).digest()
+def stream_partition_of(collection: str, partitions: int) -> int:
+    """Choose the stream of a collection: all its reports are in one, so one reader sees its whole load."""
+    digest = hashlib.blake2b(collection.encode(), digest_size=8).digest()
     return int.from_bytes(digest) % partitions

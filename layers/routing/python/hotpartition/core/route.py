@@ -1,4 +1,4 @@
-"""Routes: the grow-only sets that say where a conversation's messages are, and the placement rule.
+"""Routes: the grow-only sets that say where a collection's messages are, and the placement rule.
 
 A route is a set of generations `(n, since)`: messages with time from `since` on *may* be spread over `n` shards.
 N(t), the largest n among the generations with `since <= t`, never falls, neither with t nor as the set grows. That is
@@ -52,7 +52,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class Route:
-    """A conversation's generations. Routes only grow: they are merged by union, never replaced."""
+    """A collection's generations. Routes only grow: they are merged by union, never replaced."""
 
     generations: frozenset[Generation] = frozenset()
 
@@ -111,12 +111,12 @@ class Route:
         return self.shard_count_at(None)
 
     def __bool__(self) -> bool:
-        """Say whether the conversation was ever raised."""
+        """Say whether the collection was ever raised."""
         return bool(self.generations)
 
 
 EMPTY_ROUTE = Route()
-"""The route of a conversation that was never hot: everything is on the base key."""
+"""The route of a collection that was never hot: everything is on the base key."""
 
 
 MAX_CHOICES = 3
@@ -171,40 +171,38 @@ def choose_shards(message_id: str, shard_count: int, *, choices: int = MAX_CHOIC
     return (first, second, third)
 
 
-def choose_placement(route: Route, conversation_id: str, message_id: str) -> Placement:
+def choose_placement(route: Route, collection: str, message_id: str) -> Placement:
     """Choose the first partition key to try for a write. Any older route gives one that readers still look at."""
     shard_count = route.shard_count_of(message_id)
     if not shard_count:
-        return Placement(conversation_id, 0)
-    key = conversation_id + _SUFFIXES[stable_hash(message_id) % shard_count]
+        return Placement(collection, 0)
+    key = collection + _SUFFIXES[stable_hash(message_id) % shard_count]
     return _new_tuple(Placement, (key, shard_count))
 
 
-def choose_placements(route: Route, conversation_id: str, message_id: str) -> tuple[Placement, ...]:
+def choose_placements(route: Route, collection: str, message_id: str) -> tuple[Placement, ...]:
     """List all partition keys that a write may go to, that of `choose_placement` first; the base key has no other."""
     shard_count = route.shard_count_of(message_id)
     if not shard_count:
-        return (Placement(conversation_id, 0),)
+        return (Placement(collection, 0),)
     shards = choose_shards(message_id, shard_count)
-    return tuple([_new_tuple(Placement, (conversation_id + _SUFFIXES[shard], shard_count)) for shard in shards])
+    return tuple([_new_tuple(Placement, (collection + _SUFFIXES[shard], shard_count)) for shard in shards])
 
 
-def needed_keys(route: Route, conversation_id: str, until_ms: int | None) -> tuple[str, ...]:
+def needed_keys(route: Route, collection: str, until_ms: int | None) -> tuple[str, ...]:
     """List the partition keys that can hold messages with time up to `until_ms`: base key, shards 0 … N(until)-1."""
     shard_count = route.shard_count_at(until_ms)
-    return (conversation_id, *(build_shard_key(conversation_id, index) for index in range(shard_count)))
+    return (collection, *(build_shard_key(collection, index) for index in range(shard_count)))
 
 
-def candidate_keys(
-    route: Route, conversation_id: str, message_id: str, *, choices: int = MAX_CHOICES
-) -> tuple[str, ...]:
+def candidate_keys(route: Route, collection: str, message_id: str, *, choices: int = MAX_CHOICES) -> tuple[str, ...]:
     """List the partition keys that can hold one message: base key, and its choices under every generation it may be of.
 
     All generations count, dominated ones too: a stale writer may have known only those.
 
     Args:
-        route: what is known of the conversation.
-        conversation_id: of which conversation.
+        route: what is known of the collection.
+        collection: of which collection.
         message_id: which message.
         choices: 1 leaves out where a message lies only when its first choice refused it.
     """
@@ -212,17 +210,17 @@ def candidate_keys(
     counts = sorted({g.shard_count for g in route.generations if g.since_ms <= time_ms})
     by_count = [choose_shards(message_id, count, choices=choices) for count in counts]
     shards = [ranked[rank] for rank in range(choices) for ranked in by_count if rank < len(ranked)]
-    return tuple(dict.fromkeys((conversation_id, *(build_shard_key(conversation_id, shard) for shard in shards))))
+    return tuple(dict.fromkeys((collection, *(build_shard_key(collection, shard) for shard in shards))))
 
 
 def next_candidates(
-    route: Route, conversation_id: str, message_id: str, *, asked: Collection[str], is_found: bool
+    route: Route, collection: str, message_id: str, *, asked: Collection[str], is_found: bool
 ) -> tuple[str, ...]:
     """List the partition keys that a point read asks next: first choices, and the others if nothing was found there.
 
     Args:
-        route: what is known of the conversation by now.
-        conversation_id: of which conversation.
+        route: what is known of the collection by now.
+        collection: of which collection.
         message_id: which message.
         asked: the keys that have answered.
         is_found: whether one of them holds it.
@@ -231,7 +229,7 @@ def next_candidates(
         None of them: what was not found is not stored.
     """
     for choices in (1,) if is_found else (1, MAX_CHOICES):
-        keys = candidate_keys(route, conversation_id, message_id, choices=choices)
+        keys = candidate_keys(route, collection, message_id, choices=choices)
         if unasked := tuple(key for key in keys if key not in asked):
             return unasked
     return ()

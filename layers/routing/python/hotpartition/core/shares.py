@@ -13,7 +13,7 @@ from hotpartition.errors import InvalidRequestError
 class Share:
     """One consumer's share of the streams: stream p belongs to share p mod `count`.
 
-    A conversation has one stream, so one consumer sees all of its load, however many consumers there are.
+    A collection has one stream, so one consumer sees all of its load, however many consumers there are.
     """
 
     index: int = 0

@@ -23,12 +23,12 @@ class DynamoDBJournal:
         self._table_name = table_name
         self._index_name = index_name
 
-    def get(self, conversation_id: str, *, is_strong: bool) -> JournalEntry:
+    def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
         """See `Journal.get`."""
-        operation, request = build_get(self._table_name, conversation_id, is_strong=is_strong)
+        operation, request = build_get(self._table_name, collection, is_strong=is_strong)
         return read_entry(self._calls.call(operation, request).get("Item"))
 
-    def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
+    def add(self, collection: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
         """See `Journal.add`."""
         added = sorted(set(generations))
         # ADD on a set is idempotent and commutative: no condition, no version, no order of raises.
@@ -37,22 +37,22 @@ class DynamoDBJournal:
         sets = {
             "updated_at": format_time(now_ms),
             "reason": reason,
-            "routing_partition": routing_partition_of(conversation_id),
+            "routing_partition": routing_partition_of(collection),
         }
         try:
-            attributes = self._update(conversation_id, {**adds, **history}, sets)
+            attributes = self._update(collection, {**adds, **history}, sets)
         except StoreRefusedError as error:
             if not _is_type_mismatch(error):
                 raise
             # Somebody gave `raises` another type by hand: what explains a raise must not keep it from being made.
-            attributes = self._update(conversation_id, adds, sets)
+            attributes = self._update(collection, adds, sets)
         return read_entry(attributes)
 
-    def _update(self, conversation_id: str, adds: Mapping[str, list[str]], sets: Mapping[str, str]) -> Item:
+    def _update(self, collection: str, adds: Mapping[str, list[str]], sets: Mapping[str, str]) -> Item:
         """Add members to string sets and set texts, each by its attribute's name; return all attributes."""
         request = {
             "TableName": self._table_name,
-            "Key": build_key(conversation_id, ROUTING_SORT_KEY),
+            "Key": build_key(collection, ROUTING_SORT_KEY),
             "UpdateExpression": f"ADD {', '.join(f'{name} :{name}' for name in adds)}"
             f" SET {', '.join(f'{name} = :{name}' for name in sets)}",
             "ExpressionAttributeValues": {

@@ -62,7 +62,7 @@ class DynamoDBMessageStore(Generic[ItemT]):
         calls = [self._build_query(query, is_strong=is_strong, with_journal=query is carrier) for query in queries]
         if journal_of is not None and carrier is None:
             calls.append(build_get(self._table_name, journal_of, is_strong=is_strong))
-        # What was never hot costs what it costs without us: only a sharded conversation's reads are asked for twice.
+        # What was never hot costs what it costs without us: only a sharded collection's reads are asked for twice.
         outcomes, hedged = self._run(calls, is_hedged=any(SEPARATOR in query.partition_key for query in queries))
         journal: JournalEntry | RetryLaterError | None = None
         if journal_of is not None and carrier is None:
@@ -152,8 +152,8 @@ class DynamoDBMessageStore(Generic[ItemT]):
         raise ThrottledError
 
 
-def _passes_routing_item(query: KeyQuery, conversation_id: str | None) -> bool:
-    return query.partition_key == conversation_id and query.newest_first and query.last_id is None
+def _passes_routing_item(query: KeyQuery, collection: str | None) -> bool:
+    return query.partition_key == collection and query.newest_first and query.last_id is None
 
 
 def _is_empty_part(outcome: Outcome) -> bool:

@@ -22,9 +22,9 @@ class DynamoDBRoutingItems:
         self._table_name = table_name
         self._index_name = index_name
 
-    def read(self, conversation_id: str) -> RoutingItem | None:
+    def read(self, collection: str) -> RoutingItem | None:
         """See `RoutingItems.read`."""
-        operation, request = build_get(self._table_name, conversation_id, is_strong=True)
+        operation, request = build_get(self._table_name, collection, is_strong=True)
         item = self._calls.call(operation, request).get("Item")
         return None if item is None else read_routing_item(item)
 

@@ -1,4 +1,4 @@
-"""The item that stores a conversation's route in DynamoDB: its form, and how it is read.
+"""The item that stores a collection's route in DynamoDB: its form, and how it is read.
 
 Routing item (journal), at `pk` = base key, `sk` = `r#`:
 
@@ -33,9 +33,9 @@ ROUTING_ATTRIBUTES = ("pk", "sk", "generations", "raises", "reason", "routing_pa
 ROUTING_PARTITIONS = 16
 
 
-def routing_partition_of(conversation_id: str) -> str:
+def routing_partition_of(collection: str) -> str:
     """Choose the sparse index's partition key: 16 values, so that no one of them takes all raises."""
-    digest = hashlib.blake2b(conversation_id.encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(collection.encode(), digest_size=8).digest()
     return f"{int.from_bytes(digest) % ROUTING_PARTITIONS:02d}"
 
 
@@ -44,9 +44,9 @@ def build_key(partition_key: str, sort_key: str) -> dict[str, AttributeValue]:
     return {"pk": {"S": partition_key}, "sk": {"S": sort_key}}
 
 
-def build_get(table_name: str, conversation_id: str, *, is_strong: bool) -> Call:
-    """Build the request that reads a conversation's routing item."""
-    key = build_key(conversation_id, ROUTING_SORT_KEY)
+def build_get(table_name: str, collection: str, *, is_strong: bool) -> Call:
+    """Build the request that reads a collection's routing item."""
+    key = build_key(collection, ROUTING_SORT_KEY)
     return Call("GetItem", {"TableName": table_name, "Key": key, "ConsistentRead": is_strong})
 
 
@@ -67,7 +67,7 @@ def read_entry(item: Item | None) -> JournalEntry:
 def read_routing_item(item: Item) -> RoutingItem:
     """Read all that a routing item says to operators; nothing about it is certain."""
     return RoutingItem(
-        conversation_id=item["pk"]["S"],
+        collection=item["pk"]["S"],
         route=_readable_route(item),
         members=tuple(sorted(item.get("generations", {}).get("SS", ()))),
         updated_at_ms=_read_time_ms(item.get("updated_at", {}).get("S", "")),

@@ -84,9 +84,9 @@ class _State:
     cursors: dict[int, _Cursor]
     window: ReportWindow
     routes: dict[str, JournalEntry] = field(default_factory=dict)
-    # conversations whose route in the journal may not be in Redis yet
+    # collections whose route in the journal may not be in Redis yet
     to_push: set[str] = field(default_factory=set)
-    # by conversation and load class, what was logged last and in which minute: a lasting state is no ten lines a second
+    # by collection and load class, what was logged last and in which minute: a lasting state is no ten lines a second
     logged: dict[tuple[str, int], tuple[Reason, int]] = field(default_factory=dict)
     # how old what was decided on has been at worst since this was last told
     lag_ms: int = 0
@@ -100,7 +100,7 @@ class _State:
 
 
 class Consumer:
-    """Sums the fleet's reports and raises hot conversations."""
+    """Sums the fleet's reports and raises hot collections."""
 
     def __init__(
         self,
@@ -220,27 +220,27 @@ class Consumer:
         judged = dict.fromkeys(state.window.to_judge())
         # What was told about and is over is judged once more: should it come again, that is told again.
         judged.update((place[0], None) for place in state.logged if place[0] in state.window.as_mapping())
-        for conversation_id in judged:
-            entry = state.routes.get(conversation_id)
-            decisions = self._decide_one(state, conversation_id)
+        for collection in judged:
+            entry = state.routes.get(collection)
+            decisions = self._decide_one(state, collection)
             is_raise = any(d.generation for d in decisions)
             if is_raise or (entry is None and _needs_route(decisions)):
                 # What is known of the route may be stale or missing: read it, and decide again. A raise cannot wait for
                 # the next pass, whose read may be refused as well.
-                if not self._load_route(state, conversation_id, deadline_ms if is_raise else 0.0):
+                if not self._load_route(state, collection, deadline_ms if is_raise else 0.0):
                     continue
-                decisions = self._decide_one(state, conversation_id)
+                decisions = self._decide_one(state, collection)
             for decision in decisions:
                 self._log(state, decision)
                 if decision.generation:
                     self._raise(state, decision, decision.generation, deadline_ms)
 
-    def _decide_one(self, state: _State, conversation_id: str) -> tuple[Decision, ...]:
-        entry = state.routes.get(conversation_id, JournalEntry())
-        cursor = state.cursors.get(stream_partition_of(conversation_id, self._partitions))
+    def _decide_one(self, state: _State, collection: str) -> tuple[Decision, ...]:
+        entry = state.routes.get(collection, JournalEntry())
+        cursor = state.cursors.get(stream_partition_of(collection, self._partitions))
         return decide(
-            conversation_id,
-            state.window.as_mapping()[conversation_id],
+            collection,
+            state.window.as_mapping()[collection],
             entry.route,
             self._thresholds,
             # A writer that knows another number of streams has put it into one of ours.
@@ -248,52 +248,50 @@ class Consumer:
             raised_at_ms=entry.updated_at_ms,
         )
 
-    def _load_route(self, state: _State, conversation_id: str, deadline_ms: float) -> bool:
+    def _load_route(self, state: _State, collection: str, deadline_ms: float) -> bool:
         """Read a route in the journal, once at least, and again until the deadline while it refuses."""
         try:
-            entry = self._raiser.persist(
-                lambda: self._journal.get(conversation_id, is_strong=True), deadline_ms=deadline_ms
-            )
+            entry = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True), deadline_ms=deadline_ms)
         except RetryLaterError:
             self._telemetry.count(MetricName.JOURNAL_READ_FAILED)
             return False
         except MalformedGenerationError as error:
-            self._report_malformed(conversation_id, error)
+            self._report_malformed(collection, error)
             return False
-        state.routes[conversation_id] = entry
+        state.routes[collection] = entry
         if entry.route:
-            state.to_push.add(conversation_id)
+            state.to_push.add(collection)
         return True
 
-    def _report_malformed(self, conversation_id: str, error: MalformedGenerationError) -> None:
+    def _report_malformed(self, collection: str, error: MalformedGenerationError) -> None:
         self._telemetry.count(MetricName.JOURNAL_MALFORMED)
-        self._telemetry.event("routing item cannot be read", conversation_id=conversation_id, reason=str(error))
+        self._telemetry.event("routing item cannot be read", conversation_id=collection, reason=str(error))
 
     def _raise(self, state: _State, decision: Decision, generation: Generation, deadline_ms: int) -> None:
         """Raise a route; what Redis was not told now, it is told by `_push`."""
-        conversation_id = decision.conversation_id
+        collection = decision.collection
         load = round(decision.rate_wcu_per_second + decision.later_wcu_per_second)
         reason = Cause(decision.reason, rate_wcu_per_second=load).encode()
         try:
-            raised = self._raiser.raise_route(conversation_id, (generation,), reason=reason, deadline_ms=deadline_ms)
+            raised = self._raiser.raise_route(collection, (generation,), reason=reason, deadline_ms=deadline_ms)
         except RetryLaterError:
-            self._telemetry.event("raise failed, to be decided again", conversation_id=conversation_id)
+            self._telemetry.event("raise failed, to be decided again", conversation_id=collection)
             return
         except MalformedGenerationError as error:
-            self._report_malformed(conversation_id, error)
+            self._report_malformed(collection, error)
             return
-        state.routes[conversation_id] = raised.entry
+        state.routes[collection] = raised.entry
         if not raised.is_in_registry:
-            state.to_push.add(conversation_id)
+            state.to_push.add(collection)
         state.summary.raises += 1
         self._telemetry.count(MetricName.RAISES)
 
     def _push(self, state: _State) -> None:
         """Bring Redis up to the journal; what fails is tried again next time."""
-        for conversation_id in sorted(state.to_push):
-            if not self._raiser.publish(conversation_id, state.routes[conversation_id].route):
+        for collection in sorted(state.to_push):
+            if not self._raiser.publish(collection, state.routes[collection].route):
                 return
-            state.to_push.discard(conversation_id)
+            state.to_push.discard(collection)
 
     def _tell_lag(self, state: _State) -> None:
         self._telemetry.count(MetricName.CONSUMER_LAG_MS, state.lag_ms)
@@ -308,14 +306,14 @@ class Consumer:
         return latest_ms is not None and started_ms < latest_ms <= self._clock.now_ms() + MAX_AHEAD_MS
 
     def _forget_quiet(self, state: _State) -> None:
-        """Drop what is known about conversations that send no reports any more."""
+        """Drop what is known about collections that send no reports any more."""
         alive = state.window.as_mapping().keys() | state.to_push
         state.routes = {c: entry for c, entry in state.routes.items() if c in alive}
         state.logged = {place: said for place, said in state.logged.items() if place[0] in alive}
 
     def _log(self, state: _State, decision: Decision) -> None:
         """Log and count each decision but `below-threshold`: when it changes, and once a minute while it lasts."""
-        place = (decision.conversation_id, decision.shard_count)
+        place = (decision.collection, decision.shard_count)
         if decision.reason is Reason.BELOW_THRESHOLD:
             state.logged.pop(place, None)
             return
@@ -374,7 +372,7 @@ class _Rebuild:
 def describe(decision: Decision) -> dict[str, object]:
     """Spell a decision out as log fields."""
     return {
-        "conversation_id": decision.conversation_id,
+        "conversation_id": decision.collection,
         "reason": str(decision.reason),
         "load_class": decision.shard_count,
         "rate_wcu_per_second": round(decision.rate_wcu_per_second, 1),

@@ -57,7 +57,7 @@ class RouteRow:
     `shard_count` is the N of messages sent now; `throttled_share` is a share of the load, not of the requests.
     """
 
-    conversation_id: str
+    collection: str
     wcu_per_second: float | None
     throttled_share: float | None
     shard_count: int
@@ -68,9 +68,9 @@ class RouteRow:
 
 @dataclass(frozen=True, slots=True)
 class HotList:
-    """The hottest conversations, and then the routes raised last.
+    """The hottest collections, and then the routes raised last.
 
-    `active` counts all conversations that reported; `is_complete` is False when a stream could not be read to its end.
+    `active` counts all collections that reported; `is_complete` is False when a stream could not be read to its end.
     `consumers_started_ms` is when the latest stream consumer of each share began its run; None: nobody knows.
     """
 
@@ -99,7 +99,7 @@ class RoutePage:
 class RaiseByHand:
     """What a raise by hand did. `shard_count_before` is the N of the messages from `generation.since_ms` on."""
 
-    conversation_id: str
+    collection: str
     generation: Generation
     is_changed: bool
     shard_count_before: int
@@ -143,7 +143,7 @@ class Operations:
         self._raiser = Raiser(journal=journal, registry=registry, telemetry=telemetry, clock=clock)
 
     def list_hot(self, limit: int) -> HotList:
-        """List the conversations that are written now, hottest first, and fill up with the routes raised last.
+        """List the collections that are written now, hottest first, and fill up with the routes raised last.
 
         Raises:
             RetryLaterError: the journal could not be read.
@@ -156,8 +156,8 @@ class Operations:
         if len(rows) < limit:
             listed = set(hottest)
             newest = self._try(lambda: self._routing_items.newest(limit))
-            idle = [self._row(i.conversation_id, i.route, NO_HEAT, now_ms) for i in newest]
-            rows += [row for row in idle if row.conversation_id not in listed][: limit - len(rows)]
+            idle = [self._row(i.collection, i.route, NO_HEAT, now_ms) for i in newest]
+            rows += [row for row in idle if row.collection not in listed][: limit - len(rows)]
         return HotList(tuple(rows), len(heats), is_complete, self._find_consumers(), now_ms)
 
     def list_routes(self, cursor: str | None, limit: int) -> RoutePage:
@@ -169,28 +169,28 @@ class Operations:
         """
         now_ms = self._clock.now_ms()
         items, following = self._try(lambda: self._routing_items.page(cursor, limit))
-        return RoutePage(tuple(self._row(i.conversation_id, i.route, None, now_ms) for i in items), following)
+        return RoutePage(tuple(self._row(i.collection, i.route, None, now_ms) for i in items), following)
 
-    def show_route(self, conversation_id: str) -> RouteState:
-        """Compare one conversation's route in both places, and say who or what made it.
+    def show_route(self, collection: str) -> RouteState:
+        """Compare one collection's route in both places, and say who or what made it.
 
         Raises:
-            InvalidRequestError: the conversation id is malformed.
+            InvalidRequestError: the collection is malformed.
             RetryLaterError: the journal could not be read.
         """
-        parse_conversation_id(conversation_id)
+        parse_conversation_id(collection)
         try:
             # Before the journal: what the registry knows later would look as if it were ahead.
-            registry: Route | None = self._registry.get(conversation_id)
+            registry: Route | None = self._registry.get(collection)
         except RegistryUnavailableError:
             registry = None
-        item = self._read(conversation_id)
-        return RouteState(conversation_id, item, registry, compare(item, registry), self._clock.now_ms())
+        item = self._read(collection)
+        return RouteState(collection, item, registry, compare(item, registry), self._clock.now_ms())
 
     def raise_by_hand(
-        self, conversation_id: str, shard_count: int, *, since_ms: int | None = None, by: str | None = None
+        self, collection: str, shard_count: int, *, since_ms: int | None = None, by: str | None = None
     ) -> RaiseByHand:
-        """Spread a conversation's messages from an instant on over so many shards; if it has as many, change nothing.
+        """Spread a collection's messages from an instant on over so many shards; if it has as many, change nothing.
 
         Raises:
             InvalidRequestError: naming every wrong field.
@@ -199,20 +199,20 @@ class Operations:
         """
         now_ms = self._clock.now_ms()
         since_ms = now_ms - SINCE_AGO_MS if since_ms is None else since_ms
-        _check_raise(conversation_id, shard_count, since_ms, now_ms)
+        _check_raise(collection, shard_count, since_ms, now_ms)
         generation = Generation(since_ms=since_ms, shard_count=shard_count)
-        route = self._raiser.persist(lambda: self._journal.get(conversation_id, is_strong=True)).route
+        route = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True)).route
         before = route.shard_count_at(since_ms)
         is_changed = shard_count > before
         if is_changed:
-            raised = self._raiser.raise_route(conversation_id, (generation,), reason=Cause(BY_HAND, by=by).encode())
+            raised = self._raiser.raise_route(collection, (generation,), reason=Cause(BY_HAND, by=by).encode())
             route, is_in_registry = raised.entry.route, raised.is_in_registry
             self._telemetry.count(MetricName.RAISES)
         else:
-            is_in_registry = self._raiser.publish(conversation_id, route)
+            is_in_registry = self._raiser.publish(collection, route)
         self._telemetry.event(
             "raise by hand",
-            conversation_id=conversation_id,
+            conversation_id=collection,
             generation=generation.encode(),
             changed=is_changed,
             shard_count_before=before,
@@ -220,7 +220,7 @@ class Operations:
             in_registry=is_in_registry,
         )
         warnings = self._raise_warnings(route, generation, now_ms, is_changed=is_changed, is_in_registry=is_in_registry)
-        return RaiseByHand(conversation_id, generation, is_changed, before, route, is_in_registry, warnings)
+        return RaiseByHand(collection, generation, is_changed, before, route, is_in_registry, warnings)
 
     def _read_reports(self, now_ms: int) -> tuple[ReportWindow, bool]:
         """Read what the fleet reported of late; a stream that is away is left out."""
@@ -256,19 +256,19 @@ class Operations:
         except RegistryUnavailableError:
             return None
 
-    def _find_route(self, conversation_id: str) -> Route | None:
+    def _find_route(self, collection: str) -> Route | None:
         """Ask the registry, and the journal while it is away; None for a route that cannot be read."""
         try:
-            return self._registry.get(conversation_id)
+            return self._registry.get(collection)
         except RegistryUnavailableError:
-            item = self._read(conversation_id)
+            item = self._read(collection)
             return EMPTY_ROUTE if item is None else item.route
 
-    def _row(self, conversation_id: str, route: Route | None, heat: Heat | None, now_ms: int) -> RouteRow:
+    def _row(self, collection: str, route: Route | None, heat: Heat | None, now_ms: int) -> RouteRow:
         known = route or EMPTY_ROUTE
         shard_count = known.shard_count_at(now_ms)
         return RouteRow(
-            conversation_id,
+            collection,
             heat.wcu_per_second if heat else None,
             heat.throttled_share if heat else None,
             shard_count,
@@ -293,7 +293,7 @@ class Operations:
         if n > self._limits.max_shard_count:
             warnings.append(
                 f"{n} is more than detection itself ever decides (max_shard_count is {self._limits.max_shard_count}):"
-                " it will not raise this conversation any further."
+                " it will not raise this collection any further."
             )
         if is_changed and generation.since_ms < now_ms - LONG_AGO_MS:
             warnings.append(
@@ -310,14 +310,14 @@ class Operations:
             )
         return tuple(warnings)
 
-    def _read(self, conversation_id: str) -> RoutingItem | None:
-        return self._try(lambda: self._routing_items.read(conversation_id))
+    def _read(self, collection: str) -> RoutingItem | None:
+        return self._try(lambda: self._routing_items.read(collection))
 
     def _try(self, call: Callable[[], ResultT]) -> ResultT:
         return try_for(self._clock, RETRY_BUDGET_MS, call)
 
 
-def _check_raise(conversation_id: str, shard_count: int, since_ms: int, now_ms: int) -> None:
+def _check_raise(collection: str, shard_count: int, since_ms: int, now_ms: int) -> None:
     """Check what a raise by hand is to do.
 
     Raises:
@@ -325,7 +325,7 @@ def _check_raise(conversation_id: str, shard_count: int, since_ms: int, now_ms: 
     """
     problems: list[Problem] = []
     try:
-        parse_conversation_id(conversation_id)
+        parse_conversation_id(collection)
     except InvalidConversationIdError as error:
         problems += error.problems
     if not MIN_SHARD_COUNT <= shard_count <= MAX_SHARD_COUNT:

@@ -42,7 +42,7 @@ class Raiser:
 
     def raise_route(
         self,
-        conversation_id: str,
+        collection: str,
         generations: Iterable[Generation],
         *,
         reason: str,
@@ -51,7 +51,7 @@ class Raiser:
         """Add generations to a route: to the journal, and then all that the journal has to the registry.
 
         Args:
-            conversation_id: whose route grows.
+            collection: whose route grows.
             generations: what is added, at least one.
             reason: why, for operators: a word, or an encoded `route_history.Cause`.
             deadline_ms: until when a journal that refuses is asked again, Unix ms; by default for `RAISE_BUDGET_MS`.
@@ -62,19 +62,19 @@ class Raiser:
         """
         added = tuple(generations)
         entry = self.persist(
-            lambda: self._journal.add(conversation_id, added, reason=reason, now_ms=self._clock.now_ms()),
+            lambda: self._journal.add(collection, added, reason=reason, now_ms=self._clock.now_ms()),
             deadline_ms=deadline_ms,
         )
-        return Raised(entry, self.publish(conversation_id, entry.route))
+        return Raised(entry, self.publish(collection, entry.route))
 
-    def publish(self, conversation_id: str, route: Route) -> bool:
+    def publish(self, collection: str, route: Route) -> bool:
         """Tell the registry of a route that the journal has.
 
         Returns:
             Whether it needs to be told no more: also where the place is taken by what an operator has to remove.
         """
         try:
-            self._registry.add(conversation_id, route.generations)
+            self._registry.add(collection, route.generations)
         except RegistryForeignError:
             return True
         except RegistryUnavailableError:

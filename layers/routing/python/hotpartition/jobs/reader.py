@@ -165,7 +165,7 @@ class Reader(Generic[ItemT]):
             raise
 
     def _gather(self, page_range: PageRange, budget: Budget, *, is_strong: bool) -> Page[ItemT]:
-        conversation_id = page_range.conversation_id
+        conversation_id = page_range.collection
         route = hint = self._routes.get_route(conversation_id, self._clock.now_ms())
         merge: PageMerge[ItemT] = PageMerge(page_range)
         is_verified = False
@@ -188,7 +188,7 @@ class Reader(Generic[ItemT]):
         while True:
             wants_journal = with_journal and journal is None
             fetched = self._store.fetch(
-                queries, is_strong=is_strong, journal_of=merge.range.conversation_id if wants_journal else None
+                queries, is_strong=is_strong, journal_of=merge.range.collection if wants_journal else None
             )
             if fetched.hedged:
                 self._telemetry.count(MetricName.QUERIES_HEDGED, fetched.hedged)

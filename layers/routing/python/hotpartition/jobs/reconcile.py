@@ -51,9 +51,9 @@ class Agreement(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RouteState:
-    """One conversation's route in both places. `item` None: never raised; `registry` None: Redis did not answer."""
+    """One collection's route in both places. `item` None: never raised; `registry` None: Redis did not answer."""
 
-    conversation_id: str
+    collection: str
     item: RoutingItem | None
     registry: Route | None
     agreement: Agreement
@@ -155,9 +155,9 @@ class Reconciler:
     def _check_journal_page(self, part: Verification, cursor: str | None, *, repairs: bool) -> str | None:
         items, following = self._page(cursor)
         differing = [
-            item.conversation_id
+            item.collection
             for item in items
-            if compare(item, self._get_registry(item.conversation_id)) is not Agreement.EQUAL
+            if compare(item, self._get_registry(item.collection)) is not Agreement.EQUAL
         ]
         part.counts[Agreement.EQUAL] += len(items) - len(differing)
         # The index may lag behind, so what differs from it is compared with the item itself.
@@ -166,40 +166,40 @@ class Reconciler:
 
     def _check_registry_page(self, part: Verification, cursor: str | None, *, repairs: bool) -> str | None:
         """Look for routes of which the journal knows nothing; all others were compared already."""
-        conversation_ids, following = self._listing.page(cursor)
-        known = {c for c in conversation_ids if _is_conversation_id(c)}
+        collections, following = self._listing.page(cursor)
+        known = {c for c in collections if _is_collection(c)}
         unknown_to_journal = sorted(c for c in known if self._read(c) is None)
         self._note_states(part, self._settled_states(unknown_to_journal), repairs=repairs)
         return following
 
-    def _settled_states(self, conversation_ids: Sequence[str]) -> list[RouteState]:
+    def _settled_states(self, collections: Sequence[str]) -> list[RouteState]:
         """Compare routes, and those again after a moment that a raise may be under way for."""
-        states = [self._read_both(conversation_id) for conversation_id in conversation_ids]
+        states = [self._read_both(collection) for collection in collections]
         if not any(_may_be_on_its_way(state) for state in states):
             return states
         self._clock.sleep(SETTLE_SECONDS)
-        return [self._read_both(s.conversation_id) if _may_be_on_its_way(s) else s for s in states]
+        return [self._read_both(s.collection) if _may_be_on_its_way(s) else s for s in states]
 
-    def _get_registry(self, conversation_id: str) -> Route:
+    def _get_registry(self, collection: str) -> Route:
         """Read the registry's route: none, where the place is taken by what an operator has to remove."""
         try:
-            return self._registry.get(conversation_id)
+            return self._registry.get(collection)
         except RegistryForeignError:
             return EMPTY_ROUTE
 
-    def _read_both(self, conversation_id: str) -> RouteState:
-        registry = self._get_registry(conversation_id)
-        item = self._read(conversation_id)
-        return RouteState(conversation_id, item, registry, compare(item, registry), self._clock.now_ms())
+    def _read_both(self, collection: str) -> RouteState:
+        registry = self._get_registry(collection)
+        item = self._read(collection)
+        return RouteState(collection, item, registry, compare(item, registry), self._clock.now_ms())
 
     def _note_states(self, part: Verification, states: Sequence[RouteState], *, repairs: bool) -> None:
         for state in states:
             part.counts[state.agreement] += 1
             if state.agreement is Agreement.EQUAL:
                 continue
-            part.differences.append((state.conversation_id, state.agreement))
+            part.differences.append((state.collection, state.agreement))
             if state.agreement is Agreement.MALFORMED:
-                self._note_malformed(state.conversation_id)
+                self._note_malformed(state.collection)
             elif repairs:
                 self._repair(state)
                 part.mended += 1
@@ -209,30 +209,30 @@ class Reconciler:
         known = state.item.route if state.item and state.item.route else EMPTY_ROUTE
         ahead = (state.registry or EMPTY_ROUTE).minus(known)
         if ahead:
-            raised = self._raiser.raise_route(state.conversation_id, ahead, reason=AHEAD_OF_JOURNAL)
+            raised = self._raiser.raise_route(state.collection, ahead, reason=AHEAD_OF_JOURNAL)
             known, is_in_registry = raised.entry.route, raised.is_in_registry
             self._telemetry.count(MetricName.REGISTRY_AHEAD_OF_JOURNAL)
         else:
-            is_in_registry = self._raiser.publish(state.conversation_id, known)
+            is_in_registry = self._raiser.publish(state.collection, known)
             self._telemetry.count(MetricName.REGISTRY_BEHIND_JOURNAL)
         if not is_in_registry:
             raise RegistryUnavailableError("Redis did not take the route; repeating the command is safe")
         self._telemetry.event(
             "route mended by hand",
-            conversation_id=state.conversation_id,
+            conversation_id=state.collection,
             agreement=str(state.agreement),
             generations=sorted(known.encode()),
         )
 
-    def _note_malformed(self, conversation_id: str) -> None:
+    def _note_malformed(self, collection: str) -> None:
         self._telemetry.count(MetricName.JOURNAL_MALFORMED)
-        self._telemetry.event("routing item cannot be read", conversation_id=conversation_id)
+        self._telemetry.event("routing item cannot be read", conversation_id=collection)
 
     def _page(self, cursor: str | None) -> tuple[Sequence[RoutingItem], str | None]:
         return self._try(lambda: self._routing_items.page(cursor, PAGE_ITEMS))
 
-    def _read(self, conversation_id: str) -> RoutingItem | None:
-        return self._try(lambda: self._routing_items.read(conversation_id))
+    def _read(self, collection: str) -> RoutingItem | None:
+        return self._try(lambda: self._routing_items.read(collection))
 
     def _try(self, call: Callable[[], ResultT]) -> ResultT:
         return try_for(self._clock, RETRY_BUDGET_MS, call)
@@ -257,7 +257,7 @@ def compare(item: RoutingItem | None, registry: Route | None) -> Agreement:
     return Agreement.EQUAL if registry.covers(journal) else Agreement.MISSING_IN_REGISTRY
 
 
-def _is_conversation_id(text: str) -> bool:
+def _is_collection(text: str) -> bool:
     try:
         parse_conversation_id(text)
     except InvalidConversationIdError:

@@ -42,11 +42,11 @@ class RegistryFill:
         for item in items:
             if item.route is None:
                 self._telemetry.count(MetricName.JOURNAL_MALFORMED)
-                self._telemetry.event("routing item cannot be read", conversation_id=item.conversation_id)
-                malformed.append(item.conversation_id)
+                self._telemetry.event("routing item cannot be read", conversation_id=item.collection)
+                malformed.append(item.collection)
             else:
                 with suppress(RegistryForeignError):  # an operator has to remove what is there
-                    self._registry.add(item.conversation_id, item.route.generations)
+                    self._registry.add(item.collection, item.route.generations)
                 routes += 1
         if following is None:
             self._registry.mark_whole()

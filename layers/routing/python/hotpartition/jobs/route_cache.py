@@ -34,11 +34,11 @@ old route; with a whole TTL that would be what all of them use until it ends, so
 EARLY_REFRESH_BETA = 1.0
 """Eagerness of early refreshes; 1 is optimal for exponentially growing odds (XFetch, section 3.2)."""
 LOOKUP_PAUSE_MS = 100
-"""Least time between two look-ups of one conversation in the journal: an eventually consistent read lags by less."""
+"""Least time between two look-ups of one collection in the journal: an eventually consistent read lags by less."""
 MAX_LOOKUP_PAUSE_MS = 60_000
 """The pause doubles up to this while Redis shows what the journal does not: invented generations cost little."""
 MAX_UNCONFIRMED = 1_000
-"""Conversations of which such generations are remembered."""
+"""Collections of which such generations are remembered."""
 
 
 class _Entry(NamedTuple):
@@ -58,7 +58,7 @@ _NOTHING_UNCONFIRMED = _Unconfirmed(frozenset(), -MAX_LOOKUP_PAUSE_MS, LOOKUP_PA
 
 
 class RouteCache:
-    """Routes by conversation id, at most so many. Knows neither clock nor store.
+    """Routes by collection, at most so many. Knows neither clock nor store.
 
     The one that was learned longest ago goes first. A route in use is learned again each time its TTL ends, so that is
     the least recently used one to within a TTL, and looking an entry up changes nothing: it may be done at any time,
@@ -79,18 +79,18 @@ class RouteCache:
         # Ordered by when they were learned. Not a plain dict, which gets slow when its first entry is removed often.
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
-    def get_fresh(self, conversation_id: str, now_ms: int) -> Route | None:
+    def get_fresh(self, collection: str, now_ms: int) -> Route | None:
         """Return the route if it is known and fresh."""
-        entry = self._entries.get(conversation_id)
+        entry = self._entries.get(collection)
         return None if entry is None or now_ms >= entry[1] else entry[0]
 
-    def peek(self, conversation_id: str) -> Route:
+    def peek(self, collection: str) -> Route:
         """Return the last known route, whatever its age; the empty one if none is known."""
-        entry = self._entries.get(conversation_id)
+        entry = self._entries.get(collection)
         return entry.route if entry else EMPTY_ROUTE
 
     def learn(
-        self, conversation_id: str, route: Route, now_ms: int, *, cost_ms: float = 0.0, is_brief: bool = False
+        self, collection: str, route: Route, now_ms: int, *, cost_ms: float = 0.0, is_brief: bool = False
     ) -> Route:
         """Merge what was learned into the entry, and make it fresh. REQUIRES: one thread at a time.
 
@@ -100,7 +100,7 @@ class RouteCache:
         the requests of one environment come one after another or share one look-up.
 
         Args:
-            conversation_id: whose route it is.
+            collection: whose route it is.
             route: what was learned.
             now_ms: Unix time.
             cost_ms: what asking for it took.
@@ -109,20 +109,20 @@ class RouteCache:
         Returns:
             The merged route.
         """
-        known = self._entries.get(conversation_id)
+        known = self._entries.get(collection)
         merged = known.route.union(route) if known else route
         longest_ms = min(self._ttl_ms, BRIEF_TTL_SECONDS * 1000) if is_brief else self._ttl_ms
         ttl_ms = longest_ms * (1 - TTL_JITTER * self._random())
         early_ms = -cost_ms * EARLY_REFRESH_BETA * log(1.0 - self._random()) if cost_ms else 0.0
-        self._entries[conversation_id] = _Entry(merged, now_ms + ttl_ms - early_ms)
-        self._entries.move_to_end(conversation_id)
+        self._entries[collection] = _Entry(merged, now_ms + ttl_ms - early_ms)
+        self._entries.move_to_end(collection)
         if len(self._entries) > self._max_entries:
             self._entries.popitem(last=False)
         return merged
 
 
 class RouteSource:
-    """Where a request gets a conversation's route from: the cache, else Redis, else the last one known.
+    """Where a request gets a collection's route from: the cache, else Redis, else the last one known.
 
     With a journal, as writers have it, no generation is returned that the journal has not shown to this environment:
     what Redis shows beyond that is looked up there, once, and remembered in the cache. Without one, as readers have it,
@@ -160,71 +160,71 @@ class RouteSource:
         self._lookups: dict[str, Future[Route | None]] = {}
         self._unconfirmed: OrderedDict[str, _Unconfirmed] = OrderedDict()
 
-    def get_route(self, conversation_id: str, now_ms: int) -> Route:
+    def get_route(self, collection: str, now_ms: int) -> Route:
         """Return the route, at most a few seconds old while Redis answers."""
         # Without the lock, which guards learning: an entry is replaced as a whole.
-        route = self._cache.get_fresh(conversation_id, now_ms)
-        return self.refresh(conversation_id, now_ms) if route is None else route
+        route = self._cache.get_fresh(collection, now_ms)
+        return self.refresh(collection, now_ms) if route is None else route
 
-    def refresh(self, conversation_id: str, now_ms: int) -> Route:
+    def refresh(self, collection: str, now_ms: int) -> Route:
         """Ask Redis now, fresh or not."""
-        route = self._ask_registry(conversation_id, now_ms)
-        return self._known(conversation_id) if route is None else route
+        route = self._ask_registry(collection, now_ms)
+        return self._known(collection) if route is None else route
 
-    def refresh_after_throttle(self, conversation_id: str, now_ms: int) -> Route:
+    def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
         """Ask Redis now; while it is away, the journal: a throttled write has the time, and a better place helps."""
-        route = self._ask_registry(conversation_id, now_ms, is_throttled=True)
+        route = self._ask_registry(collection, now_ms, is_throttled=True)
         if route is not None:
             return route
-        shown = self._ask_journal(conversation_id)
+        shown = self._ask_journal(collection)
         if shown is None:
-            return self._known(conversation_id)
+            return self._known(collection)
         with self._lock:
-            return self._cache.learn(conversation_id, shown, now_ms, is_brief=True)
+            return self._cache.learn(collection, shown, now_ms, is_brief=True)
 
-    def learn(self, conversation_id: str, route: Route, now_ms: int) -> Route:
+    def learn(self, collection: str, route: Route, now_ms: int) -> Route:
         """Take in a route that the journal showed elsewhere."""
         with self._lock:
-            return self._cache.learn(conversation_id, route, now_ms)
+            return self._cache.learn(collection, route, now_ms)
 
-    def _known(self, conversation_id: str) -> Route:
+    def _known(self, collection: str) -> Route:
         with self._lock:
-            return self._cache.peek(conversation_id)
+            return self._cache.peek(collection)
 
-    def _ask_registry(self, conversation_id: str, now_ms: int, *, is_throttled: bool = False) -> Route | None:
+    def _ask_registry(self, collection: str, now_ms: int, *, is_throttled: bool = False) -> Route | None:
         """Ask Redis, or wait for the response of a look-up that is already under way: it is a hint, so it may be."""
         with self._lock:
-            pending = self._lookups.get(conversation_id)
+            pending = self._lookups.get(collection)
             if pending is None:
                 mine: Future[Route | None] = Future()
-                self._lookups[conversation_id] = mine
+                self._lookups[collection] = mine
         if pending is not None:
             return pending.result()
         route: Route | None = None
         try:
-            route = self._ask(conversation_id, now_ms, is_throttled=is_throttled)
+            route = self._ask(collection, now_ms, is_throttled=is_throttled)
         finally:
             with self._lock:
-                del self._lookups[conversation_id]
+                del self._lookups[collection]
             mine.set_result(route)
         return route
 
-    def _ask(self, conversation_id: str, now_ms: int, *, is_throttled: bool) -> Route | None:
+    def _ask(self, collection: str, now_ms: int, *, is_throttled: bool) -> Route | None:
         started = self._timer()
         try:
-            told = self._registry.get(conversation_id)
+            told = self._registry.get(collection)
         except RegistryForeignError:
             return None
         except RegistryUnavailableError:
             self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
             return None
         cost_ms = (self._timer() - started) * 1000
-        route, is_complete = self._confirm(conversation_id, told, now_ms)
+        route, is_complete = self._confirm(collection, told, now_ms)
         with self._lock:
             is_brief = is_throttled or not is_complete
-            return self._cache.learn(conversation_id, route, now_ms, cost_ms=cost_ms, is_brief=is_brief)
+            return self._cache.learn(collection, route, now_ms, cost_ms=cost_ms, is_brief=is_brief)
 
-    def _confirm(self, conversation_id: str, told: Route, now_ms: int) -> tuple[Route, bool]:
+    def _confirm(self, collection: str, told: Route, now_ms: int) -> tuple[Route, bool]:
         """Return what may be used of a route that Redis told.
 
         Returns:
@@ -232,36 +232,36 @@ class RouteSource:
         """
         if self._journal is None:
             return told, True
-        known = self._known(conversation_id)
+        known = self._known(collection)
         news = told.minus(known)
         if not news:
-            self._unconfirmed.pop(conversation_id, None)
+            self._unconfirmed.pop(collection, None)
             return known, True
-        before = self._unconfirmed.get(conversation_id, _NOTHING_UNCONFIRMED)
+        before = self._unconfirmed.get(collection, _NOTHING_UNCONFIRMED)
         pause_ms = before.pause_ms if news <= before.generations else LOOKUP_PAUSE_MS
         if 0 <= now_ms - before.asked_ms < pause_ms:
             return known, True
-        shown = self._ask_journal(conversation_id)
+        shown = self._ask_journal(collection)
         if shown is not None:
             known = known.union(shown)
             absent = told.minus(known)
             pause_ms = min(2 * pause_ms, MAX_LOOKUP_PAUSE_MS) if absent <= before.generations else LOOKUP_PAUSE_MS
             before = _Unconfirmed(absent, now_ms, pause_ms)
-        self._remember(conversation_id, before._replace(asked_ms=now_ms))
+        self._remember(collection, before._replace(asked_ms=now_ms))
         return known, shown is not None and not before.generations
 
-    def _remember(self, conversation_id: str, unconfirmed: _Unconfirmed) -> None:
-        self._unconfirmed[conversation_id] = unconfirmed
-        self._unconfirmed.move_to_end(conversation_id)
+    def _remember(self, collection: str, unconfirmed: _Unconfirmed) -> None:
+        self._unconfirmed[collection] = unconfirmed
+        self._unconfirmed.move_to_end(collection)
         if len(self._unconfirmed) > MAX_UNCONFIRMED:
             self._unconfirmed.popitem(last=False)
 
-    def _ask_journal(self, conversation_id: str) -> Route | None:
+    def _ask_journal(self, collection: str) -> Route | None:
         """Read the route in the journal, eventually consistent; None when it does not answer or cannot be read."""
         if self._journal is None:
             return None
         try:
-            return self._journal.get(conversation_id, is_strong=False).route
+            return self._journal.get(collection, is_strong=False).route
         except RetryLaterError:
             self._telemetry.count(MetricName.JOURNAL_READ_FAILED)
         except MalformedGenerationError:

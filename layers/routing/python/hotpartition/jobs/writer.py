@@ -35,7 +35,7 @@ _STORED_AT = (None, MetricName.STORED_AT_SECOND_CHOICE, MetricName.STORED_AT_THI
 class _Write:
     """One write under way: where it may go, and where it has not been refused yet."""
 
-    conversation_id: str
+    collection: str
     message_id: str
     item: Item
     may_be_stored: bool
@@ -46,7 +46,7 @@ class _Write:
 
     def place(self, route: Route, refusals: RecentRefusals, now_ms: int) -> None:
         """Begin anew with all choices under a route; those that refused a moment ago come last."""
-        self.placements = choose_placements(route, self.conversation_id, self.message_id)
+        self.placements = choose_placements(route, self.collection, self.message_id)
         self.untried = refusals.order(self.placements, now_ms)
 
 
@@ -75,7 +75,7 @@ class Writer(Generic[ItemT]):
 
     def write(
         self,
-        conversation_id: str,
+        collection: str,
         message_id: str,
         item: Item,
         *,
@@ -86,7 +86,7 @@ class Writer(Generic[ItemT]):
         """Store an item, or find what is stored in its place already.
 
         Args:
-            conversation_id: its base key. REQUIRES: a valid one.
+            collection: its base key. REQUIRES: a valid one.
             message_id: its id. REQUIRES: in canonical form.
             item: all its attributes but the partition key.
             size_bytes: what DynamoDB counts for the item as it is given.
@@ -105,14 +105,14 @@ class Writer(Generic[ItemT]):
         # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
         if dropped := self._reports.take_dropped():
             self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
-        base_bytes = size_bytes + PARTITION_KEY_NAME_BYTES + len(conversation_id)
+        base_bytes = size_bytes + PARTITION_KEY_NAME_BYTES + len(collection)
         # With the longest suffix, so that a retry across a raise cannot become too large.
         if base_bytes + LONGEST_SUFFIX_BYTES > ITEM_LIMIT_BYTES:
             raise MessageTooLargeError(base_bytes + LONGEST_SUFFIX_BYTES, ITEM_LIMIT_BYTES)
         budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
-        write = _Write(conversation_id, message_id, item, may_be_stored)
-        write.place(self._routes.get_route(conversation_id, now_ms), self._refusals, now_ms)
-        report = self._count(conversation_id, message_id, base_bytes, write.placements[0], now_ms)
+        write = _Write(collection, message_id, item, may_be_stored)
+        write.place(self._routes.get_route(collection, now_ms), self._refusals, now_ms)
+        report = self._count(collection, message_id, base_bytes, write.placements[0], now_ms)
         while True:
             try:
                 return self._try_choices(write)
@@ -124,8 +124,8 @@ class Writer(Generic[ItemT]):
                     error.message_id = message_id
                     raise
                 if is_refused_everywhere:
-                    # The conversation may have been raised meanwhile: this very item may have a better place now.
-                    route = self._routes.refresh_after_throttle(conversation_id, self._clock.now_ms())
+                    # The collection may have been raised meanwhile: this very item may have a better place now.
+                    route = self._routes.refresh_after_throttle(collection, self._clock.now_ms())
                     write.place(route, self._refusals, self._clock.now_ms())
 
     def _try_choices(self, write: _Write) -> ItemT | None:
@@ -179,20 +179,20 @@ class Writer(Generic[ItemT]):
         return existing
 
     def _count(
-        self, conversation_id: str, message_id: str, base_bytes: int, placement: Placement, now_ms: int
+        self, collection: str, message_id: str, base_bytes: int, placement: Placement, now_ms: int
     ) -> Report | None:
         """Count the write as offered; report it, beside the put, if it crosses a sampling point."""
-        suffix_bytes = len(placement.partition_key) - len(conversation_id)
+        suffix_bytes = len(placement.partition_key) - len(collection)
         wcu = write_units(base_bytes + suffix_bytes)
-        crossing = self._counter.record(conversation_id, wcu, now_ms)
+        crossing = self._counter.record(collection, wcu, now_ms)
         if crossing is None:
             return None
         report = Report(
-            conversation_id=conversation_id,
+            collection=collection,
             slot=crossing.slot,
             source=crossing.source,
             value_wcu=crossing.value_wcu,
-            message_time_ms=message_time_ms(message_id),
+            position=message_time_ms(message_id),
             shard_count=placement.shard_count,
         )
         self._reports.send(report)

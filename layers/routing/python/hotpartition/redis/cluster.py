@@ -3,7 +3,7 @@
 All keys begin with `hp:<table>:`: a table restored from a backup is a new table and starts with a fresh registry. No
 key ever has a TTL, and the server's eviction policy is `noeviction`. Braces hold the cluster's hash tag.
 
-`hp:<table>:route:{<conversation id>}`, set of `<shard count>@<since, Unix ms>`
+`hp:<table>:route:{<collection>}`, set of `<shard count>@<since, Unix ms>`
     Written by the consumer and by readers that repair it, read by writers and readers. If it vanishes, readers ask the
     journal and repair it, and writers use the base key: slower, never wrong.
 `hp:<table>:whole:{<tag>}`, string `1`, one in each 64th of the slots
@@ -61,9 +61,9 @@ SENTINEL_COUNT = 64
 """A node that owns a 64th of the slots in one piece holds a sentinel of its own, so its loss alone is noticed."""
 
 
-def route_key(table_name: str, conversation_id: str) -> str:
-    """Build the key of a conversation's route."""
-    return f"hp:{table_name}:route:{{{conversation_id}}}"
+def route_key(table_name: str, collection: str) -> str:
+    """Build the key of a collection's route."""
+    return f"hp:{table_name}:route:{{{collection}}}"
 
 
 def reports_key(table_name: str, partition: int) -> str:

@@ -1,4 +1,4 @@
-"""Which conversations have a route in Redis, for operators. Keys: `redis_cluster.py`."""
+"""Which collections have a route in Redis, for operators. Keys: `redis_cluster.py`."""
 
 from __future__ import annotations
 

@@ -29,39 +29,39 @@ class RedisRegistry:
         self._table_name = table_name
         self._telemetry = telemetry
 
-    def get(self, conversation_id: str) -> Route:
+    def get(self, collection: str) -> Route:
         """See `Registry.get`.
 
         Raises:
             RegistryForeignError: the key is of another type, or holds far more than a route does.
         """
-        key = route_key(self._table_name, conversation_id)
+        key = route_key(self._table_name, collection)
         try:
             # Whole in one round trip, unless it is larger than that; SMEMBERS would read it whatever its size.
             response: Any = self._connection.call(key, lambda client: client.sscan(key, count=MAX_ROUTE_MEMBERS))
         except RegistryForeignError as error:
-            self._tell(conversation_id, str(error))
+            self._tell(collection, str(error))
             raise
         position, members = response
         if position:
             reason = f"{key} has more than {MAX_ROUTE_MEMBERS} members"
-            self._tell(conversation_id, reason)
+            self._tell(collection, reason)
             raise RegistryForeignError(reason)
         generations, foreign = _read(members)
         if foreign:
-            self._tell(conversation_id, f"{len(foreign)} members are no generations: {foreign[0][:NAMED_BYTES]!r} ...")
+            self._tell(collection, f"{len(foreign)} members are no generations: {foreign[0][:NAMED_BYTES]!r} ...")
         return Route(frozenset(generations))
 
-    def add(self, conversation_id: str, generations: Iterable[Generation]) -> None:
+    def add(self, collection: str, generations: Iterable[Generation]) -> None:
         """See `Registry.add`."""
         members = sorted(generation.encode() for generation in generations)
         if not members:
             return
-        key = route_key(self._table_name, conversation_id)
+        key = route_key(self._table_name, collection)
         try:
             self._connection.call(key, lambda client: client.sadd(key, *members))
         except RegistryForeignError as error:
-            self._tell(conversation_id, str(error))
+            self._tell(collection, str(error))
             raise
 
     def is_whole(self) -> bool:
@@ -74,10 +74,10 @@ class RedisRegistry:
         for key in sentinel_keys(self._table_name):
             self._connection.call(key, lambda client: client.set(key, "1"))  # noqa: B023 - called here
 
-    def _tell(self, conversation_id: str, reason: str) -> None:
+    def _tell(self, collection: str, reason: str) -> None:
         if self._telemetry is not None:
             self._telemetry.count(MetricName.REGISTRY_MALFORMED)
-            self._telemetry.event("foreign data in redis skipped", conversation_id=conversation_id, reason=reason)
+            self._telemetry.event("foreign data in redis skipped", conversation_id=collection, reason=reason)
 
 
 def _read(members: Iterable[str]) -> tuple[Sequence[Generation], Sequence[str]]:

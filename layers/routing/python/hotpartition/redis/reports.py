@@ -51,7 +51,7 @@ class RedisReportSink:
         return dropped
 
     def _add(self, report: Report) -> None:
-        partition = stream_partition_of(report.conversation_id, self._partitions)
+        partition = stream_partition_of(report.collection, self._partitions)
         key = reports_key(self._table_name, partition)
         fields: dict[Any, Any] = dict(report.encode())
         try:
