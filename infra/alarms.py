@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.shares import list_shares
@@ -33,6 +34,15 @@ class Subject(StrEnum):
     QUEUE = "{queue}"
     FUNCTION = "{function}"
     NODE = "{node}"
+
+
+class Severity(StrEnum):
+    """What an alarm asks of people; its value begins the alarm's description."""
+
+    WAKE = "Wake somebody."
+    """Requests are refused now, pages could have gaps, or a rush would not be noticed."""
+    LOOK = "Look tomorrow."
+    """What clients notice of it, if anything, has an alarm of its own that wakes."""
 
 
 class Combination(StrEnum):
@@ -71,6 +81,7 @@ class Alarm:
         name: Its name after the stack's, and the heading of its section in the runbook.
         meaning: What is the matter when it rings, in a sentence or two.
         metrics: What it watches.
+        severity: Whether it can wait until tomorrow.
         combination: How several become one.
         threshold: At least this rings; with `is_lack`, less than this does.
         is_lack: Whether too little is what is wrong. Then no data is wrong as well.
@@ -82,6 +93,7 @@ class Alarm:
     name: str
     meaning: str
     metrics: tuple[Metric, ...]
+    severity: Severity = Severity.LOOK
     combination: Combination = Combination.SUM
     threshold: float = 1
     is_lack: bool = False
@@ -97,7 +109,7 @@ class Alarm:
     @property
     def description(self) -> str:
         """What CloudWatch shows and sends."""
-        return f"{self.meaning} See {self.section}"
+        return f"{self.severity} {self.meaning} See {self.section}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,12 +156,14 @@ def _of_table() -> Iterator[Alarm]:
         name="TableWritesThrottled",
         meaning="Writes to one partition of the table have been refused for five minutes: salting has not cured it.",
         metrics=(_dynamodb("WriteKeyRangeThroughputThrottleEvents", _TABLE),),
+        severity=Severity.WAKE,
         periods=5,
     )
     yield Alarm(
         name="TableReadsThrottled",
         meaning="Reads of one partition of the table have been refused for five minutes: a conversation is read-hot.",
         metrics=(_dynamodb("ReadKeyRangeThroughputThrottleEvents", _TABLE),),
+        severity=Severity.WAKE,
         periods=5,
     )
     yield Alarm(
@@ -167,6 +181,7 @@ def _of_table() -> Iterator[Alarm]:
             for kind in ("Write", "Read")
             for limit in ("MaxOnDemandThroughput", "AccountLimit")
         ),
+        severity=Severity.WAKE,
     )
 
 
@@ -180,6 +195,7 @@ def _of_route(route: WatchedRoute) -> Iterator[Alarm]:
         name=f"{route.name}Failing",
         meaning=f"More than 1 % of the requests of {route.method} {route.path} were answered with 5xx.",
         metrics=(metric("5xx", "Sum"), metric("Count", "Sum")),
+        severity=Severity.WAKE,
         combination=Combination.PERCENTAGE,
         threshold=1,
         periods=5,
@@ -203,6 +219,7 @@ def _of_consumers(consumers: int) -> Iterator[Alarm]:
             name=f"ConsumerMissing{share.index + 1 if share.index else ''}",
             meaning="No stream consumer has started for five minutes: hot conversations stay throttled.",
             metrics=(_own(MetricName.CONSUMER_STARTED, "consume_reports", **dimensions),),
+            severity=Severity.WAKE,
             is_lack=True,
             period_minutes=5,
         )
@@ -227,6 +244,7 @@ def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
         name="RegistryUnreachable",
         meaning="Calls to Redis have failed in each of five minutes: routes come from the journal, no heat is seen.",
         metrics=tuple(_own(MetricName.REGISTRY_UNAVAILABLE, folder) for folder in functions),
+        severity=Severity.WAKE,
         periods=5,
     )
     yield Alarm(
@@ -238,16 +256,19 @@ def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
         name="RaiseAtCap",
         meaning="A conversation is hot and has max_shard_count shards already: it stays throttled.",
         metrics=(_own(MetricName.DECISION_AT_CAP, "consume_reports"),),
+        severity=Severity.WAKE,
     )
     yield Alarm(
         name="RegistryAhead",
         meaning="Redis knew a route that the journal did not: somebody restored the table, or wrote to Redis.",
         metrics=(_own(MetricName.REGISTRY_AHEAD_OF_JOURNAL, "read_messages"),),
+        severity=Severity.WAKE,
     )
     yield Alarm(
         name="RoutingItemUnreadable",
         meaning="A conversation's routing item cannot be read: reads of that conversation fail.",
         metrics=tuple(_own(MetricName.JOURNAL_MALFORMED, folder) for folder in functions),
+        severity=Severity.WAKE,
     )
     yield Alarm(
         name="DeadLetters",
@@ -322,6 +343,22 @@ def _of_registry(node_count: int) -> Iterator[Alarm]:
         metric="AuthenticationFailures",
         statistic="Sum",
     )
+    yield from _of_nodes(
+        node_count,
+        name="RegistryCommandsRefused",
+        meaning="A user of Redis tried a command that it may not run: a function and its user do not fit together.",
+        metric="CommandAuthorizationFailures",
+        statistic="Sum",
+    )
+    yield from _of_nodes(
+        node_count,
+        name="RegistryLoginsThrottled",
+        meaning="ElastiCache refused to check tokens (IAM) because there were too many at a time: connections fail.",
+        metric="IamAuthenticationThrottling",
+        statistic="Sum",
+        # There is no such metric without the node's own id, which is the same in each of a group's clusters.
+        dimensions={"CacheNodeId": "0001"},
+    )
 
 
 def _of_nodes(
@@ -331,6 +368,7 @@ def _of_nodes(
     meaning: str,
     metric: str,
     statistic: str,
+    dimensions: Mapping[str, str] = MappingProxyType({}),
     combination: Combination = Combination.SUM,
     threshold: float = 1,
     periods: int = 1,
@@ -346,7 +384,7 @@ def _of_nodes(
                     namespace="AWS/ElastiCache",
                     name=metric,
                     statistic=statistic,
-                    dimensions={"CacheClusterId": Subject.NODE},
+                    dimensions={"CacheClusterId": Subject.NODE, **dimensions},
                     subject=str(node),
                 )
                 for node in nodes

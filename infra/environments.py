@@ -176,17 +176,30 @@ class AlarmOptions(Options):
     """Whom alarms tell, and what is slow."""
 
     email: EmailAddress | None = Field(
-        default=None, description="address that a topic of ours tells; it must be confirmed once"
+        default=None, description="address that a topic of ours tells of alarms; it must be confirmed once"
     )
     topic_arn: TopicArn | None = Field(default=None, description="an SNS topic of yours that is told instead")
+    tomorrow_email: EmailAddress | None = Field(
+        default=None,
+        description="address that a second topic tells of alarms that can wait; the first then has the others",
+    )
+    tomorrow_topic_arn: TopicArn | None = Field(
+        default=None, description="an SNS topic of yours that is told of those instead"
+    )
     slow_write_ms: RequestMs = Field(description="latency of a write that 1 % may exceed, in ms")
     slow_read_ms: RequestMs = Field(description="latency of a read that 1 % may exceed, in ms")
 
     @model_validator(mode="after")
     def check(self) -> Self:
-        """Refuse two receivers."""
-        if self.email is not None and self.topic_arn is not None:
-            raise ValueError("option alarms.email is for a topic of ours; give it or alarms.topic_arn, not both")
+        """Refuse two receivers of the same alarms."""
+        for prefix, email, topic_arn in (
+            ("", self.email, self.topic_arn),
+            ("tomorrow_", self.tomorrow_email, self.tomorrow_topic_arn),
+        ):
+            if email is not None and topic_arn is not None:
+                raise ValueError(
+                    f"option alarms.{prefix}email is for a topic of ours; give it or alarms.{prefix}topic_arn, not both"
+                )
         return self
 
 

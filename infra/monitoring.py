@@ -13,7 +13,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from hotpartition.core.metrics import MetricName
-from infra.alarms import OWN_NAMESPACE, Alarm, Combination, Metric, Subject, base_name
+from infra.alarms import OWN_NAMESPACE, Alarm, Combination, Metric, Severity, Subject, base_name
 from infra.environments import AlarmOptions
 
 _WIDTH = 12
@@ -115,19 +115,27 @@ class Monitoring(Construct):
         self._functions = functions
         self._nodes = nodes
         self._own_namespace = cdk.Stack.of(self).stack_name
-        told = actions.SnsAction(self._topic(options))
+        told = self._receivers(options)
         made = {alarm.name: self._make(alarm) for alarm in alarms}
-        for resource in made.values():
-            resource.add_alarm_action(told)
-            resource.add_ok_action(told)
+        for alarm in alarms:
+            made[alarm.name].add_alarm_action(told[alarm.severity])
+            made[alarm.name].add_ok_action(told[alarm.severity])
         self._make_dashboard(made.values(), alarms)
 
-    def _topic(self, options: AlarmOptions) -> sns.ITopic:
-        if options.topic_arn is not None:
-            return sns.Topic.from_topic_arn(self, "Told", options.topic_arn)
+    def _receivers(self, options: AlarmOptions) -> Mapping[Severity, cloudwatch.IAlarmAction]:
+        """Make the topic, and a second one where somebody is named for what can wait."""
+        first = actions.SnsAction(self._topic("", options.email, options.topic_arn))
+        if options.tomorrow_email is None and options.tomorrow_topic_arn is None:
+            return dict.fromkeys(Severity, first)
+        second = self._topic("Tomorrow", options.tomorrow_email, options.tomorrow_topic_arn)
+        return {Severity.WAKE: first, Severity.LOOK: actions.SnsAction(second)}
+
+    def _topic(self, prefix: str, email: str | None, topic_arn: str | None) -> sns.ITopic:
+        if topic_arn is not None:
+            return sns.Topic.from_topic_arn(self, f"{prefix}Told", topic_arn)
         # Not encrypted with a key: AWS's own for SNS keeps CloudWatch out, and a key of ours would cost more each month
         # than it guards. An alarm names the stack and a number, no conversation.
-        topic = sns.Topic(self, "Topic", display_name="hotpartition alarms", enforce_ssl=True)
+        topic = sns.Topic(self, f"{prefix}Topic", display_name="hotpartition alarms", enforce_ssl=True)
         # A policy of one's own replaces the default one, by which CloudWatch was admitted.
         topic.add_to_resource_policy(
             iam.PolicyStatement(
@@ -137,8 +145,8 @@ class Monitoring(Construct):
                 conditions={"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}},
             )
         )
-        if options.email is not None:
-            topic.add_subscription(subscriptions.EmailSubscription(options.email))
+        if email is not None:
+            topic.add_subscription(subscriptions.EmailSubscription(email))
         return topic
 
     def _make(self, alarm: Alarm) -> cloudwatch.Alarm:

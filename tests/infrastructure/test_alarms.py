@@ -8,7 +8,7 @@ import re
 import pytest
 
 from hotpartition.core.metrics import MetricName
-from infra.alarms import MAX_METRICS, OWN_NAMESPACE, RUNBOOK, WatchedRoute, base_name, list_alarms
+from infra.alarms import MAX_METRICS, OWN_NAMESPACE, RUNBOOK, Severity, WatchedRoute, base_name, list_alarms
 from infra.api import MESSAGE_PATH, MESSAGES_PATH
 from infra.environments import DEV, PROD
 from infra.options import override
@@ -19,6 +19,8 @@ ROUTES = (
     WatchedRoute(name="ReadPage", method="GET", path=MESSAGES_PATH, slow_ms=1000),
     WatchedRoute(name="ReadMessage", method="GET", path=MESSAGE_PATH, slow_ms=1000),
 )
+ONCALL = "arn:aws:sns:eu-west-1:123456789012:oncall"
+TEAM = "arn:aws:sns:eu-west-1:123456789012:team"
 NAMES = {
     "TableWritesThrottled",
     "TableReadsThrottled",
@@ -43,7 +45,21 @@ NAMES = {
     "RegistryCpu",
     "RegistryEvictions",
     "RegistryRefusals",
+    "RegistryCommandsRefused",
+    "RegistryLoginsThrottled",
 }
+WAKING = {
+    "TableWritesThrottled",
+    "TableReadsThrottled",
+    "TableLimitReached",
+    *(f"{route}Failing" for route in ("Write", "ReadPage", "ReadMessage")),
+    "ConsumerMissing",
+    "RegistryUnreachable",
+    "RaiseAtCap",
+    "RegistryAhead",
+    "RoutingItemUnreadable",
+}
+"""Written out, so that whoever gets somebody out of bed says so twice."""
 
 
 def alarms_of(environment):
@@ -64,6 +80,44 @@ def test_all_are_in_the_template(template):
     for name, alarm in made.items():
         assert alarm["AlarmActions"] == alarm["OKActions"] == [{"Ref": topic}]
         assert alarm["AlarmDescription"].endswith(f" See {RUNBOOK}#{name.removeprefix(f'{stack}-').lower()}")
+
+
+def test_what_wakes_somebody_is_written_out():
+    """All other alarms can wait until tomorrow."""
+    assert {alarm.name for alarm in alarms_of(PROD) if alarm.severity is Severity.WAKE} == WAKING
+
+
+def test_a_description_begins_with_what_it_asks_for(prod):
+    """Whoever sorts mail can go by the first words."""
+    for alarm in prod.of_type("AWS::CloudWatch::Alarm").values():
+        name = alarm["Properties"]["AlarmName"].removeprefix("hotpartition-prod-")
+        words = "Wake somebody. " if name in WAKING else "Look tomorrow. "
+        assert alarm["Properties"]["AlarmDescription"].startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("options", "topics"),
+    [
+        ({"email": "oncall@example.com", "tomorrow_email": "team@example.com"}, 2),
+        ({"topic_arn": ONCALL, "tomorrow_topic_arn": TEAM}, 0),
+    ],
+)
+def test_two_severities_can_have_two_receivers(synthesize, options, topics):
+    """What can wait goes to a topic of its own, ours or the user's; what wakes stays with the first one."""
+    template = synthesize("prod", options={"alarms": options})
+    assert len(template.of_type("AWS::SNS::Topic")) == topics
+    addresses = {
+        short_name(s["Properties"]["TopicArn"]): s["Properties"]["Endpoint"]
+        for s in template.of_type("AWS::SNS::Subscription").values()
+    }
+    told = {ONCALL: "oncall@example.com", TEAM: "team@example.com"} | addresses
+    receivers = {True: set(), False: set()}
+    for alarm in template.of_type("AWS::CloudWatch::Alarm").values():
+        (action,) = alarm["Properties"]["AlarmActions"]
+        assert alarm["Properties"]["OKActions"] == [action]
+        name = alarm["Properties"]["AlarmName"].removeprefix("hotpartition-prod-")
+        receivers[name in WAKING].add(told[short_name(action)])
+    assert receivers == {True: {"oncall@example.com"}, False: {"team@example.com"}}
 
 
 @pytest.mark.parametrize("environment", [DEV, PROD])
@@ -120,6 +174,11 @@ def test_dimensions_name_the_stack_s_own_resources(prod):
     assert made["DeadLetters"] == [("ApproximateNumberOfMessagesVisible", {"QueueName": f"${{{queue}.QueueName}}"})]
     assert made["OperateErrors"] == [("Errors", function)]
     assert made["RegistryEvictions"] == [("Evictions", {"CacheClusterId": node}) for node in nodes]
+    refused = [("CommandAuthorizationFailures", {"CacheClusterId": node}) for node in nodes]
+    assert made["RegistryCommandsRefused"] == refused
+    # This one exists only under both dimensions.
+    throttled = [("IamAuthenticationThrottling", {"CacheClusterId": node, "CacheNodeId": "0001"}) for node in nodes]
+    assert made["RegistryLoginsThrottled"] == throttled
 
 
 def test_silence_of_the_consumer_rings(prod):
@@ -190,6 +249,15 @@ def test_every_alarm_is_in_the_operations_page_and_the_other_way_round(root):
     table = operations.split("| Alarm | ")[1].split("\n\n")[0]
     named = {name for row in table.splitlines()[1:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert named == NAMES
+
+
+def test_the_operations_page_says_which_alarms_wake_somebody(root):
+    """Each row of its table is of one severity."""
+    table = (root / "docs/operations.md").read_text().split("| Alarm | Severity | ")[1].split("\n\n")[0]
+    rows = [row.split("|")[1:3] for row in table.splitlines()[2:]]
+    waking = {name for names, severity in rows if severity.strip() == "wake" for name in re.findall(r"`(\w+)`", names)}
+    assert {severity.strip() for _, severity in rows} == {"wake", "tomorrow"}
+    assert waking == WAKING
 
 
 def test_every_alarm_is_a_section_of_the_runbook_and_the_other_way_round(root):

@@ -93,6 +93,10 @@ def test_any_number_may_be_changed():
             "option alarms.email is for a topic of ours; give it or alarms.topic_arn, not both",
         ),
         (
+            {"alarms": {"tomorrow_email": "a@b", "tomorrow_topic_arn": "arn:aws:sns:eu-west-1:123456789012:t"}},
+            "option alarms.tomorrow_email is for a topic of ours; give it or alarms.tomorrow_topic_arn, not both",
+        ),
+        (
             {"reader": {"timeout_seconds": 30}},
             "option reader.timeout_seconds should be a whole number, between 1 and 29, not 30",
         ),
