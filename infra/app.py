@@ -11,8 +11,8 @@ from typing import Any
 import aws_cdk as cdk
 
 from infra.bundle import ROOT
-from infra.config import Changes, read_file, read_object
-from infra.environments import DEFAULT_ENVIRONMENT, Environment, Host, choose_environment
+from infra.config import Changes, read_environment, read_object
+from infra.environments import DEFAULT_ENVIRONMENT, PROJECT, Environment
 from infra.errors import ConfigurationError
 from infra.options import override
 from infra.settings import check_shares, check_times, read_overrides
@@ -47,7 +47,7 @@ def build_app(
     """Build the app; `synth()` on it writes the cloud assembly.
 
     Args:
-        environment: `dev`, `prod` or `local`; None takes the context's, and `dev` without one.
+        environment: `dev`, `prod`, `local` or a section of the file; None takes the context's, and `dev` without one.
         options: Overrides of the environment's options, by name, or a JSON object of them; None takes the context's.
         settings: Overrides of the functions' settings, likewise.
         config: File of options and settings; None takes the context's, and `hotpartition.toml` where there is one.
@@ -80,9 +80,9 @@ def build_app(
         app.node.set_context(_BUNDLING_STACKS, [])
         app.node.set_context(_ERRORS_FAIL_SYNTHESIS, False)
     chosen, overrides = _configure(app)
-    stack = HotPartitionStack(app, f"hotpartition-{chosen.name}", environment=chosen, overrides=overrides)
-    cdk.Tags.of(stack).add("project", "hotpartition")
-    cdk.Tags.of(stack).add("environment", chosen.name)
+    stack = HotPartitionStack(app, chosen.stack_name, environment=chosen, overrides=overrides)
+    for tag, value in {"project": PROJECT, "environment": chosen.name, **chosen.tags}.items():
+        cdk.Tags.of(stack).add(tag, value)
     if is_checked and chosen.target.is_deployed:
         _add_rules(app)
     if not is_bundled:
@@ -93,8 +93,8 @@ def build_app(
 
 def _configure(app: cdk.App) -> tuple[Environment, Mapping[str, str]]:
     """Choose the environment, and change it: first by the file, then by the context."""
-    environment = choose_environment(_context(app, "environment", DEFAULT_ENVIRONMENT), Host.current())
-    file = read_file(_context(app, "config", None), environment.name, ROOT)
+    name = _context(app, "environment", DEFAULT_ENVIRONMENT)
+    environment, file = read_environment(name, _context(app, "config", None), ROOT)
     context = Changes(
         options=read_object(_context(app, "options", None), "options"),
         settings=read_object(_context(app, "settings", None), "settings"),

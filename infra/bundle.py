@@ -195,9 +195,8 @@ def run_pip(arguments: Sequence[str]) -> None:
 def main(arguments: Sequence[str]) -> str | None:
     """Build the dependency layers of the named environments; return what went wrong, if anything."""
     parser = argparse.ArgumentParser(prog="python -m infra.bundle", description=main.__doc__)
-    parser.add_argument(
-        "--environment", action="append", metavar="NAME", help=f"one of {', '.join(ENVIRONMENT_NAMES)}; may be repeated"
-    )
+    names = f"{', '.join(ENVIRONMENT_NAMES)} or one of your own"
+    parser.add_argument("--environment", action="append", metavar="NAME", help=f"{names}; may be repeated")
     chosen: list[str] = parser.parse_args(arguments).environment or ["local"]
     try:
         for name in chosen:

@@ -9,20 +9,28 @@ The file is TOML (or JSON) with a section for each environment:
     [prod.settings]
     max_shard_count = 256
 
-`options` are what `environments.py` declares, `settings` are those of the functions.
+`options` are what `environments.py` declares, `settings` are those of the functions. A section of another name is an
+environment of one's own, which begins as its `base`:
+
+    [staging]
+    base = "prod"
+    options = { registry = { node_type = "cache.m7g.large" } }
 """
 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
 from hotpartition.runtime.mistakes import list_mistakes
-from infra.environments import Environment, EnvironmentName, Host, choose_environment
+from infra.environments import ENVIRONMENT_NAMES, Environment, Host, choose_environment
 from infra.errors import ConfigurationError
 from infra.options import Options, override
 
@@ -30,19 +38,15 @@ DEFAULT_FILE = "hotpartition.toml"
 """Read when it lies beside `app.py`, and no other file is named."""
 
 
+_OWN_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
 class Changes(Options):
     """Changes to one environment."""
 
+    base: Literal["dev", "prod"] | None = Field(default=None, description="which environment one of your own begins as")
     options: Mapping[str, object] = Field(default_factory=dict, description="of the environment")
     settings: Mapping[str, object] = Field(default_factory=dict, description="of the functions")
-
-
-class ChangesFile(Options):
-    """The changes to each environment."""
-
-    dev: Changes = Changes()
-    prod: Changes = Changes()
-    local: Changes = Changes()
 
 
 def load_environment(name: object, root: Path) -> Environment:
@@ -51,34 +55,69 @@ def load_environment(name: object, root: Path) -> Environment:
     Raises:
         ConfigurationError: when there is no such environment, or the file is wrong.
     """
-    environment = choose_environment(name, Host.current())
-    return override(environment, read_file(None, environment.name, root).options)
+    environment, changes = read_environment(name, None, root)
+    return override(environment, changes.options)
 
 
-def read_file(place: object, environment: EnvironmentName, root: Path) -> Changes:
-    """Read what a file changes in an environment.
+def read_environment(name: object, place: object, root: Path) -> tuple[Environment, Changes]:
+    """Find an environment, and what the file changes in it.
 
     Args:
+        name: `dev`, `prod` or `local`, or a section of the file.
         place: The file, seen from the project's root; None takes `hotpartition.toml` where there is one.
-        environment: Whose section is read.
         root: The project's root.
 
+    Returns:
+        The environment as it is without changes, and the changes.
+
     Raises:
-        ConfigurationError: when the file is named and absent, unreadable, or holds an unknown section.
+        ConfigurationError: when there is no such environment, or the file is named and absent, unreadable or wrong.
     """
+    sections = _read_sections(place, root)
+    changes = sections.get(name, Changes()) if isinstance(name, str) else Changes()
+    own_names = [section for section in sections if section not in ENVIRONMENT_NAMES]
+    environment = choose_environment(changes.base or name, Host.current(), own_names)
+    # Without validation, which comes with the first override.
+    return environment.model_copy(update={"name": name}), changes
+
+
+def _read_sections(place: object, root: Path) -> dict[str, Changes]:
     if place is None and not (root / DEFAULT_FILE).is_file():
-        return Changes()
+        return {}
     if not isinstance(place, str | None):
         raise ConfigurationError(f"config should be the name of a TOML or JSON file, not {place!r}")
     file = root / (place or DEFAULT_FILE)
-    try:
-        changes: Changes = getattr(ChangesFile.model_validate(_parse(file)), environment)
-    except ValidationError as error:
-        mistakes = list_mistakes(
-            error, ChangesFile, lambda path: f"section {path} of {file.name}" if path else file.name
-        )
-        raise ConfigurationError(*mistakes) from error
-    return changes
+    parsed = _parse(file)
+    if not isinstance(parsed, Mapping):
+        raise ConfigurationError(f"{file.name} should be sections by name, not {parsed!r}")
+    sections: dict[str, Changes] = {}
+    problems: list[str] = []
+    for name, values in parsed.items():
+        try:
+            sections[name] = Changes.model_validate(values)
+        except ValidationError as error:
+            problems += list_mistakes(error, Changes, partial(_call_section, file.name, name))
+        else:
+            problems += _check_section(_call_section(file.name, name, ""), name, sections[name])
+    if problems:
+        raise ConfigurationError(*problems)
+    return sections
+
+
+def _call_section(file_name: str, section: str, path: str) -> str:
+    return f"section {section}{'.' if path else ''}{path} of {file_name}"
+
+
+def _check_section(called: str, name: str, changes: Changes) -> list[str]:
+    """Say what is wrong with an environment of one's own."""
+    if name in ENVIRONMENT_NAMES:
+        return [f"{called} has a base, which only environments of another name have"] if changes.base else []
+    if changes.base is None:
+        known = ", ".join(ENVIRONMENT_NAMES)
+        return [f"{called} is none of {known}; an environment of your own needs a base, dev or prod"]
+    if not _OWN_NAME.fullmatch(name):
+        return [f"{called} should be called by small letters and digits, with single hyphens between"]
+    return []
 
 
 def read_object(value: object, name: str) -> Mapping[str, object]:

@@ -7,7 +7,9 @@ This module and `bundle` import no CDK, so that building a layer does not start 
 from __future__ import annotations
 
 import platform
+import re
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self, TypeVar, get_args
 
@@ -21,8 +23,13 @@ Architecture = Literal["arm64", "x86_64"]
 
 DEFAULT_ENVIRONMENT = "dev"
 
-EnvironmentName = Literal["dev", "prod", "local"]
-ENVIRONMENT_NAMES: tuple[EnvironmentName, ...] = get_args(EnvironmentName)
+ENVIRONMENT_NAMES = ("dev", "prod", "local")
+
+PROJECT = "hotpartition"
+"""What every stack's name begins with."""
+
+_LONGEST_STACK_NAME = 31
+"""Redis users are called after stack and role, and their ids have at most 40 characters (ElastiCache, `CreateUser`)."""
 
 PythonVersion = Literal["3.13", "3.14"]
 PYTHON_VERSIONS: tuple[PythonVersion, ...] = get_args(PythonVersion)
@@ -61,11 +68,29 @@ TopicArn = Annotated[
     ),
 ]
 Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d+[a-z]$", examples=["eu-west-1a"])]
+Suffix = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", examples=["anna"])]
+KeyArn = Annotated[
+    str,
+    Field(
+        pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[\w-]+$",
+        examples=["arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"],
+    ),
+]
+PolicyArn = Annotated[
+    str,
+    Field(
+        pattern=r"^arn:aws[a-z-]*:iam::(\d{12}|aws):policy/\S+$",
+        examples=["arn:aws:iam::123456789012:policy/boundary"],
+    ),
+]
+TagValue = Annotated[str, Field(max_length=256)]
 PrefixList = Annotated[str, Field(pattern=r"^pl-[0-9a-f]+$", examples=["pl-6da54004"])]
 
 ItemT = TypeVar("ItemT")
 ListOf = Annotated[tuple[ItemT, ...], Field(strict=False)]
 """TOML and JSON have lists where a value that does not change has a tuple."""
+
+_TAG = re.compile(r"(?!aws:).{1,128}")
 
 _MACHINES: dict[str, Architecture] = {
     "aarch64": "arm64",
@@ -157,7 +182,9 @@ class ApiOptions(Options):
     read_rate: Requests = Field(description="requests/s that each read route accepts")
     read_burst: Requests = Field(description="requests that each read route accepts at once")
     jwt_issuer: Issuer | None = Field(
-        default=None, description="issuer of the tokens that are accepted; null: requests signed with IAM"
+        default=None,
+        description="issuer of the tokens that are accepted, whose openid-configuration is read at deployment; null:"
+        " requests signed with IAM",
     )
     jwt_audience: ListOf[Audience] = Field(default=(), description="audiences that a token may be for")
     cors_origins: ListOf[Origin] = Field(
@@ -250,7 +277,7 @@ class LayerTarget(Options):
 class Environment(Options):
     """Everything that differs between two deployments of the stack. `name` is part of the stack's name."""
 
-    name: EnvironmentName
+    name: str
     target: LayerTarget
     writer: RequestFunctionSize
     reader: RequestFunctionSize
@@ -282,6 +309,24 @@ class Environment(Options):
     api: ApiOptions
     alarms: AlarmOptions
     network: NetworkOptions
+    name_suffix: Suffix | None = Field(
+        default=None, description="added to the stack's name, so that two stacks of an environment fit into a region"
+    )
+    tags: Mapping[str, TagValue] = Field(
+        default_factory=dict, description="tags of every resource, beside `project` and `environment`"
+    )
+    permissions_boundary: PolicyArn | None = Field(
+        default=None, description="policy that bounds the permissions of every role of the stack"
+    )
+    kms_key_arn: KeyArn | None = Field(
+        default=None,
+        description="your KMS key for table, Redis and logs; null: keys of AWS. Redis is replaced when it changes",
+    )
+
+    @property
+    def stack_name(self) -> str:
+        """The stack's name, with which the names of its alarms, users and dashboard begin."""
+        return "-".join(part for part in (PROJECT, self.name, self.name_suffix) if part)
 
     @property
     def reserved_concurrency(self) -> int | None:
@@ -290,10 +335,18 @@ class Environment(Options):
 
     @model_validator(mode="after")
     def check(self) -> Self:
-        """Refuse a reservation that the overlapping runs of a consumer would exceed."""
+        """Refuse what AWS would refuse only after minutes of deploying."""
         given = self.consumer_concurrency
         if 0 < given < _OVERLAPPING_RUNS:
             raise ValueError(f"option consumer_concurrency should be 0 or at least {_OVERLAPPING_RUNS}, not {given}")
+        if len(self.stack_name) > _LONGEST_STACK_NAME:
+            raise ValueError(
+                f"the stack's name {self.stack_name} has more than {_LONGEST_STACK_NAME} characters: choose a shorter"
+                " environment or name_suffix"
+            )
+        for tag in self.tags:
+            if not _TAG.fullmatch(tag):
+                raise ValueError(f"option tags should have names of 1 to 128 characters, not in aws:, not {tag!r}")
         return self
 
 
@@ -411,8 +464,13 @@ def build_local(host: Host) -> Environment:
     )
 
 
-def choose_environment(name: object, host: Host) -> Environment:
+def choose_environment(name: object, host: Host, own_names: Iterable[str] = ()) -> Environment:
     """Find an environment by its name.
+
+    Args:
+        name: Its name.
+        host: The machine that synthesizes.
+        own_names: What else is allowed, where it is unknown.
 
     Raises:
         ConfigurationError: naming what is allowed, when there is none.
@@ -425,4 +483,4 @@ def choose_environment(name: object, host: Host) -> Environment:
         case "local":
             return build_local(host)
         case _:
-            raise ConfigurationError(unknown(f"environment {name!r}", ENVIRONMENT_NAMES))
+            raise ConfigurationError(unknown(f"environment {name!r}", (*ENVIRONMENT_NAMES, *own_names)))

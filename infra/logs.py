@@ -1,4 +1,4 @@
-"""How long logs are kept: one decision for every log group of the stack."""
+"""How long logs are kept, and under which key: one decision for every log group of the stack."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from constructs import Construct
 
 
 class LogKeeping:
-    """Makes log groups that all keep their lines equally long."""
+    """Makes log groups that all keep their lines equally long, under the same key."""
 
-    def __init__(self, *, retention_days: int, removal_policy: cdk.RemovalPolicy) -> None:
+    def __init__(self, *, retention_days: int, removal_policy: cdk.RemovalPolicy, key_arn: str | None) -> None:
         self._retention_days = retention_days
         self._removal_policy = removal_policy
+        self._key_arn = key_arn
 
     def make_group(self, scope: Construct, id_: str, *, name: str | None = None) -> logs.LogGroup:
         """Make a log group; without a name, CloudFormation chooses one."""
@@ -22,4 +23,5 @@ class LogKeeping:
             raise TypeError("the log group's resource is not its default child")
         # The L2 property is an enumeration by name, which a number of days does not fit.
         resource.retention_in_days = self._retention_days
+        resource.kms_key_id = self._key_arn
         return group

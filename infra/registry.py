@@ -45,6 +45,7 @@ class Registry(Construct):
         network: Network,
         size: RegistrySize,
         table_name: str,
+        key_arn: str | None,
     ) -> None:
         super().__init__(scope, id_)
         self._users = self._make_users(table_name) if size.is_authenticated else {}
@@ -71,6 +72,7 @@ class Registry(Construct):
             # Said only where it is not the default: not every region and engine version knows the property.
             durability="sync" if size.is_durable else None,
             at_rest_encryption_enabled=True,
+            kms_key_id=key_arn,
             transit_encryption_enabled=size.is_encrypted_in_transit,
             user_group_ids=[self._user_group().ref] if self._users else None,
         )

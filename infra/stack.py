@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
@@ -44,10 +45,18 @@ class HotPartitionStack(cdk.Stack):
             termination_protection=environment.is_data_retained,
         )
         removal = cdk.RemovalPolicy.RETAIN if environment.is_data_retained else cdk.RemovalPolicy.DESTROY
-        log_keeping = LogKeeping(retention_days=environment.log_retention_days, removal_policy=removal)
+        log_keeping = LogKeeping(
+            retention_days=environment.log_retention_days,
+            removal_policy=removal,
+            key_arn=environment.kms_key_arn,
+        )
         network = Network(self, "Network", options=environment.network, log_keeping=log_keeping)
         self._table = MessageTable(
-            self, "Messages", options=environment.table, is_retained=environment.is_data_retained
+            self,
+            "Messages",
+            options=environment.table,
+            is_retained=environment.is_data_retained,
+            key_arn=environment.kms_key_arn,
         )
         self._registry = Registry(
             self,
@@ -55,6 +64,7 @@ class HotPartitionStack(cdk.Stack):
             network=network,
             size=environment.registry,
             table_name=self._table.table_name,
+            key_arn=environment.kms_key_arn,
         )
         self._functions = FunctionFactory(
             self,
@@ -82,6 +92,9 @@ class HotPartitionStack(cdk.Stack):
         self._watch(environment, api, detection)
         self._add_outputs(api, writer=writer, reader=reader, consumer=consumer)
         cdk.CfnOutput(self, "OperateFunctionName", value=operator.function_name)
+        if environment.permissions_boundary is not None:
+            boundary = iam.ManagedPolicy.from_managed_policy_arn(self, "Boundary", environment.permissions_boundary)
+            iam.PermissionsBoundary.of(self).apply(boundary)
 
     def _vended_log_name(self, name: str) -> str:
         """Name a log group that AWS delivers to.

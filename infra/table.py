@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
@@ -18,6 +19,9 @@ ROUTING_INDEX = "routing-index"
 READ_ACTIONS = frozenset({"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"})
 
 _ATTRIBUTES = "dynamodb:Attributes"
+
+_KEY_ACTIONS = ("kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey")
+"""What a table under a key of the user's asks of whoever reads or writes it (Developer Guide, "Encryption at rest")."""
 
 _THROTTLED_KEYS = dynamodb.ContributorInsightsSpecification(
     # The mode that is meant to stay on: it names throttled keys. Its rules are billed by the month, and beyond that
@@ -38,8 +42,11 @@ class MessageTable(Construct):
     (nobody reads it there), and whoever may read the journal may read messages.
     """
 
-    def __init__(self, scope: Construct, id_: str, *, options: TableOptions, is_retained: bool) -> None:
+    def __init__(
+        self, scope: Construct, id_: str, *, options: TableOptions, is_retained: bool, key_arn: str | None
+    ) -> None:
         super().__init__(scope, id_)
+        self._key_arn = key_arn
         self._table = dynamodb.Table(
             self,
             "Table",
@@ -49,7 +56,8 @@ class MessageTable(Construct):
             max_write_request_units=options.max_write_units,
             max_read_request_units=options.max_read_units,
             warm_throughput=_warm_throughput(options),
-            # No `encryption`: DynamoDB encrypts every table at rest, by default under a key of AWS that costs nothing.
+            # Without a key DynamoDB encrypts the table at rest under one of AWS, which costs nothing.
+            encryption_key=None if key_arn is None else kms.Key.from_key_arn(self, "Key", key_arn),
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),
@@ -96,6 +104,18 @@ class MessageTable(Construct):
         """Allow listing the routing items through the index."""
         iam.Grant.add_to_principal(grantee=grantee, actions=["dynamodb:Query"], resource_arns=[self.index_arn])
 
+    def _grant_key(self, grantee: iam.IGrantable) -> None:
+        """Allow, through DynamoDB only, what it asks of its callers where the table has a key of the user's."""
+        if self._key_arn is None:
+            return
+        stack = cdk.Stack.of(self)
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=list(_KEY_ACTIONS),
+            resource_arns=[self._key_arn],
+            conditions={"StringEquals": {"kms:ViaService": f"dynamodb.{stack.region}.{stack.url_suffix}"}},
+        )
+
     def _grant(
         self, grantee: iam.IGrantable, *actions: str, conditions: Mapping[str, Mapping[str, object]] | None = None
     ) -> None:
@@ -105,6 +125,7 @@ class MessageTable(Construct):
             resource_arns=[self._table.table_arn],
             conditions=conditions,
         )
+        self._grant_key(grantee)
 
 
 def _only(attributes: tuple[str, ...]) -> Mapping[str, Mapping[str, object]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from hotpartition.runtime.mistakes import describe
 from hotpartition.runtime.settings import FUNCTION_SETTINGS
@@ -44,6 +44,8 @@ def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 def _show(value: object) -> str:
     match value:
         case None | ():
+            return "none"
+        case Mapping() if not value:
             return "none"
         case bool():
             return str(value).lower()

@@ -25,7 +25,8 @@ def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
         (outdir / "none.toml").touch()
         options = {"config": str(outdir / "none.toml"), "is_checked": False} | options
         build_app(environment=environment, outdir=str(outdir), bundling=False, **options).synth()
-        text = (outdir / f"hotpartition-{environment}.template.json").read_text()
+        (file,) = outdir.glob("*.template.json")
+        text = file.read_text()
         return Template(json.loads(text), text)
 
     return run

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from infra.config import load_environment, read_file
+from infra.config import Changes, load_environment, read_environment
 from infra.environments import DEV, PROD
 from infra.errors import ConfigurationError
 from infra.options import override
 from infra.settings import check_shares
+from infrastructure.templates import FUNCTIONS
 
+BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
+KEY = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 UNKNOWN = "option {} is unknown; allowed are"
 
 
@@ -107,6 +110,22 @@ def test_any_number_may_be_changed():
             "option consumer_concurrency should be 0 or at least 4, not 3",
         ),
         (
+            {"name_suffix": "a-suffix-too-long"},
+            "the stack's name hotpartition-prod-a-suffix-too-long has more than 31 characters: choose a shorter",
+        ),
+        ({"name_suffix": "Anna"}, "option name_suffix should be a text, like anna or null, not 'Anna'"),
+        (
+            {"tags": {"aws:team": "chat"}},
+            "option tags should have names of 1 to 128 characters, not in aws:, not 'aws:",
+        ),
+        ({"tags": {"team": 1}}, "option tags.team should be a text, not 1"),
+        ({"tags": "team"}, "option tags should be texts by name, not 'team'"),
+        ({"permissions_boundary": "boundary"}, "option permissions_boundary should be a text, like arn:aws:iam::1234"),
+        (
+            {"kms_key_arn": "alias/mine"},
+            "option kms_key_arn should be a text, like arn:aws:kms:eu-west-1:123456789012:",
+        ),
+        (
             {"network": {"availability_zones": ["eu-west-1"]}},
             "option network.availability_zones should be a list of texts, like eu-west-1a, not 'eu-west-1'",
         ),
@@ -169,15 +188,16 @@ class TestFile:
     def test_sections_belong_to_their_environment(self, tmp_path):
         """The file may speak of several environments; each takes its own section."""
         (tmp_path / "mine.toml").write_text(FILE)
-        found = read_file("mine.toml", "prod", tmp_path)
+        _, found = read_environment("prod", "mine.toml", tmp_path)
         assert found.options == {"consumer_concurrency": 6, "registry": {"shard_count": 3}}
         assert found.settings == {"max_shard_count": 64}
-        assert read_file("mine.toml", "dev", tmp_path).options == {}
+        assert read_environment("dev", "mine.toml", tmp_path) == (DEV, Changes())
 
     def test_may_be_json(self, tmp_path):
         """A program may write it."""
         (tmp_path / "mine.json").write_text('{"dev": {"options": {"consumer_concurrency": 5}}}')
-        assert read_file("mine.json", "dev", tmp_path).options == {"consumer_concurrency": 5}
+        _, found = read_environment("dev", "mine.json", tmp_path)
+        assert found.options == {"consumer_concurrency": 5}
 
     def test_is_read_by_itself_when_it_is_there(self, tmp_path):
         """`hotpartition.toml` beside app.py needs no context; without it nothing changes."""
@@ -191,13 +211,36 @@ class TestFile:
             ("absent.toml", None, "config file absent.toml cannot be read: No such file or directory"),
             ("mine.toml", "[prod", "config file mine.toml is no TOML: "),
             ("mine.json", "{", "config file mine.json is no JSON: "),
-            ("mine.json", "[]", "mine.json should be values by name, not []"),
-            ("mine.toml", "[staging]", "section staging of mine.toml is unknown; allowed are dev, prod, local"),
-            ("mine.toml", "prod = 1", "section prod of mine.toml should be values by name (options, settings), not 1"),
+            ("mine.json", "[]", "mine.json should be sections by name, not []"),
+            (
+                "mine.toml",
+                "[staging]",
+                "section staging of mine.toml is none of dev, prod, local; an environment of your own needs a base",
+            ),
+            (
+                "mine.toml",
+                "[staging]\nbase = 'local'",
+                "section staging.base of mine.toml should be one of dev, prod or null, not 'local'",
+            ),
+            (
+                "mine.toml",
+                "['My Stage']\nbase = 'dev'",
+                "section My Stage of mine.toml should be called by small letters and digits, with single hyphens",
+            ),
+            (
+                "mine.toml",
+                "[prod]\nbase = 'dev'",
+                "section prod of mine.toml has a base, which only environments of another name have",
+            ),
+            (
+                "mine.toml",
+                "prod = 1",
+                "section prod of mine.toml should be values by name (base, options, settings), not 1",
+            ),
             (
                 "mine.toml",
                 "[prod.settngs]",
-                "section prod.settngs of mine.toml is unknown; allowed are options, settings",
+                "section prod.settngs of mine.toml is unknown; allowed are base, options, settings",
             ),
         ],
     )
@@ -206,8 +249,95 @@ class TestFile:
         if content is not None:
             (tmp_path / name).write_text(content)
         with pytest.raises(ConfigurationError) as caught:
-            read_file(name, "prod", tmp_path)
+            read_environment("prod", name, tmp_path)
         assert str(caught.value).startswith(sentence)
+
+
+class TestOwnEnvironment:
+    """A section of the file with a name that is none of ours."""
+
+    STAGING = '[staging]\nbase = "prod"\noptions = { log_retention_days = 30 }\n'
+
+    def test_begins_as_its_base(self, tmp_path):
+        """Its name and its options are its own, the rest is the base's."""
+        (tmp_path / "hotpartition.toml").write_text(self.STAGING)
+        expected = PROD.model_copy(update={"name": "staging", "log_retention_days": 30})
+        assert load_environment("staging", tmp_path) == expected
+        assert load_environment("prod", tmp_path) == PROD
+
+    def test_is_named_where_another_is_unknown(self, tmp_path):
+        """Whoever mistypes it reads which ones there are."""
+        (tmp_path / "hotpartition.toml").write_text(self.STAGING)
+        with pytest.raises(ConfigurationError) as caught:
+            load_environment("stagng", tmp_path)
+        assert str(caught.value) == "environment 'stagng' is unknown; allowed are dev, prod, local, staging"
+
+    def test_has_a_stack_of_its_own(self, synthesize, tmp_path, prod):
+        """With its name in all that has a name; the stateful resources are called as ever."""
+        (tmp_path / "mine.toml").write_text(self.STAGING)
+        template = synthesize("staging", config=str(tmp_path / "mine.toml"))
+        assert named_after(template) == {"hotpartition-staging"}
+        assert named_after(prod) == {"hotpartition-prod"}
+        assert {"Table", "Registry"} <= template.body["Resources"].keys()
+        days = {g["Properties"]["RetentionInDays"] for g in template.of_type("AWS::Logs::LogGroup").values()}
+        assert days == {30}
+
+
+NAMED_BY_CLOUDFORMATION = {
+    "AWS::DynamoDB::Table": "TableName",
+    "AWS::ElastiCache::ReplicationGroup": "ReplicationGroupId",
+    "AWS::IAM::Role": "RoleName",
+    "AWS::Lambda::Function": "FunctionName",
+    "AWS::SNS::Topic": "TopicName",
+    "AWS::SQS::Queue": "QueueName",
+    "AWS::Scheduler::Schedule": "Name",
+}
+
+
+def named_after(template):
+    """What the names that have to be unique in an account and region begin with."""
+    dashboard = template.only("AWS::CloudWatch::Dashboard")["DashboardName"]
+    names = {dashboard, template.only("AWS::ElastiCache::UserGroup")["UserGroupId"]}
+    names |= {u["Properties"]["UserId"].rpartition("-")[0] for u in template.of_type("AWS::ElastiCache::User").values()}
+    alarms = [alarm["Properties"]["AlarmName"] for alarm in template.of_type("AWS::CloudWatch::Alarm").values()]
+    names |= {alarm.rpartition("-")[0] for alarm in alarms}
+    return names
+
+
+def test_two_stacks_of_an_environment_fit_into_a_region(synthesize, dev):
+    """A suffix is in every name that has to be unique; nothing else has a name of ours."""
+    template = synthesize("dev", options={"name_suffix": "anna"})
+    assert named_after(template) == {"hotpartition-dev-anna"}
+    for type_, name in NAMED_BY_CLOUDFORMATION.items():
+        for both in (dev, template):
+            assert [id_ for id_, made in both.of_type(type_).items() if name in made["Properties"]] == []
+
+
+def test_what_an_organisation_asks_for_is_on_everything(synthesize):
+    """Tags on what takes tags, a boundary around every role, a key of one's own for what is stored."""
+    template = synthesize(
+        "prod",
+        options={"tags": {"team": "chat", "project": "feed"}, "permissions_boundary": BOUNDARY, "kms_key_arn": KEY},
+    )
+    tagged = [template.only(type_)["Tags"] for type_ in ("AWS::DynamoDB::Table", "AWS::ElastiCache::ReplicationGroup")]
+    expected = [("environment", "prod"), ("project", "feed"), ("team", "chat")]
+    assert [[(tag["Key"], tag["Value"]) for tag in tags] for tags in tagged] == [expected] * 2
+    roles = template.of_type("AWS::IAM::Role").values()
+    assert {role["Properties"].get("PermissionsBoundary") for role in roles} == {BOUNDARY}
+    assert template.only("AWS::DynamoDB::Table")["SSESpecification"] == {
+        "KMSMasterKeyId": KEY,
+        "SSEEnabled": True,
+        "SSEType": "KMS",
+    }
+    assert template.only("AWS::ElastiCache::ReplicationGroup")["KmsKeyId"] == KEY
+    groups = template.of_type("AWS::Logs::LogGroup").values()
+    assert {group["Properties"].get("KmsKeyId") for group in groups} == {KEY}
+    for folder in FUNCTIONS:
+        allowed = {s for s in template.statements(template.role_id(folder)) if s.action.startswith("kms:")}
+        assert {s.action for s in allowed} == {"kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey"}
+        assert {s.resource for s in allowed} == {KEY}
+        # Through DynamoDB only: a function cannot use the key by itself.
+        assert all("kms:ViaService" in s.condition and "dynamodb." in s.condition for s in allowed)
 
 
 def test_options_reach_the_template(synthesize):

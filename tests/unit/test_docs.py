@@ -7,6 +7,8 @@ import pytest
 
 from hotpartition.core.detector import Reason
 from hotpartition.core.metrics import MetricName
+from infra.environments import DEV
+from infra.options import list_options
 from tools.configuration import options_table, settings_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +34,15 @@ MADE = ("out/", "build/", "cdk.out")
 def test_every_option_and_setting_is_documented(table):
     """With its default, what it may be and what it means: as `python -m tools.configuration` prints them."""
     assert table() in CONFIGURATION
+
+
+def test_what_can_be_chosen_is_an_option():
+    """The page of what cannot be chosen begins with what can, by the options' names."""
+    table = (ROOT / "docs/what-you-cannot-choose.md").read_text().split("| You want | Option |")[1].split("\n\n")[0]
+    named = {name for row in table.splitlines()[2:] for name in re.findall(r"`([a-z_.]+)`", row.split("|")[2])}
+    known = {path for path, _, _ in list_options(DEV)}
+    assert len(named) > 6
+    assert named - known == {"hotpartition.toml", "base"}
 
 
 def test_every_metric_is_documented():

@@ -46,6 +46,8 @@ def _describe(schema: Mapping[str, Any]) -> str:
         return " or ".join(map(_describe, schema["anyOf"]))
     if names := [name for name, field in schema.get("properties", {}).items() if "description" in field]:
         return f"values by name ({', '.join(names)})"
+    if "additionalProperties" in schema and "properties" not in schema:
+        return "texts by name"
     if "enum" in schema:
         return f"one of {', '.join(map(str, schema['enum']))}"
     kind, detail = _KINDS[schema["type"]], schema.get("items", schema)
@@ -77,6 +79,7 @@ def _walk(schema: Mapping[str, Any], path: Iterable[str]) -> list[Mapping[str, A
     """List the schemas from a model's own down to that of a field."""
     nodes = [schema]
     for part in path:
-        node = nodes[-1].get("properties", {}).get(part, {})
+        values = nodes[-1].get("additionalProperties")
+        node = nodes[-1].get("properties", {}).get(part, values if isinstance(values, Mapping) else {})
         nodes.append(schema["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node)
     return nodes
