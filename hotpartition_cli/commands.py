@@ -26,8 +26,7 @@ class Outcome:
 
 def show_hot(call: Caller, *, limit: int) -> Outcome:
     """Ask for the hottest conversations, and the routes raised last."""
-    response = call({"command": "hot", "limit": limit})
-    return Outcome(response, Status.FINE if response["is_complete"] else Status.FINDING)
+    return _judge_hot(call({"command": "hot", "limit": limit}))
 
 
 def show_all(call: Caller, progress: Progress) -> Outcome:
@@ -35,7 +34,8 @@ def show_all(call: Caller, progress: Progress) -> Outcome:
     hot = call({"command": "hot", "limit": MAX_HOT})
     rows = {row["conversation_id"]: row for row in hot["routes"]}
     # Who is not among all that reported is not written; unless there are more than one answer holds.
-    idle = {"wcu_per_second": 0.0, "throttled_share": 0.0} if hot["active"] <= MAX_HOT and hot["is_complete"] else {}
+    is_all = hot["is_complete"] and hot["active"] <= MAX_HOT
+    idle = {"wcu_per_second": 0.0, "throttled_share": 0.0} if is_all else {}
     for page in _parts(call, {"command": "routes"}):
         for row in page["routes"]:
             rows.setdefault(row["conversation_id"], {**row, **idle})
@@ -43,7 +43,13 @@ def show_all(call: Caller, progress: Progress) -> Outcome:
     # Oldest first, then stably by heat: the hottest first, and the newest among equals.
     newest = sorted(rows.values(), key=lambda row: (row["newest_since"] or "", row["conversation_id"]), reverse=True)
     ordered = sorted(newest, key=lambda row: -(row["wcu_per_second"] or 0.0))
-    return Outcome({**hot, "routes": ordered}, Status.FINE if hot["is_complete"] else Status.FINDING)
+    return _judge_hot({**hot, "routes": ordered})
+
+
+def _judge_hot(response: Mapping[str, Any]) -> Outcome:
+    if response["active"] is None:
+        return Outcome(response, Status.FAILED, "Redis did not answer, so no load can be shown")
+    return Outcome(response, Status.FINE if response["is_complete"] else Status.FINDING)
 
 
 def show_route(call: Caller, conversation_id: str) -> Outcome:

@@ -34,13 +34,21 @@ def view_hot(document: Mapping[str, Any]) -> RenderableType:
             str(row["shard_count"] or "-"),
             age,
         )
+    # A stack of before does not count the streams that are away.
+    away, is_known = document.get("streams_unavailable", 0), document["active"] is not None
     parts: list[RenderableType] = [table]
     if not document["routes"]:
-        parts = [Text("Nothing is being written, and no conversation was ever raised.")]
+        nothing = "Nothing is being written, and no conversation" if is_known and not away else "No conversation"
+        parts = [Text(f"{nothing} was ever raised.")]
     # A stack of before has one consumer, and says so in one field.
     starts = document.get("consumers_started_at", [document["consumer_started_at"]])
     late = [start for start in starts if start is None or _seconds(start, at) > CONSUMER_SECONDS]
-    if not document["is_complete"]:
+    if not is_known:
+        parts.append(Text("Redis does not answer: no load can be shown, nor whether a consumer runs.", "red"))
+    elif away:
+        unknown = "the load of their conversations is not shown, nor whether their consumer runs"
+        parts.append(Text(f"{away} of {document['streams']} report streams cannot be read: {unknown}.", "red"))
+    elif not document["is_complete"]:
         parts.append(Text("The report streams were not read to their end: there is more load than is shown.", "red"))
     elif late and len(late) < len(starts):
         missing = f"{len(late)} of {len(starts)} stream consumers have not started for minutes"
@@ -54,7 +62,9 @@ def view_route(document: Mapping[str, Any]) -> RenderableType:
     """Show one route: its generations, where they are known, and the decisions that made them."""
     id_, agreement = document["conversation_id"], document["agreement"]
     if not document["generations"] and agreement == "equal":
-        return Text(f"{id_} was never raised: all of it is on the base key.")
+        return Text(f"{id_} was never raised: its messages, if there are any, are on the base key.")
+    if not document["generations"] and agreement == "registry-unavailable":
+        return Text(f"{id_} was never raised, by the journal: its messages, if there are any, are on the base key.")
     table = _table(
         "N", ("since", "left"), ("journal", "left"), ("registry", "left"), ("decided", "left"), ("by", "left")
     )

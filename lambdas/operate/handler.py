@@ -181,6 +181,8 @@ def _render_hot(hot: HotList) -> dict[str, Any]:
         "routes": [_render_row(row) for row in hot.rows],
         "active": hot.active,
         "is_complete": hot.is_complete,
+        "streams": hot.streams,
+        "streams_unavailable": hot.streams_unavailable,
         "consumer_started_at": _time(hot.consumer_started_ms),
         "consumers_started_at": [_time(started_ms) for started_ms in hot.consumers_started_ms],
     }

@@ -239,6 +239,8 @@ class FakeReports:
         self.sent: list[Report] = []
         self.latest: dict[Share, int] = {}
         self.is_down = False
+        self.away: set[int] = set()
+        """Streams whose node does not answer."""
         self._sequence = 0
 
     def _check(self) -> None:
@@ -259,6 +261,8 @@ class FakeReports:
 
     def read(self, partition: int, after_id: str, limit: int) -> Sequence[StreamEntry]:
         self._check()
+        if partition in self.away:
+            raise RegistryUnavailableError("away")
         after = _parse_entry_id(after_id)
         return [e for e in self.streams[partition] if _parse_entry_id(e.entry_id) > after][:limit]
 

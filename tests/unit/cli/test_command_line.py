@@ -96,9 +96,33 @@ class TestCommands:
     def test_an_incomplete_picture_is_a_finding(self, tool, world):
         """And said below the table."""
         world.raise_to(4, 5)
-        world.reports.is_down = True
+        world.reports.away = {0}
         status, out, _ = tool("hot")
-        assert (status, "more load than is shown" in out) == (Status.FINDING, True)
+        assert (status, "1 of 2 report streams cannot be read" in out) == (Status.FINDING, True)
+        assert "not started" not in out
+
+    @pytest.mark.parametrize("options", [[], ["--all"]])
+    def test_without_redis_no_load_is_shown(self, tool, world, options):
+        """Not 0: the table has a question mark, a program gets null, and the command failed."""
+        write(world)
+        world.raise_to(4, 5)
+        world.reports.is_down = world.registry.is_down = True
+        status, out, err = tool("hot", *options)
+        assert (status, "no load can be shown" in out, "no load can be shown" in err) == (Status.FAILED, True, True)
+        (row,) = (line.split() for line in out.splitlines() if line.split()[:1] == ["c"])
+        assert row[1:4] == ["?", "?", "?"]
+        assert "not started" not in out
+        status, out, _ = tool("hot", *options, "--json")
+        document = json.loads(out)
+        assert (status, document["active"]) == (Status.FAILED, None)
+        assert [row["wcu_per_second"] for row in document["routes"]] == [None]
+
+    def test_without_redis_nobody_says_that_nothing_is_written(self, tool, world):
+        """Also where there is no row to show."""
+        world.reports.is_down = world.registry.is_down = True
+        out = tool("hot")[1]
+        assert "Nothing is being written" not in out
+        assert "No conversation was ever raised." in out
 
     def test_a_consumer_that_does_not_start_is_said(self, tool, world):
         """Nothing would be detected."""
@@ -122,7 +146,12 @@ class TestCommands:
         status, out, _ = tool("route", "c")
         assert (status, "missing-in-registry" in out) == (Status.FINDING, True)
         status, out, _ = tool("route", "d")
-        assert (status, out) == (Status.FINE, "d was never raised: all of it is on the base key.\n")
+        never = "d was never raised: its messages, if there are any, are on the base key.\n"
+        assert (status, out) == (Status.FINE, never)
+        world.registry.is_down = True
+        status, out, _ = tool("route", "d")
+        never = "d was never raised, by the journal: its messages, if there are any, are on the base key.\n"
+        assert (status, out) == (Status.FAILED, never)
 
     def test_route_without_redis_is_shown_and_a_failure(self, tool, world):
         """One JSON object all the same."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from hotpartition.core.reports import stream_partition_of
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.core.shares import list_shares
@@ -51,6 +52,7 @@ class TestHot:
         assert [row.capacity_wcu_per_second for row in hot.rows] == [800, 3_200, 6_400, 1_600]
         assert [row.newest_since_ms for row in hot.rows] == [None, NOW_MS - 60_000, 3_000, 1_000]
         assert (hot.active, hot.is_complete, hot.at_ms) == (2, True, NOW_MS)
+        assert (hot.streams, hot.streams_unavailable) == (2, 0)
 
     @pytest.mark.parametrize("limit", [1, 2, 3])
     def test_no_more_are_listed_than_asked_for(self, world, limit):
@@ -72,6 +74,25 @@ class TestHot:
         assert [(row.collection, row.shard_count) for row in hot.rows] == [("c", 4)]
         assert (hot.is_complete, hot.consumers_started_ms) == (False, (None,))
         assert hot.consumer_started_ms is None
+
+    def test_while_redis_is_away_no_load_is_known(self, world):
+        """An unknown load is none of 0 WCU/s: neither a row nor the count of what is written says so."""
+        write(world, 2_000, "rush")
+        world.raise_to(4, 5, conversation_id="rush", in_redis=False)
+        world.registry.is_down = world.reports.is_down = True
+        hot = world.operations().list_hot(20)
+        assert [(row.wcu_per_second, row.throttled_share) for row in hot.rows] == [(None, None)]
+        assert (hot.active, hot.streams, hot.streams_unavailable) == (None, 2, 2)
+
+    def test_while_one_stream_is_away_only_its_conversations_are_unknown(self, world):
+        """The others are as cold, or as hot, as their stream says."""
+        ids = {stream_partition_of(name, 2): name for name in map(str, range(16))}
+        for name in ids.values():
+            world.raise_to(4, 5, conversation_id=name)
+        world.reports.away = {1}
+        hot = world.operations().list_hot(20)
+        assert {row.collection: row.wcu_per_second for row in hot.rows} == {ids[0]: 0.0, ids[1]: None}
+        assert (hot.active, hot.is_complete, hot.streams_unavailable) == (0, False, 1)
 
     def test_malformed_reports_are_left_out(self, world):
         """The consumer counts and names them."""

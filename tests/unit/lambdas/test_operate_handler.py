@@ -55,6 +55,8 @@ def test_hot(world):
         ],
         "active": 1,
         "is_complete": True,
+        "streams": 2,
+        "streams_unavailable": 0,
         "consumer_started_at": "2023-11-14T22:13:25.000Z",
         "consumers_started_at": ["2023-11-14T22:13:25.000Z"],
     }

@@ -16,7 +16,7 @@ from hotpartition.core.detector import SUSTAINED_SECONDS, ReportWindow
 from hotpartition.core.heat import NO_HEAT, Heat, measure_heat
 from hotpartition.core.keys import parse_conversation_id
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.reports import READ_LIMIT, Report
+from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, MAX_SHARD_COUNT, Generation, Route
 from hotpartition.core.route_history import BY_HAND, Cause
 from hotpartition.core.shares import Share, list_shares
@@ -70,13 +70,16 @@ class RouteRow:
 class HotList:
     """The hottest collections, and then the routes raised last.
 
-    `active` counts all collections that reported; `is_complete` is False when a stream could not be read to its end.
+    `active` counts all collections that reported, None where no stream could be read; `is_complete` is False when one
+    could not be read to its end, `streams_unavailable` counts those of `streams` that Redis gave nothing of.
     `consumers_started_ms` is when the latest stream consumer of each share began its run; None: nobody knows.
     """
 
     rows: tuple[RouteRow, ...]
-    active: int
+    active: int | None
     is_complete: bool
+    streams: int
+    streams_unavailable: int
     consumers_started_ms: tuple[int | None, ...]
     at_ms: int
 
@@ -119,6 +122,15 @@ class OperationsLimits:
     route_cache_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Reports:
+    """What the fleet reported of late; the streams that were not read to their end, and those of them that are away."""
+
+    window: ReportWindow
+    unread: set[int]
+    unavailable: set[int]
+
+
 class Operations:
     """Answers operators."""
 
@@ -149,16 +161,24 @@ class Operations:
             RetryLaterError: the journal could not be read.
         """
         now_ms = self._clock.now_ms()
-        window, is_complete = self._read_reports(now_ms)
-        heats = {c: heat for c, reports in window.items() if (heat := measure_heat(reports, now_ms)).wcu_per_second}
+        reports = self._read_reports(now_ms)
+        heats = {
+            c: heat for c, of_one in reports.window.items() if (heat := measure_heat(of_one, now_ms)).wcu_per_second
+        }
         hottest = sorted(heats, key=lambda c: (-heats[c].wcu_per_second, c))[:limit]
         rows = [self._row(c, self._find_route(c), heats[c], now_ms) for c in hottest]
         if len(rows) < limit:
             listed = set(hottest)
             newest = self._try(lambda: self._routing_items.newest(limit))
-            idle = [self._row(i.collection, i.route, NO_HEAT, now_ms) for i in newest]
+            idle = [
+                self._row(i.collection, i.route, self._heat_without_reports(i.collection, reports), now_ms)
+                for i in newest
+            ]
             rows += [row for row in idle if row.collection not in listed][: limit - len(rows)]
-        return HotList(tuple(rows), len(heats), is_complete, self._find_consumers(), now_ms)
+        streams, unavailable = self._limits.stream_partitions, len(reports.unavailable)
+        active = None if unavailable == streams else len(heats)
+        is_complete = not reports.unread
+        return HotList(tuple(rows), active, is_complete, streams, unavailable, self._find_consumers(), now_ms)
 
     def list_routes(self, cursor: str | None, limit: int) -> RoutePage:
         """List some routes of the journal, without their heat.
@@ -222,18 +242,25 @@ class Operations:
         warnings = self._raise_warnings(route, generation, now_ms, is_changed=is_changed, is_in_registry=is_in_registry)
         return RaiseByHand(collection, generation, is_changed, before, route, is_in_registry, warnings)
 
-    def _read_reports(self, now_ms: int) -> tuple[ReportWindow, bool]:
+    def _heat_without_reports(self, collection: str, reports: _Reports) -> Heat | None:
+        """Nothing was written to a collection of which nobody reports, if its stream was read; else nobody knows."""
+        stream = stream_partition_of(collection, self._limits.stream_partitions)
+        return None if stream in reports.unread else NO_HEAT
+
+    def _read_reports(self, now_ms: int) -> _Reports:
         """Read what the fleet reported of late; a stream that is away is left out."""
-        window = ReportWindow()
-        is_complete = True
+        reports = _Reports(ReportWindow(), set(), set())
         after_ms = max(0, now_ms - SUSTAINED_SECONDS * 1000 - HEAT_LATENESS_MS)
         for partition in range(self._limits.stream_partitions):
             try:
-                is_complete &= self._read_stream(window, partition, f"{after_ms}-0", now_ms)
+                is_read = self._read_stream(reports.window, partition, f"{after_ms}-0", now_ms)
             except RegistryUnavailableError:
                 self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
-                is_complete = False
-        return window, is_complete
+                reports.unavailable.add(partition)
+                is_read = False
+            if not is_read:
+                reports.unread.add(partition)
+        return reports
 
     def _read_stream(self, window: ReportWindow, partition: int, after_id: str, now_ms: int) -> bool:
         """Read one stream; say whether its end was reached."""
