@@ -1,0 +1,1 @@
+"""The patterns of write sharding side by side, on one workload: `make simulate-patterns`."""

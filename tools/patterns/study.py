@@ -1,0 +1,172 @@
+"""`make simulate-patterns`: the patterns of write sharding, measured on one workload, and which to choose."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tools.patterns.model import ASSUMPTIONS, EVEN, PATTERNS, PLANNED_SHARDS, SKEWED, WORKLOADS, Pattern
+from tools.patterns.page import build_page
+from tools.patterns.pictures import build_pictures
+from tools.patterns.results import PatternResult, PatternStudy
+from tools.patterns.run import Sample, simulate
+from tools.simulation.results import Bar
+from tools.simulation.studies import MISSED, at_least, at_most, say_bars
+
+OUT_DIR = Path("out/patterns")
+SEEDS = 3
+PROCESSES = 2
+"""What the time that it may take is meant for."""
+BY_ATTRIBUTE = ("calculated", "adaptive", "adaptive-attribute")
+"""The patterns that are run with a busy device as well: to all others it is one device among many."""
+SOURCE_INDEX_REFUSES = 0.5
+"""Most of the load: what the bar says of the source's single index key."""
+
+
+class Job(NamedTuple):
+    """One run: a pattern by name, with another N if one is given."""
+
+    pattern: str
+    workload: str
+    seed: int
+    planned: int | None = None
+
+    def build(self) -> Pattern:
+        """Build the pattern."""
+        found = PATTERNS[self.pattern]
+        return found if self.planned is None else replace(found, shards=self.planned, title=f"N = {self.planned}")
+
+
+def run(job: Job) -> Sample:
+    """Run one job, in a process of the pool."""
+    return simulate(job.build(), WORKLOADS[job.workload], job.seed, with_reads=job.planned is None)
+
+
+def list_jobs(seeds: Sequence[int]) -> list[Job]:
+    """List all runs: those of one result follow each other."""
+    pairs = [(name, EVEN.name) for name in PATTERNS] + [(name, SKEWED.name) for name in BY_ATTRIBUTE]
+    jobs = [Job(name, workload, seed) for name, workload in pairs for seed in seeds]
+    return jobs + [Job("random", EVEN.name, seed, planned) for planned in PLANNED_SHARDS for seed in seeds]
+
+
+def summarize(jobs: Sequence[Job], samples: Sequence[Sample], seeds: Sequence[int]) -> PatternStudy:
+    """Sum all runs up, and hold them against the bars."""
+    results = [
+        (jobs[i], PatternResult.of(jobs[i].build(), WORKLOADS[jobs[i].workload], samples[i : i + len(seeds)]))
+        for i in range(0, len(jobs), len(seeds))
+    ]
+    study = PatternStudy(
+        first_seed=seeds[0],
+        seeds=len(seeds),
+        assumptions=tuple(ASSUMPTIONS),
+        results=tuple(result for job, result in results if job.planned is None),
+        planned=tuple(result for job, result in results if job.planned is not None),
+        bars=(),
+        passed=False,
+    )
+    bars = judge(study)
+    return replace(study, bars=bars, passed=all(bar.holds for bar in bars))
+
+
+def judge(study: PatternStudy) -> tuple[Bar, ...]:
+    """Hold the results against the bars."""
+    ours, source = study.result("adaptive-buckets", EVEN.name), study.result("buckets", EVEN.name)
+    return (
+        at_most(
+            "writes refused by the index after the raise, adaptive with time buckets",
+            ours.index_refusals_after_raise,
+            0,
+            "writes",
+        ),
+        at_least(
+            "writes that failed where the index has one key for each bucket",
+            source.failed_share,
+            SOURCE_INDEX_REFUSES,
+            "as a share",
+        ),
+    )
+
+
+def write_files(study: PatternStudy, out_dir: Path) -> Path:
+    """Write `summary.json`, the page and its pictures; returns the page's path."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    pictures = build_pictures(study)
+    (out_dir / "summary.json").write_text(
+        json.dumps({"format": 1, "patterns": asdict(study)}, indent=1) + "\n", encoding="utf-8"
+    )
+    for picture in pictures.values():
+        (out_dir / f"{picture.name}.svg").write_text(picture.file(), encoding="utf-8")
+    page = out_dir / "report.html"
+    page.write_text(build_page(study, pictures), encoding="utf-8")
+    return page
+
+
+def say(study: PatternStudy, console: Console) -> None:
+    """Print the decision matrix."""
+    table = Table(title="5,000 writes/s of 1 KB on one key, ten minutes")
+    for name in ("pattern", "devices", "N", "failed", "refused", "write p99", "WCU/write", "index lag p99"):
+        table.add_column(name, justify="left" if name in {"pattern", "devices"} else "right")
+    for kind in ("range", "targeted", "newest"):
+        table.add_column(f"{kind}: queries, RCU, p99", justify="right")
+    for each in study.results:
+        reads = [f"{r.queries:.0f}, {r.rcu:.0f}, {r.p99_ms:.0f} ms" for r in each.reads.values()]
+        table.add_row(
+            each.title,
+            each.workload,
+            ", ".join(map(str, sorted(set(each.shard_counts)))),
+            f"{each.failed_share:.1%}",
+            f"{each.refused_share:.1%}",
+            f"{each.write_p99_ms:.0f} ms",
+            f"{each.wcu_per_write:.2f}",
+            "-" if each.lag_p99_ms is None else f"{each.lag_p99_ms:.0f} ms",
+            *reads,
+        )
+    console.print(table)
+    for each in study.planned:
+        console.print(
+            f"random suffix, {each.title}: {each.failed_share:.1%} failed, worst seed {each.failed_share_worst:.1%}"
+        )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m tools.patterns", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"runs of each pattern ({SEEDS})")
+    parser.add_argument("--out", type=Path, default=OUT_DIR)
+    options = parser.parse_args(arguments)
+    seeds = range(1, options.seeds + 1)
+    jobs = list_jobs(seeds)
+    began = time.perf_counter()
+    columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with (
+        Progress(*columns, console=Console(stderr=True)) as progress,
+        ProcessPoolExecutor(
+            min(PROCESSES, os.cpu_count() or 1), mp_context=get_context("spawn"), initializer=gc.disable
+        ) as pool,
+    ):
+        bar = progress.add_task("patterns", total=len(jobs))
+        futures = [pool.submit(run, job) for job in jobs]
+        for future in futures:
+            future.add_done_callback(lambda _: progress.advance(bar))
+        samples = [future.result() for future in futures]
+    study = summarize(jobs, samples, seeds)
+    page = write_files(study, options.out)
+    say(study, Console(width=200))
+    say_bars(study.bars)
+    print(f"{len(jobs)} runs in {time.perf_counter() - began:.0f} s\n{page}\n{options.out / 'summary.json'}")
+    return 0 if study.passed else MISSED
+
