@@ -15,15 +15,6 @@ from hotpartition.core.route import MAX_CHOICES
 WRITES_PER_SECOND: Final = 5_000.0
 ITEM_BYTES: Final = 1_000
 """Index keys included, so that a write is one unit in the table, and one in an index that projects everything."""
-SECONDS: Final = 600.0
-"""Ten minutes, as in the source."""
-CLOSE_UP_SECONDS: Final = 20.0
-"""How long the beginning and the end are played write by write; what lies between them, second by second. The load is
-steady, so nothing happens there but what takes minutes: partitions split for heat, and the hour's bucket ends."""
-EDGE_SECONDS: Final = 300.0
-"""When the next hour begins, and with it the next bucket."""
-READ_SECONDS: Final = 12.0
-"""How long before the end the reads begin."""
 TABLE_PARTITIONS: Final = 32
 """Of the table and of each index: warmed for 32,000 WCU/s."""
 DEVICES: Final = 1_000
@@ -35,6 +26,26 @@ INDEX_LAG_SECONDS: Final = 0.02
 """Mean time from a write to its entry in an index that keeps up (assumption)."""
 TRANSFER_SECONDS_PER_MB: Final = 0.02
 """How much longer a query takes for each MB that it reads (assumption)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """How long a run is, in seconds.
+
+    The load is steady, so only its beginning and its end are played write by write (`close_up`). What lies between them
+    is played second by second: nothing happens there but what takes minutes, since partitions split for heat and at
+    `edge` the next hour begins, and with it the next bucket. Reads begin `reads` before the end; 0: there is a
+    beginning only.
+    """
+
+    whole: float = 600.0
+    close_up: float = 20.0
+    edge: float = 300.0
+    reads: float = 12.0
+
+
+TEN_MINUTES = Course()
+BEGINNING = Course(whole=8.0, close_up=8.0, reads=0.0)
 
 
 class Hashed(StrEnum):
@@ -104,8 +115,9 @@ PLANNED_SHARDS: Sequence[int] = (3, 5, 8, 16, 32)
 
 ASSUMPTIONS: Sequence[str] = (
     (
-        f"{WRITES_PER_SECOND:,.0f} writes a second of {ITEM_BYTES:,} bytes to one key for {SECONDS:,.0f} s. The first "
-        f"and the last {CLOSE_UP_SECONDS:.0f} s are played write by write, what lies between them second by second."
+        f"{WRITES_PER_SECOND:,.0f} writes a second of {ITEM_BYTES:,} bytes to one key for {TEN_MINUTES.whole:,.0f} s. "
+        f"The first and the last {TEN_MINUTES.close_up:.0f} s are played write by write, what lies between them second "
+        "by second."
     ),
     f"Table and index have {TABLE_PARTITIONS} partitions each, of 1,000 WCU/s and 3,000 RCU/s, and no other traffic.",
     (

@@ -100,7 +100,6 @@ class PatternResult:
 class PatternStudy:
     """The comparison: each pattern under the workloads where it matters, and what a wrong N does."""
 
-    first_seed: int
     seeds: int
     assumptions: tuple[str, ...]
     results: tuple[PatternResult, ...]

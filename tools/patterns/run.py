@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import islice
+from math import inf
 from random import Random
 from typing import NamedTuple
 
@@ -31,18 +32,16 @@ from tools.partition_model import (
     TableConfig,
 )
 from tools.patterns.model import (
-    CLOSE_UP_SECONDS,
     DEVICES,
-    EDGE_SECONDS,
     INDEX_BACKLOG_SECONDS,
     INDEX_LAG_SECONDS,
     ITEM_BYTES,
-    READ_SECONDS,
-    SECONDS,
     TABLE_PARTITIONS,
+    TEN_MINUTES,
     TRANSFER_SECONDS_PER_MB,
     WRITES_PER_SECOND,
     Buckets,
+    Course,
     Hashed,
     Pattern,
     Workload,
@@ -140,9 +139,9 @@ def _shards_of(hashed: str, shard_count: int, choices: int) -> tuple[int, ...]:
     return choose_shards(hashed, shard_count, choices=choices)
 
 
-def simulate(pattern: Pattern, workload: Workload, seed: int, *, with_reads: bool = True) -> Sample:
-    """Run one pattern; the seed decides all that is left to chance. Without reads the run ends after its beginning."""
-    run = _Run(pattern, workload, seed, with_reads=with_reads)
+def simulate(pattern: Pattern, workload: Workload, seed: int, course: Course = TEN_MINUTES) -> Sample:
+    """Run one pattern; the seed decides all that is left to chance."""
+    run = _Run(pattern, workload, seed, course)
     try:
         return run.play()
     finally:
@@ -152,11 +151,11 @@ def simulate(pattern: Pattern, workload: Workload, seed: int, *, with_reads: boo
 class _Run:
     """The parts of one run."""
 
-    def __init__(self, pattern: Pattern, workload: Workload, seed: int, *, with_reads: bool) -> None:
+    def __init__(self, pattern: Pattern, workload: Workload, seed: int, course: Course) -> None:
         self.pattern, self.workload = pattern, workload
         self.sample = Sample()
         self.engine = Engine()
-        self.with_reads = with_reads
+        self.course = course
         self.base = f"SENSOR_READING#{seed}"
         random = Random(f"patterns/{seed}")
         warm = OnDemand(warm_wcu=1_000.0 * TABLE_PARTITIONS)
@@ -180,23 +179,21 @@ class _Run:
         self.stored: dict[str, list[Event]] = {}
         self.indexed: dict[str, list[Event]] = {}
         self.stored_count = 0.0
-        self.is_in_close_up = True
         self.keeps_items = False
 
     def play(self) -> Sample:
         """Play the run."""
         engine, sample = self.engine, self.sample
         engine.after(self.random.expovariate(WRITES_PER_SECOND), self._arrive)
-        engine.run_until(CLOSE_UP_SECONDS)
+        engine.run_until(self.course.close_up)
         self._note_window("beginning", 0.0, 0.0)
-        if self.with_reads:
+        if self.course.reads:
             self._play_middle()
             offered, failed = sample.offered, sample.failed
             self.keeps_items = True
-            self.is_in_close_up = True
             engine.after(self.random.expovariate(WRITES_PER_SECOND), self._arrive)
             self._plan_reads()
-            engine.run_until(SECONDS + 2.0)
+            engine.run_until(self.course.whole + 2.0)
             self._note_window("end", offered, failed)
         sample.raises = list(self.routing.raises)
         sample.final_shard_count = self.routing.route.max_shard_count
@@ -213,7 +210,7 @@ class _Run:
     def _arrive(self) -> None:
         engine, random = self.engine, self.random
         now = engine.now
-        if now >= (SECONDS if self.keeps_items else CLOSE_UP_SECONDS):
+        if now >= (self.course.whole if self.keeps_items else self.course.close_up):
             return
         engine.after(random.expovariate(WRITES_PER_SECOND), self._arrive)
         self.sample.offered += 1
@@ -261,7 +258,7 @@ class _Run:
     def _bucket_key(self, now_ms: int) -> str | None:
         if self.index is None:
             return None
-        is_next_hour = now_ms - EPOCH_MS >= EDGE_SECONDS * 1000
+        is_next_hour = now_ms - EPOCH_MS >= self.course.edge * 1000
         return f"{self.base}#2026-11-21T{'10' if is_next_hour else '09'}"
 
     def _index_key(self, bucket: str | None, shard: int) -> str | None:
@@ -297,7 +294,7 @@ class _Run:
     def _note_index_refusals(self, count: float, now: float) -> None:
         """Count refusals of the index from the moment on when every writer has the raised route."""
         raises = self.routing.raises
-        learnt_by = raises[0].at_seconds + 2.0 if raises else 0.0 if self.pattern.shards else SECONDS
+        learnt_by = raises[0].at_seconds + 2.0 if raises else 0.0 if self.pattern.shards else inf
         if now >= learnt_by:
             self.sample.index_refusals_after_raise += count
 
@@ -329,8 +326,8 @@ class _Run:
 
     def _play_middle(self) -> None:
         """Play what lies between the close-ups, each second's demand at once."""
-        now = CLOSE_UP_SECONDS
-        while now < SECONDS - CLOSE_UP_SECONDS:
+        now = self.course.close_up
+        while now < self.course.whole - self.course.close_up:
             now += 1.0
             self.engine.run_until(now)
             now_ms = self._now_ms()
@@ -381,14 +378,14 @@ class _Run:
     # Reads.
 
     def _plan_reads(self) -> None:
-        begin = SECONDS - READ_SECONDS
+        begin = self.course.whole - self.course.reads
         for name, read in (
             ("range", self._read_range),
             ("targeted", self._read_targeted),
             ("newest", self._read_newest),
         ):
             self.sample.reads[name] = ReadKind.empty()
-            step = (READ_SECONDS - 1.0) / READS[name]
+            step = (self.course.reads - 1.0) / READS[name]
             for number in range(READS[name]):
                 self.engine.at(begin + (number + self.random.random()) * step, partial(self._start, read))
 
@@ -400,7 +397,7 @@ class _Run:
         self._read_whole("range", self._keys(), lambda _: True)
 
     def _read_targeted(self) -> None:
-        """Read the events of device 0 in one second; what is not its own is filtered out, after it was read and paid."""
+        """Read the events of device 0 in one second; what is of others is filtered out after it was read and paid."""
         keys = self._keys()
         if self.pattern.hashed is Hashed.BY_ATTRIBUTE:
             shard_count = self.routing.route.shard_count_at(self._now_ms())

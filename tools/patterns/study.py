@@ -6,11 +6,11 @@ import argparse
 import gc
 import json
 import os
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tools.patterns.model import ASSUMPTIONS, EVEN, PATTERNS, PLANNED_SHARDS, SKEWED, WORKLOADS, Pattern
+from tools.patterns.model import (
+    ASSUMPTIONS,
+    BEGINNING,
+    EVEN,
+    PATTERNS,
+    PLANNED_SHARDS,
+    SKEWED,
+    TEN_MINUTES,
+    WORKLOADS,
+    Pattern,
+)
 from tools.patterns.page import build_page
 from tools.patterns.pictures import build_pictures
 from tools.patterns.results import PatternResult, PatternStudy
@@ -33,6 +43,8 @@ PROCESSES = 2
 """What the time that it may take is meant for."""
 BY_ATTRIBUTE = ("calculated", "adaptive", "adaptive-attribute")
 """The patterns that are run with a busy device as well: to all others it is one device among many."""
+THROWS_EACH = 4
+"""How often more seeds there are for a planned N: which shards share a partition differs much."""
 SOURCE_INDEX_REFUSES = 0.5
 """Most of the load: what the bar says of the source's single index key."""
 
@@ -53,25 +65,25 @@ class Job(NamedTuple):
 
 def run(job: Job) -> Sample:
     """Run one job, in a process of the pool."""
-    return simulate(job.build(), WORKLOADS[job.workload], job.seed, with_reads=job.planned is None)
+    return simulate(job.build(), WORKLOADS[job.workload], job.seed, TEN_MINUTES if job.planned is None else BEGINNING)
 
 
-def list_jobs(seeds: Sequence[int]) -> list[Job]:
-    """List all runs: those of one result follow each other."""
+def list_jobs(seeds: int) -> list[list[Job]]:
+    """List all runs, those of one result together."""
     pairs = [(name, EVEN.name) for name in PATTERNS] + [(name, SKEWED.name) for name in BY_ATTRIBUTE]
-    jobs = [Job(name, workload, seed) for name, workload in pairs for seed in seeds]
-    return jobs + [Job("random", EVEN.name, seed, planned) for planned in PLANNED_SHARDS for seed in seeds]
+    runs = [[Job(name, workload, seed) for seed in range(1, seeds + 1)] for name, workload in pairs]
+    throws = range(1, THROWS_EACH * seeds + 1)
+    return runs + [[Job("random", EVEN.name, seed, planned) for seed in throws] for planned in PLANNED_SHARDS]
 
 
-def summarize(jobs: Sequence[Job], samples: Sequence[Sample], seeds: Sequence[int]) -> PatternStudy:
+def summarize(runs: Sequence[Sequence[Job]], samples: Sequence[Sequence[Sample]], seeds: int) -> PatternStudy:
     """Sum all runs up, and hold them against the bars."""
     results = [
-        (jobs[i], PatternResult.of(jobs[i].build(), WORKLOADS[jobs[i].workload], samples[i : i + len(seeds)]))
-        for i in range(0, len(jobs), len(seeds))
+        (jobs[0], PatternResult.of(jobs[0].build(), WORKLOADS[jobs[0].workload], of_jobs))
+        for jobs, of_jobs in zip(runs, samples, strict=True)
     ]
     study = PatternStudy(
-        first_seed=seeds[0],
-        seeds=len(seeds),
+        seeds=seeds,
         assumptions=tuple(ASSUMPTIONS),
         results=tuple(result for job, result in results if job.planned is None),
         planned=tuple(result for job, result in results if job.planned is not None),
@@ -138,7 +150,8 @@ def say(study: PatternStudy, console: Console) -> None:
     console.print(table)
     for each in study.planned:
         console.print(
-            f"random suffix, {each.title}: {each.failed_share:.1%} failed, worst seed {each.failed_share_worst:.1%}"
+            f"random suffix, {each.title}: {each.failed_share:.1%} failed (worst seed {each.failed_share_worst:.1%}), "
+            f"{each.refused_share:.1%} of attempts refused"
         )
 
 
@@ -148,8 +161,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"runs of each pattern ({SEEDS})")
     parser.add_argument("--out", type=Path, default=OUT_DIR)
     options = parser.parse_args(arguments)
-    seeds = range(1, options.seeds + 1)
-    jobs = list_jobs(seeds)
+    runs = list_jobs(options.seeds)
     began = time.perf_counter()
     columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
@@ -158,15 +170,14 @@ def main(arguments: Sequence[str]) -> int:
             min(PROCESSES, os.cpu_count() or 1), mp_context=get_context("spawn"), initializer=gc.disable
         ) as pool,
     ):
-        bar = progress.add_task("patterns", total=len(jobs))
-        futures = [pool.submit(run, job) for job in jobs]
-        for future in futures:
+        bar = progress.add_task("patterns", total=sum(map(len, runs)))
+        futures = [[pool.submit(run, job) for job in jobs] for jobs in runs]
+        for future in chain.from_iterable(futures):
             future.add_done_callback(lambda _: progress.advance(bar))
-        samples = [future.result() for future in futures]
-    study = summarize(jobs, samples, seeds)
+        samples = [[future.result() for future in each] for each in futures]
+    study = summarize(runs, samples, options.seeds)
     page = write_files(study, options.out)
     say(study, Console(width=200))
     say_bars(study.bars)
-    print(f"{len(jobs)} runs in {time.perf_counter() - began:.0f} s\n{page}\n{options.out / 'summary.json'}")
+    print(f"{time.perf_counter() - began:.0f} s\n{page}\n{options.out / 'summary.json'}")
     return 0 if study.passed else MISSED
-
