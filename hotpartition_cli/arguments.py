@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NoReturn
 
 from hotpartition_cli.errors import UsageError
 
 FUNCTION_VARIABLE = "HOTPARTITION_FUNCTION"
+STACK_VARIABLE = "HOTPARTITION_STACK"
+TOKEN_VARIABLE = "HOTPARTITION_TOKEN"  # noqa: S105 - the variable's name
 URL_VARIABLE = "HOTPARTITION_URL"
+
+_SOURCES = {
+    "function": (FUNCTION_VARIABLE, "the output OperateFunctionName"),
+    "stack": (STACK_VARIABLE, "the stack's name, as `make deploy` prints it"),
+}
+"""How a stack on AWS is named: its variable, and where the name comes from."""
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -19,6 +27,7 @@ _EPILOG = f"""\
 where to ask:
   --function NAME, or {FUNCTION_VARIABLE}: the stack's output OperateFunctionName, through AWS Lambda
   --url URL, or {URL_VARIABLE}: the control API of a local run, as `make up` names it
+  --stack NAME, or {STACK_VARIABLE}: for `check`, the stack on AWS
 
 exit status:
   0  fine
@@ -35,6 +44,7 @@ examples:
   hotpartition verify --mend
   hotpartition watch
   hotpartition rush room-1
+  hotpartition check --stack hotpartition-dev
   hotpartition COMMAND --help says more of each; docs/command-line.md describes what --json prints
 """
 
@@ -50,14 +60,17 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> arg
     """Read a command and its options.
 
     Returns:
-        What was given; `function` and `url`, of which a command that asks somebody has exactly one.
+        What was given; `function` (for `check`: `stack`) and `url`, of which a command that asks somebody has
+        exactly one.
 
     Raises:
         UsageError: saying what is wrong.
     """
     options = _build_parser().parse_args(arguments)
     if options.command != "plan":
-        options.function, options.url = _choose_target(options, environ)
+        way = "stack" if options.command == "check" else "function"
+        name, options.url = _choose_target(way, getattr(options, way), options.url, environ)
+        setattr(options, way, name)
     return options
 
 
@@ -72,31 +85,30 @@ def parse_since(text: str) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _choose_target(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+def _choose_target(
+    way: str, name: str | None, url: str | None, environ: Mapping[str, str]
+) -> tuple[str | None, str | None]:
     """Choose whom to ask: an option before the environment."""
-    if options.function and options.url:
-        raise UsageError("--function and --url name two places; give one of them")
-    if options.function or options.url:
-        return options.function, options.url
-    function, url = environ.get(FUNCTION_VARIABLE) or None, environ.get(URL_VARIABLE) or None
-    if function and url:
-        raise UsageError(f"{FUNCTION_VARIABLE} and {URL_VARIABLE} name two places; give --function or --url")
-    if not (function or url):
+    variable, source = _SOURCES[way]
+    if name and url:
+        raise UsageError(f"--{way} and --url name two places; give one of them")
+    if name or url:
+        return name, url
+    name, url = environ.get(variable) or None, environ.get(URL_VARIABLE) or None
+    if name and url:
+        raise UsageError(f"{variable} and {URL_VARIABLE} name two places; give --{way} or --url")
+    if not (name or url):
         raise UsageError(
-            f"where is the stack? Give --function (the output OperateFunctionName) or --url (of a local run),"
-            f" or set {FUNCTION_VARIABLE} or {URL_VARIABLE}"
+            f"where is the stack? Give --{way} ({source}) or --url (of a local run),"
+            f" or set {variable} or {URL_VARIABLE}"
         )
-    return function, url
+    return name, url
 
 
 def _build_parser() -> _Parser:
     as_json = _Parser(add_help=False)
     as_json.add_argument("--json", action="store_true", help="print JSON, for programs")
-    target = _Parser(add_help=False)
-    target.add_argument("--function", metavar="NAME", help="the operations function on AWS")
-    target.add_argument("--url", help="the control API of a local run")
-    target.add_argument("--region", help="AWS region, unless your AWS configuration names one")
-    target.add_argument("--profile", help="AWS profile")
+    target = _add_target("--function", "the operations function on AWS")
 
     parser = _Parser(
         prog="hotpartition",
@@ -147,13 +159,33 @@ def _build_parser() -> _Parser:
 
     watch = add("watch", "`hot`, renewed until you press Ctrl-C", "watch --every 5", target)
     _add_limit(watch)
-    watch.add_argument("--every", type=_seconds, default=2.0, metavar="SECONDS", help="default 2")
+    watch.add_argument("--every", type=_between(0.1, 3_600), default=2.0, metavar="SECONDS", help="default 2")
     watch.add_argument("--once", action="store_true", help="show it once")
 
     rush = add("rush", "make a conversation of a local run hot, to see it raised", "rush room-1", target)
     rush.add_argument("conversation_id", metavar="ID")
     rush.add_argument("--wcu", type=float, default=2_000.0, metavar="PER_SECOND", help="load (default 2000 WCU/s)")
     rush.add_argument("--seconds", type=float, default=20.0, help="how long (default 20)")
+
+    check = add(
+        "check",
+        "try a stack from end to end: functions, messages, raises by hand and by load, logs; it writes for real",
+        "check --stack hotpartition-dev",
+        _add_target("--stack", "the stack on AWS"),
+    )
+    check.add_argument(
+        "--seconds",
+        type=_between(1, 60),
+        default=10.0,
+        help="longest load on the conversation to be raised (default 10)",
+    )
+    check.add_argument(
+        "--wait",
+        type=_between(0, 600),
+        default=150.0,
+        metavar="SECONDS",
+        help="how long to wait for the consumer's first start after a deployment (default 150)",
+    )
 
     plan = add(
         "plan",
@@ -172,12 +204,24 @@ def _build_parser() -> _Parser:
     return parser
 
 
+def _add_target(option: str, help_: str) -> _Parser:
+    target = _Parser(add_help=False)
+    target.add_argument(option, metavar="NAME", help=help_)
+    target.add_argument("--url", help="the control API of a local run")
+    target.add_argument("--region", help="AWS region, unless your AWS configuration names one")
+    target.add_argument("--profile", help="AWS profile")
+    return target
+
+
 def _add_limit(parser: _Parser) -> None:
     parser.add_argument("--limit", type=int, default=20, metavar="ROWS", help="conversations shown (default 20)")
 
 
-def _seconds(text: str) -> float:
-    number = float(text)
-    if not 0.1 <= number <= 3_600:
-        raise argparse.ArgumentTypeError(f"should be from 0.1 to 3600, not {text}")
-    return number
+def _between(low: float, high: float) -> Callable[[str], float]:
+    def seconds(text: str) -> float:
+        number = float(text)
+        if not low <= number <= high:
+            raise argparse.ArgumentTypeError(f"should be from {low:g} to {high:g}, not {text}")
+        return number
+
+    return seconds

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from collections.abc import Mapping
+from typing import Any, NoReturn, Protocol
 from urllib.parse import urlsplit
 
 import urllib3
 
-from hotpartition_cli.errors import FailedError, FoundError, ToolError, UsageError
+from hotpartition_cli.errors import FailedError, FoundError, UsageError
+from hotpartition_cli.sdk import CONNECT_SECONDS, RESPONSE_SECONDS, Subject, open_client, open_session, translated
 
-if TYPE_CHECKING:
-    from botocore.exceptions import ClientError
-
-CONNECT_SECONDS = 5.0
-RESPONSE_SECONDS = 70.0
-"""Longer than the function may run, so that it is the function that says what went wrong."""
-
-LOCAL_FUNCTION = "operate"
-
-_CREDENTIAL_ERRORS = (
-    *("ExpiredTokenException", "InvalidSignatureException"),
-    *("MissingAuthenticationTokenException", "UnrecognizedClientException"),
-)
+OPERATIONS = "operate"
+"""The operations function, as the local run and the log lines call it."""
 
 
 class Caller(Protocol):
@@ -46,20 +36,28 @@ class UrlCaller:
         )
 
     def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
-        """See `Caller`."""
-        response = self._request("POST", f"/functions/{LOCAL_FUNCTION}/invoke", json.dumps(command).encode())
+        """Call the operations function."""
+        return self.invoke(OPERATIONS, command)
+
+    def invoke(self, function: str, event: Mapping[str, object]) -> dict[str, Any]:
+        """Call any function, and return its response or raise `ToolError`."""
+        response = self._request("POST", f"/functions/{function}/invoke", json.dumps(event).encode())
         match response.status:
             case 200:
-                return read_response(response.data, is_error="X-Amz-Function-Error" in response.headers)
+                return read_response(response.data, is_error="X-Amz-Function-Error" in response.headers, of=function)
             case 404:
                 raise FailedError(
-                    f"{self._base} has no operations function: --url is the control API that `make up` names",
+                    f"{self._base} has no function {function}: --url is the control API that `make up` names",
                     kind="not-found",
                 )
             case 429:
-                raise FailedError("the local run has no environment free for the function", kind="throttled")
+                raise FailedError(f"the local run has no environment free for {function}", kind="throttled")
             case status:
                 raise FailedError(f"{self._base} answered with status {status}", kind="unreachable")
+
+    def read_log(self, function: str) -> str:
+        """Read all that a function has logged."""
+        return self._request("GET", f"/functions/{function}/log").data.decode(errors="replace")
 
     def api_url(self) -> str:
         """Ask where the local run serves the messages API."""
@@ -79,50 +77,42 @@ class UrlCaller:
 
 
 class LambdaCaller:
-    """Calls the function of a stack through Lambda."""
+    """Calls a function through Lambda: the operations function, unless it is called by another name."""
 
-    def __init__(self, function: str, client: Any, region: str) -> None:
-        self._function = function
+    def __init__(self, function: str, client: Any, region: str, *, of: str = OPERATIONS) -> None:
+        self._subject = Subject(
+            "Lambda", "function", function, "lambda:InvokeFunction", "the stack's output OperateFunctionName names it"
+        )
         self._client = client
         self._region = region
+        self._of = of
 
     @classmethod
     def connect(cls, function: str, *, region: str | None, profile: str | None) -> LambdaCaller:
         """Find credentials and region as every AWS tool does."""
-        # Imported here because it takes longer than all that `plan`, --help and the local run need together.
-        import boto3  # noqa: PLC0415
-        from botocore.config import Config  # noqa: PLC0415
-
-        config = Config(
-            connect_timeout=CONNECT_SECONDS,
-            read_timeout=RESPONSE_SECONDS,
-            # Repeating any of our commands is safe.
-            retries={"total_max_attempts": 2, "mode": "standard"},
-        )
-        session = _translated(lambda: boto3.Session(profile_name=profile, region_name=region), function)
-        client = _translated(lambda: session.client("lambda", config=config), function)
+        client = open_client(open_session(region, profile), "lambda")
         return cls(function, client, client.meta.region_name)
 
     def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
         """See `Caller`."""
         payload = json.dumps(command).encode()
-        response = _translated(
-            lambda: self._client.invoke(FunctionName=self._function, Payload=payload), self._function, self._region
+        response = translated(
+            lambda: self._client.invoke(FunctionName=self._subject.name, Payload=payload), self._subject, self._region
         )
-        return read_response(response["Payload"].read(), is_error="FunctionError" in response)
+        return read_response(response["Payload"].read(), is_error="FunctionError" in response, of=self._of)
 
 
-def read_response(payload: bytes, *, is_error: bool) -> dict[str, Any]:
-    """Read what the function answered, or raise `ToolError` with the sentence that a person should read."""
+def read_response(payload: bytes, *, is_error: bool, of: str = OPERATIONS) -> dict[str, Any]:
+    """Read what a function answered, or raise `ToolError` with the sentence that a person should read."""
     try:
         response = json.loads(payload)
     except ValueError as error:
-        raise FailedError("what answered is no operations function: its answer is no JSON", kind="failed") from error
+        raise FailedError(f"what answered is not the function {of}: its answer is no JSON", kind="failed") from error
     if not isinstance(response, dict):
-        raise FailedError("what answered is no operations function: its answer is no JSON object", kind="failed")
+        raise FailedError(f"what answered is not the function {of}: its answer is no JSON object", kind="failed")
     if is_error:
         what = f"{response.get('errorType', 'error')}: {response.get('errorMessage', 'without a message')}"
-        raise FailedError(f"the operations function failed ({what}); its log says more", kind="failed")
+        raise FailedError(f"the function {of} failed ({what}); its log says more", kind="failed")
     if "error" in response:
         _raise_error(response["error"])
     return response
@@ -137,43 +127,3 @@ def _raise_error(error: Mapping[str, Any]) -> NoReturn:
             raise FoundError(message, kind=kind)
         case _:
             raise FailedError(message, kind=kind)
-
-
-def _translated(call: Callable[[], Any], function: str, region: str = "") -> Any:
-    """Call the SDK, and say its errors in a sentence that names the way out."""
-    from botocore import exceptions as sdk  # noqa: PLC0415 - as boto3 above
-
-    try:
-        return call()
-    except (sdk.NoCredentialsError, sdk.PartialCredentialsError, sdk.CredentialRetrievalError, sdk.SSOError) as error:
-        raise FailedError(
-            f"no usable AWS credentials ({error}): sign in, or name a profile with --profile", kind="no-credentials"
-        ) from error
-    except sdk.NoRegionError as error:
-        raise UsageError("no AWS region is set: pass --region or set AWS_REGION") from error
-    except sdk.ProfileNotFound as error:
-        raise UsageError(f"{error}") from error
-    except sdk.ParamValidationError as error:
-        raise UsageError(f"{function!r} cannot be the name of a function") from error
-    except sdk.ClientError as error:
-        raise _explain_refusal(error, function, region) from error
-    except sdk.BotoCoreError as error:
-        raise FailedError(f"Lambda did not answer: {error}", kind="unreachable") from error
-
-
-def _explain_refusal(error: ClientError, function: str, region: str) -> ToolError:
-    code = error.response["Error"]["Code"]
-    if code == "ResourceNotFoundException":
-        return FailedError(
-            f"there is no function {function} in {region}: the stack's output OperateFunctionName names it",
-            kind="not-found",
-        )
-    if code == "TooManyRequestsException":
-        return FailedError("Lambda throttled the call: try again in a moment", kind="throttled")
-    if code.startswith("AccessDenied"):
-        return FailedError(
-            f"your AWS identity may not call {function}: it needs lambda:InvokeFunction on it", kind="access-denied"
-        )
-    if code in _CREDENTIAL_ERRORS:
-        return FailedError(f"AWS refused the credentials ({code}): sign in again", kind="no-credentials")
-    return FailedError(f"Lambda refused the call: {code}: {error.response['Error'].get('Message', '')}", kind="failed")

@@ -20,12 +20,15 @@ from rich.text import Text
 
 from hotpartition.core.route_history import MAX_NAME_LENGTH, NAME_PATTERN, NAME_RULE
 from hotpartition_cli import commands
-from hotpartition_cli.arguments import parse_arguments
+from hotpartition_cli.api import Api
+from hotpartition_cli.arguments import TOKEN_VARIABLE, parse_arguments
 from hotpartition_cli.callers import Caller, LambdaCaller, UrlCaller
+from hotpartition_cli.check import Limits, check, write_units_at_most
 from hotpartition_cli.commands import Outcome
 from hotpartition_cli.errors import FailedError, Status, ToolError, UsageError
 from hotpartition_cli.plan import default_thresholds, make_plan, measure_item, render
 from hotpartition_cli.rush import make_rush, parse_rush
+from hotpartition_cli.stacks import AwsStack, LocalStack, Stack
 from hotpartition_cli.views import VIEWS
 from hotpartition_messages.page_costs import Load
 
@@ -50,6 +53,10 @@ class Screen:
             for part in view.renderables if isinstance(view, Group) else [view]:
                 # A sentence stays one line where somebody may search for it.
                 self.console.print(part, soft_wrap=isinstance(part, Text) and not self.console.is_terminal)
+
+    def say(self, sentence: str) -> None:
+        """Print a sentence beside the response."""
+        self.errors.print(f"hotpartition: {sentence}", markup=False)
 
     def warn(self, sentence: str) -> None:
         """Print a sentence that a person should not miss."""
@@ -78,11 +85,20 @@ def connect(options: argparse.Namespace) -> Caller:
     return LambdaCaller.connect(options.function, region=options.region, profile=options.profile)
 
 
+def connect_stack(options: argparse.Namespace, environ: Mapping[str, str]) -> Stack:
+    """Reach all of a stack, as `check` needs it."""
+    if options.url:
+        return LocalStack(options.url)
+    token = environ.get(TOKEN_VARIABLE) or None
+    return AwsStack.connect(options.stack, region=options.region, profile=options.profile, token=token)
+
+
 def run(
     arguments: Sequence[str],
     environ: Mapping[str, str],
     *,
     connect: Callable[[argparse.Namespace], Caller] = connect,
+    connect_stack: Callable[[argparse.Namespace, Mapping[str, str]], Stack] = connect_stack,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     """Run a command and return its exit status."""
@@ -92,6 +108,8 @@ def run(
         options = parse_arguments(arguments, environ)
         if options.command == "plan":
             return _show(screen, "plan", _plan(options))
+        if options.command == "check":
+            return _show(screen, "check", _check(connect_stack(options, environ), options, screen))
         call = connect(options)
         if options.command == "watch":
             return _watch(call, options, screen, sleep)
@@ -174,9 +192,28 @@ def _rush(call: Caller, options: argparse.Namespace, screen: Screen) -> int:
     if not isinstance(call, UrlCaller):
         raise UsageError("rush is for a local run (--url): it signs nothing, and such a load costs money on AWS")
     with screen.progress("writing") as progress:
-        made = make_rush(rush, call.api_url(), progress)
-    shard_count = commands.show_route(call, rush.conversation_id).document["shard_count"]
-    return _show(screen, "rush", Outcome({**made, "shard_count": shard_count}))
+        made = make_rush(rush, Api(call.api_url()), progress)
+    document = {
+        "conversation_id": rush.conversation_id,
+        "offered_wcu_per_second": rush.wcu_per_second,
+        "seconds": round(made.seconds, 1),
+        "stored": len(made.stored),
+        "throttled": made.throttled,
+        "failed": made.failed + made.unheard,
+        "shard_count": commands.show_route(call, rush.conversation_id).document["shard_count"],
+    }
+    return _show(screen, "rush", Outcome(document))
+
+
+def _check(stack: Stack, options: argparse.Namespace, screen: Screen) -> Outcome:
+    """Try a stack from end to end; what that costs at most is said beforehand."""
+    limits = Limits(load_seconds=options.seconds, wait_seconds=options.wait)
+    screen.say(
+        f"check writes to {stack.name}: at most {write_units_at_most(limits):,} DynamoDB write units with the default"
+        f" thresholds, in at most {limits.load_seconds:g} s; two raised conversations and their messages stay there"
+    )
+    with screen.progress("checking") as progress:
+        return check(stack, limits, progress)
 
 
 def _plan(options: argparse.Namespace) -> Outcome:

@@ -1,24 +1,17 @@
-"""Makes a conversation hot, to see what the stack does about it: large messages, at a steady rate, for a while."""
+"""Makes a conversation hot, to see what the stack does about it: a steady load, for a while."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
-from urllib.parse import quote
+from dataclasses import dataclass, field
 
-import urllib3
-
+from hotpartition_cli.api import CONNECTIONS, Api, Response, messages_path
 from hotpartition_cli.errors import FailedError, UsageError
 
 MESSAGE_WCU = 25
 """Write units of one message: a machine that cannot send 1,000 messages a second still offers 1,000 WCU/s."""
-SENDERS = 16
-TIMEOUT_SECONDS = 10.0
 _CREATED = 201
 _LATER = 503
 
@@ -30,49 +23,74 @@ class Rush:
     conversation_id: str
     wcu_per_second: float
     seconds: float
+    message_wcu: int = MESSAGE_WCU
+    sender: str = "rush"
 
     @property
     def messages(self) -> int:
         """How many messages that takes."""
-        return max(1, round(self.wcu_per_second * self.seconds / MESSAGE_WCU))
+        return max(1, round(self.wcu_per_second * self.seconds / self.message_wcu))
 
 
-def make_rush(rush: Rush, api_url: str, progress: Callable[[str], None]) -> dict[str, Any]:
+@dataclass(slots=True)
+class Rushed:
+    """What became of the messages: `throttled` were told to come later, `unheard` got no response."""
+
+    stored: list[str] = field(default_factory=list)
+    throttled: int = 0
+    failed: int = 0
+    unheard: int = 0
+    seconds: float = 0.0
+
+    @property
+    def total(self) -> int:
+        """How many were sent."""
+        return len(self.stored) + self.throttled + self.failed + self.unheard
+
+    def note(self, response: Response | None) -> None:
+        """Count one."""
+        if response is None:
+            self.unheard += 1
+        elif response.status == _CREATED:
+            self.stored.append(response.document["message_id"])
+        elif response.status == _LATER:
+            self.throttled += 1
+        else:
+            self.failed += 1
+
+
+def make_rush(
+    rush: Rush, api: Api, progress: Callable[[str], None], *, is_over: Callable[[], bool] = lambda: False
+) -> Rushed:
     """Send the messages, evenly spread over the time; a stack that is too slow gets them later.
 
-    Returns what became of them: `stored`, `throttled` (the stack said: later) and `failed`, and `seconds`.
+    `is_over` ends it before its time.
     """
-    url = f"{api_url}/conversations/{quote(rush.conversation_id, safe='')}/messages"
-    body = json.dumps({"sender": "rush", "body": "x" * (1024 * MESSAGE_WCU - 512)}).encode()
-    pool = urllib3.PoolManager(maxsize=SENDERS, retries=False, timeout=TIMEOUT_SECONDS)
-    outcomes: Counter[int | None] = Counter()
+    content = {"sender": rush.sender, "body": "x" * (1024 * rush.message_wcu - 512)}
+    made = Rushed()
 
-    def send() -> int | None:
+    def send() -> Response | None:
         try:
-            return pool.request("POST", url, body=body, headers={"content-type": "application/json"}).status
-        except urllib3.exceptions.HTTPError:
+            return api.request("POST", messages_path(rush.conversation_id), content)
+        except FailedError:
             return None
 
-    def note(future: Future[int | None]) -> None:
-        outcomes[future.result()] += 1
-
     started = time.monotonic()
-    with ThreadPoolExecutor(SENDERS) as senders:
+    sent: list[Future[Response | None]] = []
+    with ThreadPoolExecutor(CONNECTIONS) as senders:
         for index in range(rush.messages):
             due = started + index * rush.seconds / rush.messages
             time.sleep(max(0.0, due - time.monotonic()))
-            senders.submit(send).add_done_callback(note)
-            progress(f"{outcomes.total():,} of {rush.messages:,} messages")
-    if outcomes[None] == rush.messages:
-        raise FailedError(f"nobody responds at {api_url}", kind="unreachable")
-    return {
-        "conversation_id": rush.conversation_id,
-        "offered_wcu_per_second": rush.wcu_per_second,
-        "seconds": round(time.monotonic() - started, 1),
-        "stored": outcomes[_CREATED],
-        "throttled": outcomes[_LATER],
-        "failed": outcomes.total() - outcomes[_CREATED] - outcomes[_LATER],
-    }
+            if is_over():
+                break
+            sent.append(senders.submit(send))
+            progress(f"{len(sent):,} of {rush.messages:,} messages")
+    for future in sent:
+        made.note(future.result())
+    made.seconds = time.monotonic() - started
+    if made.unheard == made.total:
+        raise FailedError(f"nobody responds at {api.url}", kind="unreachable")
+    return made
 
 
 def parse_rush(conversation_id: str, wcu_per_second: float, seconds: float) -> Rush:

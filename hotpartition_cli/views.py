@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -12,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_RESULTS = {"passed": ("ok", "green"), "failed": ("FAILED", "red"), "skipped": ("-", "yellow")}
 _AGREEMENT_STYLES = {"equal": "green", "missing-in-registry": "yellow", "registry-unavailable": "yellow"}
 MAX_DIFFERENCES_SHOWN = 20
 CONSUMER_SECONDS = 300
@@ -178,6 +180,19 @@ def view_rush(document: Mapping[str, Any]) -> RenderableType:
     )
 
 
+def view_check(document: Mapping[str, Any]) -> RenderableType:
+    """Show each step: what was expected, what came, how long it took."""
+    table = _table(("", "left"), ("tried", "left"), ("expected", "left"), ("came", "left"), "s")
+    for step in document["steps"]:
+        mark, style = _RESULTS[step["result"]]
+        row = (step["name"], step["expected"], step["came"], f"{step['seconds']:.2f}")
+        table.add_row(Text(mark, style), *(Text(text) for text in row))
+    counts = Counter(step["result"] for step in document["steps"])
+    verdict = f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
+    head = f"{document['stack']}: {verdict} in {document['seconds']:.0f} s."
+    return Group(table, Text(head, "green" if document["passed"] else "red"))
+
+
 VIEWS: Mapping[str, Callable[[Mapping[str, Any]], RenderableType]] = {
     "hot": view_hot,
     "watch": view_hot,
@@ -187,6 +202,7 @@ VIEWS: Mapping[str, Callable[[Mapping[str, Any]], RenderableType]] = {
     "rebuild-registry": view_rebuild,
     "plan": view_plan,
     "rush": view_rush,
+    "check": view_check,
 }
 
 

@@ -217,11 +217,7 @@ def _say_bytecode(target: LayerTarget, interpreter: Interpreter | None) -> str:
     if not target.is_deployed:
         return ""
     if interpreter is None:
-        version = target.python_version
-        return (
-            f", without bytecode: no Python {version} was found here, so cold starts compile it. Put python{version} on"
-            f" the PATH (`uv python install {version}` and `pyenv install {version}` do) and run this again"
-        )
+        return f", without bytecode: no Python {target.python_version} was found here, so cold starts compile it"
     return f", with bytecode of Python {target.python_version}"
 
 

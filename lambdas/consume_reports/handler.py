@@ -36,8 +36,20 @@ def _consumer() -> Consumer:
     return build_consumer(_settings(), PowertoolsTelemetry(logger, metrics))
 
 
-@metrics.log_metrics(capture_cold_start_metric=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Run until a successor has announced itself; with `{"probe": true}`, only get ready, so that a person sees it can.
+
+    A probe reads and announces nothing: a consumer that is at work goes on.
+    """
+    if event.get("probe") is True:
+        _consumer()
+        return {"ready": True}
+    summary: dict[str, Any] = run(event, context)
+    return summary
+
+
+@metrics.log_metrics(capture_cold_start_metric=True)
+def run(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Run until a successor has announced itself, or shortly before the timeout; all streams, or the event's share."""
     metrics.add_metric(name=MetricName.CONSUMER_STARTED, unit=MetricUnit.Count, value=1)
     share = Share.decode(event)

@@ -7,6 +7,7 @@ DynamoDB, one with two consumers.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -98,6 +99,30 @@ def shared_stack(tmp_path_factory) -> Iterator[Stack]:
     work = tmp_path_factory.mktemp("shared")
     assembly = asyncio.run(synthesize(work / "out", settings=SETTINGS, options={"consumers": 2}))
     with small_stack(assembly, work) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def crippled_stack(assembly, tmp_path_factory) -> Iterator[Stack]:
+    """A small one whose consumer has no concurrency, and whose read function has no handler."""
+    work = tmp_path_factory.mktemp("crippled")
+    (template,) = assembly.glob("*.template.json")
+    broken = work / "out"
+    broken.mkdir()
+    for file in assembly.iterdir():
+        (broken / file.name).symlink_to(file)
+    resources = json.loads(template.read_text())
+    (reader,) = (
+        resource["Properties"]
+        for resource in resources["Resources"].values()
+        if resource["Type"] == "AWS::Lambda::Function"
+        and resource["Properties"]["Environment"]["Variables"].get("POWERTOOLS_SERVICE_NAME") == "read_messages"
+    )
+    reader["Handler"] = "handler.nobody"
+    (broken / template.name).unlink()
+    (broken / template.name).write_text(json.dumps(resources))
+    options = ("--max-environments", "consume_reports=0", "--min-environments", "read_messages=0")
+    with small_stack(broken, work, *options) as running:
         yield running
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -29,6 +30,7 @@ FOUR = Generation(since_ms=5, shard_count=4)
 EIGHT = Generation(since_ms=9, shard_count=8)
 
 CONNECT_MS = 50
+"""What the fixture `connect` gives."""
 COMMAND_MS = 30
 SLACK_MS = 500
 """What a busy machine may add to a measured time."""
@@ -336,6 +338,55 @@ class TestConnection:
         with pytest.raises(RegistryUnavailableError, match="WRONGTYPE"):
             registry.get("odd")
         assert registry.get("c").generations == {FOUR}
+
+    def test_threads_that_share_a_connection_open_it_once(self, redis_server, connect):
+        """Each new connection is authenticated: a writer's lookups and reports take one after the other the same."""
+        connection = connect(redis_server.port)
+        registry, source = RedisRegistry(connection, "t"), RedisReportSource(connection, "t")
+        with redis_server.admin as admin, ThreadPoolExecutor(8) as threads:
+            admin.execute_command("CONFIG RESETSTAT")
+            for call in (lambda: registry.get("c"), lambda: source.read(0, "0-0", 10)):
+                threads.submit(call).result()
+            assert admin.info("stats")["total_connections_received"] == 2
+            # All at once: none waits for another, and the slots are asked for once.
+            for future in [threads.submit(registry.get, "c") for _ in range(64)]:
+                future.result()
+            assert admin.info("commandstats")["cmdstat_cluster|slots"]["calls"] == 1
+            assert admin.info("stats")["total_connections_received"] <= 1 + 8
+
+    def test_threads_find_a_dead_server_once(self, connect):
+        """What waited while another tried finds the cooldown, and does not try as well."""
+        attempts = []
+        with silent_port() as port:
+            connection = connect(port, command_timeout_ms=COMMAND_MS, cooldown_ms=60_000, on_connect=attempts.append)
+            registry = RedisRegistry(connection, "t")
+
+            def ask():
+                with pytest.raises(RegistryUnavailableError):
+                    registry.get("c")
+
+            with ThreadPoolExecutor(8) as threads:
+                for future in [threads.submit(ask) for _ in range(8)]:
+                    future.result()
+        assert len(attempts) == 1
+
+    def test_each_new_connection_tells_how_long_it_took(self, redis_server, connect):
+        """Against its limit; calls that find it open tell nothing. One that fails says why."""
+        told = []
+        registry = RedisRegistry(connect(redis_server.port, on_connect=told.append), "t")
+        for _ in range(3):
+            registry.get("c")
+        assert [(connected.limit_ms, connected.error) for connected in told] == [(CONNECT_MS, None)] * 2
+        assert all(0 < connected.ms < SLACK_MS for connected in told)
+        with closed_port() as port:
+            elapsed_ms(lambda: RedisRegistry(connect(port, on_connect=told.append), "t").get("c"))
+        assert "refused" in str(told[-1].error)
+
+    def test_tls_and_login_share_the_time_of_a_connection(self, connect):
+        """A server that takes the connection and then says nothing costs one limit, not one for each step."""
+        with silent_port() as port:
+            connection = connect(port, is_tls=True, connect_timeout_ms=300)
+            assert 270 <= elapsed_ms(lambda: RedisRegistry(connection, "t").get("c")) < 300 + SLACK_MS
 
     def test_a_server_without_cluster_mode_is_unavailable(self, connect):
         """A wrong server is not a crash: routes then come from the journal."""

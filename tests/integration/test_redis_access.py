@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import stat
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from hotpartition.aws.environment import Certificates
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Generation
 from hotpartition.errors import RegistryRefusedError, RegistryUnavailableError
@@ -105,7 +108,11 @@ def refusals() -> list[str]:
 @pytest.fixture
 def connect_guarded(guarded, connect, refusals):
     def build(**options: Any):
-        ways = {"is_tls": True, "ca_file": guarded.facts["ca_file"], "credentials": guarded.provider()}
+        ways = {
+            "is_tls": True,
+            "certificates": Certificates(guarded.facts["ca_file"]),
+            "credentials": guarded.provider(),
+        }
         patient = {"connect_timeout_ms": 2000, "on_refusal": refusals.append}
         return connect(guarded.facts["port"], **{**ways, **patient, **options})
 
@@ -230,7 +237,7 @@ def test_secrets_are_the_owners_alone(guarded):
 def test_a_certificate_of_somebody_else_is_refused(connect_guarded, refusals):
     """The system's certificates do not vouch for this server: no password is sent to it."""
     with pytest.raises(RegistryRefusedError, match="certificate verify failed"):
-        RedisRegistry(connect_guarded(ca_file=""), "t").get("c")
+        RedisRegistry(connect_guarded(certificates=Certificates()), "t").get("c")
     assert len(refusals) == 1
 
 
@@ -238,6 +245,16 @@ def test_a_name_that_the_certificate_does_not_bear_is_refused(connect_guarded):
     """Vouched for, but for another host."""
     with pytest.raises(RegistryRefusedError, match="certificate"):
         RedisRegistry(connect_guarded(host="127.1"), "t").get("c")
+
+
+def test_a_certificate_that_only_the_strict_check_refuses_can_be_let_in():
+    """Python 3.13 checks strictly by itself; the escape takes that off again, and nothing else."""
+    strict, lenient = (_trust(Certificates(), is_strict) for is_strict in (True, False))
+    assert not lenient.verify_flags & ssl.VERIFY_X509_STRICT
+    assert strict.verify_flags | ssl.VERIFY_X509_STRICT == lenient.verify_flags | ssl.VERIFY_X509_STRICT
+    assert bool(strict.verify_flags & ssl.VERIFY_X509_STRICT) == (sys.version_info >= (3, 13))
+    assert lenient.verify_mode == strict.verify_mode == ssl.CERT_REQUIRED
+    assert lenient.check_hostname
 
 
 def test_certificates_are_read_once(connect_guarded):

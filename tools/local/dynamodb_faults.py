@@ -46,6 +46,11 @@ class Fault(StrEnum):
     """The request is carried out, and the connection is closed without an answer."""
     THROTTLE = "throttle"
     """Refused for `reason`; the data never sees the request."""
+    DENY = "deny"
+    """Refused as IAM refuses whom no policy allows the operation; the data never sees the request."""
+
+
+_REFUSALS = frozenset({Fault.ERROR, Fault.THROTTLE, Fault.DENY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ class FaultPolicy:
     def choose(self, operation: str) -> Injection:
         """Draw once for each rule of the operation; delays add up, and the first refusal decides."""
         drawn = [r for r in self.rules if r.operation == operation and self.rng.random() < r.probability]
-        refusal = next((r for r in drawn if r.fault in {Fault.ERROR, Fault.THROTTLE}), None)
+        refusal = next((r for r in drawn if r.fault in _REFUSALS), None)
         if refusal is not None:  # what is not carried out has no success to be told late, or not at all
             drawn = [r for r in drawn if r.fault is Fault.DELAY or r is refusal]
         self.injected.update(r.fault.value for r in drawn)
@@ -110,6 +115,9 @@ def build_refusal(rule: FaultRule, resource: str) -> ServiceError:
     """
     if rule.fault is Fault.ERROR:
         return ServiceError(500, {"__type": f"{_SERVICE}#InternalServerError", "message": "Internal server error"})
+    if rule.fault is Fault.DENY:
+        message = f"User is not authorized to perform: dynamodb:{rule.operation} on resource: {resource}"
+        return ServiceError(400, {"__type": "com.amazon.coral.service#AccessDeniedException", "Message": message})
     if rule.reason.endswith("AccountLimitExceeded"):
         type_, message = "RequestLimitExceeded", "Throughput exceeds the current throughput limit for your account."
     elif rule.reason.endswith("ProvisionedThroughputExceeded"):

@@ -80,6 +80,7 @@ class Launcher:
             "AWS_LAMBDA_FUNCTION_NAME": function.arn.rpartition(":")[2],
             "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
             "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+            "AWS_LAMBDA_LOG_FORMAT": function.log_format,
             "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{function.name}",
             "LAMBDA_TASK_ROOT": str(function.code_dir),
             "LANG": "en_US.UTF-8",

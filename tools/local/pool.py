@@ -19,6 +19,15 @@ class ThrottledInvocationError(Exception):
     """Lambda would answer TooManyRequestsException: no environment within the time or concurrency allowed."""
 
 
+class _InitError(Exception):
+    """The function cannot be initialized; `payload` says why, as Lambda does."""
+
+    def __init__(self, report: str) -> None:
+        super().__init__(report)
+        is_report = report.startswith("{")
+        self.payload = report.encode() if is_report else error_payload("Runtime.ExitError", report)
+
+
 @dataclass(slots=True)
 class PoolCounts:
     """What happened to one function since the start."""
@@ -81,7 +90,8 @@ class FunctionPool:
             ThrottledInvocationError: when the reserved concurrency is used up, or no environment gets free in time.
         """
         function = self.launcher.function
-        if function.reserved_concurrency is not None and self._in_flight >= function.reserved_concurrency:
+        limit = 0 if self.max_environments == 0 else function.reserved_concurrency
+        if limit is not None and self._in_flight >= limit:
             self.counts.throttled += 1
             raise ThrottledInvocationError(f"the reserved concurrency of {function.name} is used up")
         self._in_flight += 1
@@ -90,6 +100,9 @@ class FunctionPool:
             while environment.state is not State.IDLE:  # it was killed on the way here
                 environment = await self._acquire()
             return await self._run(environment, event)
+        except _InitError as error:
+            self.counts.errors += 1
+            return Outcome(error.payload, "Unhandled")
         finally:
             self._in_flight -= 1
 
@@ -211,7 +224,7 @@ class FunctionPool:
         while self._waiting:
             future = self._waiting.popleft()
             if not future.done():
-                future.set_exception(ThrottledInvocationError(f"the function cannot be initialized: {reason}"))
+                future.set_exception(_InitError(reason))
                 return
 
     def _is_prepared(self) -> bool:

@@ -60,6 +60,7 @@ class FunctionSpec:
     layer_dirs: tuple[Path, ...]
     environment: Mapping[str, str]
     reserved_concurrency: int | None = None
+    log_format: str = "Text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +233,7 @@ class _Reader:
             layer_dirs=tuple(self._asset(layer_id, layers[layer_id]["Content"]) for layer_id in layer_ids),
             environment={name: str(value) for name, value in environment.items()},
             reserved_concurrency=None if reserved is None else int(resolve(reserved)),
+            log_format=properties.get("LoggingConfig", {}).get("LogFormat", "Text"),
         )
 
     def _asset(self, logical_id: str, code: Mapping[str, Any]) -> Path:

@@ -169,6 +169,15 @@ def test_a_handler_that_cannot_be_imported_is_one_clear_error_with_its_log(loop:
         loop.run(pool.start())
 
 
+def test_who_asks_a_function_that_cannot_be_imported_is_told_why(loop: Any, make_pool: Any) -> None:
+    """As Lambda tells it: the invocation fails with the runtime's own report, each time anew."""
+    pool = make_pool("import nothing_of_this_name\n")
+    for _ in range(2):
+        report = _invoke(loop, pool)
+        assert report["errorType"] == "Runtime.ImportModuleError"
+        assert "nothing_of_this_name" in report["errorMessage"]
+
+
 def test_redis_comes_back_from_its_append_only_file(loop: Any, tmp_path: Path) -> None:
     """What was written more than a second ago survives a kill; the cluster answers again by itself."""
     server = RedisServer(find_binary(os.environ), tmp_path / "redis", free_port())

@@ -12,6 +12,7 @@ from botocore.stub import Stubber
 from hotpartition.core.shares import Share
 from hotpartition.ports import JournalEntry
 from hotpartition_cli import commands
+from hotpartition_cli.api import Api
 from hotpartition_cli.callers import LambdaCaller, UrlCaller, read_response
 from hotpartition_cli.errors import FailedError, FoundError, Status, UsageError
 from hotpartition_cli.main import run
@@ -457,4 +458,4 @@ class TestRush:
     def test_an_api_that_is_not_there_is_said(self):
         """Every message failed, and why is plain."""
         with pytest.raises(FailedError, match="nobody responds at http"):
-            make_rush(parse_rush("c", 25, 1), "http://127.0.0.1:1", lambda _: None)
+            make_rush(parse_rush("c", 25, 1), Api("http://127.0.0.1:1"), lambda _: None)

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from hotpartition_cli.api import Api
 from hotpartition_cli.arguments import parse_arguments
 from hotpartition_cli.callers import read_response
+from hotpartition_cli.errors import FailedError
 from hotpartition_cli.main import run
 from support.builders import World
 from support.fleet import START_MS, Fleet
@@ -16,7 +18,7 @@ from support.handlers import load_handler
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = (ROOT / "docs" / "command-line.md").read_text()
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
-COMMANDS = ("hot", "watch", "route", "raise", "verify", "rebuild-registry", "plan")
+COMMANDS = ("hot", "watch", "route", "raise", "verify", "rebuild-registry", "plan", "check")
 
 
 def documented(command):
@@ -58,7 +60,22 @@ ARGUMENTS = {
     "verify": [],
     "rebuild-registry": [],
     "plan": ["--rate", "5000", "--item-bytes", "1024"],
+    "check": ["--wait", "0"],
 }
+
+
+class NoStack:
+    """A stack of which nothing answers."""
+
+    name = "none"
+    api = Api("http://127.0.0.1:1")
+    log_delay_seconds = 0.0
+
+    def invoke(self, function, event):
+        raise FailedError("nobody", kind="unreachable")
+
+    def read_log(self, function, since_ms):
+        return []
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -70,7 +87,8 @@ def test_the_document_has_the_fields_that_are_printed(world, capsys, command):
         return read_response(json.dumps(answer).encode(), is_error=False)
 
     environ = {"HOTPARTITION_URL": "http://127.0.0.1:1"}
-    run([command, *ARGUMENTS[command], "--json"], environ, connect=lambda _: call)
+    arguments = [command, *ARGUMENTS[command], "--json"]
+    run(arguments, environ, connect=lambda _: call, connect_stack=lambda *_: NoStack())
     printed = paths(json.loads(capsys.readouterr().out))
     if command == "plan":
         # `after` is what `before` is.

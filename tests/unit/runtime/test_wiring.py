@@ -2,9 +2,11 @@
 
 import pytest
 
+from hotpartition.aws.environment import Certificates
+from hotpartition.redis.cluster import Connected
 from hotpartition.redis.credentials import IamCredentials, PasswordFile
 from hotpartition.runtime.settings import WriterSettings
-from hotpartition.runtime.wiring import connect_redis
+from hotpartition.runtime.wiring import _find_certificates, connect_redis
 from support.fakes import FakeTelemetry
 
 HERE = {"table_name": "t", "registry_host": "cache.example"}
@@ -49,11 +51,42 @@ def test_without_authentication_nothing_is_said():
     assert connect()._options["credential_provider"] is None
 
 
-def test_every_connection_authenticates_for_itself():
-    """They run on several threads, and a provider is for one."""
-    values = {"registry_authentication": "iam", "registry_user": "u", "registry_cache_name": "c"}
-    first, second = (connect(**values)._options["credential_provider"] for _ in range(2))
-    assert first is not second
+@pytest.mark.parametrize(("is_patient", "limits"), [(False, (0.5, 0.03)), (True, (2.0, 1.0))])
+def test_a_request_waits_for_less_than_the_consumer(is_patient, limits):
+    """TLS and IAM may take hundreds of ms. Larger settings are for all."""
+    settings = WriterSettings(**HERE)
+    options = connect_redis(settings, FakeTelemetry(), "routes", is_patient=is_patient)._options
+    assert (options["socket_connect_timeout"], options["socket_timeout"]) == limits
+    settings = WriterSettings(**HERE, registry_connect_timeout_ms=3_000, registry_command_timeout_ms=1_500)
+    options = connect_redis(settings, FakeTelemetry(), "routes", is_patient=is_patient)._options
+    assert (options["socket_connect_timeout"], options["socket_timeout"]) == (3.0, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("values", "trusted"),
+    [
+        ({}, Certificates(file="/all.pem")),
+        ({"registry_ca_file": "/own.pem"}, Certificates(file="/own.pem")),
+        ({"registry_tls": False}, Certificates()),
+    ],
+)
+def test_redis_and_dynamodb_trust_the_same(monkeypatch, values, trusted):
+    """Unless a file is named for Redis."""
+    monkeypatch.setenv("AWS_CA_BUNDLE", "/all.pem")
+    assert _find_certificates(WriterSettings(**HERE, **values)) == trusted
+
+
+def test_a_connection_is_an_event_with_its_time():
+    """`hotpartition check` reads these lines."""
+    telemetry = FakeTelemetry()
+    tell = connect(telemetry)._on_connect
+    tell(Connected(12.34, 500))
+    tell(Connected(500.0, 500, TimeoutError("too slow")))
+    facts = {"purpose": "routes", "limit_ms": 500}
+    assert telemetry.events == [
+        ("connected to Redis", {**facts, "connect_ms": 12.3}),
+        ("no connection to Redis", {**facts, "connect_ms": 500.0, "reason": "too slow"}),
+    ]
 
 
 def test_a_refusal_is_an_event_with_what_an_operator_needs():

@@ -50,7 +50,7 @@ _REPORTS_PER_PASS = REPORTS_PER_SECOND * POLL_MS // 1000
 
 def measure(setup: Setup) -> Measured:
     """Take in the same reports on both sides: two thousand conversations by Zipf, a thousand environments."""
-    settings = ConsumerSettings.from_env(os.environ)
+    settings = ConsumerSettings.from_env(os.environ).model_copy(update={"registry_command_timeout_ms": 5_000})
     passes = setup.count(SECONDS * 1000 // POLL_MS)
     feed = _Feed(setup.redis_port, settings.stream_partitions, passes)
     raises: list[int] = []
@@ -67,7 +67,7 @@ def measure(setup: Setup) -> Measured:
     def rival() -> float:
         feed.rewind()
         clock = _FedClock(feed)
-        source = RedisReportSource(connect_redis(settings, SilentTelemetry(), "bench", command_timeout_ms=5_000), TABLE)
+        source = RedisReportSource(connect_redis(settings, SilentTelemetry(), "bench"), TABLE)
         count = clock.measure(lambda: _only_decode(source, settings.stream_partitions, clock, passes))
         return count / clock.cpu_seconds
 
@@ -165,7 +165,7 @@ class _FedClock:
 
 
 def _build_consumer(settings: ConsumerSettings, clock: _FedClock) -> Consumer:
-    connection = connect_redis(settings, SilentTelemetry(), "bench", command_timeout_ms=5_000)
+    connection = connect_redis(settings, SilentTelemetry(), "bench")
     registry = RedisRegistry(connection, TABLE)
     registry.mark_whole()
     return Consumer(

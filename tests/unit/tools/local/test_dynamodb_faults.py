@@ -86,6 +86,7 @@ def test_rules_are_read_from_json():
             {"operation": "PutItem", "fault": "error", "probability": 0.5},
             {"operation": "PutItem", "fault": "lose_answer"},
             {"operation": "PutItem", "fault": "throttle", "reason": REASON},
+            {"operation": "UpdateItem", "fault": "deny"},
         ]
     )
     assert rules == (
@@ -94,6 +95,7 @@ def test_rules_are_read_from_json():
         FaultRule("PutItem", Fault.ERROR, 0.5),
         FaultRule("PutItem", Fault.LOSE_ANSWER, 1.0),
         FaultRule("PutItem", Fault.THROTTLE, 1.0, reason=REASON),
+        FaultRule("UpdateItem", Fault.DENY),
     )
     assert parse_rules([]) == ()
 
@@ -103,7 +105,10 @@ def test_rules_are_read_from_json():
     [
         ({}, "the body should be a list of rules"),
         ([1], "rule 0 should be an object"),
-        ([{"operation": "PutItem"}], "rule 0: fault should be one of delay, late_answer, error, lose_answer, throttle"),
+        (
+            [{"operation": "PutItem"}],
+            "rule 0: fault should be one of delay, late_answer, error, lose_answer, throttle, deny",
+        ),
         ([{"operation": "PutItem", "fault": "error", "x": 1}], "rule 0: a rule of error has no x"),
         ([{"operation": "PutItem", "fault": "error", "delay_ms": 1}], "rule 0: a rule of error has no delay_ms"),
         ([{"operation": "PutItem", "fault": "error", "probability": 1.1}], "rule 0: probability should be a number"),
@@ -150,6 +155,13 @@ def test_a_throttle_names_its_reason_as_its_exception_spells_it(limit, code, mem
         error = build_refusal(FaultRule("PutItem", Fault.THROTTLE, reason=reason), ARN)
         assert (error.status, error.code) == (400, code)
         assert error.body[member] == [{"reason": reason, "resource": ARN}]
+
+
+def test_a_denial_is_iams():
+    """It names the right that is missing, and on what."""
+    error = build_refusal(FaultRule("UpdateItem", Fault.DENY), ARN)
+    assert (error.status, error.code) == (400, "AccessDeniedException")
+    assert f"dynamodb:UpdateItem on resource: {ARN}" in error.body["Message"]
 
 
 def test_there_are_sixteen_reasons():

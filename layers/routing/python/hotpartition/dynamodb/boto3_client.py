@@ -21,6 +21,7 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as NoConnectionError
 
+from hotpartition.aws.environment import Certificates
 from hotpartition.dynamodb.calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, Response, build_error
 from hotpartition.errors import CredentialsError, StoreUnavailableError
 
@@ -37,6 +38,7 @@ def create_client(
     connections: int,
     connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
     read_timeout_seconds: float = READ_TIMEOUT_SECONDS,
+    certificates: Certificates | None = None,
 ) -> DynamoDBClient:
     """Create boto3's client as the request path needs it: one attempt, short timeouts, a connection for each thread.
 
@@ -49,7 +51,8 @@ def create_client(
         max_pool_connections=connections,
         tcp_keepalive=True,
     )
-    return boto3.client("dynamodb", config=config)
+    verify = (certificates.file or certificates.folder) if certificates else None
+    return boto3.client("dynamodb", config=config, verify=verify)
 
 
 class Boto3Call:

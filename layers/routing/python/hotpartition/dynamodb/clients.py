@@ -76,6 +76,7 @@ def open_boto3(
         connections=connections,
         connect_timeout_seconds=connect_timeout_seconds,
         read_timeout_seconds=read_timeout_seconds,
+        certificates=find_certificates(os.environ),
     )
 
     def close() -> None:

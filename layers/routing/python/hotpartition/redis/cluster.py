@@ -21,11 +21,12 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, TypeVar
+from threading import Lock
+from typing import Any, NamedTuple, TypeVar
 
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
-from redis.connection import SSLConnection
+from redis.connection import Connection, SSLConnection
 from redis.crc import key_slot
 from redis.credentials import CredentialProvider
 from redis.exceptions import (
@@ -41,6 +42,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
+from hotpartition.aws.environment import Certificates
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import RegistryForeignError, RegistryRefusedError, RegistryUnavailableError
 from hotpartition.redis.acl import Role, build_rights
@@ -88,25 +90,78 @@ def sentinel_keys(table_name: str) -> list[str]:
 
 
 @cache
-def _trust(ca_file: str | None) -> ssl.SSLContext:
+def _trust(certificates: Certificates, is_strict: bool) -> ssl.SSLContext:
     """Build what TLS connections share: reading the system's certificates takes some 20 ms."""
-    return ssl.create_default_context(cafile=ca_file)
+    context = ssl.create_default_context(cafile=certificates.file or None, capath=certificates.folder or None)
+    if not is_strict:
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
 
 
-class _TlsConnection(SSLConnection):
-    """redis-py's TLS connection, which would read the certificates anew each time.
+class Connected(NamedTuple):
+    """How an attempt to connect ended; `error` is None when it succeeded."""
 
-    Handshake and authentication count as connecting: each of their responses may take as long as a connection.
-    """
+    ms: float
+    limit_ms: float
+    error: BaseException | None = None
 
-    def _wrap_socket_with_ssl(self, sock: socket.socket) -> ssl.SSLSocket:
-        sock.settimeout(self.socket_connect_timeout)
-        return _trust(self.ca_certs).wrap_socket(sock, server_hostname=self.host)
 
-    def on_connect(self) -> None:
-        super().on_connect()  # type: ignore[no-untyped-call]
-        connected: Any = self._sock
-        connected.settimeout(self.socket_timeout)
+class _Watch(NamedTuple):
+    """What a connection needs beside redis-py's own options, which admit nothing else."""
+
+    now_ms: Callable[[], float]
+    limit_ms: float
+    tell: Callable[[Connected], None]
+    tls: Callable[[], ssl.SSLContext]
+
+
+def _plain(watch: _Watch) -> type[Connection]:
+    """Build redis-py's connection, which tells how long it took to connect. It is asked to before each command."""
+
+    class Plain(Connection):
+        def connect(self) -> None:
+            if self._sock is None:
+                _watched(watch, super().connect)
+
+    return Plain
+
+
+def _tls(watch: _Watch) -> type[SSLConnection]:
+    """Build redis-py's TLS connection: it shares one context, and its limit is for TCP, TLS and AUTH together."""
+
+    class Tls(SSLConnection):
+        def connect(self) -> None:
+            if self._sock is None:
+                self._deadline_ms = watch.now_ms() + watch.limit_ms
+                _watched(watch, super().connect)
+
+        def _wrap_socket_with_ssl(self, sock: socket.socket) -> ssl.SSLSocket:
+            self._hurry(sock)
+            return watch.tls().wrap_socket(sock, server_hostname=self.host)
+
+        def on_connect(self) -> None:
+            connected: Any = self._sock
+            self._hurry(connected)
+            super().on_connect()  # type: ignore[no-untyped-call]
+            connected.settimeout(self.socket_timeout)
+
+        def _hurry(self, sock: socket.socket) -> None:
+            # No timeout at all would be 0, which means a socket that never waits.
+            sock.settimeout(max(1.0, self._deadline_ms - watch.now_ms()) / 1000)
+
+    return Tls
+
+
+def _watched(watch: _Watch, connect: Callable[[], None]) -> None:
+    started_ms = watch.now_ms()
+    try:
+        connect()
+    except _REFUSALS:
+        raise  # which is told as what it is
+    except (RedisError, OSError) as error:
+        watch.tell(Connected(watch.now_ms() - started_ms, watch.limit_ms, error))
+        raise
+    watch.tell(Connected(watch.now_ms() - started_ms, watch.limit_ms))
 
 
 class _Cluster(RedisCluster):
@@ -130,9 +185,9 @@ class _Cluster(RedisCluster):
 class RedisConnection:
     """A lazily opened cluster client; a node of it that failed is left alone for a while.
 
-    So a dead node costs one short timeout in each cooldown, not one in each request, and the others serve on. Not
-    opened before the first call, so that a function starts while Redis is away. Each thread's calls should go through
-    one of their own.
+    So a dead node costs one timeout in each cooldown, not one in each request, and the others serve on. Not opened
+    before the first call, so that a function starts while Redis is away. Several threads may share it: they open it
+    once, and each uses a connection of its own only while another is in use.
     """
 
     def __init__(
@@ -145,9 +200,11 @@ class RedisConnection:
         command_timeout_ms: int,
         cooldown_ms: int,
         now_ms: Callable[[], float],
-        ca_file: str = "",
+        certificates: Certificates | None = None,
+        is_strict: bool = True,
         credentials: CredentialProvider | None = None,
         on_refusal: Callable[[str], None] = lambda _: None,
+        on_connect: Callable[[Connected], None] = lambda _: None,
     ) -> None:
         """Remember how to connect.
 
@@ -155,14 +212,20 @@ class RedisConnection:
             host: the cluster's configuration endpoint.
             port: its port.
             is_tls: whether to use TLS.
-            connect_timeout_ms: limit for a connection.
+            connect_timeout_ms: limit for a connection, TLS and authentication included.
             command_timeout_ms: limit for a response.
             cooldown_ms: how long to leave a node alone after a failure.
             now_ms: a monotonic clock, in ms.
-            ca_file: certificates (PEM) that the server's must descend from; empty: the system's.
+            certificates: authorities that the server's must descend from; None: the system's.
+            is_strict: whether certificates must keep RFC 5280, as Python 3.13 demands (`VERIFY_X509_STRICT`).
             credentials: asked at each new connection; None: nothing is said.
             on_refusal: told, once a cooldown, why Redis does not let us in.
+            on_connect: told of each attempt to connect that was not refused, and how long it took.
         """
+        self._on_connect = on_connect
+        watch = _Watch(
+            now_ms, connect_timeout_ms, on_connect, lambda: _trust(certificates or Certificates(), is_strict)
+        )
         self._options: dict[str, Any] = {
             # As an URL, because a class of connections is taken only then.
             "url": f"redis://{host}:{port}",
@@ -179,12 +242,12 @@ class RedisConnection:
             "decode_responses": True,
             # Redis may hold any bytes: what is no UTF-8 becomes a text that is none of ours, and is skipped as one.
             "encoding_errors": "backslashreplace",
+            "connection_class": (_tls if is_tls else _plain)(watch),
         }
-        if is_tls:
-            self._options |= {"connection_class": _TlsConnection, "ssl_ca_certs": ca_file or None}
         self._cooldown_ms = cooldown_ms
         self._on_refusal = on_refusal
         self._now_ms = now_ms
+        self._opening = Lock()
         self._client: RedisCluster | None = None
         # node name -> until when it is left alone; the whole cluster, while it cannot be opened, has the name ""
         self._cooling: dict[str, float] = {}
@@ -209,7 +272,7 @@ class RedisConnection:
             if _is_wrong_type(error):
                 raise RegistryForeignError(f"{key} is of another type: {error}") from error
             if refusal is not None or not _is_about_this_command(error):
-                self._cooling[node] = self._now_ms() + self._cooldown_ms
+                self._cool(node)
             if refusal is not None:
                 reason = f"Redis refused: {refusal}"
                 self._on_refusal(reason)
@@ -217,18 +280,24 @@ class RedisConnection:
             raise RegistryUnavailableError(f"Redis failed: {error}") from error
 
     def _open(self) -> RedisCluster:
-        if self._client is None:
-            self._check_cooldown("")
-            start: list[ClusterNode] = []
-            try:
-                self._client = _Cluster(startup_nodes=start, **self._options)
-            except BaseException:
-                # What could not be opened is nobody's to close, and may hold a connection.
-                for node in start:
-                    if node.redis_connection is not None:
-                        node.redis_connection.connection_pool.disconnect()
-                raise
-        return self._client
+        with self._opening:
+            if self._client is None:
+                self._check_cooldown("")
+                start: list[ClusterNode] = []
+                try:
+                    self._client = _Cluster(startup_nodes=start, **self._options)
+                except BaseException:
+                    # Before another thread tries as well, which waits for this one.
+                    self._cool("")
+                    # What could not be opened is nobody's to close, and may hold a connection.
+                    for node in start:
+                        if node.redis_connection is not None:
+                            node.redis_connection.connection_pool.disconnect()
+                    raise
+            return self._client
+
+    def _cool(self, node: str) -> None:
+        self._cooling[node] = self._now_ms() + self._cooldown_ms
 
     def _check_cooldown(self, node: str) -> None:
         if self._now_ms() < self._cooling.get(node, float("-inf")):

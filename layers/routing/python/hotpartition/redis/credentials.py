@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import Lock
 
 from redis.credentials import CredentialProvider
 from redis.exceptions import AuthenticationError
@@ -33,7 +34,7 @@ _SERVICE = "elasticache"
 class IamCredentials(CredentialProvider):
     """Signs a short-lived token for one cache and one user, and keeps it until it is about to end.
 
-    Not for several threads: each connection to Redis has one of its own.
+    For several threads.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class IamCredentials(CredentialProvider):
         self._region = region
         self._find_credentials = find_credentials
         self._now_seconds = now_seconds
+        self._lock = Lock()
         self._token = ""
         self._signed_at = float("-inf")
         self._signed_with: Credentials | None = None
@@ -69,17 +71,18 @@ class IamCredentials(CredentialProvider):
         Raises:
             AuthenticationError: there is nothing to sign with.
         """
-        try:
-            credentials = self._find_credentials()
-        except (CredentialsError, StoreUnavailableError) as error:
-            raise AuthenticationError(f"no token can be signed: {error}") from error
-        now = self._now_seconds()
-        is_young = 0 <= now - self._signed_at < TOKEN_SECONDS - TOKEN_MARGIN_SECONDS
-        # A token dies with the credentials that signed it, which are replaced before they end.
-        if not is_young or credentials != self._signed_with:
-            self._token = self._sign(credentials, now)
-            self._signed_at, self._signed_with = now, credentials
-        return self._user, self._token
+        with self._lock:
+            try:
+                credentials = self._find_credentials()
+            except (CredentialsError, StoreUnavailableError) as error:
+                raise AuthenticationError(f"no token can be signed: {error}") from error
+            now = self._now_seconds()
+            is_young = 0 <= now - self._signed_at < TOKEN_SECONDS - TOKEN_MARGIN_SECONDS
+            # A token dies with the credentials that signed it, which are replaced before they end.
+            if not is_young or credentials != self._signed_with:
+                self._token = self._sign(credentials, now)
+                self._signed_at, self._signed_with = now, credentials
+            return self._user, self._token
 
     def _sign(self, credentials: Credentials, now_seconds: float) -> str:
         return presign(

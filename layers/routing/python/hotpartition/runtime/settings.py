@@ -66,13 +66,23 @@ class CommonSettings(BaseModel):
     )
     registry_ca_file: str = Field(
         default="",
-        description="Path of the certificates (PEM) that Redis's own must descend from; empty: the system's.",
+        description="Path of the certificates (PEM) that Redis's own must descend from; empty: those that DynamoDB's"
+        " must (`AWS_CA_BUNDLE`, else the machine's, else botocore's).",
+    )
+    registry_tls_strict: Flag = Field(
+        default=True,
+        description="Whether Redis's certificates must keep RFC 5280 in all, as Python 3.13 demands"
+        " (`VERIFY_X509_STRICT`).",
     )
     registry_connect_timeout_ms: TimeoutMs = Field(
-        default=50, description="How long a request waits for a connection to Redis, in ms."
+        default=500,
+        description="How long a request waits for a connection to Redis, TLS and authentication included, in ms;"
+        " consumer and operations wait 2,000 at least.",
     )
     registry_command_timeout_ms: TimeoutMs = Field(
-        default=30, description="How long a request waits for a response of Redis, in ms."
+        default=30,
+        description="How long a request waits for a response of Redis, in ms; consumer and operations wait 1,000 at"
+        " least.",
     )
     registry_rest_ms: int = Field(
         default=1_000, ge=0, le=60_000, description="How long Redis is left alone after it failed to respond, in ms."
@@ -159,11 +169,6 @@ class WriterSettings(_RequestSettings, _ReportSettings):
 
     sampling_distance_wcu: float = Field(
         default=5.0, ge=0.001, le=1000.0, description="Write units of one conversation between two reports (z)."
-    )
-    sender_claim: str = Field(
-        default="",
-        description="Claim of the caller's token, or value that a Lambda authorizer passes on, that is the sender;"
-        " empty: the body names it.",
     )
 
 

@@ -14,13 +14,15 @@ from pathlib import Path
 
 from redis.credentials import CredentialProvider
 
+from hotpartition.aws.environment import Certificates, find_certificates
 from hotpartition.core.backoff import Clock
 from hotpartition.ports import Telemetry
-from hotpartition.redis.cluster import RedisConnection
+from hotpartition.redis.cluster import Connected, RedisConnection
 from hotpartition.runtime.settings import CommonSettings
 
-CONSUMER_COMMAND_TIMEOUT_MS = 1_000
-"""The consumer is on nobody's request path and reads thousands of entries at a time: it may wait."""
+PATIENT_TIMEOUTS_MS = (2_000, 1_000)
+"""Least limits, for a connection and a response, of what is on nobody's request path: the consumer reads thousands of
+entries at a time, and were connecting always a little too slow for it, nothing would be detected."""
 
 
 def wall_clock_ms() -> int:
@@ -35,26 +37,50 @@ def system_clock() -> Clock:
 
 
 def connect_redis(
-    settings: CommonSettings, telemetry: Telemetry, purpose: str, *, command_timeout_ms: int | None = None
+    settings: CommonSettings, telemetry: Telemetry, purpose: str, *, is_patient: bool = False
 ) -> RedisConnection:
-    """Build a connection of its own for one purpose; nothing is opened yet."""
+    """Build the connection of a function; nothing is opened yet.
+
+    Args:
+        settings: where Redis is, and how to get in.
+        telemetry: told of refusals, and of connections.
+        purpose: what the connection is for, in log lines.
+        is_patient: for what is on nobody's request path.
+    """
     user = settings.registry_user
 
     def note_refusal(reason: str) -> None:
         telemetry.event("registry refuses this function", reason=reason, user=user, purpose=purpose)
 
+    def note_connected(connected: Connected) -> None:
+        facts = {"purpose": purpose, "connect_ms": round(connected.ms, 1), "limit_ms": connected.limit_ms}
+        if connected.error is None:
+            telemetry.event("connected to Redis", **facts)
+        else:
+            telemetry.event("no connection to Redis", reason=str(connected.error), **facts)
+
+    least_connect_ms, least_command_ms = PATIENT_TIMEOUTS_MS if is_patient else (0, 0)
     return RedisConnection(
         host=settings.registry_host,
         port=settings.registry_port,
         is_tls=settings.registry_tls,
-        ca_file=settings.registry_ca_file,
+        certificates=_find_certificates(settings),
+        is_strict=settings.registry_tls_strict,
         credentials=_find_credentials(settings),
         on_refusal=note_refusal,
-        connect_timeout_ms=settings.registry_connect_timeout_ms,
-        command_timeout_ms=command_timeout_ms or settings.registry_command_timeout_ms,
+        on_connect=note_connected,
+        connect_timeout_ms=max(least_connect_ms, settings.registry_connect_timeout_ms),
+        command_timeout_ms=max(least_command_ms, settings.registry_command_timeout_ms),
         cooldown_ms=settings.registry_rest_ms,
         now_ms=lambda: time.monotonic() * 1000,
     )
+
+
+def _find_certificates(settings: CommonSettings) -> Certificates:
+    """Find whom to trust: as DynamoDB's client does, unless a file is named."""
+    if settings.registry_ca_file:
+        return Certificates(file=settings.registry_ca_file)
+    return find_certificates(os.environ) if settings.registry_tls else Certificates()
 
 
 def _find_credentials(settings: CommonSettings) -> CredentialProvider | None:

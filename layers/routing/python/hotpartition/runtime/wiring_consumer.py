@@ -11,12 +11,12 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_thresholds
-from hotpartition.runtime.wiring import CONSUMER_COMMAND_TIMEOUT_MS, connect_redis, system_clock
+from hotpartition.runtime.wiring import connect_redis, system_clock
 
 
 def build_consumer(settings: ConsumerSettings, telemetry: Telemetry) -> Consumer:
     """Build the stream consumer's job."""
-    connection = connect_redis(settings, telemetry, "detection", command_timeout_ms=CONSUMER_COMMAND_TIMEOUT_MS)
+    connection = connect_redis(settings, telemetry, "detection", is_patient=True)
     calls = open_dynamodb(settings.dynamodb_client, endpoint=settings.dynamodb_endpoint)
     return Consumer(
         source=RedisReportSource(connection, settings.table_name, telemetry),

@@ -12,14 +12,14 @@ from hotpartition.redis.listing import RedisRegistryListing
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.settings import OperateSettings
-from hotpartition.runtime.wiring import CONSUMER_COMMAND_TIMEOUT_MS, connect_redis, system_clock
+from hotpartition.runtime.wiring import connect_redis, system_clock
 
 
 def build_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[Operations, Reconciler]:
     """Build the jobs of the operations function."""
     clock = system_clock()
     calls = open_dynamodb(settings.dynamodb_client, endpoint=settings.dynamodb_endpoint)
-    connection = connect_redis(settings, telemetry, "operations", command_timeout_ms=CONSUMER_COMMAND_TIMEOUT_MS)
+    connection = connect_redis(settings, telemetry, "operations", is_patient=True)
     journal = DynamoDBJournal(calls, settings.table_name, settings.routing_index_name)
     routing_items = DynamoDBRoutingItems(calls, settings.table_name, settings.routing_index_name)
     registry = RedisRegistry(connection, settings.table_name, telemetry)

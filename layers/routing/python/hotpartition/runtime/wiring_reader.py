@@ -27,13 +27,15 @@ def build_reader(settings: ReaderSettings, telemetry: Telemetry, decode: Callabl
         parallel=settings.fan_out_threads,
         hedge_quantile=settings.hedge_quantile,
     )
-    registry = RedisRegistry(connect_redis(settings, telemetry, "routes"), settings.table_name, telemetry)
+    # One for lookups and repairs: each new connection is authenticated anew.
+    connection = connect_redis(settings, telemetry, "routes")
+    registry = RedisRegistry(connection, settings.table_name, telemetry)
     cache = RouteCache(
         ttl_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=clock.random
     )
     return Reader(
         store=DynamoDBMessageStore(calls, settings.table_name, decode),
-        registry=RedisRegistry(connect_redis(settings, telemetry, "repair"), settings.table_name),
+        registry=RedisRegistry(connection, settings.table_name),
         routes=RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=time.monotonic),
         background=BackgroundThread(),
         telemetry=telemetry,

@@ -30,8 +30,10 @@ def build_writer(settings: WriterSettings, telemetry: Telemetry, decode: Callabl
     clock = system_clock()
     calls = open_dynamodb(settings.dynamodb_client, endpoint=settings.dynamodb_endpoint)
     journal = DynamoDBJournal(calls, settings.table_name, index_name="")
+    # One for both: each new connection is authenticated anew, and both are hardly ever in use at the same time.
+    connection = connect_redis(settings, telemetry, "routes")
     reports = RedisReportSink(
-        connect_redis(settings, telemetry, "reports"),
+        connection,
         settings.table_name,
         partitions=settings.stream_partitions,
         background=BackgroundThread(),
@@ -44,7 +46,7 @@ def build_writer(settings: WriterSettings, telemetry: Telemetry, decode: Callabl
         store=DynamoDBMessageStore(calls, settings.table_name, decode),
         routes=RouteSource(
             cache=cache,
-            registry=RedisRegistry(connect_redis(settings, telemetry, "routes"), settings.table_name, telemetry),
+            registry=RedisRegistry(connection, settings.table_name, telemetry),
             telemetry=telemetry,
             timer=time.monotonic,
             journal=journal,

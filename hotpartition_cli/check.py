@@ -1,0 +1,415 @@
+"""Tries a stack from end to end, step by step: what was tried, what was expected, what came, how long it took.
+
+It leaves what it made: two raised conversations, and the messages in them.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from statistics import median
+from typing import Any
+
+from hotpartition_cli.api import Response, message_path, messages_path
+from hotpartition_cli.commands import Outcome
+from hotpartition_cli.errors import Status, ToolError
+from hotpartition_cli.rush import MESSAGE_WCU, Rush, Rushed, make_rush
+from hotpartition_cli.stacks import OUTPUTS, LogLine, Stack
+
+SENDER = "hotpartition-check"
+SHARD_COUNT = 4
+"""N of the raise by hand."""
+SHARD_MESSAGES = 8
+CACHE_SECONDS = 2.5
+"""After so long writers know of a raise by hand (the setting `route_cache_seconds`, 2 s)."""
+DEFAULT_HOT_WCU = 800.0
+LOAD_FACTOR = 2.5
+"""The load against what is hot over five seconds (`hot_sustained_wcu`): more than enough to be hot at once."""
+LOAD_MESSAGES_PER_SECOND = 80
+"""Within the rate that `dev` admits; each message is as large as the load needs."""
+LATE_SECONDS = 180
+"""A consumer starts each minute, up to 119 s apart."""
+POLL_SECONDS = 0.5
+CONNECTS_SECONDS = 3_600
+"""Connections of the last hour are looked at: environments that are warm open none."""
+PAGE_MESSAGES = 100
+MAX_LISTED = 3
+
+
+class Result(StrEnum):
+    """How a step ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of the report."""
+
+    name: str
+    expected: str
+    came: str
+    result: Result
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long the check may load the stack, and wait for the first consumer after a deployment."""
+
+    load_seconds: float = 10.0
+    wait_seconds: float = 150.0
+
+
+class UnmetError(Exception):
+    """Something else came than was expected; the message says what."""
+
+
+class SkippedError(Exception):
+    """The step cannot be tried; the message says why."""
+
+
+def write_units_at_most(limits: Limits, hot_wcu: float = DEFAULT_HOT_WCU) -> int:
+    """Bound the DynamoDB write units of a check: the load's, and some for all else."""
+    return round(LOAD_FACTOR * hot_wcu * limits.load_seconds) + 100
+
+
+def check(
+    stack: Stack,
+    limits: Limits,
+    progress: Callable[[str], None],
+    *,
+    timer: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Outcome:
+    """Try everything, and report it; a step that fails does not keep the others from being tried."""
+    checking = _Check(stack, limits, progress, timer, sleep)
+    started = timer()
+    at = datetime.now(UTC)
+    steps = checking.run()
+    passed = all(step.result is not Result.FAILED for step in steps)
+    document = {
+        "stack": stack.name,
+        "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "passed": passed,
+        "seconds": round(timer() - started, 1),
+        "write_units_at_most": write_units_at_most(limits, checking.hot_wcu),
+        "conversations": [checking.raised, checking.loaded],
+        "steps": [asdict(replace(step, seconds=round(step.seconds, 3))) for step in steps],
+    }
+    return Outcome(document, Status.FINE if passed else Status.FINDING)
+
+
+class _Check:
+    def __init__(
+        self,
+        stack: Stack,
+        limits: Limits,
+        progress: Callable[[str], None],
+        timer: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._stack = stack
+        self._limits = limits
+        self._progress = progress
+        self._timer = timer
+        self._sleep = sleep
+        self._started_ms = time.time_ns() // 1_000_000
+        name = f"{SENDER}-{uuid.uuid4().hex[:12]}"
+        self.raised, self.loaded = f"{name}-by-hand", f"{name}-by-load"
+        self.hot_wcu = DEFAULT_HOT_WCU
+        self._message: dict[str, Any] = {}
+        self._expected: list[str] = []
+        self._load: Rushed | None = None
+        self._has_consumer = False
+
+    def run(self) -> list[Step]:
+        return [self._try(name, expected, attempt) for name, expected, attempt in self._list_steps()]
+
+    def _list_steps(self) -> Iterable[tuple[str, str, Callable[[], str]]]:
+        starts = {
+            "operate": ("a list of routes", self._start_operate),
+            "write_message": ("400 for an empty body", self._start_writer),
+            "read_messages": ("200 and an empty page", self._start_reader),
+            "consume_reports": ("ready", self._start_consumer),
+        }
+        for function, (expected, attempt) in starts.items():
+            yield f"start {function}", expected, attempt
+        yield "write", "201", self._write
+        yield "repeat the write", "200", self._repeat
+        yield "read the message", "200 and what was written", self._read_message
+        yield "read the page", "200 and only that message", self._read_page
+        yield "raise by hand", f"N = {SHARD_COUNT} in journal and Redis", self._raise
+        yield "write to the shards", f"201, {SHARD_MESSAGES} times", self._write_shards
+        yield "read all shards", "every message once, in order", self._read_shards
+        yield "find the consumer", f"started within {LATE_SECONDS} s", self._find_consumer
+        yield "raise by load", f"raised within {self._limits.load_seconds:g} s", self._raise_by_load
+        yield "read the load", "every stored message once", self._read_load
+        yield "look for refusals", "none in the logs", self._look_for_refusals
+        yield "look at connects to Redis", "within half of their limit", self._look_at_connects
+
+    def _try(self, name: str, expected: str, attempt: Callable[[], str]) -> Step:
+        self._progress(name)
+        started = self._timer()
+        try:
+            came, result = attempt(), Result.PASSED
+        except SkippedError as reason:
+            came, result = str(reason), Result.SKIPPED
+        except (UnmetError, ToolError) as error:
+            came, result = str(error), Result.FAILED
+        return Step(name, expected, came, result, self._timer() - started)
+
+    # The functions, called directly.
+
+    def _start_operate(self) -> str:
+        self._stack.invoke("operate", {"command": "routes", "limit": 1})
+        return "a list"
+
+    def _start_writer(self) -> str:
+        event = http_event("POST /conversations/{conversation_id}/messages", self.raised)
+        return self._expect_status(400, self._stack.invoke("write_message", event))
+
+    def _start_reader(self) -> str:
+        event = http_event("GET /conversations/{conversation_id}/messages", self.raised)
+        return self._expect_status(200, self._stack.invoke("read_messages", event))
+
+    def _start_consumer(self) -> str:
+        response = self._stack.invoke("consume_reports", {"probe": True})
+        if response != {"ready": True}:
+            raise UnmetError(f"{response}")
+        return "ready"
+
+    @staticmethod
+    def _expect_status(status: int, response: Mapping[str, Any]) -> str:
+        if response.get("statusCode") != status:
+            raise UnmetError(f"{response.get('statusCode', response)}: {response.get('body', '')}")
+        return f"{status}"
+
+    # Messages, through the API.
+
+    def _write(self) -> str:
+        response = self._post(self.raised, {"body": "written by hotpartition check"})
+        self._message = {**_expected(201, response), "body": "written by hotpartition check"}
+        self._expected.append(self._message["message_id"])
+        return f"{response}"
+
+    def _repeat(self) -> str:
+        message = self._written()
+        response = self._post(self.raised, {"body": message["body"], "message_id": message["message_id"]})
+        _expected(200, response)
+        return f"{response}"
+
+    def _read_message(self) -> str:
+        message = self._written()
+        path = message_path(self.raised, message["message_id"], consistency="strong")
+        found = _expected(200, self._stack.api.request("GET", path))
+        if (found["message_id"], found["body"]) != (message["message_id"], message["body"]):
+            raise UnmetError(f"another message: {found}")
+        return "200"
+
+    def _read_page(self) -> str:
+        self._written()
+        return f"{self._expect_messages(self.raised, self._expected)} message"
+
+    # A raise by hand.
+
+    def _raise(self) -> str:
+        command = {"command": "raise", "conversation_id": self.raised, "shard_count": SHARD_COUNT, "by": SENDER}
+        done = self._stack.invoke("operate", command)
+        if not done["in_registry"]:
+            raise UnmetError(f"N = {done['shard_count']} in the journal; Redis was not told")
+        state = self._route(self.raised)
+        if (state["shard_count"], state["agreement"]) != (SHARD_COUNT, "equal"):
+            raise UnmetError(f"N = {state['shard_count']}, registry against journal: {state['agreement']}")
+        return f"N = {state['shard_count']}, {state['agreement']}"
+
+    def _write_shards(self) -> str:
+        self._sleep(CACHE_SECONDS)
+        for number in range(SHARD_MESSAGES):
+            response = self._post(self.raised, {"body": f"message {number} after the raise"})
+            self._expected.append(_expected(201, response)["message_id"])
+        return f"201, {SHARD_MESSAGES} times"
+
+    def _read_shards(self) -> str:
+        if len(self._expected) <= 1:
+            raise SkippedError("nothing was written after the raise")
+        return f"{self._expect_messages(self.raised, self._expected)} messages"
+
+    # A raise by load.
+
+    def _find_consumer(self) -> str:
+        deadline = self._timer() + self._limits.wait_seconds
+        while True:
+            hot = self._stack.invoke("operate", {"command": "hot", "limit": 1_000})
+            age = _age_seconds(hot)
+            if age is not None and age <= LATE_SECONDS:
+                break
+            if self._timer() >= deadline:
+                if hot["active"] is None:
+                    raise UnmetError("Redis did not answer, so nobody knows")
+                when = "never" if age is None else f"{age:.0f} s ago"
+                raise UnmetError(f"last started {when}: is its schedule on, has it concurrency, does Redis let it in?")
+            self._progress(f"waiting for the consumer, {deadline - self._timer():.0f} s at most")
+            self._sleep(POLL_SECONDS)
+        self._has_consumer = True
+        own = [row for row in hot["routes"] if row["conversation_id"] == self.raised and row["shard_count"]]
+        if own:
+            self.hot_wcu = own[0]["capacity_wcu_per_second"] / own[0]["shard_count"]
+        return f"started {age:.0f} s ago"
+
+    def _raise_by_load(self) -> str:
+        if not self._has_consumer:
+            raise SkippedError("not tried: there is no consumer")
+        rate = LOAD_FACTOR * self.hot_wcu
+        size = min(MESSAGE_WCU, max(1, round(rate / LOAD_MESSAGES_PER_SECOND)))
+        rush = Rush(self.loaded, rate, self._limits.load_seconds, size, SENDER)
+        started = self._timer()
+        with ThreadPoolExecutor(1) as watcher:
+            raised = watcher.submit(self._await_raise, started)
+            made = self._load = make_rush(rush, self._stack.api, self._progress, is_over=raised.done)
+            state = raised.result()
+        offered = made.total * size / made.seconds
+        counts = f"{offered:,.0f} WCU/s offered, {len(made.stored):,} stored, {made.throttled:,} throttled"
+        if made.failed or made.unheard:
+            raise UnmetError(f"{made.failed + made.unheard:,} of {made.total:,} writes failed ({counts})")
+        if state is None:
+            slow = (
+                f"; {rate:,.0f} WCU/s were to be offered: the way from here is too slow" if offered < rate / 2 else ""
+            )
+            raise UnmetError(f"not raised ({counts}){slow}")
+        return f"N = {state['shard_count']} after {state['after_seconds']:.1f} s ({counts})"
+
+    def _await_raise(self, started: float) -> dict[str, Any] | None:
+        """Ask for the route until it has a generation, or a little longer than the load lasts."""
+        deadline = started + self._limits.load_seconds + CACHE_SECONDS
+        while self._timer() < deadline:
+            state = self._route(self.loaded)
+            if state["shard_count"]:
+                return {**state, "after_seconds": self._timer() - started}
+            self._sleep(POLL_SECONDS)
+        return None
+
+    def _read_load(self) -> str:
+        if self._load is None or not self._load.stored:
+            raise SkippedError("not tried: nothing was stored")
+        found = self._read_all(self.loaded)
+        missing = set(self._load.stored) - set(found)
+        doubled = len(found) - len(set(found))
+        if missing or doubled:
+            raise UnmetError(f"{len(missing)} missing, {doubled} doubled, of {len(self._load.stored):,}")
+        return f"{len(self._load.stored):,} messages"
+
+    # What the functions logged.
+
+    def _look_for_refusals(self) -> str:
+        self._sleep(self._stack.log_delay_seconds)
+        found: dict[str, None] = {}
+        for function in OUTPUTS:
+            for line in self._stack.read_log(function, self._started_ms):
+                if text := _refusal(line):
+                    found[f"{function}: {text}"] = None
+        if found:
+            more = f"; and {len(found) - MAX_LISTED} more" if len(found) > MAX_LISTED else ""
+            raise UnmetError("; ".join(list(found)[:MAX_LISTED]) + more)
+        return "none"
+
+    def _look_at_connects(self) -> str:
+        shares: list[float] = []
+        times: list[float] = []
+        failures: list[str] = []
+        for function in OUTPUTS:
+            for line in self._stack.read_log(function, self._started_ms - CONNECTS_SECONDS * 1000):
+                if line.get("message") == "connected to Redis":
+                    times.append(line["connect_ms"])
+                    shares.append(line["connect_ms"] / line["limit_ms"])
+                elif line.get("message") == "no connection to Redis":
+                    failures.append(f"{function}: {line['reason']}")
+        if failures:
+            raise UnmetError(f"{len(failures)} failed; the last one, {failures[-1]}")
+        if not times:
+            raise SkippedError("no connection was opened in the last hour")
+        came = f"{len(times)} connects, median {median(times):.0f} ms, slowest {max(times):.0f} ms"
+        if max(shares) > 0.5:
+            raise UnmetError(f"{came}; raise registry_connect_timeout_ms")
+        return came
+
+    # What the steps share.
+
+    def _post(self, conversation_id: str, content: Mapping[str, object]) -> Response:
+        return self._stack.api.request("POST", messages_path(conversation_id), {"sender": SENDER, **content})
+
+    def _written(self) -> dict[str, Any]:
+        if not self._message:
+            raise SkippedError("not tried: nothing was written")
+        return self._message
+
+    def _route(self, conversation_id: str) -> dict[str, Any]:
+        return self._stack.invoke("operate", {"command": "route", "conversation_id": conversation_id})
+
+    def _expect_messages(self, conversation_id: str, expected: list[str]) -> int:
+        found = self._read_all(conversation_id)
+        if found != expected:
+            raise UnmetError(f"{len(found)} messages instead of {len(expected)}, or in another order")
+        return len(found)
+
+    def _read_all(self, conversation_id: str) -> list[str]:
+        """Read every page, strongly consistent, oldest first."""
+        found: list[str] = []
+        cursor: dict[str, str] = {}
+        while True:
+            query = {"consistency": "strong", "order": "oldest", "limit": PAGE_MESSAGES, **cursor}
+            page = _expected(200, self._stack.api.request("GET", messages_path(conversation_id, **query)))
+            found += [message["message_id"] for message in page["messages"]]
+            if page["next_cursor"] is None:
+                return found
+            cursor = {"cursor": page["next_cursor"]}
+
+
+def http_event(route: str, conversation_id: str) -> dict[str, object]:
+    """Build the event of an API request without a body, as API Gateway would for this route."""
+    method, _, path = route.partition(" ")
+    return {
+        "version": "2.0",
+        "routeKey": route,
+        "rawPath": path.replace("{conversation_id}", conversation_id),
+        "rawQueryString": "",
+        "headers": {},
+        "pathParameters": {"conversation_id": conversation_id},
+        "requestContext": {"http": {"method": method, "path": path}, "requestId": SENDER, "stage": "$default"},
+        "isBase64Encoded": False,
+    }
+
+
+def _expected(status: int, response: Response) -> dict[str, Any]:
+    if response.status != status:
+        hint = ""
+        if response.status in {401, 403}:
+            hint = ": does the API admit your AWS identity (execute-api:Invoke), or a token in HOTPARTITION_TOKEN?"
+        raise UnmetError(f"{response}{hint}")
+    document: dict[str, Any] = response.document
+    return document
+
+
+def _age_seconds(hot: Mapping[str, Any]) -> float | None:
+    """Say how long ago the consumer started that started longest ago; None where one never did."""
+    starts = hot["consumers_started_at"]
+    if None in starts:
+        return None
+    at = datetime.fromisoformat(hot["at"])
+    return max((at - datetime.fromisoformat(start)).total_seconds() for start in starts)
+
+
+def _refusal(line: LogLine) -> str:
+    """Say what a line tells of a refusal or an error; empty for any other line."""
+    if line.get("message") == "registry refuses this function":
+        return f"{line.get('reason')} (user {line.get('user')})"
+    if line.get("errorType"):
+        return f"{line['errorType']}: {line.get('errorMessage', '')}"
+    return ""

@@ -1,0 +1,163 @@
+"""A stack as `hotpartition check` needs it: all its functions, its API, its logs. On AWS, or the local run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from hotpartition_cli.api import Api, Authorize
+from hotpartition_cli.callers import LambdaCaller, UrlCaller
+from hotpartition_cli.errors import FailedError
+from hotpartition_cli.sdk import Subject, open_client, open_session, translated
+
+OUTPUTS: Mapping[str, str] = {
+    "operate": "OperateFunctionName",
+    "write_message": "WriteMessageFunctionName",
+    "read_messages": "ReadMessagesFunctionName",
+    "consume_reports": "ConsumeReportsFunctionName",
+}
+"""The functions, and the stack's outputs that name them."""
+
+LogLine = Mapping[str, Any]
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_TELLING = (
+    '{ ($.message = "registry refuses this function") || ($.message = "connected to Redis")'
+    ' || ($.message = "no connection to Redis") || ($.errorType = "*") }'
+)
+"""The lines that are looked at, as CloudWatch Logs selects them."""
+_MAX_LINES = 2_000
+
+
+class Stack(Protocol):
+    """A stack that is checked. What goes wrong in a call is a `ToolError`."""
+
+    name: str
+    api: Api
+    log_delay_seconds: float
+    """How long after it was written a line can be read."""
+
+    def invoke(self, function: str, event: Mapping[str, object]) -> dict[str, Any]:
+        """Call a function of `OUTPUTS` and return its response."""
+        ...
+
+    def read_log(self, function: str, since_ms: int) -> list[LogLine]:
+        """Read the structured lines that a function logged since then: refusals, connections, errors."""
+        ...
+
+
+class LocalStack:
+    """The local run, by its control API."""
+
+    log_delay_seconds = 0.0
+
+    def __init__(self, url: str) -> None:
+        self.name = url
+        self._control = UrlCaller(url)
+        self.api = Api(self._control.api_url())
+
+    def invoke(self, function: str, event: Mapping[str, object]) -> dict[str, Any]:
+        """Implement `Stack.invoke`."""
+        return self._control.invoke(function, event)
+
+    def read_log(self, function: str, since_ms: int) -> list[LogLine]:
+        """Implement `Stack.read_log`."""
+        return parse_lines(self._control.read_log(function).splitlines(), since_ms)
+
+
+class AwsStack:
+    """A stack on AWS, by its outputs, with the caller's credentials."""
+
+    log_delay_seconds = 10.0
+
+    def __init__(self, name: str, *, outputs: Mapping[str, str], session: Any, token: str | None) -> None:
+        """Open the clients.
+
+        Args:
+            name: the stack's name.
+            outputs: its outputs.
+            session: boto3's session.
+            token: what the API's JWT authorizer takes; None: requests are signed (IAM).
+        """
+        self.name = name
+        self._lambda = open_client(session, "lambda")
+        self._logs = open_client(session, "logs")
+        self._region: str = self._lambda.meta.region_name
+        missing = [output for output in (*OUTPUTS.values(), "ApiUrl") if output not in outputs]
+        if missing:
+            raise FailedError(f"{name} is no stack of hotpartition: it has no output {missing[0]}", kind="not-found")
+        self._functions = {function: outputs[output] for function, output in OUTPUTS.items()}
+        authorize = _bearer(token) if token else _signer(session, self._region)
+        self.api = Api(outputs["ApiUrl"], authorize)
+
+    @classmethod
+    def connect(cls, name: str, *, region: str | None, profile: str | None, token: str | None) -> AwsStack:
+        """Find the stack, with credentials and region as every AWS tool finds them."""
+        session = open_session(region, profile)
+        client = open_client(session, "cloudformation")
+        subject = Subject(
+            "CloudFormation", "stack", name, "cloudformation:DescribeStacks", "`make deploy` prints the name"
+        )
+        described = translated(lambda: client.describe_stacks(StackName=name), subject, client.meta.region_name)
+        outputs = {output["OutputKey"]: output["OutputValue"] for output in described["Stacks"][0].get("Outputs", ())}
+        return cls(name, outputs=outputs, session=session, token=token)
+
+    def invoke(self, function: str, event: Mapping[str, object]) -> dict[str, Any]:
+        """Implement `Stack.invoke`."""
+        return LambdaCaller(self._functions[function], self._lambda, self._region, of=function)(event)
+
+    def read_log(self, function: str, since_ms: int) -> list[LogLine]:
+        """Implement `Stack.read_log`."""
+        name = self._functions[function]
+        of_function = Subject("Lambda", "function", name, "lambda:GetFunctionConfiguration", "it was there before")
+        facts = translated(
+            lambda: self._lambda.get_function_configuration(FunctionName=name), of_function, self._region
+        )
+        group = facts["LoggingConfig"]["LogGroup"]
+        of_group = Subject("CloudWatch Logs", "log group", group, "logs:FilterLogEvents", "the function logs there")
+        pages = self._logs.get_paginator("filter_log_events").paginate(
+            logGroupName=group,
+            startTime=since_ms,
+            filterPattern=_TELLING,
+            PaginationConfig={"MaxItems": _MAX_LINES},
+        )
+        events = translated(lambda: [event for page in pages for event in page["events"]], of_group, self._region)
+        return parse_lines((event["message"] for event in events), since_ms)
+
+
+def parse_lines(lines: Iterable[str], since_ms: int) -> list[LogLine]:
+    """Read the lines that are JSON with a time, and keep those since then."""
+    kept: list[LogLine] = []
+    for text in lines:
+        try:
+            line = json.loads(text)
+            logged_ms = (datetime.fromisoformat(line["timestamp"]) - _EPOCH) // timedelta(milliseconds=1)
+        except (ValueError, TypeError, KeyError):
+            continue
+        if logged_ms >= since_ms:
+            kept.append(line)
+    return kept
+
+
+def _bearer(token: str) -> Authorize:
+    return lambda *_: {"authorization": f"Bearer {token}"}
+
+
+def _signer(session: Any, region: str) -> Authorize:
+    from botocore.auth import SigV4Auth  # noqa: PLC0415 - boto3 is imported where it is used
+    from botocore.awsrequest import AWSRequest  # noqa: PLC0415
+
+    def sign(method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Mapping[str, str]:
+        request = AWSRequest(method=method, url=url, data=body, headers=dict(headers))
+        # Asked each time: credentials may be replaced while the check runs.
+        credentials = session.get_credentials()
+        if credentials is None:
+            raise FailedError(
+                "no usable AWS credentials: sign in, or name a profile with --profile", kind="no-credentials"
+            )
+        SigV4Auth(credentials.get_frozen_credentials(), "execute-api", region).add_auth(request)
+        return dict(request.headers.items())
+
+    return sign

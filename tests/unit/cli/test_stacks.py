@@ -1,0 +1,119 @@
+"""What `hotpartition check` needs of a stack on AWS: outputs, signatures, logs; as botocore would answer."""
+
+import io
+import json
+
+import boto3
+import pytest
+from botocore.response import StreamingBody
+from botocore.stub import Stubber
+
+from hotpartition_cli import stacks
+from hotpartition_cli.errors import FailedError
+from hotpartition_cli.stacks import OUTPUTS, AwsStack, parse_lines
+
+NAME = "hotpartition-dev"
+NAMES = {output: f"dev-{function}" for function, output in OUTPUTS.items()}
+ALL = {**NAMES, "ApiUrl": "https://api.example"}
+REGION = "eu-central-1"
+GROUP = "/aws/lambda/dev-write_message"
+
+
+@pytest.fixture
+def session():
+    return boto3.Session("AKIDEXAMPLE", "secret", region_name=REGION)
+
+
+@pytest.fixture
+def cloudformation(session, monkeypatch):
+    """CloudFormation's answers."""
+    client = session.client("cloudformation")
+    opened = {"cloudformation": client}
+    monkeypatch.setattr(stacks, "open_session", lambda *_: session)
+    monkeypatch.setattr(stacks, "open_client", lambda session, service: opened.get(service) or session.client(service))
+    with Stubber(client) as stub:
+        yield stub
+
+
+def connect(token=None):
+    return AwsStack.connect(NAME, region=None, profile=None, token=token)
+
+
+def describe(cloudformation, outputs):
+    listed = [{"OutputKey": key, "OutputValue": value} for key, value in outputs.items()]
+    stack = {"StackName": NAME, "CreationTime": "2026-11-21", "StackStatus": "CREATE_COMPLETE", "Outputs": listed}
+    cloudformation.add_response("describe_stacks", {"Stacks": [stack]}, {"StackName": NAME})
+
+
+def test_a_stack_is_known_by_its_outputs(cloudformation):
+    """Each function by its name there, and the API's address."""
+    describe(cloudformation, ALL)
+    stack = connect()
+    assert stack.api.url == "https://api.example"
+    with Stubber(stack._lambda) as stub:
+        body = StreamingBody(io.BytesIO(b'{"ready": true}'), 15)
+        expected = {"FunctionName": "dev-consume_reports", "Payload": b'{"probe": true}'}
+        stub.add_response("invoke", {"StatusCode": 200, "Payload": body}, expected)
+        assert stack.invoke("consume_reports", {"probe": True}) == {"ready": True}
+
+
+def test_another_stack_is_refused(cloudformation):
+    """The output that it lacks is named."""
+    describe(cloudformation, {**NAMES})
+    with pytest.raises(FailedError, match="no stack of hotpartition: it has no output ApiUrl"):
+        connect()
+
+
+def test_a_stack_that_is_not_there_is_said(cloudformation):
+    """CloudFormation calls its name a wrong parameter."""
+    cloudformation.add_client_error("describe_stacks", "ValidationError", "Stack with id x does not exist", 400)
+    with pytest.raises(FailedError, match="no stack hotpartition-dev in eu-central-1") as caught:
+        connect()
+    assert caught.value.kind == "not-found"
+
+
+def test_requests_are_signed_with_the_callers_credentials(cloudformation):
+    """For API Gateway, in the stack's region; body and headers included."""
+    describe(cloudformation, ALL)
+    headers = connect().api._authorize("POST", "https://api.example/x", b"{}", {"content-type": "application/json"})
+    signature = headers["Authorization"]
+    assert signature.startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/")
+    assert f"/{REGION}/execute-api/aws4_request" in signature
+    assert "SignedHeaders=content-type;host;x-amz-date" in signature
+
+
+def test_a_token_goes_as_it_is(cloudformation):
+    """For an API with a JWT authorizer."""
+    describe(cloudformation, ALL)
+    assert connect("ey.J").api._authorize("GET", "https://x", b"", {}) == {"authorization": "Bearer ey.J"}
+
+
+def test_a_log_is_read_where_the_function_writes_it(cloudformation):
+    """Only the telling lines, since the check began."""
+    describe(cloudformation, ALL)
+    stack = connect()
+    line = json.dumps({"timestamp": "2026-11-21 09:30:00,500+0000", "message": "connected to Redis"})
+    with Stubber(stack._lambda) as functions, Stubber(stack._logs) as logs:
+        functions.add_response("get_function_configuration", {"LoggingConfig": {"LogGroup": GROUP}})
+        expected = {"logGroupName": GROUP, "startTime": 1_795_253_400_000, "filterPattern": stacks._TELLING}
+        logs.add_response("filter_log_events", {"events": [{"message": line}, {"message": "START"}]}, expected)
+        assert stack.read_log("write_message", 1_795_253_400_000) == [json.loads(line)]
+
+
+def test_a_log_that_may_not_be_read_names_the_right(cloudformation):
+    """It is one that operators may lack."""
+    describe(cloudformation, ALL)
+    stack = connect()
+    with Stubber(stack._lambda) as functions, Stubber(stack._logs) as logs:
+        functions.add_response("get_function_configuration", {"LoggingConfig": {"LogGroup": GROUP}})
+        logs.add_client_error("filter_log_events", "AccessDeniedException", "no", 400)
+        with pytest.raises(FailedError, match="logs:FilterLogEvents"):
+            stack.read_log("write_message", 0)
+
+
+def test_lines_of_before_and_lines_that_are_none_are_skipped():
+    """Text of the runtime, JSON of others, and what is older."""
+    times = ["2026-11-21 09:30:00,499+0000", "2026-11-21T09:30:00.500Z", "2026-11-21 10:30:00,501+0100", "then"]
+    lines = [json.dumps({"timestamp": time, "n": n}) for n, time in enumerate(times)]
+    found = parse_lines(["[ERROR] x", "{}", "3", *lines], 1_795_253_400_500)
+    assert [line["n"] for line in found] == [1, 2]
