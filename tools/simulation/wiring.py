@@ -29,7 +29,7 @@ from hotpartition.redis.reports import RedisReportSink, RedisReportSource
 from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
 from hotpartition.runtime.thresholds import build_thresholds
-from hotpartition.runtime.wiring import CONSUMER_COMMAND_TIMEOUT_MS
+from hotpartition.runtime.wiring import PATIENT_TIMEOUTS_MS
 from hotpartition_messages import Message
 from hotpartition_messages.writing import MessageWriter
 from tools.simulation.engine import Engine, Process, SimulatedExecutor, wait_for
@@ -128,11 +128,12 @@ def build_writer(world: World, process: Process, index: int) -> MessageWriter:
     clock = world.clock(random)
     telemetry = SharedTelemetry(world)
     calls = ThreadedCalls(world.store.client("writer").call)
+    connection = _connect(world, settings.registry_command_timeout_ms)
     writer = world.parts.writer(
         store=DynamoDBMessageStore(calls, TABLE_NAME, Message.from_item),
         routes=world.parts.routes(
             cache=_build_cache(settings, random.random),
-            registry=RedisRegistry(_connect(world, settings.registry_command_timeout_ms), TABLE_NAME),
+            registry=RedisRegistry(connection, TABLE_NAME),
             telemetry=telemetry,
             timer=world.timer,
             journal=DynamoDBJournal(calls, TABLE_NAME, index_name=""),
@@ -143,7 +144,7 @@ def build_writer(world: World, process: Process, index: int) -> MessageWriter:
             random=random.random,
         ),
         reports=RedisReportSink(
-            _connect(world, settings.registry_command_timeout_ms),
+            connection,
             TABLE_NAME,
             partitions=settings.stream_partitions,
             background=BackgroundThread(executor=SimulatedExecutor(world.engine, process, 1)),
@@ -165,12 +166,13 @@ def build_reader(world: World, process: Process, index: int) -> Reader[Message]:
     engine = world.engine
     policy = HedgePolicy(quantile=settings.hedge_quantile) if settings.hedge_quantile else None
     calls = open_reader_calls(world, process, policy)
+    connection = _connect(world, settings.registry_command_timeout_ms)
     return world.parts.reader(
         store=DynamoDBMessageStore(calls, TABLE_NAME, Message.from_item),
-        registry=RedisRegistry(_connect(world, settings.registry_command_timeout_ms), TABLE_NAME),
+        registry=RedisRegistry(connection, TABLE_NAME),
         routes=world.parts.routes(
             cache=_build_cache(settings, random.random),
-            registry=RedisRegistry(_connect(world, settings.registry_command_timeout_ms), TABLE_NAME),
+            registry=RedisRegistry(connection, TABLE_NAME),
             telemetry=telemetry,
             timer=world.timer,
         ),
@@ -198,7 +200,8 @@ def open_reader_calls(world: World, process: Process, policy: HedgePolicy | None
 def build_consumer(world: World, process: Process, index: int) -> Consumer:
     """Build one environment of the stream consumer."""
     settings = world.settings.consumer
-    connection = _connect(world, CONSUMER_COMMAND_TIMEOUT_MS, process)
+    _, command_timeout_ms = PATIENT_TIMEOUTS_MS
+    connection = _connect(world, command_timeout_ms, process)
     calls = ThreadedCalls(world.store.client("consumer", process).call)
     return world.parts.consumer(
         source=RedisReportSource(connection, TABLE_NAME),
