@@ -54,7 +54,7 @@ def build_app(
         outdir: Where the assembly goes; None leaves it to the CDK.
         bundling: Whether the dependency layer has its content; None takes the context's, and true without one.
             Without it nothing is installed and nothing can run; the CDK's command line refuses to deploy it.
-        is_checked: Whether the rules of AWS Solutions (cdk-nag) judge what would be deployed.
+        is_checked: Whether the CDK's own rules, and those of AWS Solutions (cdk-nag), judge what would be deployed.
 
     Raises:
         ConfigurationError: when the context is wrong, or the dependency layer cannot be built.
@@ -68,6 +68,7 @@ def build_app(
     asked = {key: value for key, value in context.items() if value is not None}
     app = cdk.App(
         analytics_reporting=False,
+        builtin_cloud_formation_validation=is_checked,
         # The CLI passes cdk.json on; without it the same template must come out.
         context=_project_context(),
         post_cli_context=asked,

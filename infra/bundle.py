@@ -201,7 +201,7 @@ def main(arguments: Sequence[str]) -> str | None:
     try:
         for name in chosen:
             target = load_environment(name, ROOT).target
-            interpreter = find_interpreter(target.python_version, os.environ) if target.is_deployed else None
+            interpreter = find_interpreter(target.python_version, os.environ)
             folder = build_bundle(target, interpreter).build(run_pip)
             print(f"{name}: {folder.relative_to(ROOT)}{_say_bytecode(target, interpreter)}")  # noqa: T201 - for people
     except ConfigurationError as error:
@@ -214,8 +214,6 @@ def _magic(interpreter: Interpreter | None) -> str | None:
 
 
 def _say_bytecode(target: LayerTarget, interpreter: Interpreter | None) -> str:
-    if not target.is_deployed:
-        return ""
     if interpreter is None:
         return f", without bytecode: no Python {target.python_version} was found here, so cold starts compile it"
     return f", with bytecode of Python {target.python_version}"

@@ -33,7 +33,7 @@ class Layers(Construct):
             "arm64": lambda_.Architecture.ARM_64,
             "x86_64": lambda_.Architecture.X86_64,
         }[target.architecture]
-        interpreter = find_interpreter(target.python_version, os.environ) if target.is_deployed else None
+        interpreter = find_interpreter(target.python_version, os.environ)
         routing = self._layer(
             "Routing", "hotpartition: routing logic shared by all functions", self._sources("routing", interpreter)
         )
@@ -55,7 +55,7 @@ class Layers(Construct):
         )
 
     def _sources(self, layer: str, interpreter: Interpreter | None) -> lambda_.Code:
-        """Take our code with its bytecode, or as it is where none can be made or nothing is deployed."""
+        """Take our code with its bytecode, or as it is where none can be made."""
         bundle = build_sources(layer, interpreter)
         if interpreter is not None and self._is_bundled():
             return lambda_.Code.from_asset(str(bundle.build()), asset_hash=bundle.key)

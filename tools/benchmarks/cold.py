@@ -43,7 +43,6 @@ def measure_cold(setup: Setup, function: str, event: Mapping[str, Any]) -> Measu
     """Measure the cold starts of one function of ours and of its rival, with shipped bytecode and without."""
     runtime = WORK_DIR / "runtime"
     install_runtime(runtime)
-    compileall.compile_dir(runtime, quiet=2)
     layers = tuple(layer / "python" for layer in build_layers())
     our_folders, rival_folders = (LAMBDAS / function, *layers), (RIVALS / function, install_plain())
     starter = _Starter(setup, runtime, event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import compileall
 import shutil
 import signal
 import sys
@@ -47,6 +48,7 @@ def install_runtime(folder: Path) -> None:
             raise LocalRunError(f"the Lambda runtime client is incomplete: {name} is not installed")
     if not compiled:
         raise LocalRunError("the Lambda runtime client is incomplete: its compiled part is not installed")
+    compileall.compile_dir(folder, quiet=2)
 
 
 def check_runtime(function: FunctionSpec) -> None:
@@ -64,7 +66,6 @@ class Launcher:
     ) -> None:
         self.function = function
         self.log_path = log_dir / f"{function.name}.log"
-        self._cache_dir = runtime_dir.parent / "pycache"
         # Later layers cover earlier ones, as they do in /opt.
         layers = [str(folder / "python") for folder in reversed(function.layer_dirs)]
         self._environment = {
@@ -86,8 +87,7 @@ class Launcher:
             "LANG": "en_US.UTF-8",
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "PYTHONPATH": ":".join([str(function.code_dir), *layers, str(runtime_dir)]),
-            # Assets stay as they were synthesized, and later environments start from compiled modules.
-            "PYTHONPYCACHEPREFIX": str(self._cache_dir),
+            "PYTHONDONTWRITEBYTECODE": "1",  # /opt and /var/task are read-only
             "TZ": ":UTC",
             "_HANDLER": function.handler,
         }
