@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -61,3 +65,55 @@ def template(request: pytest.FixtureRequest, templates: dict[str, Template]) -> 
 @pytest.fixture(scope="session")
 def root() -> Path:
     return Path(__file__).resolve().parents[2]
+
+
+class Run(NamedTuple):
+    """A run of app.py that has ended, and where its assembly is."""
+
+    done: subprocess.CompletedProcess[str]
+    outdir: Path
+
+
+@pytest.fixture(scope="session")
+def run_app() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs app.py as a process of its own: no credentials, no network, nothing but the way to Node.js."""
+    nowhere = "http://127.0.0.1:9"
+    environ = {
+        "PATH": os.environ["PATH"],
+        "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
+        "HTTPS_PROXY": nowhere,
+        "HTTP_PROXY": nowhere,
+        "PIP_INDEX_URL": nowhere,
+        "PIP_RETRIES": "0",
+    }
+
+    def run(folder: Path, outdir: Path, *contexts: str, **more: str) -> subprocess.CompletedProcess[str]:
+        arguments = [argument for context in contexts for argument in ("-c", context)]
+        command = [sys.executable, "app.py", *arguments, "-o", str(outdir)]
+        return subprocess.run(command, cwd=folder, env={**environ, **more}, capture_output=True, text=True, check=False)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def clone(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources that synthesis needs, as a fresh clone has them: nothing was ever built there."""
+    folder = tmp_path_factory.mktemp("clone")
+    for name in ("app.py", "cdk.json"):
+        shutil.copy(root / name, folder)
+    for name in ("infra", "lambdas", "layers"):
+        shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def fresh_runs(
+    clone: Path, run_app: Callable[..., subprocess.CompletedProcess[str]], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Run]:
+    """Dev and prod, synthesized in the clone without bundling, by processes that hash texts in another way."""
+    runs = {}
+    for environment, contexts in (("dev", ()), ("prod", ("environment=prod",))):  # dev is what it takes by itself
+        outdir = tmp_path_factory.mktemp(f"fresh-{environment}")
+        done = run_app(clone, outdir, "bundling=off", *contexts, PYTHONHASHSEED="12345")
+        runs[environment] = Run(done, outdir)
+    return runs

@@ -14,6 +14,7 @@ from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from support.builders import build_message
 from support.dynamodb_server import Exchange
 from support.fakes import FakeClock, FakeRegistry, FakeTelemetry, InlineBackground
+from support.tables import TABLE_NAME
 
 pytestmark = pytest.mark.slow
 
@@ -57,9 +58,13 @@ def sharded(dynamodb):
     """A conversation whose newest 800 messages are spread over 16 shards, 30 older ones on its base key."""
     generation = Generation(since_ms=NOW_MS, shard_count=SHARDS)
     route, random = Route(frozenset({generation})), Random(3)
+    puts = []
     for offset in (*range(-30, 0), *range(MESSAGES)):
         message = build_message(NOW_MS + offset, random.getrandbits(80))
-        dynamodb.store.put(message.to_item(choose_placement(route, "c", message.message_id).partition_key))
+        partition_key = choose_placement(route, "c", message.message_id).partition_key
+        puts.append({"PutRequest": {"Item": message.to_item(partition_key)}})
+    for start in range(0, len(puts), 25):
+        dynamodb.client.batch_write_item(RequestItems={TABLE_NAME: puts[start : start + 25]})
     dynamodb.journal.add("c", [generation], reason="raised", now_ms=NOW_MS)
     return generation
 

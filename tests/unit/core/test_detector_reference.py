@@ -94,7 +94,7 @@ routes = st.lists(
 )
 
 
-@given(steps, routes, routes, st.randoms(use_true_random=False))
+@given(steps, routes, routes, st.integers(0, 2**32 - 1).map(Random))
 def test_decisions_are_those_of_the_reference(steps, route, other_route, random):
     """Redelivered, late, out of order, forgotten or left out of judging: nothing changes a decision by a bit."""
     judges, now_ms = Judges({"a": route_of(*route), "b": route_of(*other_route)}), START_MS
