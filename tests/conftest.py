@@ -10,11 +10,17 @@ settings.register_profile("hotpartition", deadline=None, suppress_health_check=[
 settings.load_profile("hotpartition")
 
 INFRASTRUCTURE = Path(__file__).parent / "infrastructure"
+SMALL_STACKS = {"guarded_stack", "replicated_stack"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a file's tests in one process; those of the infrastructure all in one, since they share the templates."""
+    """Keep a file's tests in one process; those in one that share templates, or stacks that few tests use."""
     for item in items:
-        is_infrastructure = INFRASTRUCTURE in item.path.parents
-        item.add_marker(pytest.mark.xdist_group("infrastructure" if is_infrastructure else str(item.path)))
+        if INFRASTRUCTURE in item.path.parents:
+            group = "infrastructure"
+        elif SMALL_STACKS.intersection(getattr(item, "fixturenames", ())):
+            group = "small stacks"
+        else:
+            group = str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))

@@ -1,7 +1,7 @@
 """The whole stack: the synthesized template, run by `python -m tools.local up`.
 
-One run for most tests, and small ones: two whose Redis is of another form, one with the other client of
-DynamoDB, one with two consumers.
+One run for most tests. Two small ones whose Redis is of another form, with the other client of DynamoDB and with two
+consumers.
 """
 
 from __future__ import annotations
@@ -69,36 +69,27 @@ def running_stack(assembly: Path, work: Path, *options: str) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="session")
-def guarded_stack(assembly, tmp_path_factory) -> Iterator[Stack]:
-    """A small one whose Redis asks for TLS, user and password."""
-    with small_stack(assembly, tmp_path_factory.mktemp("guarded"), "--redis-auth") as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def replicated_stack(assembly, tmp_path_factory) -> Iterator[Stack]:
-    """A small one whose Redis has a replica."""
-    with small_stack(assembly, tmp_path_factory.mktemp("replicated"), "--redis-replica") as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def sdk_stack(tmp_path_factory) -> Iterator[Stack]:
-    """A small one whose functions speak to DynamoDB through boto3."""
-    work = tmp_path_factory.mktemp("sdk")
-    assembly = asyncio.run(synthesize(work / "out", settings={**SETTINGS, "dynamodb_client": "boto3"}, options={}))
-    (template,) = (work / "out").glob("*.template.json")
+def other_assembly(tmp_path_factory) -> Path:
+    """The template with the other client of DynamoDB, boto3, and with two consumers that share the streams."""
+    outdir = tmp_path_factory.mktemp("other") / "out"
+    settings = {**SETTINGS, "dynamodb_client": "boto3"}
+    assembly = asyncio.run(synthesize(outdir, settings=settings, options={"consumers": 2}))
+    (template,) = outdir.glob("*.template.json")
     assert template.read_text().count('"HOTPARTITION_DYNAMODB_CLIENT": "boto3"') == FUNCTIONS
-    with small_stack(assembly, work) as running:
+    return assembly
+
+
+@pytest.fixture(scope="session")
+def guarded_stack(other_assembly, tmp_path_factory) -> Iterator[Stack]:
+    """A small one whose Redis asks for TLS, user and password."""
+    with small_stack(other_assembly, tmp_path_factory.mktemp("guarded"), "--redis-auth") as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def shared_stack(tmp_path_factory) -> Iterator[Stack]:
-    """A small one whose streams two consumers share."""
-    work = tmp_path_factory.mktemp("shared")
-    assembly = asyncio.run(synthesize(work / "out", settings=SETTINGS, options={"consumers": 2}))
-    with small_stack(assembly, work) as running:
+def replicated_stack(other_assembly, tmp_path_factory) -> Iterator[Stack]:
+    """A small one whose Redis has a replica."""
+    with small_stack(other_assembly, tmp_path_factory.mktemp("replicated"), "--redis-replica") as running:
         yield running
 
 

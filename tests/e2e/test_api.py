@@ -74,7 +74,9 @@ def test_all_wrong_fields_are_named_at_once(stack, conversation):
     assert {e["field"] for e in answer.body["errors"]} == {"sender", "body", "attributes", "extra"}
 
 
-@pytest.mark.parametrize("identifier", ["hello", str(uuid.uuid4()), str(ULID.from_timestamp(4e9))])
+@pytest.mark.parametrize(
+    "identifier", ["hello", str(uuid.uuid4()), str(ULID.from_timestamp(4e9))], ids=["text", "UUIDv4", "future"]
+)
 def test_other_message_ids_are_400(stack, conversation, identifier):
     """No ULID or UUIDv7, or from the future."""
     answer = stack.write(conversation, {"sender": "a", "body": "b", "message_id": identifier})

@@ -13,22 +13,22 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 REQUESTS = ("PutItem", "UpdateItem", "GetItem", "Query", "BatchGetItem")
 
 
-def test_a_rush_under_faults_is_raised_and_read_back(sdk_stack):
+def test_a_rush_under_faults_is_raised_and_read_back(guarded_stack):
     """Answers are lost, errors come, and a conversation gets hot meanwhile: nothing is lost or doubled."""
     conversation, load = f"sdk:{uuid.uuid4().hex}", Load()
-    sdk_stack.set_faults(
+    guarded_stack.set_faults(
         {"operation": "PutItem", "fault": "lose_answer", "probability": 0.1},
         *({"operation": operation, "fault": "error", "probability": 0.1} for operation in REQUESTS),
     )
-    sdk_stack.offer(
+    guarded_stack.offer(
         conversation,
         rate=2 * WRITE_LIMIT_WCU,
         seconds=4,
-        during=lambda: read_meanwhile(sdk_stack, conversation, load, seconds=3),
+        during=lambda: read_meanwhile(guarded_stack, conversation, load, seconds=3),
         load=load,
     )
-    sdk_stack.set_faults()
-    assert wait_for(lambda: route_in_journal(sdk_stack, conversation), seconds=5)
-    assert_read_back(sdk_stack, conversation, load)
+    guarded_stack.set_faults()
+    assert wait_for(lambda: route_in_journal(guarded_stack, conversation), seconds=5)
+    assert_read_back(guarded_stack, conversation, load)
     written = load.history(conversation).acknowledged[0].message_id
-    assert sdk_stack.read_one(conversation, written).status == 200
+    assert guarded_stack.read_one(conversation, written).status == 200

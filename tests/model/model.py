@@ -224,9 +224,14 @@ class ProtocolModel:
             if settled:
                 yield from settled
                 return
-        yield from self._raise_steps(state)
-        yield from self._writer_steps(state)
+        for step, following in self._steps_of_others(State(*state[:4])):
+            yield step, _with_reader(following, state.reader)
         yield from self._reader_steps(state, reader)
+
+    @lru_cache(maxsize=None)  # noqa: B019 - a model lives as long as its test
+    def _steps_of_others(self, state: State) -> tuple[tuple[Step, State], ...]:
+        """List what raises and writers do next: the same wherever the reader is."""
+        return (*self._raise_steps(state), *self._writer_steps(state))
 
     # Raises.
 

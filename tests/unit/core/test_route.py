@@ -180,7 +180,7 @@ def test_what_a_shard_refuses_spreads_over_all_others(shard_count):
 
     The statistic's standard deviation is sqrt(2 x degrees of freedom); five of them are one run in millions.
     """
-    count = 200 * shard_count**2
+    count = 50 * shard_count**2
     chosen = [choose_shards(message_id(1000 + i, i << 12), shard_count) for i in range(count)]
     pairs = shard_count * (shard_count - 1)
     for first, second in ((0, 1), (0, 2), (1, 2)):
