@@ -11,10 +11,10 @@ LOAD ?= 4
 BIN := .venv/bin
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 TYPED := layers/routing/python/hotpartition layers/messages/python/hotpartition_messages lambdas infra app.py tools hotpartition_cli
-# Files of tests side by side, but for those that start the local run: they measure, and it needs the machine.
+# Plugins that packages bring and no test uses: importing them takes each process seconds.
+PYTEST := $(BIN)/pytest -p no:schemathesis -p no:pydynox -p no:anyio -p no:typeguard
+# Files of tests side by side.
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadgroup
-# Plugins that packages bring and no unit test uses: importing them takes each process seconds.
-WITHOUT_PLUGINS := -p no:schemathesis -p no:pydynox -p no:anyio -p no:typeguard
 # The CDK's Node.js side warns about Node 20's age on every start.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 
@@ -65,14 +65,15 @@ types: setup
 	$(BIN)/mypy $(TYPED)
 
 unit: setup
-	$(BIN)/pytest $(PARALLEL) $(WITHOUT_PLUGINS) -m "not slow" tests/unit tests/infrastructure
+	$(PYTEST) $(PARALLEL) -m "not slow" tests/unit tests/infrastructure
 
 check: lint types unit ## The fast part: lint, types, unit tests
 
 test: lint types ## Everything: lint, types, all tests
 	$(BIN)/python -m infra.bundle --environment local
-	$(BIN)/pytest $(PARALLEL) -m "not long" --ignore tests/e2e
-	$(BIN)/pytest -m "not long" tests/e2e
+	$(PYTEST) $(PARALLEL) -m "not long" --ignore tests/e2e
+	$(PYTEST) $(PARALLEL) -m "not long" --ignore tests/e2e/test_demo.py tests/e2e
+	$(PYTEST) -m "not long" tests/e2e/test_demo.py
 
 test-long: test ## And what takes longer: larger models, more seeds
 	$(BIN)/pytest -m long

@@ -24,39 +24,39 @@ def conversation_in(share):
     return next(id_ for id_ in ids if stream_partition_of(id_, STREAMS) in share.partitions(STREAMS))
 
 
-def test_each_share_has_its_consumer(replicated_stack):
+def test_each_share_has_its_consumer(guarded_stack):
     """Both were started by their schedules, and say so."""
-    hot = replicated_stack.control("/functions/operate/invoke", {"command": "hot"}).body
+    hot = guarded_stack.control("/functions/operate/invoke", {"command": "hot"}).body
     assert len(hot["consumers_started_at"]) == 2
     assert None not in hot["consumers_started_at"]
     assert hot["consumer_started_at"] == min(hot["consumers_started_at"])
 
 
 @pytest.mark.parametrize("share", list_shares(2), ids=["first", "second"])
-def test_a_rush_in_either_share_is_raised_and_read_back(replicated_stack, share):
+def test_a_rush_in_either_share_is_raised_and_read_back(guarded_stack, share):
     """While both consumers are killed in the middle of it, and started again as the schedules would."""
     conversation = conversation_in(share)
 
     def kill_and_restart():
         time.sleep(0.5)
-        while replicated_stack.status()["functions"][CONSUMER]["busy"]:
-            replicated_stack.control(f"/functions/{CONSUMER}/kill")
+        while guarded_stack.status()["functions"][CONSUMER]["busy"]:
+            guarded_stack.control(f"/functions/{CONSUMER}/kill")
         for other in list_shares(2):
-            replicated_stack.invoke_and_leave(CONSUMER, {"share": other.encode()})
-        read_meanwhile(replicated_stack, conversation, load, seconds=2)
+            guarded_stack.invoke_and_leave(CONSUMER, {"share": other.encode()})
+        read_meanwhile(guarded_stack, conversation, load, seconds=2)
 
     load = Load()
-    replicated_stack.offer(conversation, rate=2 * WRITE_LIMIT_WCU, seconds=5, during=kill_and_restart, load=load)
-    assert wait_for(lambda: route_in_journal(replicated_stack, conversation), seconds=5)
-    assert [b for b in replicated_stack.timeline() if b["key"].startswith(f"{conversation}#")]
-    assert_read_back(replicated_stack, conversation, load)
+    guarded_stack.offer(conversation, rate=2 * WRITE_LIMIT_WCU, seconds=5, during=kill_and_restart, load=load)
+    assert wait_for(lambda: route_in_journal(guarded_stack, conversation), seconds=5)
+    assert [b for b in guarded_stack.timeline() if b["key"].startswith(f"{conversation}#")]
+    assert_read_back(guarded_stack, conversation, load)
 
 
-def test_a_consumer_of_another_division_changes_nothing(replicated_stack):
+def test_a_consumer_of_another_division_changes_nothing(guarded_stack):
     """As while their number is changed: one that reads all streams works beside the two, and both raise the same."""
-    replicated_stack.invoke_and_leave(CONSUMER)
+    guarded_stack.invoke_and_leave(CONSUMER)
     conversation = conversation_in(list_shares(2)[1])
-    load = replicated_stack.offer(conversation, rate=2 * WRITE_LIMIT_WCU, seconds=4)
-    assert wait_for(lambda: route_in_journal(replicated_stack, conversation), seconds=5)
-    assert len(route_in_journal(replicated_stack, conversation)) <= 2
-    assert_read_back(replicated_stack, conversation, load)
+    load = guarded_stack.offer(conversation, rate=2 * WRITE_LIMIT_WCU, seconds=4)
+    assert wait_for(lambda: route_in_journal(guarded_stack, conversation), seconds=5)
+    assert len(route_in_journal(guarded_stack, conversation)) <= 2
+    assert_read_back(guarded_stack, conversation, load)

@@ -31,8 +31,8 @@ class Cost:
         for name, units in other.indexes.items():
             self.indexes[name] = self.indexes.get(name, 0.0) + units
 
-    def describe(self, table_name: str, mode: str, *, transaction: str | None = None) -> dict[str, Any]:
-        """Build ConsumedCapacity; `mode` is TOTAL or INDEXES, `transaction` Read or Write for transactions."""
+    def describe(self, table_name: str, *, transaction: str | None = None) -> dict[str, Any]:
+        """Build ConsumedCapacity with all its details; `transaction` is Read or Write for transactions."""
 
         def units(value: float) -> dict[str, float]:
             described = {"CapacityUnits": value}
@@ -40,11 +40,9 @@ class Cost:
                 described[f"{transaction}CapacityUnits"] = value
             return described
 
-        described: dict[str, Any] = {"TableName": table_name, **units(self.total)}
-        if mode == "INDEXES":
-            described["Table"] = units(self.table)
-            if self.indexes:
-                described["GlobalSecondaryIndexes"] = {name: units(value) for name, value in self.indexes.items()}
+        described: dict[str, Any] = {"TableName": table_name, **units(self.total), "Table": units(self.table)}
+        if self.indexes:
+            described["GlobalSecondaryIndexes"] = {name: units(value) for name, value in self.indexes.items()}
         return described
 
 

@@ -80,13 +80,14 @@ class DynamoDBProxy:
             asked = json.loads(body)
         except ValueError as error:
             raise _refusal("com.amazon.coral.service#SerializationException", "the body is not JSON") from error
+        mode = asked.pop("ReturnConsumedCapacity", "NONE")
         injection = self._faults.choose(operation)
         if injection.delay_ms:
             await asyncio.sleep(injection.delay_ms / 1000)
         if injection.refusal is not None:
             raise build_refusal(injection.refusal, await self._refusing_resource(injection.refusal, asked))
         try:
-            response = _respond(200, await self._operations[operation](asked))
+            response = _respond(200, _reduce_capacity(await self._operations[operation](asked), mode))
             if injection.answer_delay_ms:
                 await asyncio.sleep(injection.answer_delay_ms / 1000)
         finally:
@@ -104,6 +105,16 @@ class DynamoDBProxy:
             return table.arn
         index = table.index(asked.get("IndexName", "")) or next(iter(table.indexes), None)
         return table.arn if index is None else index.arn
+
+
+def _reduce_capacity(result: dict[str, Any], mode: str) -> dict[str, Any]:
+    """Leave as much of ConsumedCapacity as was asked for: NONE, TOTAL or INDEXES."""
+    consumed = result.pop("ConsumedCapacity")
+    if mode == "TOTAL":
+        for each in consumed if isinstance(consumed, list) else [consumed]:
+            each.pop("Table")
+            each.pop("GlobalSecondaryIndexes", None)
+    return result if mode == "NONE" else {**result, "ConsumedCapacity": consumed}
 
 
 def _refusal(type_: str, message: str) -> ServiceError:

@@ -35,14 +35,14 @@ class Reads:
         table = await self._backend.table(request["TableName"])
         key = table.partition_key(request["Key"])
         self._admit(key)
-        result = await self._backend.call("GetItem", _without_capacity(request))
+        result = await self._backend.call("GetItem", request)
         item = result.get("Item")
         if item is not None and not reads_everything(request):
             whole = {"TableName": table.name, "Key": request["Key"], "ConsistentRead": True}
             item = (await self._backend.call("GetItem", whole)).get("Item")
         units = item_read_units(item, is_strong=bool(request.get("ConsistentRead")))
         self._meter.charge_read(key, units)
-        return _told(request, table, Cost(units), result)
+        return {**result, "ConsumedCapacity": Cost(units).describe(table.name)}
 
     async def query(self, request: Request) -> Request:
         """Query a page; the sum of what was read is charged, filtered and projected or not."""
@@ -54,7 +54,7 @@ class Reads:
         cost = _page_cost(table, request, read)
         if key is not None:
             self._meter.charge_read(key, cost.total)
-        return _told(request, table, cost, result)
+        return {**result, "ConsumedCapacity": cost.describe(table.name)}
 
     async def scan(self, request: Request) -> Request:
         """Scan a page. It spans partitions: never refused, and charged to each in proportion to its bytes."""
@@ -66,11 +66,10 @@ class Reads:
         for item in read:
             key = index.partition_key(item) if index else table.partition_key(item)
             self._meter.charge_read(key, cost.total * item_size_bytes(item) / total)
-        return _told(request, table, cost, result)
+        return {**result, "ConsumedCapacity": cost.describe(table.name)}
 
     async def batch_get_item(self, request: Request) -> Request:
         """Read up to 100 items; what a partition refuses comes back unprocessed, all of it refused is an error."""
-        mode = request.get("ReturnConsumedCapacity", "NONE")
         accepted: dict[str, Request] = {}
         unprocessed: dict[str, Request] = {}
         throttles: list[Throttle] = []
@@ -91,22 +90,19 @@ class Reads:
             left = result.get("UnprocessedKeys", {}).get(name, {}).get("Keys", [])
             read = await self._whole_items(name, wanted, result["Responses"].get(name, []))
             cost = self._charge_items(table, wanted, [key for key in wanted["Keys"] if key not in left], read)
-            consumed.append(cost.describe(name, mode))
+            consumed.append(cost.describe(name))
         _merge_unprocessed(result, unprocessed)
-        if mode != "NONE":
-            result["ConsumedCapacity"] = consumed
-        return result
+        return {**result, "ConsumedCapacity": consumed}
 
     async def transact_get_items(self, request: Request) -> Request:
         """Read items in one transaction, at twice the cost."""
-        mode = request.get("ReturnConsumedCapacity", "NONE")
         gets = [element["Get"] for element in request["TransactItems"]]
         tables = [await self._backend.table(get["TableName"]) for get in gets]
         throttles = [self._meter.refuse_read(t.partition_key(g["Key"])) for t, g in zip(tables, gets, strict=True)]
         refused = [throttle for throttle in throttles if throttle is not None]
         if refused:
             raise throttling_error(refused)
-        result = await self._backend.call("TransactGetItems", _without_capacity(request))
+        result = await self._backend.call("TransactGetItems", request)
         costs: dict[str, Cost] = {}
         for table, get in zip(tables, gets, strict=True):
             whole = {"TableName": table.name, "Key": get["Key"], "ConsistentRead": True}
@@ -114,9 +110,7 @@ class Reads:
             units = item_read_units(item, is_strong=True, factor=_TRANSACTION_FACTOR)
             self._meter.charge_read(table.partition_key(get["Key"]), units)
             costs.setdefault(table.name, Cost()).add(Cost(units))
-        if mode != "NONE":
-            result["ConsumedCapacity"] = [c.describe(name, mode, transaction="Read") for name, c in costs.items()]
-        return result
+        return {**result, "ConsumedCapacity": [c.describe(name, transaction="Read") for name, c in costs.items()]}
 
     def _admit(self, key: PartitionKey) -> None:
         throttle = self._meter.refuse_read(key)
@@ -125,10 +119,10 @@ class Reads:
 
     async def _page(self, operation: str, request: Request) -> tuple[Request, list[Item]]:
         """Return the client's page and the whole items behind it, asked for apart where the page does not hold them."""
-        result = await self._backend.call(operation, _without_capacity(request))
+        result = await self._backend.call(operation, request)
         if reads_everything(request):
             return result, result["Items"]
-        whole = await self._backend.call(operation, sizing_request(_without_capacity(request)))
+        whole = await self._backend.call(operation, sizing_request(request))
         return result, whole["Items"]
 
     async def _whole_items(self, name: str, wanted: Request, items: list[Item]) -> list[Item]:
@@ -147,17 +141,6 @@ class Reads:
             self._meter.charge_read(table.partition_key(key), units)
             cost.table += units
         return cost
-
-
-def _without_capacity(request: Request) -> Request:
-    return {name: value for name, value in request.items() if name != "ReturnConsumedCapacity"}
-
-
-def _told(request: Request, table: TableShape, cost: Cost, result: Request) -> Request:
-    mode = request.get("ReturnConsumedCapacity", "NONE")
-    if mode != "NONE":
-        result["ConsumedCapacity"] = cost.describe(table.name, mode)
-    return result
 
 
 def _partition_of_query(table: TableShape, request: Request) -> PartitionKey | None:

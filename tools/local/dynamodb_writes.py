@@ -45,7 +45,6 @@ class Writes:
         wants_old = request.get("ReturnValues", "NONE") == "ALL_OLD"
         wants_blocking = request.get("ReturnValuesOnConditionCheckFailure", "NONE") == "ALL_OLD"
         sent = {**request, "ReturnValues": "ALL_OLD"}
-        sent.pop("ReturnConsumedCapacity", None)
         if "ConditionExpression" in request:
             sent["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
         try:
@@ -57,7 +56,7 @@ class Writes:
         old = result.get("Attributes") or None
         if not wants_old:
             result.pop("Attributes", None)
-        return self._settle(request, table, known, write_demands(table, old, new, key), result)
+        return self._settle(table, known, write_demands(table, old, new, key), result)
 
     async def update_item(self, request: Request) -> Request:
         """Update an item. It is read before and after, since the backend returns one of the two at most."""
@@ -66,20 +65,17 @@ class Writes:
         old = await self._read(table, key)
         known = _table_demand(table, (old,), key)
         self._admit(known)
-        sent = dict(request)
-        sent.pop("ReturnConsumedCapacity", None)
         try:
-            result = await self._backend.call("UpdateItem", sent)
+            result = await self._backend.call("UpdateItem", request)
         except ServiceError as error:
             self._settle_failure(error, table, known, (old,), key)
             raise
         returns_new = request.get("ReturnValues") == "ALL_NEW"
         new = result["Attributes"] if returns_new else await self._read(table, key)
-        return self._settle(request, table, known, write_demands(table, old, new, key), result)
+        return self._settle(table, known, write_demands(table, old, new, key), result)
 
     async def batch_write_item(self, request: Request) -> Request:
         """Write a batch; what a partition refuses comes back unprocessed, all of it refused is an error."""
-        mode = request.get("ReturnConsumedCapacity", "NONE")
         consumed: list[Request] = []
         unprocessed: dict[str, list[Request]] = {}
         accepted: dict[str, list[Request]] = {}
@@ -106,15 +102,11 @@ class Writes:
             for demands in charged:
                 self._meter.settle_write(demands, demands)
             cost = cost_of(await self._backend.table(name), chain.from_iterable(charged))
-            consumed.append(cost.describe(name, mode))
-        result["UnprocessedItems"] = unprocessed
-        if mode != "NONE":
-            result["ConsumedCapacity"] = consumed
-        return result
+            consumed.append(cost.describe(name))
+        return {**result, "UnprocessedItems": unprocessed, "ConsumedCapacity": consumed}
 
     async def transact_write_items(self, request: Request) -> Request:
         """Write a transaction at twice the cost; one refused partition cancels it."""
-        mode = request.get("ReturnConsumedCapacity", "NONE")
         actions = [next(iter(element.items())) for element in request["TransactItems"]]
         before = [await self._locate(action) for _, action in actions]
         known = [
@@ -123,10 +115,8 @@ class Writes:
         throttle = self._meter.admit_write([demand for demands in known for demand in demands])
         if throttle is not None:
             raise _cancelled([throttle.key in [d.key for d in demands] for demands in known])
-        sent = dict(request)
-        sent.pop("ReturnConsumedCapacity", None)
         try:
-            result = await self._backend.call("TransactWriteItems", sent)
+            result = await self._backend.call("TransactWriteItems", request)
         except ServiceError as error:
             if error.code == "TransactionCanceledException":
                 for demands in known:  # a cancelled transaction costs as well
@@ -142,9 +132,7 @@ class Writes:
             actual = write_demands(table, old, new, key, factor=_TRANSACTION_FACTOR)
             self._meter.settle_write(admitted, actual)
             costs.setdefault(table.name, Cost()).add(cost_of(table, actual))
-        if mode != "NONE":
-            result["ConsumedCapacity"] = [c.describe(name, mode, transaction="Write") for name, c in costs.items()]
-        return result
+        return {**result, "ConsumedCapacity": [c.describe(name, transaction="Write") for name, c in costs.items()]}
 
     async def _locate(self, action: Mapping[str, Any]) -> tuple[TableShape, Item, Item | None]:
         table = await self._backend.table(action["TableName"])
@@ -160,14 +148,9 @@ class Writes:
         if throttle is not None:
             raise throttling_error([throttle])
 
-    def _settle(
-        self, request: Request, table: TableShape, admitted: list[Demand], actual: list[Demand], result: Request
-    ) -> Request:
+    def _settle(self, table: TableShape, admitted: list[Demand], actual: list[Demand], result: Request) -> Request:
         self._meter.settle_write(admitted, actual)
-        mode = request.get("ReturnConsumedCapacity", "NONE")
-        if mode != "NONE":
-            result["ConsumedCapacity"] = cost_of(table, actual).describe(table.name, mode)
-        return result
+        return {**result, "ConsumedCapacity": cost_of(table, actual).describe(table.name)}
 
     def _settle_failure(
         self, error: ServiceError, table: TableShape, admitted: list[Demand], items: tuple[Item | None, ...], key: Item
