@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -228,7 +228,7 @@ class ProtocolModel:
             yield step, _with_reader(following, state.reader)
         yield from self._reader_steps(state, reader)
 
-    @lru_cache(maxsize=None)  # noqa: B019 - a model lives as long as its test
+    @cache  # noqa: B019 - a model lives as long as its test
     def _steps_of_others(self, state: State) -> tuple[tuple[Step, State], ...]:
         """List what raises and writers do next: the same wherever the reader is."""
         return (*self._raise_steps(state), *self._writer_steps(state))
