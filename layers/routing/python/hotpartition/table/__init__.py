@@ -1,0 +1,15 @@
+"""`ShardedTable`: write sharding for any DynamoDB table, behind the interface of boto3's `Table`.
+
+    table = ShardedTable(boto3.resource("dynamodb").Table("readings"), shards=fixed(16))
+    table.put_item(Item={"PK": "SENSOR_READING", "SK": "2026-11-21T09:30:00Z#dev-7", "device_id": "dev-7"})
+    table.query(KeyConditionExpression=Key("PK").eq("SENSOR_READING"))["Items"]
+
+These names are not repeated in `hotpartition` itself: they need boto3, and the Lambda functions of the stack start
+faster without it.
+"""
+
+from hotpartition.table.hashing import at_random, by_attribute, by_sort_key
+from hotpartition.table.sharded_table import ShardedTable
+from hotpartition.table.shards import fixed
+
+__all__ = ["ShardedTable", "at_random", "by_attribute", "by_sort_key", "fixed"]

@@ -1,0 +1,58 @@
+"""Sends the requests that one call of a `ShardedTable` needs, and sums up what they consumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from botocore import xform_name
+
+from hotpartition.table.schema import Attributes
+
+
+class Requests:
+    """The requests of one call. `send` may run on several threads."""
+
+    def __init__(self, client: Any, table_name: str, report: str | None) -> None:
+        """Send nothing yet.
+
+        Args:
+            client: boto3's client of a resource: it takes and gives Python values.
+            table_name: the table.
+            report: the call's `ReturnConsumedCapacity`.
+        """
+        self.client = client
+        self.table_name = table_name
+        self._report = {"ReturnConsumedCapacity": report} if report else {}
+        self._consumed: list[Mapping[str, Any]] = []
+
+    def send(self, operation: str, **request: Any) -> Attributes:
+        """Send one request to the table."""
+        return self.send_many(operation, TableName=self.table_name, **request)
+
+    def send_many(self, operation: str, **request: Any) -> Attributes:
+        """Send one request that names the tables itself."""
+        response: Attributes = getattr(self.client, xform_name(operation))(**request, **self._report)
+        consumed = response.pop("ConsumedCapacity", ())
+        self._consumed.extend([consumed] if isinstance(consumed, Mapping) else consumed)
+        return response
+
+    def finish(self, response: Attributes) -> Attributes:
+        """Put the sum into the call's response."""
+        if self._consumed:
+            response["ConsumedCapacity"] = sum_up(self._consumed)
+        return response
+
+
+def sum_up(consumed: Iterable[Mapping[str, Any]]) -> Attributes:
+    """Add up what several requests consumed, with the parts for table and indexes."""
+    total: Attributes = {}
+    for part in consumed:
+        for name, value in part.items():
+            if isinstance(value, Mapping):
+                total[name] = sum_up([total.get(name, {}), value])
+            elif isinstance(value, str):
+                total[name] = value
+            else:
+                total[name] = total.get(name, 0) + value
+    return total

@@ -1,0 +1,247 @@
+"""Reads as much of DynamoDB's expressions as sharding needs: key conditions, equalities in filters, projections.
+
+Everything else in an expression is handed on as it is. What cannot be read here is handed on as a whole, for DynamoDB
+to say what is wrong with it. Source: DynamoDB Developer Guide, "Key condition expressions" and "Expression attribute
+names".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
+
+from hotpartition.table.schema import Attributes, Schema
+
+_TOKEN = re.compile(r"\s*([#:]?\w+|<=|>=|<>|[^\s\w])")
+_COMPARISONS = frozenset({"=", "<", "<=", ">", ">="})
+
+
+class UnreadableExpressionError(ValueError):
+    """The expression is none that we understand; DynamoDB is asked what it thinks of it."""
+
+
+class Comparison(NamedTuple):
+    """One part of a key condition, attribute, operator (`BEGINS_WITH`, `BETWEEN` or a sign) and operands."""
+
+    attribute: str
+    operator: str
+    operands: tuple[Any, ...]
+
+    def write(self, name: str, operands: Sequence[str]) -> str:
+        """Build its text, with these placeholders."""
+        match self.operator:
+            case "BEGINS_WITH":
+                return f"begins_with({name}, {operands[0]})"
+            case "BETWEEN":
+                return f"{name} BETWEEN {operands[0]} AND {operands[1]}"
+            case _:
+                return f"{name} {self.operator} {operands[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCondition:
+    """Which collection a query asks for, and which part of it."""
+
+    partition: Any
+    sort: Comparison | None
+
+
+class _Tokens:
+    """An expression's words and signs, one after the other."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = split(text)
+        self._next = 0
+
+    def take(self) -> str:
+        if self._next == len(self._tokens):
+            raise UnreadableExpressionError("it ends too early")
+        self._next += 1
+        return self._tokens[self._next - 1]
+
+    def take_if(self, word: str) -> bool:
+        found = self._next < len(self._tokens) and self._tokens[self._next].upper() == word
+        self._next += found
+        return found
+
+    def expect(self, word: str) -> None:
+        if not self.take_if(word):
+            raise UnreadableExpressionError(f"{word} is missing")
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._next == len(self._tokens)
+
+
+def split(text: str) -> list[str]:
+    """Split an expression into its words, placeholders and signs."""
+    return _TOKEN.findall(text)
+
+
+def read_key_condition(request: Mapping[str, Any], schema: Schema, sort: str) -> KeyCondition:
+    """Read a query's `KeyConditionExpression`, object or text.
+
+    Args:
+        request: the query.
+        schema: the table's keys.
+        sort: the sort key that it may name: the table's or that of an index.
+
+    Raises:
+        UnreadableExpressionError: it is no condition on these keys.
+    """
+    expression = request.get("KeyConditionExpression")
+    names, values = request.get("ExpressionAttributeNames") or {}, request.get("ExpressionAttributeValues") or {}
+    if isinstance(expression, ConditionBase):
+        expression, names, values = ConditionExpressionBuilder().build_expression(expression, is_key_condition=True)
+    if not isinstance(expression, str):
+        raise UnreadableExpressionError("there is no key condition")
+    tokens = _Tokens(expression)
+    comparisons = {part.attribute: part for part in _read_conjunction(tokens, names, values)}
+    partition, rest = comparisons.pop(schema.partition, None), comparisons.pop(sort, None)
+    if not tokens.is_at_end or comparisons or partition is None or partition.operator != "=":
+        raise UnreadableExpressionError("it does not say which partition key")
+    return KeyCondition(partition.operands[0], rest)
+
+
+def _read_conjunction(tokens: _Tokens, names: Mapping[str, str], values: Mapping[str, Any]) -> Iterator[Comparison]:
+    while True:
+        if tokens.take_if("("):
+            yield from _read_conjunction(tokens, names, values)
+            tokens.expect(")")
+        else:
+            attribute, operator, operands = _read_comparison(tokens)
+            if not set(operands) <= values.keys():
+                raise UnreadableExpressionError("a value is missing")
+            yield Comparison(names.get(attribute, attribute), operator, tuple(values[token] for token in operands))
+        if not tokens.take_if("AND"):
+            return
+
+
+def _read_comparison(tokens: _Tokens) -> tuple[str, str, list[str]]:
+    if tokens.take_if("BEGINS_WITH"):
+        tokens.expect("(")
+        attribute = tokens.take()
+        tokens.expect(",")
+        operand = tokens.take()
+        tokens.expect(")")
+        return attribute, "BEGINS_WITH", [operand]
+    attribute, operator = tokens.take(), tokens.take().upper()
+    operands = [tokens.take()]
+    if operator == "BETWEEN":
+        tokens.expect("AND")
+        operands.append(tokens.take())
+    elif operator not in _COMPARISONS:
+        raise UnreadableExpressionError(f"{operator} is no operator of a key condition")
+    return attribute, operator, operands
+
+
+def find_equality(request: Mapping[str, Any], attribute: str) -> Any:
+    """Find the value that a `FilterExpression` demands of an attribute; None where it demands no single one.
+
+    Only what every item must fulfil counts: parts joined by AND, not by OR, and not under NOT.
+    """
+    expression = request.get("FilterExpression")
+    names, values = request.get("ExpressionAttributeNames") or {}, request.get("ExpressionAttributeValues") or {}
+    if isinstance(expression, ConditionBase):
+        expression, names, values = ConditionExpressionBuilder().build_expression(expression)
+    if not isinstance(expression, str):
+        return None
+    for part in _conjuncts(split(expression)):
+        if len(part) == 3 and part[1] == "=":  # name and value, in either order
+            name, _, value = part if part[2] in values else part[::-1]
+            if names.get(name, name) == attribute and value in values:
+                return values[value]
+    return None
+
+
+def _conjuncts(tokens: list[str]) -> Iterator[list[str]]:
+    """Split at the ANDs outside of parentheses; nothing where there is an OR among them."""
+    parts: list[list[str]] = [[]]
+    depth = 0
+    for word in tokens:
+        depth += (word == "(") - (word == ")")
+        joint = word.upper() if depth == 0 else ""
+        if joint == "OR":
+            return
+        if joint == "AND":
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    for part in parts:
+        if len(part) > 1 and part[0] == "(" and part[-1] == ")":
+            yield from _conjuncts(part[1:-1])
+        else:
+            yield part
+
+
+def names_in(request: Mapping[str, Any], parameter: str) -> frozenset[str]:
+    """List the attribute names that a textual or object expression mentions, placeholders resolved."""
+    expression = request.get(parameter)
+    names: Mapping[str, str] = request.get("ExpressionAttributeNames") or {}
+    if isinstance(expression, ConditionBase):
+        expression, names, _ = ConditionExpressionBuilder().build_expression(expression)
+    return frozenset(names.get(token, token) for token in split(expression or ""))
+
+
+def project_also(request: Mapping[str, Any], wanted: Iterable[str]) -> tuple[Attributes, frozenset[str]]:
+    """Add attributes to a request's projection, if it has one.
+
+    Returns:
+        The request, and which of the attributes were added: whoever asked for the others does not expect these.
+    """
+    expression = request.get("ProjectionExpression")
+    if not isinstance(expression, str):
+        return dict(request), frozenset()
+    names = request.get("ExpressionAttributeNames") or {}
+    tokens = [",", *split(expression)]
+    asked = {names.get(token, token) for before, token in pairwise(tokens) if before == ","}
+    added = sorted(set(wanted) - asked)
+    placeholders = {f"#hp{position}": name for position, name in enumerate(added)}
+    return {
+        **request,
+        "ProjectionExpression": ", ".join([expression, *placeholders]),
+        "ExpressionAttributeNames": {**names, **placeholders},
+    }, frozenset(added)
+
+
+_EXPRESSIONS = ("FilterExpression", "ProjectionExpression", "ConditionExpression", "UpdateExpression")
+
+
+def without_key_condition(request: Mapping[str, Any]) -> Attributes:
+    """Take the key condition out of a query, with the placeholders that nothing else uses.
+
+    What no expression uses at all stays: DynamoDB refuses it, here as there.
+    """
+    rest = {name: value for name, value in request.items() if name != "KeyConditionExpression"}
+    condition = request.get("KeyConditionExpression")
+    if not isinstance(condition, str):
+        return rest
+    elsewhere = {token for name in _EXPRESSIONS if isinstance(rest.get(name), str) for token in split(rest[name])}
+    gone = set(split(condition)) - elsewhere
+    for parameter in ("ExpressionAttributeNames", "ExpressionAttributeValues"):
+        if parameter in rest:
+            left = {token: value for token, value in rest.pop(parameter).items() if token not in gone}
+            rest |= {parameter: left} if left else {}
+    return rest
+
+
+def with_key_condition(request: Mapping[str, Any], names: Sequence[str], condition: KeyCondition) -> Attributes:
+    """Add a key condition to a query; `names` are those of its partition and sort key."""
+    partition_name, sort_name = names
+    text, used_names, used_values = "#hpp = :hpp", {"#hpp": partition_name}, {":hpp": condition.partition}
+    if condition.sort is not None:
+        operands = {f":hps{position}": operand for position, operand in enumerate(condition.sort.operands)}
+        text += f" AND {condition.sort.write('#hps', list(operands))}"
+        used_names["#hps"] = sort_name
+        used_values |= operands
+    return {
+        **request,
+        "KeyConditionExpression": text,
+        "ExpressionAttributeNames": {**(request.get("ExpressionAttributeNames") or {}), **used_names},
+        "ExpressionAttributeValues": {**(request.get("ExpressionAttributeValues") or {}), **used_values},
+    }

@@ -1,0 +1,149 @@
+"""What a shard is chosen by: the second axis of a `ShardedTable`."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hotpartition.errors import InvalidRequestError
+from hotpartition.table.schema import Schema, text_of
+
+
+class Hashing(Protocol):
+    """Says by which text an item's shard is chosen."""
+
+    def of_item(self, schema: Schema, item: Mapping[str, Any]) -> str | None:
+        """Return the text for an item that is put; None where nothing in the item tells."""
+        ...
+
+    def of_key(self, schema: Schema, key: Mapping[str, Any]) -> str | None:
+        """Return the text for an item of which only the key is known; None where the key does not tell."""
+        ...
+
+    def of_nothing(self) -> str:
+        """Return the text for a new item of which nothing tells it."""
+        ...
+
+    @property
+    def attribute(self) -> str | None:
+        """The attribute that it is, if it is one: queries for one value of it ask only where that can be."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BySortKey:
+    """The sort key."""
+
+    attribute: None = None
+
+    def of_item(self, schema: Schema, item: Mapping[str, Any]) -> str:
+        """See `Hashing.of_item`."""
+        return text_of(item[schema.sort])
+
+    def of_key(self, schema: Schema, key: Mapping[str, Any]) -> str:
+        """See `Hashing.of_key`."""
+        return text_of(key[schema.sort])
+
+    def of_nothing(self) -> str:
+        """See `Hashing.of_nothing`: there is no such item."""
+        raise AssertionError("every item has a sort key")
+
+
+@dataclass(frozen=True, slots=True)
+class ByAttribute:
+    """An attribute that every item has."""
+
+    attribute: str
+    from_key: Callable[[Mapping[str, Any]], Any] | None = None
+
+    def of_item(self, schema: Schema, item: Mapping[str, Any]) -> str:
+        """See `Hashing.of_item`.
+
+        Raises:
+            InvalidRequestError: the item does not have the attribute, or it is no string, number or binary.
+        """
+        if self.attribute not in item:
+            told = self.of_key(schema, item)
+            if told is None:
+                raise InvalidRequestError.of(self.attribute, "is what the shard is chosen by: every item must have it")
+            return told
+        try:
+            return text_of(item[self.attribute])
+        except TypeError as error:
+            raise InvalidRequestError.of(self.attribute, str(error)) from error
+
+    def of_key(self, schema: Schema, key: Mapping[str, Any]) -> str | None:
+        """See `Hashing.of_key`."""
+        if self.from_key is None:
+            return None
+        return text_of(self.from_key({schema.partition: key[schema.partition], schema.sort: key[schema.sort]}))
+
+    def of_nothing(self) -> str:
+        """See `Hashing.of_nothing`.
+
+        Raises:
+            InvalidRequestError: always: where a new item goes must be told.
+        """
+        raise InvalidRequestError.of(
+            self.attribute, "is what the shard is chosen by: an update that creates an item must be told it (Hashed=…)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AtRandom:
+    """Nothing: any shard."""
+
+    new_text: Callable[[], str]
+    attribute: None = None
+
+    def of_item(self, schema: Schema, item: Mapping[str, Any]) -> None:
+        """See `Hashing.of_item`."""
+
+    def of_key(self, schema: Schema, key: Mapping[str, Any]) -> None:
+        """See `Hashing.of_key`."""
+
+    def of_nothing(self) -> str:
+        """See `Hashing.of_nothing`."""
+        return self.new_text()
+
+
+def by_sort_key() -> BySortKey:
+    """Choose shards by the sort key: a point read asks the base key and one shard.
+
+    Example:
+        >>> ShardedTable(table, shards=fixed(16), hashed=by_sort_key())
+    """
+    return BySortKey()
+
+
+def by_attribute(name: str, *, from_key: Callable[[Mapping[str, Any]], Any] | None = None) -> ByAttribute:
+    """Choose shards by an attribute: a query for one value of it asks the base key and that value's shard only.
+
+    An item keeps its value of the attribute for good: it belongs to the item as its key does.
+
+    Args:
+        name: the attribute. Every item must have it.
+        from_key: tells the value from an item's key, where the sort key holds it. Point reads and changes then ask
+            one shard; without it they ask all, unless they are called with `Hashed=value`.
+
+    Example:
+        >>> ShardedTable(table, shards=fixed(16), hashed=by_attribute("device_id"))
+        >>> by_attribute("device_id", from_key=lambda key: key["SK"].split("#")[1])
+    """
+    return ByAttribute(name, from_key)
+
+
+def at_random(new_text: Callable[[], str] = lambda: secrets.token_hex(8)) -> AtRandom:
+    """Choose any shard: nothing about an item tells where it is, so point reads and changes ask all shards.
+
+    `append_only=True` spares the puts this: they look nowhere.
+
+    Args:
+        new_text: makes the text that the next item's shard is chosen by.
+
+    Example:
+        >>> ShardedTable(table, shards=fixed(16), hashed=at_random(), append_only=True)
+    """
+    return AtRandom(new_text)

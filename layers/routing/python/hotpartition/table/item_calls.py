@@ -1,0 +1,87 @@
+"""The calls about one item: put, update, delete and get."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hotpartition.errors import InvalidRequestError
+from hotpartition.table.boto3_table import Boto3Table, without
+from hotpartition.table.changing import Change, Changer
+from hotpartition.table.copies import show
+from hotpartition.table.expressions import project_also
+from hotpartition.table.locating import Locator
+from hotpartition.table.patience import as_boto3_raises
+from hotpartition.table.places import ItemKey
+from hotpartition.table.refused import refuse_parameters
+from hotpartition.table.schema import CHANGES, RESERVED, SHARDS, Attributes
+from hotpartition.table.sharding import Sharding
+
+Request = Mapping[str, Any]
+
+_OPERATIONS = {"put_item": "PutItem", "update_item": "UpdateItem", "delete_item": "DeleteItem"}
+
+
+class ItemCalls:
+    """Carries them out. Safe under threads."""
+
+    def __init__(self, table: Boto3Table, sharding: Sharding, locator: Locator, changer: Changer) -> None:
+        self._table = table
+        self._sharding = sharding
+        self._schema = sharding.schema
+        self._locator = locator
+        self._changer = changer
+
+    def put(self, request: Request) -> Any:
+        """Carry out `put_item`."""
+        refuse_parameters("put_item", request)
+        item = request.get("Item")
+        if item is None or not self._schema.has_key(item):
+            return self._table.let_refuse("put_item", request)
+        refuse_reserved(item)
+        change = Change("PutItem", self._schema.key_of(item), without(request, "Item"), dict(item))
+        return self._change(change, self._sharding.key_of_item(item))
+
+    def change_by_key(self, method: str, request: Request) -> Any:
+        """Carry out `update_item` or `delete_item`."""
+        refuse_parameters(method, request)
+        key = request.get("Key")
+        if key is None or not self._schema.is_key(key):
+            return self._table.let_refuse(method, request)
+        item_key = self._sharding.key_of_key(key, request.get("Hashed"))
+        return self._change(Change(_OPERATIONS[method], dict(key), without(request, "Key", "Hashed")), item_key)
+
+    def get(self, request: Request) -> Any:
+        """Carry out `get_item`."""
+        refuse_parameters("get_item", request)
+        key = request.get("Key")
+        if key is None or not self._schema.is_key(key):
+            return self._table.let_refuse("get_item", request)
+        item_key = self._sharding.key_of_key(key, request.get("Hashed"))
+        places = self._sharding.places(item_key.collection).of_item(item_key)
+        requests = self._table.requests(request)
+        asked = without(request, "Key", "Hashed", "ReturnConsumedCapacity")
+        options, hidden = project_also(asked, {*self._schema.key, CHANGES, SHARDS})
+        with as_boto3_raises():
+            copies, metadata = self._locator.read(
+                requests, [(place, key[self._schema.sort]) for place in places], options
+            )
+        found = {"Item": show(self._schema, copies[0].item, hidden)} if copies else {}
+        return requests.finish({**found, "ResponseMetadata": metadata})
+
+    def _change(self, change: Change, key: ItemKey) -> Attributes:
+        requests = self._table.requests(change.request)
+        change = replace(change, request=without(change.request, "ReturnConsumedCapacity"))
+        with as_boto3_raises():
+            return requests.finish(self._changer.change(requests, change, key))
+
+
+def refuse_reserved(item: Mapping[str, Any]) -> None:
+    """Refuse an item with attributes of ours.
+
+    Raises:
+        InvalidRequestError: it has one.
+    """
+    for name in sorted(RESERVED & item.keys()):
+        raise InvalidRequestError.of(name, "is reserved for ShardedTable. Call the attribute something else")

@@ -1,0 +1,118 @@
+"""The calls that read pages: query and scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from hotpartition.table.boto3_table import Boto3Table, without
+from hotpartition.table.copies import show
+from hotpartition.table.expressions import (
+    UnreadableExpressionError,
+    find_equality,
+    names_in,
+    project_also,
+    read_key_condition,
+    without_key_condition,
+)
+from hotpartition.table.gathering import Gatherer, Places, Query
+from hotpartition.table.patience import as_boto3_raises
+from hotpartition.table.refused import refuse_parameters
+from hotpartition.table.schema import CHANGES, SHARDS, Attributes, Index, text_of
+from hotpartition.table.sharding import Sharding
+
+Request = Mapping[str, Any]
+
+
+class PageCalls:
+    """Carries them out. Safe under threads."""
+
+    def __init__(self, table: Boto3Table, sharding: Sharding, gatherer: Gatherer) -> None:
+        self._table = table
+        self._sharding = sharding
+        self._schema = sharding.schema
+        self._gatherer = gatherer
+
+    def query(self, request: Request) -> Any:
+        """Carry out `query`."""
+        refuse_parameters("query", request)
+        index = self._index(request)
+        if index.partition != self._schema.partition:
+            return self._pass_on("query", request)
+        try:
+            condition = read_key_condition(request, self._schema, index.sort or "")
+        except UnreadableExpressionError as error:
+            return self._table.let_refuse("query", request, error)
+        if not self._is_plain(request, condition.partition, index):
+            return self._table.let_refuse("query", request)
+        wanted = Query(
+            collection=condition.partition,
+            condition=condition.sort,
+            names=index,
+            request=without(
+                without_key_condition(request), "Hashed", "Limit", "ExclusiveStartKey", "ReturnConsumedCapacity"
+            ),
+            limit=request.get("Limit"),
+            newest_first=not request.get("ScanIndexForward", True),
+            start=request.get("ExclusiveStartKey"),
+        )
+        requests = self._table.requests(request)
+        with as_boto3_raises():
+            return self._gatherer.gather(requests, wanted, self._places(request))
+
+    def scan(self, request: Request) -> Any:
+        """Carry out `scan`.
+
+        Raises:
+            NotImplementedError: its filter looks at the partition key, which is another one on a shard.
+        """
+        refuse_parameters("scan", request)
+        if self._schema.partition in names_in(request, "FilterExpression"):
+            raise NotImplementedError(
+                f"scan(FilterExpression=…): it looks at {self._schema.partition}, which differs on shards. Use query"
+            )
+        return self._pass_on("scan", request)
+
+    def _places(self, request: Request) -> Places:
+        """Tell which places a query asks: all, or those of the one value of the attribute that it wants."""
+        wanted, attribute = request.get("Hashed"), self._sharding.hashing.attribute
+        if wanted is None and attribute is not None:
+            wanted = find_equality(request, attribute)
+        if wanted is None:
+            return lambda collection: self._sharding.places(collection).of_collection(collection, None)
+        hashed = text_of(wanted)
+        return lambda collection: self._sharding.places(collection).of_hashed(collection, hashed, None)
+
+    def _is_plain(self, request: Request, partition: Any, index: Index) -> bool:
+        """Say whether a query can be asked of several places; what is wrong with another, DynamoDB says best."""
+        start, limit = request.get("ExclusiveStartKey"), request.get("Limit", 1)
+        names = {self._schema.partition, self._schema.sort, index.sort}
+        is_start_right = start is None or (start.keys() == names and start[self._schema.partition] == partition)
+        is_limit_right = isinstance(limit, int) and limit > 0
+        return self._schema.is_partition_value(partition) and is_start_right and is_limit_right
+
+    def _index(self, request: Request) -> Index:
+        """Return the keys of what is queried; an index that is not known is left for DynamoDB to refuse."""
+        own = Index(self._schema.partition, self._schema.sort)
+        name = request.get("IndexName")
+        return own if name is None else self._schema.indexes.get(name, Index("", None))
+
+    def _pass_on(self, method: str, request: Request) -> Attributes:
+        """Read a page of what is not kept by partition key, and show its items as their owner knows them."""
+        # An index may hold no more than its keys.
+        counted = () if "IndexName" in request else (CHANGES, SHARDS)
+        projected, hidden = project_also(request, {*self._schema.key, *counted})
+        response = self._table.pass_on(method, projected)
+        self._sharding.routes.meet(response.get("Items", ()))
+        if "Items" in response:
+            response["Items"] = [show(self._schema, item, hidden) for item in response["Items"]]
+        return response
+
+
+def read_pages(read: Callable[..., Any], request: Request) -> Iterator[Any]:
+    """Read all pages of a query or scan, one after the other."""
+    page = read(**request)
+    yield page
+    while "LastEvaluatedKey" in page:
+        page = read(**{**request, "ExclusiveStartKey": page["LastEvaluatedKey"]})
+        yield page

@@ -1,0 +1,125 @@
+"""The keys of a table, as its owner and as DynamoDB know them, and the attributes that a `ShardedTable` adds.
+
+| attribute | where | meaning |
+|---|---|---|
+| `hp_changes` (N) | items that were changed | how often: of two copies, the more often changed one is the item |
+| `hp_shards` (N) | items on shards, `fixed` only | the N that they were written under |
+
+Both are taken out of whatever is returned. Nothing else is stored beside the owner's attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from boto3.dynamodb.types import Binary
+
+CHANGES = "hp_changes"
+SHARDS = "hp_shards"
+RESERVED = frozenset({CHANGES, SHARDS})
+
+Attributes = dict[str, Any]
+"""An item, a key or a request as boto3's `Table` takes and gives them: Python values."""
+
+_TYPES: dict[str, tuple[type, ...]] = {"S": (str,), "N": (int, Decimal), "B": (bytes, bytearray, Binary)}
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A secondary index: the names of its keys. `sort` is None where it has none."""
+
+    partition: str
+    sort: str | None
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The names and types of a table's keys, and its indexes."""
+
+    partition: str
+    sort: str
+    sort_type: str
+    indexes: Mapping[str, Index]
+
+    @classmethod
+    def of(cls, table: Any) -> Schema:
+        """Read the keys of a boto3 `Table`, which asks DynamoDB (`DescribeTable`) once.
+
+        Raises:
+            NotImplementedError: a table without a sort key, or whose partition key is no string.
+        """
+        types = {entry["AttributeName"]: entry["AttributeType"] for entry in table.attribute_definitions}
+        names = _key_names(table.key_schema)
+        if names.sort is None:
+            raise NotImplementedError(
+                f"{table.name} has no sort key: each item has a partition key of its own, so there is nothing to "
+                "shard. Use boto3's Table"
+            )
+        if types[names.partition] != "S":
+            raise NotImplementedError(
+                f"the partition key of {table.name} ({names.partition}) is no string, so no shard can be named in it. "
+                "Use a table whose partition key is of type S"
+            )
+        indexes = [*(table.local_secondary_indexes or ()), *(table.global_secondary_indexes or ())]
+        return cls(
+            names.partition,
+            names.sort,
+            types[names.sort],
+            {index["IndexName"]: _key_names(index["KeySchema"]) for index in indexes},
+        )
+
+    @property
+    def key(self) -> frozenset[str]:
+        """The names of both key attributes."""
+        return frozenset({self.partition, self.sort})
+
+    def is_key(self, key: Any) -> bool:
+        """Say whether this is a complete key and nothing more; DynamoDB itself refuses any other best."""
+        return isinstance(key, Mapping) and key.keys() == self.key and self.has_key(key)
+
+    def has_key(self, item: Any) -> bool:
+        """Say whether both key attributes are there, of the right types and not empty."""
+        return (
+            isinstance(item, Mapping)
+            and self.is_partition_value(item.get(self.partition))
+            and isinstance(item.get(self.sort), _TYPES[self.sort_type])
+            and not isinstance(item[self.sort], bool)
+            and item[self.sort] not in ("", b"", bytearray(), Binary(b""))
+        )
+
+    def is_partition_value(self, value: Any) -> bool:
+        """Say whether this can be the partition key of an item."""
+        return isinstance(value, str) and value != ""
+
+    def key_of(self, item: Mapping[str, Any]) -> Attributes:
+        """Take an item's key out of it."""
+        return {self.partition: item[self.partition], self.sort: item[self.sort]}
+
+
+def _key_names(key_schema: Any) -> Index:
+    by_type = {entry["KeyType"]: entry["AttributeName"] for entry in key_schema}
+    return Index(by_type["HASH"], by_type.get("RANGE"))
+
+
+def order_of(value: Any) -> Any:
+    """Return what compares as DynamoDB sorts this key value: text as its UTF-8, numbers by value, binary by byte."""
+    binary: Any = value
+    return bytes(binary) if isinstance(value, (Binary, bytearray)) else value
+
+
+def text_of(value: Any) -> str:
+    """Build the text of a value that the shard is chosen by: equal values have equal texts.
+
+    Raises:
+        TypeError: it is no string, number or binary.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, _TYPES["B"]):
+        return bytes(order_of(value)).hex()
+    if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
+        return f"{Decimal(value).normalize():f}"
+    raise TypeError(f"{value!r} is no string, number or binary: no shard can be chosen by it")

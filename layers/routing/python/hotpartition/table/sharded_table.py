@@ -1,0 +1,279 @@
+"""`ShardedTable`: a boto3 `Table` whose partition keys are spread over shards."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from decimal import Decimal
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Unpack
+
+from boto3.dynamodb.table import BatchWriter
+
+from hotpartition.core.backoff import Clock
+from hotpartition.table.batches import Batches
+from hotpartition.table.boto3_table import Boto3Table
+from hotpartition.table.changing import Changer
+from hotpartition.table.gathering import Gatherer
+from hotpartition.table.hashing import Hashing, by_sort_key
+from hotpartition.table.item_calls import ItemCalls
+from hotpartition.table.locating import Locator
+from hotpartition.table.page_calls import PageCalls, read_pages
+from hotpartition.table.patience import Patience
+from hotpartition.table.placing import Placer
+from hotpartition.table.refused import refuse_method
+from hotpartition.table.routes import FixedRoutes
+from hotpartition.table.schema import Schema
+from hotpartition.table.sharding import Position, Sharding
+from hotpartition.table.shards import Fixed
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb.service_resource import Table
+    from mypy_boto3_dynamodb.type_defs import (
+        DeleteItemInputTableDeleteItemTypeDef,
+        DeleteItemOutputTableTypeDef,
+        GetItemInputTableGetItemTypeDef,
+        GetItemOutputTableTypeDef,
+        PutItemInputTablePutItemTypeDef,
+        PutItemOutputTableTypeDef,
+        QueryInputTableQueryTypeDef,
+        QueryOutputTableTypeDef,
+        ScanInputTableScanTypeDef,
+        ScanOutputTableTypeDef,
+        UpdateItemInputTableUpdateItemTypeDef,
+        UpdateItemOutputTableTypeDef,
+    )
+
+    class GetItem(GetItemInputTableGetItemTypeDef, total=False):
+        """boto3's parameters, and ours."""
+
+        Hashed: str | int | Decimal | bytes
+
+    class UpdateItem(UpdateItemInputTableUpdateItemTypeDef, total=False):
+        """boto3's parameters, and ours."""
+
+        Hashed: str | int | Decimal | bytes
+
+    class DeleteItem(DeleteItemInputTableDeleteItemTypeDef, total=False):
+        """boto3's parameters, and ours."""
+
+        Hashed: str | int | Decimal | bytes
+
+    class Query(QueryInputTableQueryTypeDef, total=False):
+        """boto3's parameters, and ours."""
+
+        Hashed: str | int | Decimal | bytes
+
+
+DEFAULT_BUDGET_MS = 1_000.0
+"""How long one call may try again what DynamoDB refused; the client's own retries come on top."""
+
+REAL_CLOCK = Clock(now_ms=lambda: int(time.time() * 1000), sleep=time.sleep, random=random.random)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What carries out the calls."""
+
+    items: ItemCalls
+    pages: PageCalls
+    batches: Batches
+
+
+class ShardedTable:
+    """A boto3 `Table` whose partition keys are spread over shards. Safe under threads.
+
+    Keys go in and come out as their owner writes them: which shard an item lies on, nobody sees. Methods, parameters
+    and results are boto3's; what is not about items is passed on to the table.
+
+    Example:
+        >>> table = ShardedTable(boto3.resource("dynamodb").Table("readings"), shards=fixed(16))
+        >>> table.put_item(Item={"PK": "SENSOR_READING", "SK": "2026-11-21T09:30:00Z", "celsius": 21})
+        >>> table.query(KeyConditionExpression=Key("PK").eq("SENSOR_READING"), ScanIndexForward=False, Limit=100)
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        shards: Fixed,
+        hashed: Hashing | None = None,
+        position: Position | None = None,
+        append_only: bool = False,
+        budget_ms: float = DEFAULT_BUDGET_MS,
+        clock: Clock = REAL_CLOCK,
+    ) -> None:
+        """Wrap a table. Asks nobody anything: the table's keys are read with the first call.
+
+        Args:
+            table: a boto3 `Table`, with whatever retries, endpoint and credentials. As this class tries again itself,
+                clients with few retries of their own are quicker: `Config(retries={"total_max_attempts": 1})`.
+            shards: how many shards a partition key has: `fixed(n)`.
+            hashed: what the shard is chosen by: `by_sort_key()` (the default), `by_attribute(name)` or `at_random()`.
+            position: tells the position of a sort key, an integer that never falls as the sort key grows: its time, for
+                instance. With it, generations can begin at a position.
+            append_only: items are only ever created, never put a second time: then a put looks for nothing.
+            budget_ms: how long one call may try again what DynamoDB refused.
+            clock: time and chance.
+        """
+        self._table = table
+        self._shards = shards
+        self._hashing = hashed or by_sort_key()
+        self._position = position
+        self._append_only = append_only
+        self._patience = Patience(clock, budget_ms)
+        self._built: _Parts | None = None
+        self._lock = Lock()
+
+    def put_item(self, **request: Unpack[PutItemInputTablePutItemTypeDef]) -> PutItemOutputTableTypeDef:
+        """Create an item, or replace it: as boto3's `put_item`.
+
+        Raises:
+            InvalidRequestError: the partition key ends like a shard's, or the item lacks what its shard is chosen by.
+
+        Example:
+            >>> table.put_item(Item={"PK": "room-1", "SK": "0001", "text": "hello"})
+        """
+        response: PutItemOutputTableTypeDef = self._parts.items.put(request)
+        return response
+
+    def update_item(self, **request: Unpack[UpdateItem]) -> UpdateItemOutputTableTypeDef:
+        """Change an item where it is, or create it: as boto3's `update_item`.
+
+        Args:
+            request: boto3's parameters; and `Hashed`, the value of the attribute that shards are chosen by.
+
+        Raises:
+            InvalidRequestError: the partition key ends like a shard's; or the item is new, and nothing tells where it
+                shall go.
+
+        Example:
+            >>> table.update_item(
+            ...     Key={"PK": "room-1", "SK": "0001"},
+            ...     UpdateExpression="SET #text = :text",
+            ...     ExpressionAttributeNames={"#text": "text"},
+            ...     ExpressionAttributeValues={":text": "goodbye"},
+            ... )
+        """
+        response: UpdateItemOutputTableTypeDef = self._parts.items.change_by_key("update_item", request)
+        return response
+
+    def delete_item(self, **request: Unpack[DeleteItem]) -> DeleteItemOutputTableTypeDef:
+        """Delete an item where it is: as boto3's `delete_item`.
+
+        Args:
+            request: boto3's parameters; and `Hashed`, the value of the attribute that shards are chosen by.
+
+        Example:
+            >>> table.delete_item(Key={"PK": "room-1", "SK": "0001"})
+        """
+        response: DeleteItemOutputTableTypeDef = self._parts.items.change_by_key("delete_item", request)
+        return response
+
+    def get_item(self, **request: Unpack[GetItem]) -> GetItemOutputTableTypeDef:
+        """Read an item wherever it can be: as boto3's `get_item`.
+
+        Args:
+            request: boto3's parameters; and `Hashed`, the value of the attribute that shards are chosen by.
+
+        Example:
+            >>> table.get_item(Key={"PK": "room-1", "SK": "0001"}).get("Item")
+        """
+        response: GetItemOutputTableTypeDef = self._parts.items.get(request)
+        return response
+
+    def query(self, **request: Unpack[Query]) -> QueryOutputTableTypeDef:
+        """Read a page of one partition key's items, from all its shards, by sort key: as boto3's `query`.
+
+        A page ends where `Limit` ends it, or where the first of its shards has read 1 MB; it may hold as much of each.
+
+        Args:
+            request: boto3's parameters; and `Hashed`, the one value of the attribute that is wanted, where shards are
+                chosen by one. It is found in a `FilterExpression` that demands it, too. Only the base key and the
+                shards of that value are asked then, and `ScannedCount` and `Limit` count what lies there.
+
+        Example:
+            >>> page = table.query(KeyConditionExpression=Key("PK").eq("room-1") & Key("SK").gt("0001"), Limit=20)
+            >>> page["Items"], page.get("LastEvaluatedKey")
+        """
+        page: QueryOutputTableTypeDef = self._parts.pages.query(request)
+        return page
+
+    def query_pages(self, **request: Unpack[Query]) -> Iterator[QueryOutputTableTypeDef]:
+        """Read all pages of a query, one after the other.
+
+        Example:
+            >>> for page in table.query_pages(KeyConditionExpression=Key("PK").eq("room-1")):
+            ...     print(page["Items"])
+        """
+        return read_pages(self.query, request)
+
+    def scan(self, **request: Unpack[ScanInputTableScanTypeDef]) -> ScanOutputTableTypeDef:
+        """Read a page of the whole table, or of an index: as boto3's `scan`.
+
+        `LastEvaluatedKey` is for going on, no key to look at: it names the place as it is stored.
+
+        Example:
+            >>> table.scan(Limit=100)["Items"]
+        """
+        page: ScanOutputTableTypeDef = self._parts.pages.scan(request)
+        return page
+
+    def scan_pages(self, **request: Unpack[ScanInputTableScanTypeDef]) -> Iterator[ScanOutputTableTypeDef]:
+        """Read all pages of a scan, one after the other.
+
+        Example:
+            >>> for page in table.scan_pages():
+            ...     print(page["Items"])
+        """
+        return read_pages(self.scan, request)
+
+    def batch_writer(self, overwrite_by_pkeys: list[str] | None = None) -> BatchWriter:
+        """Write many items, 25 a request: as boto3's `batch_writer`.
+
+        Example:
+            >>> with table.batch_writer() as batch:
+            ...     batch.put_item(Item={"PK": "room-1", "SK": "0002"})
+            ...     batch.delete_item(Key={"PK": "room-1", "SK": "0001"})
+        """
+        client: Any = self._parts.batches
+        return BatchWriter(self._table.name, client, overwrite_by_pkeys=overwrite_by_pkeys)
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass on what is not about items: `name`, `meta`, `load`, `wait_until_exists` and the rest."""
+        refuse_method(name)
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._table, name)
+
+    def __repr__(self) -> str:
+        return f"ShardedTable({self._table!r}, shards={self._shards!r}, hashed={self._hashing!r})"
+
+    @property
+    def _parts(self) -> _Parts:
+        """What carries out the calls: built with the first, which asks DynamoDB for the table's keys."""
+        with self._lock:
+            if self._built is None:
+                self._built = self._build()
+            return self._built
+
+    def _build(self) -> _Parts:
+        table = Boto3Table(self._table)
+        schema = Schema.of(self._table)
+        sharding = Sharding(schema, FixedRoutes(self._shards), self._hashing, self._position)
+        placer = Placer(sharding, self._patience.clock)
+        locator = Locator(sharding, self._patience)
+        changer = Changer(sharding, placer, locator, self._patience, append_only=self._append_only)
+        # As many threads as the client has connections: more would wait for one.
+        config: Any = self._table.meta.client.meta.config
+        executor = ThreadPoolExecutor(config.max_pool_connections, thread_name_prefix="hotpartition-table")
+        return _Parts(
+            items=ItemCalls(table, sharding, locator, changer),
+            pages=PageCalls(table, sharding, Gatherer(sharding, executor, self._patience)),
+            batches=Batches(
+                sharding, placer, locator, table.requests({}), self._patience.clock, append_only=self._append_only
+            ),
+        )

@@ -1,0 +1,128 @@
+"""A table on moto, in this process: no network."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from moto import mock_aws
+
+KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
+
+SCHEMA: dict[str, Any] = {
+    "AttributeDefinitions": [
+        {"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK", "status", "owner", "at")
+    ],
+    "KeySchema": [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
+    "LocalSecondaryIndexes": [
+        {
+            "IndexName": "by-status",
+            "KeySchema": [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "status", "KeyType": "RANGE"}],
+            "Projection": {"ProjectionType": "ALL"},
+        }
+    ],
+    "GlobalSecondaryIndexes": [
+        {
+            "IndexName": "by-owner",
+            "KeySchema": [{"AttributeName": "owner", "KeyType": "HASH"}, {"AttributeName": "at", "KeyType": "RANGE"}],
+            "Projection": {"ProjectionType": "ALL"},
+        }
+    ],
+    "BillingMode": "PAY_PER_REQUEST",
+}
+
+
+def writes_to(operation: str, body: dict[str, Any]) -> str | None:
+    """Return the partition key that a write of one item goes to; None for any other request."""
+    attributes = body.get("Item") or body.get("Key")
+    return attributes["PK"]["S"] if attributes and operation != "GetItem" else None
+
+
+@dataclass
+class Watched:
+    """What a table's client sent, and which writes to refuse."""
+
+    client: Any
+    sent: Counter[str] = field(default_factory=Counter)
+    places: list[tuple[str, str]] = field(default_factory=list)
+    """Operation and partition key of each write of one item, in order."""
+    refuses: Callable[[str, dict[str, Any]], str | None] = lambda operation, body: None
+    """Returns the reason why a request is throttled, or None."""
+
+    responds: Callable[[str, dict[str, Any]], dict[str, Any] | None] = lambda operation, body: None
+    """Returns a response to give without asking the table, or None."""
+    queried: list[str] = field(default_factory=list)
+    """The partition key of each query, in order."""
+
+    def __post_init__(self) -> None:
+        self.client.meta.events.register("before-call.dynamodb", self._on_call)
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self.client.meta.events.unregister("before-call.dynamodb", self._on_call)
+
+    def _on_call(self, model: Any, params: dict[str, Any], **_: Any) -> tuple[Any, dict[str, Any]] | None:
+        body = json.loads(params["body"])
+        self.sent[model.name] += 1
+        if place := writes_to(model.name, body):
+            self.places.append((model.name, place))
+        if model.name == "Query":
+            self.queried.append(body["ExpressionAttributeValues"][":hpp"]["S"])
+        if response := self.responds(model.name, body):
+            return SimpleNamespace(status_code=200), response
+        reason = self.refuses(model.name, body)
+        return None if reason is None else _throttle(reason)
+
+
+def _throttle(reason: str) -> tuple[Any, dict[str, Any]]:
+    """Build DynamoDB's refusal, as botocore has parsed it."""
+    code = "ProvisionedThroughputExceededException"
+    return SimpleNamespace(status_code=400), {
+        "Error": {"Code": code, "Message": "too fast"},
+        "ResponseMetadata": {"HTTPStatusCode": 400},
+        "ThrottlingReasons": [{"reason": reason, "resource": "arn"}],
+    }
+
+
+@pytest.fixture(scope="session")
+def dynamodb() -> Iterator[Any]:
+    """boto3's resource on moto, with one attempt a request. Making one takes longer than a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_SESSION_TOKEN"):
+            patch.delenv(name, raising=False)
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        patch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+        with mock_aws():
+            yield boto3.resource("dynamodb", config=Config(retries={"total_max_attempts": 1}))
+
+
+@pytest.fixture
+def plain(dynamodb: Any) -> Iterator[Any]:
+    """boto3's own `Table`, empty."""
+    table = dynamodb.create_table(TableName="readings", **SCHEMA)
+    yield table
+    table.delete()
+
+
+@pytest.fixture
+def twin(dynamodb: Any) -> Iterator[Any]:
+    """A second table of boto3's, empty: what the first one's calls are compared with."""
+    table = dynamodb.create_table(TableName="twin", **SCHEMA)
+    yield table
+    table.delete()
+
+
+@pytest.fixture
+def watched(plain: Any) -> Iterator[Watched]:
+    """What is sent to the table."""
+    watched = Watched(plain.meta.client)
+    yield watched
+    watched.stop()

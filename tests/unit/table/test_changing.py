@@ -1,0 +1,231 @@
+"""Items are created once and changed in place, whatever refuses and whoever else is at work."""
+
+from __future__ import annotations
+
+import pytest
+from boto3.dynamodb.conditions import Attr, Key
+from botocore.exceptions import ClientError
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.route import choose_shards
+from hotpartition.errors import InvalidRequestError
+from hotpartition.table import ShardedTable, at_random, by_attribute, fixed
+
+from .conftest import KEY_RANGE, writes_to
+
+EVERYTHING = {"KeyConditionExpression": Key("PK").eq("room"), "ConsistentRead": True}
+SHARDS = 5
+FIRST, SECOND, THIRD = (f"room#_{shard}" for shard in choose_shards("0001", SHARDS))
+
+
+class FakeClock:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000_000.0
+        self.slept: list[float] = []
+        self.on_sleep = lambda: None
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.ms += seconds * 1000
+        self.on_sleep()
+
+    def clock(self) -> Clock:
+        return Clock(now_ms=lambda: int(self.ms), sleep=self.sleep, random=lambda: 0.5)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def table(plain, clock) -> ShardedTable:
+    return ShardedTable(plain, shards=fixed(SHARDS, choices=3), clock=clock.clock())
+
+
+def refuse(watched, *partition_keys: str, reason: str = KEY_RANGE) -> None:
+    """Throttle writes of single items to some partition keys."""
+    watched.refuses = lambda operation, body: reason if writes_to(operation, body) in partition_keys else None
+
+
+def test_a_refused_creation_goes_to_the_next_choice_at_once(table, watched, clock):
+    """And the next one goes there first, as long as the refusal is fresh."""
+    refuse(watched, FIRST)
+    table.put_item(Item={"PK": "room", "SK": "0001", "n": 1})
+    assert watched.places == [("PutItem", FIRST), ("PutItem", SECOND)]
+    assert clock.slept == []
+    assert table.get_item(Key={"PK": "room", "SK": "0001"})["Item"]["n"] == 1
+    table.delete_item(Key={"PK": "room", "SK": "0001"})
+    watched.places.clear()
+    table.put_item(Item={"PK": "room", "SK": "0001", "n": 1})
+    assert watched.places == [("PutItem", SECOND)]
+
+
+def test_an_item_at_its_second_choice_is_changed_there(table, watched, plain):
+    """It never moves, though its first choice would take it again."""
+    refuse(watched, FIRST)
+    table.put_item(Item={"PK": "room", "SK": "0001", "n": 1})
+    refuse(watched)
+    table.put_item(Item={"PK": "room", "SK": "0001", "n": 2})
+    table.update_item(
+        Key={"PK": "room", "SK": "0001"}, UpdateExpression="SET n = n + :n", ExpressionAttributeValues={":n": 1}
+    )
+    (stored,) = plain.scan()["Items"]
+    assert (stored["PK"], stored["n"], stored["hp_changes"]) == (SECOND, 3, 2)
+
+
+def test_creations_with_a_condition_meet_at_one_place(table, watched):
+    """Of two that demand that there is no such item, one must fail: neither goes past the first choice."""
+    refuse(watched, FIRST)
+    with pytest.raises(ClientError, match="ProvisionedThroughputExceeded"):
+        table.put_item(Item={"PK": "room", "SK": "0001"}, ConditionExpression=Attr("PK").not_exists())
+    assert {FIRST} == {place for _, place in watched.places}
+
+
+def test_when_all_choices_refuse_boto3s_error_comes_after_the_budget(table, watched, clock):
+    """Callers catch what they caught before."""
+    refuse(watched, FIRST, SECOND, THIRD)
+    with pytest.raises(table.meta.client.exceptions.ProvisionedThroughputExceededException) as caught:
+        table.put_item(Item={"PK": "room", "SK": "0001"})
+    assert caught.value.response["ThrottlingReasons"][0]["reason"] == KEY_RANGE
+    assert {FIRST, SECOND, THIRD} == {place for _, place in watched.places}
+    assert 0.5 < sum(clock.slept) <= 1.0
+
+
+def test_a_limit_of_the_table_is_waited_for_at_the_same_place(table, watched, clock):
+    """Another shard would not help."""
+    refuse(watched, FIRST, reason="TableWriteProvisionedThroughputExceeded")
+    clock.on_sleep = lambda: refuse(watched)
+    table.put_item(Item={"PK": "room", "SK": "0001"})
+    assert watched.places == [("PutItem", FIRST), ("PutItem", FIRST)]
+    assert len(clock.slept) == 1
+
+
+def test_a_change_waits_where_its_item_is(table, watched, clock):
+    """There is no other place for it."""
+    table.put_item(Item={"PK": "room", "SK": "0001"})
+    refuse(watched, FIRST)
+    clock.on_sleep = lambda: refuse(watched)
+    watched.places.clear()
+    table.delete_item(Key={"PK": "room", "SK": "0001"})
+    assert watched.places == [("DeleteItem", FIRST), ("DeleteItem", FIRST)]
+
+
+def test_of_two_copies_the_more_often_changed_one_is_the_item_everywhere(table, plain):
+    """A late copy of the original loses in pages and point reads, and is removed by a change."""
+    table.put_item(Item={"PK": "room", "SK": "0001", "n": 1})
+    table.update_item(
+        Key={"PK": "room", "SK": "0001"}, UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 2}
+    )
+    plain.put_item(Item={"PK": "room", "SK": "0001", "n": 1})  # the copy, on the base key
+    expected = {"PK": "room", "SK": "0001", "n": 2}
+    assert [expected] == table.query(**EVERYTHING)["Items"]
+    assert table.query(**EVERYTHING, Select="COUNT")["Count"] == 1
+    assert expected == table.get_item(Key={"PK": "room", "SK": "0001"})["Item"]
+    response = table.update_item(
+        Key={"PK": "room", "SK": "0001"},
+        UpdateExpression="SET n = n + :n",
+        ExpressionAttributeValues={":n": 1},
+        ReturnValues="ALL_NEW",
+    )
+    assert response["Attributes"]["n"] == 3
+    assert [stored["PK"] for stored in plain.scan()["Items"]] == [FIRST]
+
+
+@pytest.mark.parametrize("change", ["put", "delete", "batch delete", "batch put"])
+def test_every_change_leaves_one_copy_at_most(table, plain, change):
+    """Deleting removes both; nothing comes back."""
+    table.put_item(Item={"PK": "room", "SK": "0001", "n": 1})
+    plain.put_item(Item={"PK": "room", "SK": "0001", "n": 1})
+    key = {"PK": "room", "SK": "0001"}
+    if change == "put":
+        table.put_item(Item={**key, "n": 5})
+    elif change == "delete":
+        table.delete_item(Key=key)
+    elif change == "batch delete":
+        with table.batch_writer() as batch:
+            batch.delete_item(Key=key)
+    else:
+        with table.batch_writer() as batch:
+            batch.put_item(Item={**key, "n": 5})
+    expected = [] if "delete" in change else [5]
+    assert expected == [stored["n"] for stored in plain.scan()["Items"]]
+
+
+def once_before(watched, operation: str, act) -> None:
+    """Do something just before the first request of an operation."""
+    done = []
+
+    def on_request(sent, body):
+        if sent == operation and not done:
+            done.append(sent)
+            act()
+
+    watched.refuses = on_request
+
+
+def test_a_change_begins_anew_when_its_item_went_meanwhile(table, watched, plain):
+    """An update of what was just deleted creates it, as boto3's would; it loses nothing."""
+    table.put_item(Item={"PK": "room", "SK": "0001", "n": 1})
+    once_before(watched, "UpdateItem", lambda: plain.delete_item(Key={"PK": FIRST, "SK": "0001"}))
+    response = table.update_item(
+        Key={"PK": "room", "SK": "0001"},
+        UpdateExpression="ADD n :n",
+        ExpressionAttributeValues={":n": 5},
+        ReturnValues="ALL_NEW",
+    )
+    assert response["Attributes"] == {"PK": "room", "SK": "0001", "n": 5}
+
+
+def test_a_creation_begins_anew_when_the_item_came_meanwhile(table, watched, plain):
+    """It becomes a change of that item."""
+    once_before(watched, "UpdateItem", lambda: plain.put_item(Item={"PK": FIRST, "SK": "0001", "n": 4}))
+    table.update_item(
+        Key={"PK": "room", "SK": "0001"}, UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 5}
+    )
+    (stored,) = plain.scan()["Items"]
+    assert (stored["PK"], stored["n"], stored["hp_changes"]) == (FIRST, 9, 1)
+
+
+def test_a_creation_on_condition_fails_when_the_item_came_meanwhile(table, watched, plain):
+    """The condition is judged by what is stored, not by what was located."""
+    once_before(watched, "PutItem", lambda: plain.meta.client.transact_write_items(
+        TransactItems=[{"Put": {"TableName": plain.name, "Item": {"PK": FIRST, "SK": "0001", "n": 4}}}]
+    ))  # fmt: skip
+    with pytest.raises(table.meta.client.exceptions.ConditionalCheckFailedException):
+        table.put_item(Item={"PK": "room", "SK": "0001"}, ConditionExpression="attribute_not_exists(SK)")
+    assert [stored["n"] for stored in plain.scan()["Items"]] == [4]
+
+
+def test_append_only_puts_look_for_nothing(plain, watched):
+    """One request each, and nothing that counts."""
+    table = ShardedTable(plain, shards=fixed(SHARDS), hashed=at_random(), append_only=True)
+    for number in range(3):
+        table.put_item(Item={"PK": "room", "SK": f"{number:04}"})
+    assert dict(watched.sent) == {"PutItem": 3}
+    assert len(table.query(**EVERYTHING)["Items"]) == 3
+
+
+def test_an_update_that_creates_must_be_told_where(plain):
+    """Where shards are chosen by an attribute that an update need not name."""
+    table = ShardedTable(plain, shards=fixed(SHARDS), hashed=by_attribute("device"))
+    update = {
+        "Key": {"PK": "room", "SK": "0001"},
+        "UpdateExpression": "SET device = :d",
+        "ExpressionAttributeValues": {":d": "d1"},
+    }
+    with pytest.raises(InvalidRequestError, match="Hashed"):
+        table.update_item(**update)
+    table.update_item(**update, Hashed="d1")
+    assert [f"room#_{choose_shards('d1', SHARDS)[0]}"] == [stored["PK"] for stored in plain.scan()["Items"]]
+    with pytest.raises(InvalidRequestError, match="device"):
+        table.put_item(Item={"PK": "room", "SK": "0002"})
+
+
+@pytest.mark.parametrize("name", ["hp_changes", "hp_shards"])
+def test_attributes_of_ours_are_refused(table, name):
+    """They would be taken for counts."""
+    with pytest.raises(InvalidRequestError, match="reserved"):
+        table.put_item(Item={"PK": "room", "SK": "0001", name: 1})

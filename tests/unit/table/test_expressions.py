@@ -1,0 +1,124 @@
+"""Key conditions, equalities in filters and projections, as objects and as texts."""
+
+from __future__ import annotations
+
+import pytest
+from boto3.dynamodb.conditions import Attr, Key
+
+from hotpartition.table.expressions import (
+    Comparison,
+    KeyCondition,
+    UnreadableExpressionError,
+    find_equality,
+    project_also,
+    read_key_condition,
+    with_key_condition,
+    without_key_condition,
+)
+from hotpartition.table.schema import Schema
+
+SCHEMA = Schema("PK", "SK", "S", {})
+VALUES = {":p": "room", ":a": "1", ":b": "2"}
+
+
+def text(expression: str, **names: str) -> dict:
+    request: dict = {"KeyConditionExpression": expression, "ExpressionAttributeValues": VALUES}
+    return request | ({"ExpressionAttributeNames": {f"#{name}": of for name, of in names.items()}} if names else {})
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (text("PK = :p"), None),
+        (text("#p=:p", p="PK"), None),
+        (text("(PK = :p)"), None),
+        (text("PK = :p AND SK = :a"), Comparison("SK", "=", ("1",))),
+        (text("SK>=:a and PK=:p"), Comparison("SK", ">=", ("1",))),
+        (text("((PK = :p) And (SK < :a))"), Comparison("SK", "<", ("1",))),
+        (text("PK = :p AND #s between :a and :b", s="SK"), Comparison("SK", "BETWEEN", ("1", "2"))),
+        (text("Begins_With ( SK , :a ) AND PK = :p"), Comparison("SK", "BEGINS_WITH", ("1",))),
+        ({"KeyConditionExpression": Key("PK").eq("room")}, None),
+        ({"KeyConditionExpression": Key("PK").eq("room") & Key("SK").lte("1")}, Comparison("SK", "<=", ("1",))),
+        (
+            {"KeyConditionExpression": Key("SK").between("1", "2") & Key("PK").eq("room")},
+            Comparison("SK", "BETWEEN", ("1", "2")),
+        ),
+    ],
+)
+def test_key_conditions_are_read(request_, expected):
+    """Whatever their form."""
+    assert read_key_condition(request_, SCHEMA, "SK") == KeyCondition("room", expected)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["", "PK", "PK = ", "PK = :nobody", "PK > :p", "SK = :a", "PK = :p OR SK = :a", "PK = :p AND n = :a",
+     "PK = :p AND", "(PK = :p", "PK = :p)", "PK IN (:p)", "contains(PK, :p)", "PK = :p AND SK <> :a"],
+)  # fmt: skip
+def test_what_is_no_key_condition_is_not_guessed_at(expression):
+    """DynamoDB says what is wrong with it."""
+    with pytest.raises(UnreadableExpressionError):
+        read_key_condition(text(expression), SCHEMA, "SK")
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (Attr("device").eq("d1"), "d1"),
+        (Attr("n").gt(1) & Attr("device").eq("d1"), "d1"),
+        ((Attr("n").between(1, 2) & Attr("x").exists()) & Attr("device").eq("d1"), "d1"),
+        ("device = :a", "1"),
+        (":a = device", "1"),
+        ("n BETWEEN :a AND :b AND (device = :b)", "2"),
+        ("#d = :a AND (n = :b OR n = :a)", "1"),
+        (Attr("device").eq("d1") | Attr("n").eq(1), None),
+        (~Attr("device").eq("d1"), None),
+        ("NOT device = :a", None),
+        ("NOT (device = :a)", None),
+        ("n = :a OR device = :a", None),
+        ("device.name = :a", None),
+        ("size(device) = :a", None),
+        ("device <> :a", None),
+        ("device = n", None),
+        (None, None),
+    ],
+)
+def test_equalities_are_found_where_every_item_must_fulfil_them(expression, expected):
+    """And nowhere else: a query would miss what it does not ask for."""
+    request = {
+        "FilterExpression": expression,
+        "ExpressionAttributeNames": {"#d": "device"},
+        "ExpressionAttributeValues": VALUES,
+    }
+    assert find_equality(request, "device") == expected
+
+
+def test_projections_are_completed_without_naming_anything_twice():
+    """DynamoDB refuses paths that overlap; what was added is taken out again."""
+    request = {"ProjectionExpression": "#n, SK, tags[0].name", "ExpressionAttributeNames": {"#n": "PK"}}
+    completed, added = project_also(request, ["PK", "SK", "hp_changes"])
+    assert completed == {
+        "ProjectionExpression": "#n, SK, tags[0].name, #hp0",
+        "ExpressionAttributeNames": {"#n": "PK", "#hp0": "hp_changes"},
+    }
+    assert added == {"hp_changes"}
+    assert project_also({}, ["PK"]) == ({}, frozenset())
+
+
+def test_a_key_condition_is_exchanged_with_its_placeholders():
+    """Those that the filter uses stay, and so do those that nothing uses: DynamoDB refuses them."""
+    request = {
+        "KeyConditionExpression": "#p = :p AND #s > :a",
+        "FilterExpression": "#s2 = :a",
+        "ExpressionAttributeNames": {"#p": "PK", "#s": "SK", "#s2": "x", "#unused": "y"},
+        "ExpressionAttributeValues": {":p": "room", ":a": 1},
+    }
+    rest = without_key_condition(request)
+    assert rest == {
+        "FilterExpression": "#s2 = :a",
+        "ExpressionAttributeNames": {"#s2": "x", "#unused": "y"},
+        "ExpressionAttributeValues": {":a": 1},
+    }
+    new = with_key_condition(rest, ["PK", "SK"], KeyCondition("room#_1", Comparison("SK", "BETWEEN", (1, 2))))
+    assert new["KeyConditionExpression"] == "#hpp = :hpp AND #hps BETWEEN :hps0 AND :hps1"
+    assert new["ExpressionAttributeValues"] == {":a": 1, ":hpp": "room#_1", ":hps0": 1, ":hps1": 2}

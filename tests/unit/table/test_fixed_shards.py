@@ -1,0 +1,88 @@
+"""`fixed(n)`: which numbers are taken, how n is raised, and what a wrong n would hide."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from boto3.dynamodb.conditions import Key
+
+from hotpartition.table import ShardedTable, fixed
+
+EVERYTHING = {"KeyConditionExpression": Key("PK").eq("room")}
+
+
+def write(table, numbers) -> None:
+    for number in numbers:
+        table.put_item(Item={"PK": "room", "SK": f"{number:04}", "n": number})
+
+
+def numbers_in(table, **query) -> list[int]:
+    return [int(item["n"]) for item in table.query(**EVERYTHING, **query)["Items"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"shards": ()}, "needs the number"),
+        ({"shards": (0,)}, "from 1 to 1024"),
+        ({"shards": (2000,)}, "from 1 to 1024"),
+        ({"shards": (16, 4)}, "only raised"),
+        ({"shards": ((4, 100), (16, 50))}, "only raised"),
+        ({"shards": ((16, 50), (4, 100))}, "only raised"),
+        ({"shards": ((4, -1),)}, "a position"),
+        ({"shards": (4,), "readable": 5000}, "from 1 to 1024"),
+        ({"shards": (4,), "choices": 4}, "choices"),
+    ],
+)
+def test_wrong_numbers_are_refused(arguments, message):
+    """Each by what is wrong with it."""
+    with pytest.raises(ValueError, match=message):
+        fixed(*arguments.pop("shards"), **arguments)
+
+
+def test_after_a_raise_old_items_are_found_and_changed_in_place(plain):
+    """Wherever they were written: on the base key, under 2 shards or under 7."""
+    plain.put_item(Item={"PK": "room", "SK": "0000", "n": 0})
+    write(ShardedTable(plain, shards=fixed(2)), range(1, 10))
+    raised = ShardedTable(plain, shards=fixed(2, 7))
+    write(raised, range(10, 20))
+    assert numbers_in(raised) == list(range(20))
+    before = {item["SK"]: item["PK"] for item in plain.scan()["Items"]}
+    write(raised, range(20))
+    assert {item["SK"]: item["PK"] for item in plain.scan()["Items"]} == before
+    assert len(set(before.values())) > 3
+
+
+def test_a_raise_can_begin_at_a_position(plain, watched):
+    """Older items stay under the old number, and point reads of them ask fewer places."""
+    position = {"position": int}
+    old = ShardedTable(plain, shards=fixed(2), **position)
+    raised = ShardedTable(plain, shards=fixed(2, (64, 10)), **position)
+    write(raised, range(20))
+    assert {item["hp_shards"] for item in plain.scan()["Items"] if item["n"] < 10} == {2}
+    assert {item["hp_shards"] for item in plain.scan()["Items"] if item["n"] >= 10} == {64}
+    assert numbers_in(raised) == list(range(20))
+    del old
+
+
+def test_an_older_instance_looks_where_a_newer_one_writes(plain, caplog):
+    """What it finds tells under how many shards it was written: it looks there, and says that it did not know."""
+    write(ShardedTable(plain, shards=fixed(2, 8)), range(40))
+    older = ShardedTable(plain, shards=fixed(2))
+    with caplog.at_level(logging.WARNING):
+        assert numbers_in(older) == list(range(40))
+        assert numbers_in(older, Limit=5) == list(range(5))
+    (record,) = caplog.records
+    assert (record.written_under, record.known) == (8, 2)
+    write(older, [99])
+    assert {item["hp_shards"] for item in plain.scan()["Items"] if item["n"] == 99} == {2}
+
+
+def test_a_number_can_be_read_before_it_is_written(plain):
+    """For a deployment in two steps: first all instances read it, then they write under it."""
+    first = ShardedTable(plain, shards=fixed(2, readable=8))
+    write(first, range(20))
+    assert {int(item["hp_shards"]) for item in plain.scan()["Items"]} == {2}
+    write(ShardedTable(plain, shards=fixed(2, 8)), range(20, 40))
+    assert numbers_in(first) == list(range(40))

@@ -1,0 +1,143 @@
+"""Pages over several partition keys: what they ask, what they cost, and what happens meanwhile."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from boto3.dynamodb.conditions import Attr, Key
+from botocore.exceptions import ClientError
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.route import choose_shards
+from hotpartition.table import ShardedTable, by_attribute, fixed
+
+from .conftest import KEY_RANGE
+
+ROOM = {"KeyConditionExpression": Key("PK").eq("room")}
+
+
+def item(number: int, **more) -> dict:
+    return {"PK": "room", "SK": f"{number:04}", "n": number, "device": f"d{number % 5}", **more}
+
+
+def patient() -> Clock:
+    ms = [0.0]
+
+    def sleep(seconds: float) -> None:
+        ms[0] += seconds * 1000
+
+    return Clock(now_ms=lambda: int(ms[0]), sleep=sleep, random=lambda: 0.5)
+
+
+@pytest.fixture
+def table(plain) -> ShardedTable:
+    table = ShardedTable(plain, shards=fixed(4), hashed=by_attribute("device"), append_only=True, clock=patient())
+    with table.batch_writer() as batch:
+        for number in range(20):
+            batch.put_item(Item=item(number))
+    return table
+
+
+def asked(watched) -> set[str]:
+    """Return the partition keys of all queries so far."""
+    return set(watched.queried)
+
+
+SHARD_OF_D1 = f"room#_{choose_shards('d1', 4)[0]}"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"Hashed": "d1", "FilterExpression": Attr("device").eq("d1")},
+        {"FilterExpression": Attr("device").eq("d1")},
+        {"FilterExpression": Attr("n").gte(0) & Attr("device").eq("d1")},
+        {"FilterExpression": Attr("device").eq("d1") & (Attr("n").lt(50) | Attr("n").gt(60))},
+    ],
+    ids=["keyword", "filter", "one of several", "with others"],
+)
+def test_a_query_for_one_value_asks_only_where_it_can_be(table, watched, query):
+    """The base key and one shard, whether the value is told or found in the filter."""
+    page = table.query(**ROOM, **query)
+    assert [found["n"] for found in page["Items"]] == [1, 6, 11, 16]
+    assert asked(watched) == {"room", SHARD_OF_D1}
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        Attr("device").ne("d1"),
+        Attr("device").eq("d1") | Attr("n").eq(3),
+        ~Attr("device").eq("d1"),
+        Attr("n").eq(1),
+    ],
+    ids=["not equal", "one or the other", "not", "another attribute"],
+)
+def test_other_queries_ask_everywhere(table, watched, condition):
+    """Nothing is missed because of what a filter seems to say."""
+    everywhere = {"room", *(f"room#_{shard}" for shard in range(4))}
+    expected = {found["SK"] for found in table.scan(FilterExpression=condition)["Items"]}
+    assert {found["SK"] for found in table.query(**ROOM, FilterExpression=condition)["Items"]} == expected
+    assert asked(watched) == everywhere
+
+
+def test_what_a_page_consumes_is_summed(table):
+    """Of all its requests, with the parts where they are asked for."""
+    page = table.query(**ROOM, ReturnConsumedCapacity="TOTAL", ConsistentRead=True)
+    assert page["ConsumedCapacity"]["TableName"] == "readings"
+    assert page["ConsumedCapacity"]["CapacityUnits"] == 5
+    assert "ConsumedCapacity" not in table.query(**ROOM)
+
+
+def test_one_throttled_place_is_asked_again(table, watched):
+    """Only that one; and when it does not help, the error is boto3's."""
+    refusals = iter([KEY_RANGE])
+    watched.refuses = lambda operation, body: next(refusals, None) if operation == "Query" else None
+    assert table.query(**ROOM)["Count"] == 20
+    assert watched.sent["Query"] == 6
+    watched.refuses = lambda operation, body: KEY_RANGE if operation == "Query" else None
+    with pytest.raises(table.meta.client.exceptions.ProvisionedThroughputExceededException):
+        table.query(**ROOM)
+
+
+def test_an_item_that_comes_between_the_looks_of_a_filtered_page_hides_none(table, watched, plain):
+    """The page ends early, and the next one goes on there."""
+    came = []
+
+    def come(operation, body):
+        if operation == "Query" and "FilterExpression" in body and not came:
+            came.append(plain.meta.client.put_item(TableName="readings", Item=item(1, PK=SHARD_OF_D1, SK="0000+")))
+
+    watched.refuses = come
+    found = [
+        entry["SK"]
+        for page in table.query_pages(**ROOM, FilterExpression=Attr("n").gte(0), Limit=6)
+        for entry in page["Items"]
+    ]
+    assert sorted(set(found) - {"0000+"}) == [f"{number:04}" for number in range(20)]
+    assert found == sorted(found)
+
+
+def test_pages_are_read_by_many_threads(table):
+    """One table serves them all."""
+
+    def read(number: int) -> list[int]:
+        pages = table.query_pages(**ROOM, Limit=1 + number % 7)
+        return [int(entry["n"]) for page in pages for entry in page["Items"]]
+
+    with ThreadPoolExecutor(8) as executor:
+        assert list(executor.map(read, range(16))) == [list(range(20))] * 16
+
+
+def test_a_start_key_of_another_partition_key_is_left_to_dynamodb(table, twin):
+    """It is an error there."""
+    start = {"PK": "elsewhere", "SK": "0003"}
+    try:
+        twin.query(**ROOM, ExclusiveStartKey=start)
+    except ClientError:
+        with pytest.raises(ClientError):
+            table.query(**ROOM, ExclusiveStartKey=start)
+    else:
+        with pytest.raises(NotImplementedError):  # moto takes it
+            table.query(**ROOM, ExclusiveStartKey=start)
