@@ -123,9 +123,12 @@ openapi: .venv/.tool ## Write docs/openapi.json, the API's description, from the
 synth: setup ## Synthesize dev and prod, and have cdk-nag and cfn-lint judge them
 	@for name in dev prod; do \
 	  $(BIN)/python -m infra.bundle --environment $$name; \
+	  rm -rf out/synth/$$name; \
 	  $(BIN)/python app.py -c environment=$$name -o out/synth/$$name; \
+	  echo "$$name: cdk-nag found nothing"; \
 	  $(BIN)/cfn-lint out/synth/$$name/*.template.json; \
-	  echo "out/synth/$$name/hotpartition-$$name.template.json"; \
+	  echo "$$name: cfn-lint found nothing"; \
+	  ls out/synth/$$name/*.template.json; \
 	  $(BIN)/python -m infra.sizes out/synth/$$name; \
 	done
 

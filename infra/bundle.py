@@ -215,7 +215,11 @@ def _magic(interpreter: Interpreter | None) -> str | None:
 
 def _say_bytecode(target: LayerTarget, interpreter: Interpreter | None) -> str:
     if interpreter is None:
-        return f", without bytecode: no Python {target.python_version} was found here, so cold starts compile it"
+        version = target.python_version
+        return (
+            f", without bytecode: no Python {version} was found here, so cold starts compile it. Put python{version} on"
+            f" the PATH (`uv python install {version}` and `pyenv install {version}` do) and run this again"
+        )
     return f", with bytecode of Python {target.python_version}"
 
 

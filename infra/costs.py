@@ -8,11 +8,15 @@ own log is) is a constant here with its origin, to be replaced by what a running
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
-from hotpartition.core.capacity import read_units, write_units
+from hotpartition.core.capacity import ITEM_LIMIT_BYTES, read_units, write_units
+from hotpartition.core.route import MAX_SHARD_COUNT
+from hotpartition.jobs.reader import MAX_LIMIT
 from hotpartition.runtime.settings import WriterSettings
 from hotpartition_messages.page_costs import Load, read_pages
 from infra.alarms import WatchedRoute, list_alarms
@@ -58,6 +62,9 @@ _FUNCTIONS = ("write_message", "read_messages", "consume_reports", "operate")
 _ROUTE_NAMES = ("Write", "ReadPage", "ReadMessage")
 _API_METRICS = 6
 """Metrics that an HTTP API keeps of each route: `Count`, `4xx`, `5xx`, two latencies, `DataProcessed`."""
+
+_INSIGHT_RULES = 4
+"""In the mode for throttled keys two for the table and two for its index: both have a sort key."""
 
 _GIGABYTE = 1e9
 _MILLION = 1e6
@@ -144,6 +151,7 @@ def list_standing(environment: Environment) -> Iterator[Quantity]:
     yield Quantity(what="alarms", unit="metrics watched", count=watched)
     yield Quantity(what="dashboard", unit="dashboards", count=1)
     yield Quantity(what="metrics of the API's routes", unit="metrics", count=_API_METRICS * len(_ROUTE_NAMES))
+    yield Quantity(what="rules of Contributor Insights", unit="rules", count=_INSIGHT_RULES)
 
 
 def list_used(environment: Environment, use: Use) -> Iterator[Quantity]:
@@ -179,44 +187,75 @@ def render_amplification(*, item_bytes: int, page: int, shard_counts: Sequence[i
     """Write the table of what a newest page costs at some N, from the plan's own count."""
     load = Load(messages_per_second=1, item_bytes=item_bytes, page=page)
     alone = read_pages(0, load)
-    lines = [_row(["N", "queries", "items read", "RCU, eventual", "RCU, strong", "times"]), _row(["---:"] * 6)]
+    lines = [
+        render_row(["N", "queries", "items read", "RCU, eventual", "RCU, strong", "times"]),
+        render_row(["---:"] * 6),
+    ]
     for count in (0, *shard_counts):
         cost = read_pages(count, load)
         figures = (cost.queries, cost.items_read, cost.rcu_eventual, cost.rcu_strong)
         times = f"{cost.rcu_eventual / alone.rcu_eventual:.2f}"
-        lines.append(_row([str(count) if count else "none", *(f"{figure:.1f}" for figure in figures), times]))
+        lines.append(render_row([str(count) if count else "none", *(f"{figure:.1f}" for figure in figures), times]))
     return "\n".join(lines)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
 
 
 def main(arguments: Sequence[str]) -> None:
     """Print the tables; with options, that of a use of one's own."""
-    parser = argparse.ArgumentParser(prog="python -m infra.costs", description=main.__doc__)
-    parser.add_argument("--writes", type=float, metavar="PER_SECOND", help="messages written")
-    parser.add_argument("--pages", type=float, default=0.0, metavar="PER_SECOND", help="newest pages read")
-    parser.add_argument("--messages", type=float, default=0.0, metavar="PER_SECOND", help="single messages read")
-    parser.add_argument("--item-bytes", type=int, default=500, metavar="BYTES", help="stored size (default 500)")
-    parser.add_argument("--page", type=int, default=50, metavar="MESSAGES", help="messages on a page (default 50)")
-    parser.add_argument("--hot-share", type=float, default=0.0, metavar="SHARE", help="reads of raised conversations")
-    parser.add_argument("--shard-count", type=int, default=2, metavar="N", help="their N (default 2)")
+    parser = _Parser(prog="python -m infra.costs", description=main.__doc__)
+    own = parser.add_argument_group("a use of your own")
+    rate, share = _number(float, 0, math.inf), _number(float, 0, 1)
+    size, page, count = _number(int, 1, ITEM_LIMIT_BYTES), _number(int, 1, MAX_LIMIT), _number(int, 2, MAX_SHARD_COUNT)
+    own.add_argument("--writes", type=rate, metavar="PER_SECOND", help="messages written")
+    own.add_argument("--pages", type=rate, metavar="PER_SECOND", help="newest pages read")
+    own.add_argument("--messages", type=rate, metavar="PER_SECOND", help="single messages read")
+    own.add_argument("--item-bytes", type=size, metavar="BYTES", help="stored size (default 500)")
+    own.add_argument("--page", type=page, metavar="MESSAGES", help="messages on a page (default 50)")
+    own.add_argument("--hot-share", type=share, metavar="SHARE", help="reads of raised conversations, 0 to 1")
+    own.add_argument("--shard-count", type=count, metavar="N", help="their N (default 2)")
     options = parser.parse_args(arguments)
-    uses = USES if options.writes is None else (_read_use(options),)
+    uses = (_read_use(options),) if any(value is not None for value in vars(options).values()) else USES
     amplification = render_amplification(
         item_bytes=uses[0].item_bytes, page=uses[0].page, shard_counts=(2, 4, 10, 32, 128)
     )
     print(render_standing(), render_used(uses), amplification, sep="\n\n")  # noqa: T201
 
 
-def _read_use(options: argparse.Namespace) -> Use:
-    return Use(
-        name="yours",
-        writes_per_second=options.writes,
-        pages_per_second=options.pages,
-        messages_per_second=options.messages,
-        item_bytes=options.item_bytes,
-        page=options.page,
-        hot_share=options.hot_share,
-        shard_count=options.shard_count,
+def _number(kind: type[int | float], least: float, most: float) -> Callable[[str], float]:
+    """Make a reader of numbers within bounds."""
+    allowed = f"should be a {'whole ' if kind is int else ''}number, " + (
+        f"{least:g} or more" if most == math.inf else f"from {least:,g} to {most:,}"
     )
+
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most or math.isinf(value):
+            raise argparse.ArgumentTypeError(f"{allowed}, not {text}")
+        return value
+
+    return read
+
+
+def _read_use(options: argparse.Namespace) -> Use:
+    given = {
+        "writes_per_second": options.writes or 0.0,
+        "pages_per_second": options.pages or 0.0,
+        "messages_per_second": options.messages or 0.0,
+        "item_bytes": options.item_bytes,
+        "page": options.page,
+        "hot_share": options.hot_share,
+        "shard_count": options.shard_count,
+    }
+    return Use(name="yours", **{name: value for name, value in given.items() if value is not None})
 
 
 def _routes() -> list[WatchedRoute]:
@@ -295,14 +334,15 @@ def _mixed(use: Use, plain: float, raised: float) -> float:
 
 
 def _render(head: Sequence[str], columns: Sequence[Sequence[Quantity]]) -> str:
-    lines = [_row(head), _row(["---", "---", *["---:"] * len(columns)])]
+    lines = [render_row(head), render_row(["---", "---", *["---:"] * len(columns)])]
     for quantities in zip(*columns, strict=True):
         first = quantities[0]
-        lines.append(_row([first.what, first.unit, *(_figure(quantity.count) for quantity in quantities)]))
+        lines.append(render_row([first.what, first.unit, *(_figure(quantity.count) for quantity in quantities)]))
     return "\n".join(lines)
 
 
-def _row(cells: Sequence[str]) -> str:
+def render_row(cells: Sequence[str]) -> str:
+    """Write a row of a table."""
     return f"| {' | '.join(cells)} |"
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from infra.bundle import SourceBundle, build_bundle
-from infra.bytecode import find_interpreter
+from infra.bundle import SourceBundle, _say_bytecode, build_bundle
+from infra.bytecode import Interpreter, find_interpreter
 from infra.environments import DEV
 from infra.sizes import FunctionSizes, measure
 
@@ -114,6 +114,16 @@ def test_dependencies_are_named_by_their_bytecode():
     interpreter = find_interpreter(HERE, {})
     keys = {build_bundle(DEV.target, i).key for i in (None, interpreter, replace(interpreter, magic="00"))}
     assert len(keys) == 3
+
+
+def test_where_the_python_is_missing_it_is_said_how_to_get_it():
+    """Whoever deploys learns what it costs and what to type; nothing is said where nothing is deployed."""
+    said = _say_bytecode(DEV.target, None)
+    version = DEV.target.python_version
+    assert f"no Python {version} was found here, so cold starts compile it" in said
+    assert f"`uv python install {version}`" in said
+    assert _say_bytecode(DEV.target.model_copy(update={"is_deployed": False}), None) == ""
+    assert _say_bytecode(DEV.target, Interpreter("python", "00")) == f", with bytecode of Python {version}"
 
 
 def test_sizes_are_those_of_the_assets(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from hotpartition.runtime.settings import WriterSettings
 from hotpartition_cli.main import run
+from infra import prices
 from infra.costs import (
     USES,
     Use,
@@ -20,6 +21,7 @@ from infra.costs import (
 )
 from infra.environments import PROD
 from infra.options import override
+from infra.prices import render_example
 
 BUSY = Use(
     name="busy",
@@ -132,6 +134,64 @@ def test_reports_are_what_the_sampling_sends():
     """One for each `sampling_distance_wcu` that is written."""
     z = WriterSettings.defaults().sampling_distance_wcu
     assert BUSY.reports_per_second == BUSY.writes_per_second / z
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--writes", "-1"], "argument --writes: should be a number, 0 or more, not -1"),
+        (["--pages", "inf"], "argument --pages: should be a number, 0 or more, not inf"),
+        (["--messages", "many"], "argument --messages: should be a number, 0 or more, not many"),
+        (["--item-bytes", "-500"], "argument --item-bytes: should be a whole number, from 1 to 409,600, not -500"),
+        (["--page", "0"], "argument --page: should be a whole number, from 1 to 200, not 0"),
+        (["--hot-share", "1.5"], "argument --hot-share: should be a number, from 0 to 1, not 1.5"),
+        (["--shard-count", "-4"], "argument --shard-count: should be a whole number, from 2 to 1,024, not -4"),
+    ],
+)
+def test_wrong_input_is_refused_in_one_sentence(capsys, arguments, sentence):
+    """A negative rate would give a negative bill."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == f"python -m infra.costs: {sentence}\n"
+
+
+def test_a_use_may_be_of_reads_alone(capsys):
+    """Whoever gives pages and no writes means a use of their own as well."""
+    main(["--pages", "10"])
+    out = capsys.readouterr().out
+    assert "| yours |" in out
+    assert re.search(r"DynamoDB, writes \| million WCU \| 0 \|", out)
+
+
+def test_the_example_in_money_is_this_version_s(document):
+    """It is computed from the same quantities, and marked: its day, its region, and that it is no quote."""
+    section = document.split("## An example in money")[1].split("\n## ")[0]
+    assert render_example(USES[:2]) in section
+    for words in (prices.DATE, prices.REGION, "no quote"):
+        assert words in section
+
+
+def test_every_line_has_a_price_or_says_that_it_has_none():
+    """No quantity falls out of the sum without anybody noticing, and no price is for nothing."""
+    standing = {quantity.what for quantity in list_standing(PROD)} - {"Redis nodes"}
+    assert standing == set(prices.STANDING)
+    used = {quantity.what for quantity in list_used(PROD, USES[0])}
+    assert used == set(prices.USED) | prices.NOT_PRICED
+
+
+def test_a_price_is_for_the_unit_that_is_counted():
+    """2,920 node hours at 12.64 cents."""
+    assert dict(prices.price_standing(PROD))["Redis nodes"] == pytest.approx(369.09, abs=0.01)
+    assert dict(prices.price_used(USES[1]))["DynamoDB, writes"] == pytest.approx(262.8 * 0.625)
+
+
+def test_rules_of_contributor_insights_are_as_many_as_the_template_s(prod):
+    """Two for the table and two for each index, where the mode is the one for throttled keys."""
+    table = prod.only("AWS::DynamoDB::Table")
+    watched = [table, *table["GlobalSecondaryIndexes"]]
+    assert {each["ContributorInsightsSpecification"]["Mode"] for each in watched} == {"THROTTLED_KEYS"}
+    assert counts(list_standing(PROD))["rules of Contributor Insights"] == 2 * len(watched)
 
 
 def test_a_use_of_one_s_own_is_printed(capsys):
