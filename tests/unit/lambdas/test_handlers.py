@@ -458,9 +458,39 @@ class TestRead:
         page = api.call(page_event("c", **times))
         assert (page.status, page.body["messages"], page.body["next_cursor"]) == (200, [], None)
 
-    def test_unknown_parameters_are_ignored(self, api):
-        """Caches and proxies add their own."""
-        assert api.call(page_event("c", utm="x")).status == 200
+    @pytest.mark.parametrize(
+        ("event", "allowed"),
+        [
+            (page_event("c", utm="x"), "allowed are limit, after, before, order, cursor, consistency"),
+            (message_event("c", message_id(NOW_MS), utm="x"), "allowed are consistency"),
+            (post_event("c", {"sender": "a", "body": "b"}, query={"utm": "x"}), "no query parameter is allowed here"),
+        ],
+    )
+    def test_unknown_parameters_are_refused(self, api, event, allowed):
+        """A misspelt `afer` would read everything: 400 that says what there is."""
+        answer = api.call(event)
+        assert (answer.status, answer.body["errors"]) == (400, [{"field": "utm", "message": f"is unknown; {allowed}"}])
+
+    def test_a_signature_in_the_url_is_no_parameter(self, api):
+        """Whether the gateway passes its own parameters on or not."""
+        signature = {"X-Amz-Signature": "f00d", "X-Amz-Date": "20261121T093000Z"}
+        assert api.call(page_event("c", **signature, limit=1)).status == 200
+
+    def test_a_wrong_cursor_is_named_with_all_other_wrong_parameters(self, api):
+        """Whatever it is wrong about: its form, its conversation or its order."""
+        cursor = build_cursor("c", message_id(NOW_MS), newest_first=True, walk_started_ms=NOW_MS)
+        cases = [
+            (page_event("c", cursor="x", limit=0, after="now", colour="red"), ["limit", "after", "cursor", "colour"]),
+            (page_event("c", cursor=cursor, order="oldest", limit=0), ["limit", "cursor"]),
+            (page_event("d", cursor=cursor, limit=0), ["limit", "cursor"]),
+            (page_event("a#1", cursor="x"), ["conversation_id", "cursor"]),
+            (page_event("c", cursor="x", order="up"), ["order", "cursor"]),
+            (page_event("c", cursor=cursor, order="up"), ["order"]),
+        ]
+        for event, expected in cases:
+            answer = api.call(event)
+            assert (answer.status, answer.wrong_fields) == (400, expected)
+        assert not api.world.table.calls
 
     def test_a_page_is_complete_or_503(self, api):
         """DynamoDB refuses for the whole budget: nothing partial, and when to come again."""

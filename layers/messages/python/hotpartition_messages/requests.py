@@ -13,11 +13,21 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES
-from hotpartition.core.cursor import CURSOR_PATTERN
+from hotpartition.core.cursor import CURSOR_PATTERN, parse_cursor, split_cursor
 from hotpartition.core.keys import CONVERSATION_ID_PATTERN, CONVERSATION_ID_RULE, MAX_CONVERSATION_ID_LENGTH
 from hotpartition.core.message_ids import MAX_FUTURE_MS, MESSAGE_ID_PATTERN, MESSAGE_ID_RULE, parse_message_id
 from hotpartition.errors import HotPartitionError, InvalidRequestError, MessageTooLargeError, Problem
@@ -43,6 +53,8 @@ _EXAMPLE_BODY = {name: EXAMPLE_MESSAGE[name] for name in ("sender", "body", "att
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE | re.ASCII)
 _WHOLE_NUMBER = re.compile(r"-?[0-9]+")
+_SIGNATURE_PREFIX = "x-amz-"
+"""Parameters of a signature that is part of the URL: the gateway's, not ours."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 RequestT = TypeVar("RequestT", bound=BaseModel)
@@ -183,8 +195,16 @@ class NewMessageBody(_Request):
     ] = {}
 
 
+class NoQuery(_Request):
+    """The query string of a request that has none."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 class PageQuery(_Request):
-    """The query string of a page. Parameters that it does not name are ignored: caches and proxies add their own."""
+    """The query string of a page."""
+
+    model_config = ConfigDict(extra="forbid")
 
     limit: Annotated[int, BeforeValidator(_whole_number)] = Field(
         DEFAULT_LIMIT, ge=1, le=MAX_LIMIT, description="Messages on a page, at most."
@@ -199,9 +219,26 @@ class PageQuery(_Request):
     )
     consistency: _Consistency = "eventual"
 
+    @field_validator("cursor")
+    @classmethod
+    def check_cursor(cls, cursor: str | None, info: ValidationInfo) -> str | None:
+        """Refuse a cursor that is none, or one of another conversation or order, beside whatever else is wrong."""
+        if cursor is None:
+            return None
+        try:
+            if "order" in info.data:
+                parse_cursor(cursor, info.context, newest_first=info.data["order"] == "newest")
+            else:
+                split_cursor(cursor)
+        except InvalidRequestError as error:
+            raise ValueError(error.problems[0].message) from error
+        return cursor
+
 
 class MessageQuery(_Request):
-    """The query string of one message. Other parameters are ignored here, too."""
+    """The query string of one message."""
+
+    model_config = ConfigDict(extra="forbid")
 
     consistency: _Consistency = "eventual"
 
@@ -210,6 +247,7 @@ class WriteRequest(_Request):
     """Store a message."""
 
     path: ConversationPath
+    query: NoQuery
     body: NewMessageBody
 
 
@@ -237,7 +275,7 @@ def parse_write(event: Mapping[str, Any]) -> NewMessage:
         ContentEncodingError: the body is compressed.
     """
     body, unlisted = _listed_fields(_parse_body(event))
-    request = _validate(WriteRequest, {"path": _path(event), "body": body}, unlisted)
+    request = _validate(WriteRequest, {**_path_and_query(event), "body": body}, unlisted)
     message = request.body
     return NewMessage(
         conversation_id=request.path.conversation_id,
@@ -254,7 +292,7 @@ def parse_page_read(event: Mapping[str, Any]) -> PageRequest:
     Raises:
         InvalidRequestError: naming every wrong parameter.
     """
-    request = _validate(PageReadRequest, {"path": _path(event), "query": event.get("queryStringParameters") or {}})
+    request = _validate(PageReadRequest, _path_and_query(event))
     query = request.query
     return PageRequest(
         conversation_id=request.path.conversation_id,
@@ -273,7 +311,7 @@ def parse_message_read(event: Mapping[str, Any]) -> MessageReadRequest:
     Raises:
         InvalidRequestError: naming every wrong parameter.
     """
-    return _validate(MessageReadRequest, {"path": _path(event), "query": event.get("queryStringParameters") or {}})
+    return _validate(MessageReadRequest, _path_and_query(event))
 
 
 def parse_json(text: str) -> Any:
@@ -290,8 +328,12 @@ def parse_json(text: str) -> Any:
         raise json.JSONDecodeError("nested too deep, or with too long a number", text, 0) from error
 
 
-def _path(event: Mapping[str, Any]) -> Mapping[str, str]:
-    return event.get("pathParameters") or {}
+def _path_and_query(event: Mapping[str, Any]) -> dict[str, Mapping[str, str]]:
+    query = event.get("queryStringParameters") or {}
+    return {
+        "path": event.get("pathParameters") or {},
+        "query": {name: text for name, text in query.items() if not name.lower().startswith(_SIGNATURE_PREFIX)},
+    }
 
 
 def _parse_body(event: Mapping[str, Any]) -> Any:
@@ -342,15 +384,15 @@ def _listed_fields(body: Any) -> tuple[Any, int]:
 
 def _validate(model: type[RequestT], content: Mapping[str, Any], unlisted: int = 0) -> RequestT:
     try:
-        return model.model_validate(content)
+        return model.model_validate(content, context=content["path"].get("conversation_id", ""))
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
-        problems = [_problem(detail) for detail in details[:MAX_PROBLEMS]]
+        problems = [_problem(detail, model) for detail in details[:MAX_PROBLEMS]]
         more = len(details) - len(problems) + unlisted
         raise InvalidRequestError(problems, more=more) from error
 
 
-def _problem(error: ErrorDetails) -> Problem:
+def _problem(error: ErrorDetails, model: type[BaseModel]) -> Problem:
     part, *place = [str(step) for step in error["loc"]]
     field = ".".join(place)
     message = error["msg"].removeprefix("Value error, ")
@@ -359,6 +401,14 @@ def _problem(error: ErrorDetails) -> Problem:
         return Problem(part, "the request's body should be a JSON object")
     if error["type"] == "not_storable":
         return Problem(error["ctx"]["field"], error["ctx"]["message"])
+    if error["type"] == "extra_forbidden":
+        return Problem(field, f"is unknown; {_allowed(model, part)}")
     if field == "conversation_id":
         message = f"should be {CONVERSATION_ID_RULE}"
     return Problem(field, message)
+
+
+def _allowed(model: type[BaseModel], part: str) -> str:
+    described = model.model_fields[part].annotation
+    names = described.model_fields if isinstance(described, type) and issubclass(described, BaseModel) else ()
+    return f"allowed are {', '.join(names)}" if names else "no query parameter is allowed here"

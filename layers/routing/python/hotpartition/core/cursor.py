@@ -46,7 +46,7 @@ def parse_cursor(cursor: str, conversation_id: str, *, newest_first: bool) -> Po
     Raises:
         InvalidCursorError: it was not issued by this API, or for another conversation or order.
     """
-    position, check = _split(cursor)
+    position, check = split_cursor(cursor)
     if check == _check(conversation_id, position, newest_first=newest_first):
         return _read_position(position)
     if check == _check(conversation_id, position, newest_first=not newest_first):
@@ -54,7 +54,12 @@ def parse_cursor(cursor: str, conversation_id: str, *, newest_first: bool) -> Po
     raise _refusal("belongs to another conversation, or was changed")
 
 
-def _split(cursor: str) -> tuple[bytes, bytes]:
+def split_cursor(cursor: str) -> tuple[bytes, bytes]:
+    """Return a cursor's position and its check value, whatever it was issued for.
+
+    Raises:
+        InvalidCursorError: it is no cursor.
+    """
     if len(cursor) not in {_OLD_LENGTH, _LENGTH} or not cursor.isascii():
         raise _refusal("was not issued by this API; pass `next_cursor` of the last page as it is")
     try:
@@ -73,7 +78,8 @@ def _read_position(position: bytes) -> Position:
 
 def _check(conversation_id: str, position: bytes, *, newest_first: bool) -> bytes:
     order = "newest" if newest_first else "oldest"
-    text = f"{conversation_id}#{order}#".encode() + position
+    # A conversation id from outside may hold what no encoding takes; none of ours does.
+    text = f"{conversation_id}#{order}#".encode(errors="replace") + position
     return hashlib.blake2b(text, digest_size=_CHECK_BYTES).digest()
 
 
