@@ -36,6 +36,9 @@ _ACCESS_LOG_FORMAT = {
 _IAM_CALLER = "$context.identity.userArn"
 _JWT_CALLER = "$context.authorizer.claims.sub"
 
+_AUTHORIZER_IDENTITY = ["$request.header.Authorization", "$context.routeKey"]
+"""What a decision of a Lambda authorizer is kept under: one on reading is none on writing."""
+
 _CORS_HEADERS = ["authorization", "content-type", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token"]
 """What a page sends: a body's type, and a token or a signature."""
 
@@ -48,6 +51,7 @@ class Route:
     path: str
     rate: int
     burst: int
+    scopes: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -56,7 +60,10 @@ class Route:
 
 
 class MessageApi(Construct):
-    """Routes to the functions, for signed requests (IAM) or tokens (JWT), throttled before they cost an invocation."""
+    """Routes to the functions, throttled before they cost an invocation.
+
+    Callers sign with IAM, bring a token (JWT), or are judged by a Lambda authorizer of the deployment's owner.
+    """
 
     def __init__(
         self,
@@ -83,26 +90,50 @@ class MessageApi(Construct):
             path=MESSAGES_PATH,
             rate=options.write_rate,
             burst=options.write_burst,
+            scopes=options.write_scopes,
         )
         reads = [
-            Route(method=apigateway.HttpMethod.GET, path=path, rate=options.read_rate, burst=options.read_burst)
+            Route(
+                method=apigateway.HttpMethod.GET,
+                path=path,
+                rate=options.read_rate,
+                burst=options.read_burst,
+                scopes=options.read_scopes,
+            )
             for path in (MESSAGES_PATH, MESSAGE_PATH)
         ]
         writing = integrations.HttpLambdaIntegration("Writing", writer)
         reading = integrations.HttpLambdaIntegration("Reading", reader)
-        made = list(api.add_routes(path=write.path, methods=[write.method], integration=writing))
-        for route in reads:
-            made += api.add_routes(path=route.path, methods=[route.method], integration=reading)
+        made = [
+            resource
+            for route, integration in [(write, writing), *((route, reading) for route in reads)]
+            for resource in api.add_routes(
+                path=route.path,
+                methods=[route.method],
+                integration=integration,
+                authorization_scopes=list(route.scopes) or None,
+            )
+        ]
         self._add_stage(api, [write, *reads], access_log).node.add_dependency(*made)
         self.url = api.api_endpoint
         self.api_id = api.api_id
 
     def _authorizer(self) -> apigateway.IHttpRouteAuthorizer:
-        if self._options.jwt_issuer is None:
-            return authorizers.HttpIamAuthorizer()
-        return authorizers.HttpJwtAuthorizer(
-            "Tokens", self._options.jwt_issuer, jwt_audience=list(self._options.jwt_audience)
-        )
+        if self._options.jwt_issuer is not None:
+            return authorizers.HttpJwtAuthorizer(
+                "Tokens", self._options.jwt_issuer, jwt_audience=list(self._options.jwt_audience)
+            )
+        if self._options.authorizer_arn is not None:
+            return authorizers.HttpLambdaAuthorizer(
+                "Callers",
+                lambda_.Function.from_function_attributes(
+                    self, "Authorizer", function_arn=self._options.authorizer_arn, same_environment=True
+                ),
+                response_types=[authorizers.HttpLambdaResponseType.SIMPLE],
+                identity_source=_AUTHORIZER_IDENTITY,
+                results_cache_ttl=cdk.Duration.seconds(self._options.authorizer_cache_seconds),
+            )
+        return authorizers.HttpIamAuthorizer()
 
     def _cors(self) -> apigateway.CorsPreflightOptions | None:
         if not self._options.cors_origins:
@@ -149,5 +180,11 @@ class MessageApi(Construct):
         return stage
 
     def _log_format(self) -> dict[str, str]:
-        caller = _IAM_CALLER if self._options.jwt_issuer is None else _JWT_CALLER
-        return {**_ACCESS_LOG_FORMAT, "caller": caller}
+        return {**_ACCESS_LOG_FORMAT, "caller": self._caller()}
+
+    def _caller(self) -> str:
+        if self._options.jwt_issuer is not None:
+            return _JWT_CALLER
+        if self._options.authorizer_arn is not None:
+            return f"$context.authorizer.{self._options.sender_claim or 'principalId'}"
+        return _IAM_CALLER

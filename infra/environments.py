@@ -58,6 +58,15 @@ RequestMs = Annotated[int, Field(ge=1, le=1_000 * API_SECONDS)]
 NodeType = Annotated[str, Field(pattern=r"^cache\.[a-z0-9]+\.[a-z0-9]+$", examples=["cache.m7g.large"])]
 Issuer = Annotated[str, Field(pattern=r"^https://\S+$", examples=["https://login.example.com/"])]
 Audience = Annotated[str, Field(min_length=1, examples=["chat"])]
+Scope = Annotated[str, Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]{1,64}$", examples=["messages.write"])]
+Claim = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/-]{1,128}$", examples=["sub"])]
+FunctionArn = Annotated[
+    str,
+    Field(
+        pattern=r"^arn:aws[a-z-]*:lambda:[a-z0-9-]+:\d{12}:function:[A-Za-z0-9_-]+(:[A-Za-z0-9_$-]+)?$",
+        examples=["arn:aws:lambda:eu-west-1:123456789012:function:who-calls"],
+    ),
+]
 Origin = Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$", examples=["https://chat.example.com"])]
 EmailAddress = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$", examples=["oncall@example.com"])]
 TopicArn = Annotated[
@@ -187,15 +196,46 @@ class ApiOptions(Options):
         " requests signed with IAM",
     )
     jwt_audience: ListOf[Audience] = Field(default=(), description="audiences that a token may be for")
+    write_scopes: ListOf[Scope] = Field(
+        default=(), description="scopes of which a token needs one to write; none: any token may"
+    )
+    read_scopes: ListOf[Scope] = Field(default=(), description="scopes of which a token needs one to read")
+    authorizer_arn: FunctionArn | None = Field(
+        default=None, description="a Lambda authorizer of yours, in the same account and region, that is asked instead"
+    )
+    authorizer_cache_seconds: int = Field(
+        default=0,
+        ge=0,
+        le=3600,
+        description="how long its decision on an `Authorization` header is used for a route, whatever conversation is"
+        " named, in s; 0 asks for each request",
+    )
+    sender_claim: Claim | None = Field(
+        default=None,
+        description="the token's claim, or what the Lambda authorizer passes on, that is the sender of what its caller"
+        " writes; null: the body names the sender",
+    )
     cors_origins: ListOf[Origin] = Field(
         default=(), description="origins of web pages that may call the API; none: no page of another origin"
     )
 
     @model_validator(mode="after")
     def check(self) -> Self:
-        """Refuse half a JWT authorizer."""
+        """Refuse half a JWT authorizer, two authorizers, and what the one there is cannot say."""
         if (self.jwt_issuer is None) != (not self.jwt_audience):
             raise ValueError("options api.jwt_issuer and api.jwt_audience are given together, or not at all")
+        if self.jwt_issuer is not None and self.authorizer_arn is not None:
+            raise ValueError("options api.jwt_issuer and api.authorizer_arn exclude each other")
+        if bool(self.write_scopes) != bool(self.read_scopes):
+            raise ValueError("options api.write_scopes and api.read_scopes are given together, or not at all")
+        if self.write_scopes and self.jwt_issuer is None:
+            raise ValueError(
+                "options api.write_scopes and api.read_scopes need api.jwt_issuer: only tokens have scopes"
+            )
+        if self.authorizer_cache_seconds and self.authorizer_arn is None:
+            raise ValueError("option api.authorizer_cache_seconds needs api.authorizer_arn")
+        if self.sender_claim is not None and self.jwt_issuer is None and self.authorizer_arn is None:
+            raise ValueError("option api.sender_claim needs api.jwt_issuer or api.authorizer_arn, whose claim it names")
         return self
 
 

@@ -29,6 +29,7 @@ WIRED_NAMES = frozenset(
         "registry_user",
         "registry_cache_name",
         "consumers",
+        "sender_claim",
     }
 )
 """Settings that the stack derives from its own resources; overriding one would only break the wiring."""

@@ -112,6 +112,7 @@ class HotPartitionStack(cdk.Stack):
             "dynamodb_endpoint": f"https://dynamodb.{self.region}.{self.url_suffix}",
             "routing_index_name": ROUTING_INDEX,
             "consumers": str(environment.consumers),
+            **({"sender_claim": environment.api.sender_claim} if environment.api.sender_claim else {}),
             **self._registry.wiring(),
         }
 

@@ -29,13 +29,13 @@ metrics = Metrics()
 prepare_snapshot(os.environ)
 
 
-def build_app(writer: MessageWriter) -> APIGatewayHttpResolver:
-    """Build the event handler around the message writer."""
+def build_app(writer: MessageWriter, *, sender_claim: str = "") -> APIGatewayHttpResolver:
+    """Build the event handler around the message writer; `sender_claim` is what of a caller is the sender."""
     app = create_resolver()
 
     @app.post(MESSAGES_PATH)
     def write_message() -> Response[Any]:
-        new = parse_write(app.current_event.raw_event)
+        new = parse_write(app.current_event.raw_event, sender_claim=sender_claim)
         written = writer.write(new, remaining_ms=remaining_ms(app.lambda_context))
         metrics.add_metric(
             name=MetricName.MESSAGES_REPLAYED if written.is_replay else MetricName.MESSAGES_WRITTEN,
@@ -56,9 +56,11 @@ def build_app(writer: MessageWriter) -> APIGatewayHttpResolver:
 @cache
 def _app() -> APIGatewayHttpResolver:
     telemetry = PowertoolsTelemetry(logger, metrics)
-    writer = build_writer(WriterSettings.from_env(os.environ), telemetry, Message.from_item)
+    settings = WriterSettings.from_env(os.environ)
+    writer = build_writer(settings, telemetry, Message.from_item)
     bits = random.SystemRandom().getrandbits
-    return build_app(MessageWriter(writer, now_ms=wall_clock_ms, random_bits=bits))
+    messages = MessageWriter(writer, now_ms=wall_clock_ms, random_bits=bits)
+    return build_app(messages, sender_claim=settings.sender_claim)
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)

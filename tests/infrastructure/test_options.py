@@ -7,11 +7,15 @@ from infra.environments import DEV, PROD
 from infra.errors import ConfigurationError
 from infra.options import override
 from infra.settings import check_shares
-from infrastructure.templates import FUNCTIONS
+from infrastructure.templates import FUNCTIONS, short_name
 
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 UNKNOWN = "option {} is unknown; allowed are"
+
+
+TOKENS = {"jwt_issuer": "https://login.example.com/", "jwt_audience": ["chat"]}
+ASKED = "arn:aws:lambda:eu-west-1:123456789012:function:who-calls"
 
 
 def test_nothing_changes_nothing():
@@ -91,6 +95,17 @@ def test_any_number_may_be_changed():
         ),
         ({"api": {"jwt_issuer": "https://a/"}}, "options api.jwt_issuer and api.jwt_audience are given together, or"),
         ({"api": {"jwt_audience": ["chat"]}}, "options api.jwt_issuer and api.jwt_audience are given together, or"),
+        ({"api": {**TOKENS, "authorizer_arn": ASKED}}, "options api.jwt_issuer and api.authorizer_arn exclude each"),
+        ({"api": {**TOKENS, "write_scopes": ["w"]}}, "options api.write_scopes and api.read_scopes are given together"),
+        ({"api": {"write_scopes": ["w"], "read_scopes": ["r"]}}, "options api.write_scopes and api.read_scopes need"),
+        (
+            {"api": {**TOKENS, "write_scopes": ["a b"], "read_scopes": ["r"]}},
+            "option api.write_scopes should be a list of texts, like messages.write, not 'a b'",
+        ),
+        ({"api": {"authorizer_cache_seconds": 1}}, "option api.authorizer_cache_seconds needs api.authorizer_arn"),
+        ({"api": {"sender_claim": "sub"}}, "option api.sender_claim needs api.jwt_issuer or api.authorizer_arn"),
+        ({"api": {**TOKENS, "sender_claim": ""}}, "option api.sender_claim should be a text, like sub or null, not ''"),
+        ({"api": {"authorizer_arn": "who"}}, "option api.authorizer_arn should be a text, like arn:aws:lambda:"),
         (
             {"alarms": {"email": "a@b", "topic_arn": "arn:aws:sns:eu-west-1:123456789012:t"}},
             "option alarms.email is for a topic of ours; give it or alarms.topic_arn, not both",
@@ -355,6 +370,9 @@ def test_options_reach_the_template(synthesize):
                 "jwt_issuer": "https://login.example.com/",
                 "jwt_audience": ["chat"],
                 "cors_origins": ["https://chat.example.com"],
+                "write_scopes": ["messages.write", "messages.all"],
+                "read_scopes": ["messages.read"],
+                "sender_claim": "sub",
             },
             "network": {
                 "dynamodb_prefix_list": "pl-6da54004",
@@ -400,6 +418,11 @@ def check_api(template):
     assert authorizer["JwtConfiguration"] == {"Issuer": "https://login.example.com/", "Audience": ["chat"]}
     routes = [route["Properties"] for route in template.of_type("AWS::ApiGatewayV2::Route").values()]
     assert {route["AuthorizationType"] for route in routes} == {"JWT"}
+    assert {(route["RouteKey"].split()[0], *route["AuthorizationScopes"]) for route in routes} == {
+        ("POST", "messages.write", "messages.all"),
+        ("GET", "messages.read"),
+    }
+    assert template.variables("write_message")["HOTPARTITION_SENDER_CLAIM"] == "sub"
     cors = template.only("AWS::ApiGatewayV2::Api")["CorsConfiguration"]
     assert cors["AllowOrigins"] == ["https://chat.example.com"]
     assert cors["AllowMethods"] == ["GET", "POST"]
@@ -410,6 +433,38 @@ def check_api(template):
     }
     assert limits == {"POST": (700, 2500), "GET": (5000, 900)}
     assert "$context.authorizer.claims.sub" in stage["AccessLogSettings"]["Format"]
+
+
+def test_a_lambda_authorizer_of_ones_own(synthesize):
+    """It is asked on every route, may be invoked by this API only, and names the sender and the access log's caller."""
+    changes = {"authorizer_arn": ASKED, "sender_claim": "user", "authorizer_cache_seconds": 60}
+    template = synthesize("dev", options={"api": changes})
+    (id_,) = template.of_type("AWS::ApiGatewayV2::Authorizer")
+    authorizer = template.only("AWS::ApiGatewayV2::Authorizer")
+    assert {name: authorizer[name] for name in authorizer if name not in {"ApiId", "AuthorizerUri", "Name"}} == {
+        "AuthorizerPayloadFormatVersion": "2.0",
+        "AuthorizerResultTtlInSeconds": 60,
+        "AuthorizerType": "REQUEST",
+        "EnableSimpleResponses": True,
+        "IdentitySource": ["$request.header.Authorization", "$context.routeKey"],
+    }
+    assert ASKED in short_name(authorizer["AuthorizerUri"])
+    for route in template.of_type("AWS::ApiGatewayV2::Route").values():
+        assert route["Properties"]["AuthorizationType"] == "CUSTOM"
+        assert route["Properties"]["AuthorizerId"] == {"Ref": id_}
+    permissions = [p["Properties"] for p in template.of_type("AWS::Lambda::Permission").values()]
+    (permission,) = [p for p in permissions if p["FunctionName"] == ASKED]
+    assert permission["Principal"] == "apigateway.amazonaws.com"
+    assert short_name(permission["SourceArn"]).endswith(f"/authorizers/${{{id_}}}")
+    assert template.variables("write_message")["HOTPARTITION_SENDER_CLAIM"] == "user"
+    assert "$context.authorizer.user" in template.only("AWS::ApiGatewayV2::Stage")["AccessLogSettings"]["Format"]
+
+
+def test_a_decision_is_not_kept_unless_asked_for(synthesize):
+    """A decision that is kept is one for every conversation, which only its owner can know to be right."""
+    template = synthesize("dev", options={"api": {"authorizer_arn": ASKED}})
+    assert template.only("AWS::ApiGatewayV2::Authorizer")["AuthorizerResultTtlInSeconds"] == 0
+    assert "HOTPARTITION_SENDER_CLAIM" not in template.variables("write_message")
 
 
 def check_snapshots(template):

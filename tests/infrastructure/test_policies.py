@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +33,8 @@ ANY_RESOURCE = {
     "xray:PutTraceSegments",
 }
 """The actions that no resource can be named for. Whoever adds one says why here."""
+
+ROOT = Path(__file__).resolve().parents[2]
 
 READS = ("BatchGetItem", "GetItem", "Query")
 
@@ -164,6 +168,21 @@ def test_functions_are_invoked_by_the_api_only(template):
         assert source.startswith(
             "arn:${AWS::Partition}:execute-api:${AWS::Region}:${AWS::AccountId}:${" + api + "}/*/*/"
         )
+
+
+def test_the_documents_policy_admits_one_conversation(template):
+    """Each route of the API for `room-1`, and none for another conversation."""
+    text = (ROOT / "docs/security.md").read_text()
+    policy = json.loads(text.partition("```json")[2].partition("```")[0])
+    (statement,) = policy["Statement"]
+    assert (statement["Effect"], statement["Action"]) == ("Allow", "execute-api:Invoke")
+    stage = template.only("AWS::ApiGatewayV2::Stage")["StageName"]
+    for route in template.of_type("AWS::ApiGatewayV2::Route").values():
+        method, path = route["Properties"]["RouteKey"].split()
+        for conversation, expected in (("room-1", True), ("room-2", False), ("room-10", False), ("room", False)):
+            named = path.format(conversation_id=conversation, message_id="01KAJVZHE0FZ5C1S9TQJ0V3YXM")
+            arn = f"arn:aws:execute-api:REGION:ACCOUNT:API_ID/{stage}/{method}{named}"
+            assert any(fnmatchcase(arn, pattern) for pattern in statement["Resource"]) is expected
 
 
 def test_resources_admit_who_must_get_in(template):

@@ -36,6 +36,7 @@ def http_event(
     is_base64: bool = False,
     content_type: str | None = "application/json",
     stage: str = "$default",
+    authorizer: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Build an event; path and query parameters are given as the gateway hands them over, decoded."""
     path = "" if stage == "$default" else f"/{stage}"
@@ -69,6 +70,8 @@ def http_event(
         },
         "isBase64Encoded": is_base64,
     }
+    if authorizer is not None:
+        event["requestContext"]["authorizer"] = authorizer
     if query:
         event["queryStringParameters"] = query
     if path_parameters:

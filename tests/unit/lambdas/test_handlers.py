@@ -79,6 +79,11 @@ class Api:
         return self.call(post_event(conversation_id, body))
 
 
+def by_token(**claims: Any) -> dict[str, Any]:
+    """What API Gateway passes on of a token that it has verified."""
+    return {"jwt": {"claims": claims, "scopes": None}}
+
+
 def check_problem(answer: Answer) -> None:
     """Check the shape of a problem document (RFC 9457)."""
     assert answer.headers["Content-Type"] == "application/problem+json"
@@ -312,6 +317,55 @@ class TestWrite:
         """Registry and streams away: 201 as ever."""
         api.world.registry.is_down = api.world.reports.is_down = True
         assert api.post().status == 201
+
+
+class TestSender:
+    """With `sender_claim`, who writes is who the authorizer says."""
+
+    @pytest.fixture
+    def claimed(self, api):
+        api.write_app = load_handler("write_message").build_app(api.world.writer(), sender_claim="sub")
+        return api
+
+    @pytest.mark.parametrize("authorizer", [by_token(sub="ann", aud="chat"), {"lambda": {"sub": "ann"}}])
+    @pytest.mark.parametrize("fields", [{}, {"sender": "ann"}])
+    def test_it_is_the_callers(self, claimed, authorizer, fields):
+        """A token's claim, or what a Lambda authorizer passed on; the body may say the same."""
+        answer = claimed.call(post_event("c", {"body": "hi", **fields}, authorizer=authorizer))
+        assert answer.status == 201
+        assert claimed.call(message_event("c", answer.body["message_id"])).body["sender"] == "ann"
+
+    @pytest.mark.parametrize("sender", ["bob", "", None, 5, ["ann"]])
+    def test_a_body_that_names_another_is_refused(self, claimed, sender):
+        """403, and nothing is stored."""
+        event = post_event("c", {"sender": sender, "body": "hi"}, authorizer=by_token(sub="ann"))
+        answer = claimed.call(event)
+        assert (answer.status, answer.body["type"]) == (403, "urn:hotpartition:not-the-sender")
+        assert not claimed.world.table.calls
+
+    @pytest.mark.parametrize(
+        "authorizer",
+        [
+            *(None, {}, {"jwt": None}, by_token(), by_token(sub=""), by_token(sub="x" * 257)),
+            *(by_token(name="ann"), {"lambda": {"sub": 5}}, {"lambda": None}, {"iam": {"userArn": "arn"}}),
+        ],
+    )
+    def test_a_caller_without_one_cannot_write(self, claimed, authorizer):
+        """Nor is what the body says taken for it."""
+        answer = claimed.call(post_event("c", {"sender": "ann", "body": "hi"}, authorizer=authorizer))
+        assert answer.status == 403
+        assert "the caller's sub should be a text" in answer.body["detail"]
+        assert not claimed.world.table.calls
+
+    @pytest.mark.parametrize("body", ["{", "[]", "null"])
+    def test_a_body_that_is_no_object_is_refused_as_such(self, claimed, body):
+        """There is no sender to compare."""
+        assert claimed.call(post_event("c", body, authorizer=by_token(sub="ann"))).wrong_fields == ["body"]
+
+    def test_without_the_setting_the_body_names_it(self, api):
+        """Whoever calls."""
+        event = post_event("c", {"sender": "bob", "body": "hi"}, authorizer=by_token(sub="ann"))
+        assert api.call(event).status == 201
 
 
 class TestRead:

@@ -13,7 +13,7 @@ from support.events import COLLECTION, ELEMENT
 from tools.openapi.document import DOCUMENT_FILE, build_document, render
 
 STATUSES = {
-    (COLLECTION, "post"): {"200", "201", "400", "409", "413", "415", "503"},
+    (COLLECTION, "post"): {"200", "201", "400", "403", "409", "413", "415", "503"},
     (COLLECTION, "get"): {"200", "400", "500", "503"},
     (ELEMENT, "get"): {"200", "400", "404", "500", "503"},
 }

@@ -18,6 +18,7 @@ from hotpartition.errors import (
     Problem,
     RetryLaterError,
 )
+from hotpartition_messages.callers import NotTheSenderError
 from hotpartition_messages.messages import Message
 from hotpartition_messages.problems import (
     INVALID_REQUEST,
@@ -25,6 +26,7 @@ from hotpartition_messages.problems import (
     MESSAGE_NOT_FOUND,
     MESSAGE_TOO_LARGE,
     NO_SUCH_RESOURCE,
+    NOT_THE_SENDER,
     PROBLEM_JSON,
     READ_LATER,
     UNREADABLE_ROUTE,
@@ -144,6 +146,7 @@ def _shortened(name: str) -> str:
 
 _RESPONSES: Mapping[type[Exception], Callable[[Any], Response[Any]]] = {
     InvalidRequestError: _on_invalid_request,
+    NotTheSenderError: lambda error: problem_response(NOT_THE_SENDER, str(error)),
     ContentEncodingError: lambda error: problem_response(UNSUPPORTED_ENCODING, str(error)),
     MessageNotFoundError: lambda error: problem_response(MESSAGE_NOT_FOUND, str(error)),
     MessageConflictError: lambda e: problem_response(MESSAGE_CONFLICT, str(e), message_id=e.message_id),

@@ -21,6 +21,7 @@ from hotpartition_messages.problems import (
     MESSAGE_CONFLICT,
     MESSAGE_NOT_FOUND,
     MESSAGE_TOO_LARGE,
+    NOT_THE_SENDER,
     READ_LATER,
     UNREADABLE_ROUTE,
     UNSUPPORTED_ENCODING,
@@ -194,7 +195,10 @@ OPERATIONS = (
                 _READ_IT,
             ),
         },
-        problems=(INVALID_REQUEST, MESSAGE_CONFLICT, MESSAGE_TOO_LARGE, UNSUPPORTED_ENCODING, WRITE_LATER),
+        problems=(
+            *(INVALID_REQUEST, NOT_THE_SENDER, MESSAGE_CONFLICT, MESSAGE_TOO_LARGE),
+            *(UNSUPPORTED_ENCODING, WRITE_LATER),
+        ),
     ),
     Operation(
         method="get",

@@ -51,6 +51,12 @@ INVALID_REQUEST = ProblemKind(
         "errors": [{"field": "limit", "message": "Input should be less than or equal to 200"}],
     },
 )
+NOT_THE_SENDER = ProblemKind(
+    name="not-the-sender",
+    status=HTTPStatus.FORBIDDEN,
+    meaning="With `api.sender_claim`: the caller is not the message's sender, or has no such claim",
+    example={"detail": "the message's sender should be the caller's sub, or be left out"},
+)
 MESSAGE_NOT_FOUND = ProblemKind(
     name="message-not-found",
     status=HTTPStatus.NOT_FOUND,

@@ -33,9 +33,9 @@ from hotpartition.core.message_ids import MAX_FUTURE_MS, MESSAGE_ID_PATTERN, MES
 from hotpartition.errors import HotPartitionError, InvalidRequestError, MessageTooLargeError, Problem
 from hotpartition.jobs.reader import DEFAULT_LIMIT, MAX_LIMIT, PageRequest
 from hotpartition_messages.attributes import MAX_DEPTH, EncodedAttributes, encode_attributes
+from hotpartition_messages.callers import MAX_SENDER_LENGTH, NotTheSenderError, find_sender
 from hotpartition_messages.writing import NewMessage
 
-MAX_SENDER_LENGTH = 256
 MAX_BODY_CHARACTERS = 6 * ITEM_LIMIT_BYTES + 42_400
 """2.5 million: every character of the largest item as an escape of six, and room for the JSON around it."""
 MAX_PROBLEMS = 20
@@ -169,7 +169,15 @@ class NewMessageBody(_Request):
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE_BODY]})
 
-    sender: Annotated[str, Field(min_length=1, max_length=MAX_SENDER_LENGTH)]
+    sender: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=MAX_SENDER_LENGTH,
+            description="Who sends it. Where the deployment takes the sender from the caller's token "
+            "(`api.sender_claim`), it may be left out, and must not be another.",
+        ),
+    ]
     body: str = Field(description="The text; with everything else the message may take 400 KiB in DynamoDB.")
     message_id: (
         Annotated[
@@ -227,7 +235,7 @@ class PageQuery(_Request):
             return None
         try:
             if "order" in info.data:
-                parse_cursor(cursor, info.context, newest_first=info.data["order"] == "newest")
+                parse_cursor(cursor, str(info.context), newest_first=info.data["order"] == "newest")
             else:
                 split_cursor(cursor)
         except InvalidRequestError as error:
@@ -265,16 +273,24 @@ class MessageReadRequest(_Request):
     query: MessageQuery
 
 
-def parse_write(event: Mapping[str, Any]) -> NewMessage:
+def parse_write(event: Mapping[str, Any], *, sender_claim: str = "") -> NewMessage:
     """Read what is to be stored from an event.
 
+    Args:
+        event: what API Gateway sent.
+        sender_claim: what of the caller is the sender; empty: the body names the sender.
+
     Raises:
+        NotTheSenderError: the caller has no such claim, or the body names another sender.
         InvalidRequestError: naming every wrong field.
         BodyTooLargeError: the body is longer than that of any message that can be stored.
         MessageTooLargeError: the message cannot become an item.
         ContentEncodingError: the body is compressed.
     """
+    sender = find_sender(event, sender_claim) if sender_claim else None
     body, unlisted = _listed_fields(_parse_body(event))
+    if sender is not None and isinstance(body, dict) and body.setdefault("sender", sender) != sender:
+        raise NotTheSenderError(f"the message's sender should be the caller's {sender_claim}, or be left out")
     request = _validate(WriteRequest, {**_path_and_query(event), "body": body}, unlisted)
     message = request.body
     return NewMessage(

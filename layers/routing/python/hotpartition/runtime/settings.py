@@ -170,6 +170,11 @@ class WriterSettings(_RequestSettings, _ReportSettings):
     sampling_distance_wcu: float = Field(
         default=5.0, ge=0.001, le=1000.0, description="Write units of one conversation between two reports (z)."
     )
+    sender_claim: str = Field(
+        default="",
+        description="Claim of the caller's token, or value that a Lambda authorizer passes on, that is the sender;"
+        " empty: the body names it.",
+    )
 
 
 class ReaderSettings(_RequestSettings):

@@ -1,0 +1,32 @@
+"""Who calls: the sender of a message as the gateway's authorizer knows it, whatever the body says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hotpartition.errors import HotPartitionError
+
+MAX_SENDER_LENGTH = 256
+
+
+class NotTheSenderError(HotPartitionError):
+    """The caller may not write as this sender, or as nobody that could be named."""
+
+
+def find_sender(event: Mapping[str, Any], claim: str) -> str:
+    """Find who calls: a claim of the token that API Gateway has verified, or what a Lambda authorizer passed on.
+
+    Args:
+        event: what API Gateway sent (HTTP API, payload 2.0).
+        claim: the name of what is the sender.
+
+    Raises:
+        NotTheSenderError: the caller has no such claim, or one that is no sender.
+    """
+    authorizer = event["requestContext"].get("authorizer") or {}
+    known = (authorizer.get("jwt") or {}).get("claims") or authorizer.get("lambda") or {}
+    sender = known.get(claim)
+    if not isinstance(sender, str) or not 1 <= len(sender) <= MAX_SENDER_LENGTH:
+        raise NotTheSenderError(f"the caller's {claim} should be a text of 1 to {MAX_SENDER_LENGTH} characters")
+    return sender
