@@ -160,6 +160,23 @@ def test_mistakes_have_their_status(tool, conversation):
     assert (status, answer["error"]["kind"]) == (3, "unreachable")
 
 
+def test_without_redis_no_load_is_shown(stack, tool, conversation):
+    """The routes come from the journal; their load is unknown, and not 0."""
+    tool("raise", conversation, "--n", "4")
+    stack.control("/redis/kill")
+    try:
+        status, hot = tool("hot", "--limit", "1000")
+        never_raised, _ = tool("route", f"{conversation}:never")
+    finally:
+        stack.control("/redis/start")
+    assert (status, hot["active"], hot["streams_unavailable"]) == (3, None, hot["streams"])
+    rows = {row["conversation_id"]: (row["shard_count"], row["wcu_per_second"]) for row in hot["routes"]}
+    assert rows[conversation] == (4, None)
+    assert {load for _, load in rows.values()} == {None}
+    assert never_raised == 3
+    assert wait_for(lambda: tool("hot")[0] == 0, seconds=15)
+
+
 def test_a_rush_makes_a_conversation_hot(stack, tool, conversation):
     """The command that `make up` names: every message is counted, and the conversation is raised while it runs."""
     status, made = tool("rush", conversation, "--wcu", str(20 * WRITE_LIMIT_WCU), "--seconds", "4")
