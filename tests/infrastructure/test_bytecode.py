@@ -117,12 +117,11 @@ def test_dependencies_are_named_by_their_bytecode():
 
 
 def test_where_the_python_is_missing_it_is_said_how_to_get_it():
-    """Whoever deploys learns what it costs and what to type; nothing is said where nothing is deployed."""
+    """Whoever deploys learns what it costs and what to type."""
     said = _say_bytecode(DEV.target, None)
     version = DEV.target.python_version
     assert f"no Python {version} was found here, so cold starts compile it" in said
     assert f"`uv python install {version}`" in said
-    assert _say_bytecode(DEV.target.model_copy(update={"is_deployed": False}), None) == ""
     assert _say_bytecode(DEV.target, Interpreter("python", "00")) == f", with bytecode of Python {version}"
 
 
