@@ -14,17 +14,17 @@ from typing import Any
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes, write_units
 from hotpartition.core.detector import Thresholds, size_route
-from hotpartition.core.keys import build_shard_key, parse_conversation_id
-from hotpartition.core.message_ids import mint_message_id
-from hotpartition.core.route import MAX_SHARD_COUNT
-from hotpartition.errors import InvalidRequestError, MessageTooLargeError
-from hotpartition.jobs.reader import MAX_LIMIT
+from hotpartition.core.keys import MAX_SHARD_COUNT
+from hotpartition.errors import InvalidRequestError, ItemTooLargeError
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_cli.errors import UsageError
 from hotpartition_messages import Message
 from hotpartition_messages.attributes import encode_attributes
+from hotpartition_messages.keys import KEY_FORM, parse_conversation_id
+from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.page_costs import Load, PageCost, read_pages
+from hotpartition_messages.reading import MAX_LIMIT
 
 KEY_LIMIT_WCU = 1_000
 """What one partition key takes in a second (DynamoDB Developer Guide, "Designing partition keys")."""
@@ -118,8 +118,8 @@ def measure_item(text: str) -> int:
             fields["body"],
             encode_attributes(fields.get("attributes", {})).stored,
         )
-        return item_size_bytes(message.to_item(build_shard_key(conversation_id, 0)))
-    except (InvalidRequestError, MessageTooLargeError) as error:
+        return item_size_bytes(message.to_item(KEY_FORM.shard_key(conversation_id, 0)))
+    except (InvalidRequestError, ItemTooLargeError) as error:
         raise UsageError(f"--item cannot be stored: {error}") from error
 
 

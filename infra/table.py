@@ -98,7 +98,7 @@ class MessageTable(Construct):
 
         Without a condition on `dynamodb:ReturnValues`: whoever updates the journal may read it anyway.
         """
-        self._grant(grantee, "dynamodb:UpdateItem", conditions=_only(ROUTING_ATTRIBUTES))
+        self._grant(grantee, "dynamodb:UpdateItem", conditions=_only(("pk", "sk", *ROUTING_ATTRIBUTES)))
 
     def grant_index_query(self, grantee: iam.IGrantable) -> None:
         """Allow listing the routing items through the index."""

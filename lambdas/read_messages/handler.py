@@ -13,11 +13,8 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
-from hotpartition.jobs.reader import Reader
 from hotpartition.runtime.settings import ReaderSettings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
-from hotpartition.runtime.wiring_reader import build_reader
-from hotpartition_messages import Message
 from hotpartition_messages.api import (
     MESSAGE_PATH,
     MESSAGES_PATH,
@@ -28,14 +25,16 @@ from hotpartition_messages.api import (
     remaining_ms,
     route_event,
 )
+from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.requests import parse_message_read, parse_page_read
+from hotpartition_messages.wiring_reader import build_message_reader
 
 logger = Logger()
 metrics = Metrics()
 prepare_snapshot(os.environ)
 
 
-def build_app(reader: Reader[Message]) -> APIGatewayHttpResolver:
+def build_app(reader: MessageReader) -> APIGatewayHttpResolver:
     """Build the event handler around the read job."""
     app = create_resolver()
 
@@ -65,7 +64,7 @@ def build_app(reader: Reader[Message]) -> APIGatewayHttpResolver:
 @cache
 def _app() -> APIGatewayHttpResolver:
     telemetry = PowertoolsTelemetry(logger, metrics)
-    return build_app(build_reader(ReaderSettings.from_env(os.environ), telemetry, Message.from_item))
+    return build_app(build_message_reader(ReaderSettings.from_env(os.environ), telemetry))
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)

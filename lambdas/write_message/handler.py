@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 from functools import cache
 from http import HTTPStatus
 from typing import Any
@@ -17,11 +16,9 @@ from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
 from hotpartition.runtime.settings import WriterSettings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
-from hotpartition.runtime.wiring import wall_clock_ms
-from hotpartition.runtime.wiring_writer import build_writer
-from hotpartition_messages import Message
 from hotpartition_messages.api import MESSAGES_PATH, create_resolver, json_response, remaining_ms, route_event
 from hotpartition_messages.requests import parse_write
+from hotpartition_messages.wiring_writer import build_message_writer
 from hotpartition_messages.writing import MessageWriter
 
 logger = Logger()
@@ -57,10 +54,7 @@ def build_app(writer: MessageWriter, *, sender_claim: str = "") -> APIGatewayHtt
 def _app() -> APIGatewayHttpResolver:
     telemetry = PowertoolsTelemetry(logger, metrics)
     settings = WriterSettings.from_env(os.environ)
-    writer = build_writer(settings, telemetry, Message.from_item)
-    bits = random.SystemRandom().getrandbits
-    messages = MessageWriter(writer, now_ms=wall_clock_ms, random_bits=bits)
-    return build_app(messages, sender_claim=settings.sender_claim)
+    return build_app(build_message_writer(settings, telemetry), sender_claim=settings.sender_claim)
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)

@@ -8,8 +8,8 @@ from threading import Event
 
 import pytest
 
-from hotpartition.core.message_ids import message_time_ms, mint_message_id
 from hotpartition.runtime.settings import ReaderSettings
+from hotpartition_messages.message_ids import message_time_ms, mint_message_id
 from stack import WRITE_LIMIT_WCU, assert_read_back
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]

@@ -14,14 +14,14 @@ import pytest
 
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.clients import open_boto3, open_curl
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.message_store import DynamoDBMessageStore
 from hotpartition.redis.cluster import RedisConnection
 from hotpartition.runtime.settings import DYNAMODB_CLIENTS
 from hotpartition_messages import Message
 from support.dynamodb_server import UNWATCHED, DynamoDBServer, running
 from support.redis_process import RedisProcess
-from support.tables import INDEX_NAME, TABLE_NAME, TABLE_SCHEMA
+from support.tables import TABLE, TABLE_NAME, TABLE_SCHEMA
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -37,7 +37,7 @@ class DynamoDB:
     """boto3's, for looking at the table; the server does not watch it."""
     calls: DynamoDBCalls
     """The client under test."""
-    store: DynamoDBMessageStore
+    store: DynamoDBItemStore
     journal: DynamoDBJournal
     server: DynamoDBServer
 
@@ -85,8 +85,8 @@ def dynamodb_over(
         def build(client_name: str) -> DynamoDB:
             # Patient: a busy machine is not what these tests are about.
             calls = open_calls(client_name, parallel=PARALLEL_QUERIES, read_timeout_seconds=30.0)
-            store = DynamoDBMessageStore(calls, TABLE_NAME, Message.from_item)
-            return DynamoDB(client, calls, store, DynamoDBJournal(calls, TABLE_NAME, INDEX_NAME), server)
+            store = DynamoDBItemStore(calls, TABLE, Message.from_item)
+            return DynamoDB(client, calls, store, DynamoDBJournal(calls, TABLE.journal), server)
 
         yield build
         for table in client.list_tables()["TableNames"]:

@@ -13,14 +13,15 @@ from hotpartition.core.route_history import Cause, Raise
 from hotpartition.core.shares import WHOLE, list_shares
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError
-from hotpartition.ports import JournalEntry, QueryResponse, RoutingItem
+from hotpartition.ports import Copy, JournalEntry, QueryResponse, RoutingItem
 from hotpartition.redis.listing import RedisRegistryListing
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource
 from hotpartition.runtime.settings import DYNAMODB_CLIENTS
+from hotpartition_messages.keys import build_sort_key
 from support.builders import build_message, message_id, route_of
 from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeRoutingItems, FakeTable, InlineBackground
-from support.tables import INDEX_NAME, TABLE_NAME
+from support.tables import TABLE
 from support.unreachable import closed_port
 
 FOUR = Generation(since_ms=5, shard_count=4)
@@ -29,8 +30,8 @@ NOW_MS = 1_700_000_000_000
 
 
 def query(partition_key="c", limit=2, first=None, last=None, *, newest_first=True):
-    first_id, last_id = (None if tail is None else message_id(tail) for tail in (first, last))
-    return KeyQuery(partition_key, newest_first, limit, first_id, last_id)
+    bounds = (None if tail is None else build_sort_key(message_id(tail)) for tail in (first, last))
+    return KeyQuery(partition_key, newest_first, limit, *bounds)
 
 
 class TestMessageStoreAndJournal:
@@ -49,18 +50,18 @@ class TestMessageStoreAndJournal:
         """None for what is stored; the stored message for every later attempt, whatever that one holds."""
         store, _ = table
         first = build_message(1, body="a")
-        assert store.put(first.to_item("c")) is None
-        assert store.put(first.to_item("c")) == first
-        assert store.put(build_message(1, body="b").to_item("c")) == first
-        assert store.put(first.to_item("c#0")) is None
+        assert store.create(first.to_item("c")) is None
+        assert store.create(first.to_item("c")) == first
+        assert store.create(build_message(1, body="b").to_item("c")) == first
+        assert store.create(first.to_item("c#0")) is None
 
     def test_queries_are_bounded_ordered_and_limited(self, table):
         """Inclusive bounds, both orders, at most the limit; exhausted only when nothing more is within the bounds."""
         store, _ = table
         messages = [build_message(t) for t in range(1, 6)]
         for message in messages:
-            store.put(message.to_item("c"))
-        store.put(build_message(3).to_item("c#1"))
+            store.create(message.to_item("c"))
+        store.create(build_message(3).to_item("c#1"))
         fetched = store.fetch(
             [
                 query(limit=9),
@@ -73,7 +74,7 @@ class TestMessageStoreAndJournal:
             is_strong=True,
         )
         assert fetched.journal is None
-        assert [a.messages for a in fetched.responses] == [
+        assert [a.items for a in fetched.responses] == [
             tuple(messages[::-1]),
             tuple(messages[1:4]),
             tuple(messages[:2]),
@@ -89,13 +90,13 @@ class TestMessageStoreAndJournal:
         """The routing item is read beside any queries, and never counts as a message."""
         store, journal = table
         for t in range(1, count + 1):
-            store.put(build_message(t).to_item(carrier.partition_key))
+            store.create(build_message(t).to_item(carrier.partition_key))
         before = store.fetch([carrier], is_strong=True, journal_of="c")
         entry = journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
         after = store.fetch([carrier], is_strong=True, journal_of="c")
         assert (before.journal, after.journal) == (JournalEntry(), entry)
-        assert before.responses[0].messages == after.responses[0].messages
-        assert len(after.responses[0].messages) == min(count, 2)
+        assert before.responses[0].items == after.responses[0].items
+        assert len(after.responses[0].items) == min(count, 2)
         assert {before.responses[0].is_exhausted, after.responses[0].is_exhausted} == {count < 2}
 
     def test_a_message_is_found_under_every_key(self, table):
@@ -103,15 +104,15 @@ class TestMessageStoreAndJournal:
         store, journal = table
         message = build_message(7)
         for key in ("c", "c#3"):
-            store.put(message.to_item(key))
-        store.put(build_message(8).to_item("c#1"))
+            store.create(message.to_item(key))
+        store.create(build_message(8).to_item("c#1"))
         keys = ["c", "c#1", "c#3"]
-        assert store.get(keys, message.message_id, is_strong=True, journal_of="c") == (
-            (message, message),
+        assert store.get(keys, message.sort_key, is_strong=True, journal_of="c") == (
+            (Copy("c", message), Copy("c#3", message)),
             JournalEntry(),
         )
         entry = journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
-        assert store.get(["c#0"], message.message_id, is_strong=True, journal_of="c") == ((), entry)
+        assert store.get(["c#0"], message.sort_key, is_strong=True, journal_of="c") == ((), entry)
 
     def test_a_route_only_grows(self, table):
         """Adding is a union and answers with all of it; what is read is what was added."""
@@ -134,7 +135,7 @@ class TestRoutingItems:
             table = FakeTable()
             return FakeJournal(table), FakeRoutingItems(table)
         real = request.getfixturevalue("dynamodb_over")(request.param)
-        return real.journal, DynamoDBRoutingItems(real.calls, TABLE_NAME, INDEX_NAME)
+        return real.journal, DynamoDBRoutingItems(real.calls, TABLE.journal)
 
     def test_an_item_tells_who_made_its_route(self, journal):
         """Nothing for what was never raised; every decision of what was, in its order."""

@@ -9,8 +9,9 @@ import pytest
 
 from hotpartition.core.route import Generation
 from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.table import JournalPlace
 from support.builders import build_message
-from support.tables import INDEX_NAME, TABLE_NAME, TABLE_SCHEMA
+from support.tables import TABLE_NAME, TABLE_SCHEMA
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +43,7 @@ def test_what_is_missing_comes_back_and_what_is_there_stays(dynamodb, copy_back,
     """Messages and generations that only the restored table has; those of the live one are not touched."""
     client = dynamodb.client
     client.create_table(TableName=RESTORED, **TABLE_SCHEMA)
-    restored = DynamoDBJournal(dynamodb.calls, RESTORED, INDEX_NAME)
+    restored = DynamoDBJournal(dynamodb.calls, JournalPlace(RESTORED))
     shared, lost, newer = (build_message(NOW_MS + n, n) for n in range(3))
     for table, message in ((RESTORED, shared), (RESTORED, lost), (TABLE_NAME, newer)):
         client.put_item(TableName=table, Item=message.to_item("c#0"))

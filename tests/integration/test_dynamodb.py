@@ -14,30 +14,32 @@ from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation
 from hotpartition.dynamodb.boto3_client import create_client
 from hotpartition.dynamodb.calls import Round
+from hotpartition.dynamodb.item_store import MAX_BATCH_ROUNDS, DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.message_store import MAX_BATCH_ROUNDS, DynamoDBMessageStore
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES, ROUTING_PARTITIONS, routing_partition_of
 from hotpartition.errors import (
     CredentialsError,
+    ItemTooLargeError,
     MalformedGenerationError,
-    MessageConflictError,
-    MessageTooLargeError,
     StoreRefusedError,
     StoreUnavailableError,
     ThrottledError,
 )
-from hotpartition.jobs.reader import PageRequest, Reader
+from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.jobs.writer import Writer
-from hotpartition.ports import JournalEntry, QueryResponse, RoutingItem
+from hotpartition.ports import Copy, JournalEntry, QueryResponse, RoutingItem
 from hotpartition_messages import Message
 from hotpartition_messages.attributes import encode_attributes
+from hotpartition_messages.errors import MessageConflictError
+from hotpartition_messages.keys import KEY_FORM, build_sort_key, position_of
+from hotpartition_messages.reading import MessageReader, PageRequest
 from hotpartition_messages.writing import MessageWriter
 from support.builders import build_message, message_id, new_message, route_of
 from support.dynamodb_server import Scripted, error
 from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
-from support.tables import INDEX_NAME, TABLE_NAME
+from support.tables import TABLE, TABLE_NAME
 from support.unreachable import closed_port, full_port, silent_port
 
 NOW_MS = 1_700_000_000_000
@@ -45,18 +47,18 @@ FOUR = Generation(since_ms=5, shard_count=4)
 EIGHT = Generation(since_ms=9, shard_count=8)
 
 
-def newest(partition_key="c", limit=2, first_id=None, last_id=None):
-    return KeyQuery(partition_key, newest_first=True, limit=limit, first_id=first_id, last_id=last_id)
+def newest(partition_key="c", limit=2, first=None, last=None):
+    return KeyQuery(partition_key, newest_first=True, limit=limit, first=first, last=last)
 
 
-def oldest(partition_key="c", limit=2, first_id=None, last_id=None):
-    return KeyQuery(partition_key, newest_first=False, limit=limit, first_id=first_id, last_id=last_id)
+def oldest(partition_key="c", limit=2, first=None, last=None):
+    return KeyQuery(partition_key, newest_first=False, limit=limit, first=first, last=last)
 
 
 def put_all(dynamodb, times, partition_key="c"):
     messages = [build_message(t) for t in times]
     for message in messages:
-        dynamodb.store.put(message.to_item(partition_key))
+        dynamodb.store.create(message.to_item(partition_key))
     dynamodb.server.clear()
     return messages
 
@@ -69,7 +71,7 @@ class TestPut:
     def test_a_new_message_is_stored_as_it_was_built(self, dynamodb):
         """The item in the table is the message's item, and nothing else is said about it."""
         item = build_message(1).to_item("c#3")
-        assert dynamodb.store.put(item) is None
+        assert dynamodb.store.create(item) is None
         key = {"pk": item["pk"], "sk": item["sk"]}
         assert dynamodb.client.get_item(TableName=TABLE_NAME, Key=key)["Item"] == item
 
@@ -77,22 +79,22 @@ class TestPut:
     def test_what_is_there_is_returned_and_kept(self, dynamodb, body):
         """Neither the same message nor a rival overwrites; the caller gets what is stored and judges for itself."""
         first = build_message(1, body="hello")
-        dynamodb.store.put(first.to_item("c"))
-        assert dynamodb.store.put(build_message(1, body=body).to_item("c")) == first
-        assert dynamodb.store.put(first.to_item("c")) == first
+        dynamodb.store.create(first.to_item("c"))
+        assert dynamodb.store.create(build_message(1, body=body).to_item("c")) == first
+        assert dynamodb.store.create(first.to_item("c")) == first
         assert dynamodb.server.operations["PutItem"] == 3
 
     def test_one_message_fits_under_two_keys(self, dynamodb):
         """A retry across a raise leaves two copies: the condition is about one key, not about the message."""
         message = build_message(1)
-        assert [dynamodb.store.put(message.to_item(key)) for key in ("c", "c#0")] == [None, None]
+        assert [dynamodb.store.create(message.to_item(key)) for key in ("c", "c#0")] == [None, None]
 
 
 class TestFetch:
     def test_bounds_are_inclusive(self, dynamodb):
         """Both ends of the range belong to it."""
         messages = put_all(dynamodb, range(1, 6))
-        query = oldest(limit=9, first_id=messages[1].message_id, last_id=messages[3].message_id)
+        query = oldest(limit=9, first=messages[1].sort_key, last=messages[3].sort_key)
         assert dynamodb.store.fetch([query], is_strong=True).responses == (QueryResponse(tuple(messages[1:4]), True),)
 
     def test_both_orders(self, dynamodb):
@@ -113,7 +115,7 @@ class TestFetch:
         messages = put_all(dynamodb, [1, 2])
         dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
         fetched = dynamodb.store.fetch([newest(limit=5), oldest(limit=5)], is_strong=True)
-        assert [len(answer.messages) for answer in fetched.responses] == [2, 2]
+        assert [len(answer.items) for answer in fetched.responses] == [2, 2]
         assert fetched.journal is None
         assert fetched.responses[1] == QueryResponse(tuple(messages), is_exhausted=True)
 
@@ -129,13 +131,15 @@ class TestFetch:
         fetched = dynamodb.store.fetch([newest(limit=2)], is_strong=True, journal_of="c")
         assert fetched.journal == entry
         (answer,) = fetched.responses
-        assert answer.messages == tuple(reversed(messages))[:2]
+        assert answer.items == tuple(reversed(messages))[:2]
         assert answer.is_exhausted or count >= 2
         assert not (answer.is_exhausted and count > 2)
         assert dynamodb.server.operations == {"Query": 1}
 
     @pytest.mark.parametrize(
-        "query", [oldest(), newest(last_id=message_id(9)), newest("c#0")], ids=["oldest", "history", "shard"]
+        "query",
+        [oldest(), newest(last=build_sort_key(message_id(9))), newest("c#0")],
+        ids=["oldest", "history", "shard"],
     )
     def test_elsewhere_the_journal_is_one_request_more(self, dynamodb, query):
         """What does not pass the routing item's place reads it beside the query."""
@@ -152,9 +156,9 @@ class TestFetch:
     def test_more_queries_than_threads_keep_their_order(self, dynamodb):
         """Answers belong to their queries, however they were scheduled."""
         for index in range(12):
-            dynamodb.store.put(build_message(index).to_item(f"c#{index}"))
+            dynamodb.store.create(build_message(index).to_item(f"c#{index}"))
         fetched = dynamodb.store.fetch([newest(f"c#{index}") for index in range(12)], is_strong=True, journal_of="c")
-        assert [answer.messages for answer in fetched.responses] == [(build_message(i),) for i in range(12)]
+        assert [answer.items for answer in fetched.responses] == [(build_message(i),) for i in range(12)]
 
     @pytest.mark.parametrize("is_strong", [False, True])
     def test_messages_and_journal_are_read_with_one_consistency(self, dynamodb, is_strong):
@@ -178,7 +182,7 @@ class TestFetch:
         reads = [
             lambda: dynamodb.store.fetch([newest()], is_strong=True, journal_of="c"),
             lambda: dynamodb.store.fetch([oldest()], is_strong=True, journal_of="c"),
-            lambda: dynamodb.store.get(["c"], message_id(1), is_strong=True, journal_of="c"),
+            lambda: dynamodb.store.get(["c"], build_sort_key(message_id(1)), is_strong=True, journal_of="c"),
             lambda: dynamodb.journal.get("c", is_strong=True),
         ]
         for read in reads:
@@ -197,29 +201,33 @@ class TestGetWithJournal:
         """Base key, shards and routing item are one BatchGetItem."""
         message = build_message(7)
         for key in ("c", "c#2"):
-            dynamodb.store.put(message.to_item(key))
+            dynamodb.store.create(message.to_item(key))
         entry = dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
         dynamodb.server.clear()
-        found = dynamodb.store.get(["c", "c#1", "c#2"], message.message_id, is_strong=True, journal_of="c")
-        assert found == ((message, message), entry)
+        found = dynamodb.store.get(["c", "c#1", "c#2"], message.sort_key, is_strong=True, journal_of="c")
+        assert found == ((Copy("c", message), Copy("c#2", message)), entry)
         assert dynamodb.server.operations == {"BatchGetItem": 1}
 
     @pytest.mark.parametrize("count", [99, 100, 1_024])
     def test_more_keys_than_a_request_takes_are_asked_for_in_parts(self, dynamodb, count):
         """BatchGetItem takes 100; the routing item is among them."""
         message = build_message(7)
-        dynamodb.store.put(message.to_item(f"c#{count - 1}"))
+        dynamodb.store.create(message.to_item(f"c#{count - 1}"))
         entry = dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
         dynamodb.server.clear()
         keys = [f"c#{index}" for index in range(count)]
-        assert dynamodb.store.get(keys, message.message_id, is_strong=True, journal_of="c") == ((message,), entry)
+        found = dynamodb.store.get(keys, message.sort_key, is_strong=True, journal_of="c")
+        assert found == ((Copy(keys[-1], message),), entry)
         asked = [e.request["RequestItems"][TABLE_NAME]["Keys"] for e in dynamodb.server.exchanges]
         assert max(len(part) for part in asked) == 100
         assert sum(len(part) for part in asked) == count + 1
 
     def test_nothing_there(self, dynamodb):
         """An absent message is an empty answer; an absent routing item is the empty route."""
-        assert dynamodb.store.get(["c"], message_id(1), is_strong=False, journal_of="c") == ((), JournalEntry())
+        assert dynamodb.store.get(["c"], build_sort_key(message_id(1)), is_strong=False, journal_of="c") == (
+            (),
+            JournalEntry(),
+        )
 
     def test_unprocessed_keys_are_asked_for_again(self, dynamodb):
         """What DynamoDB leaves out is asked for, and only that, until it is there."""
@@ -233,8 +241,8 @@ class TestGetWithJournal:
             {"Responses": {TABLE_NAME: [routing]}, "UnprocessedKeys": {}},
         ]
         dynamodb.server.script.extend(Scripted(200, answer) for answer in answers)
-        found = dynamodb.store.get(["c"], message.message_id, is_strong=True, journal_of="c")
-        assert found == ((message,), JournalEntry(route_of((4, 5)), 1500))
+        found = dynamodb.store.get(["c"], message.sort_key, is_strong=True, journal_of="c")
+        assert found == ((Copy("c", message),), JournalEntry(route_of((4, 5)), 1500))
         assert [e.request["RequestItems"] for e in dynamodb.server.exchanges[1:]] == [left_out, left_out]
 
     def test_keys_that_stay_unprocessed_are_never_taken_for_absent(self, dynamodb):
@@ -242,7 +250,7 @@ class TestGetWithJournal:
         left_out = {TABLE_NAME: {"Keys": [{"pk": {"S": "c"}, "sk": {"S": "r#"}}]}}
         dynamodb.server.intervene = lambda *_: Scripted(200, {"Responses": {}, "UnprocessedKeys": left_out})
         with pytest.raises(ThrottledError):
-            dynamodb.store.get(["c"], message_id(1), is_strong=True, journal_of="c")
+            dynamodb.store.get(["c"], build_sort_key(message_id(1)), is_strong=True, journal_of="c")
         assert dynamodb.server.operations == {"BatchGetItem": MAX_BATCH_ROUNDS}
 
 
@@ -261,7 +269,7 @@ class TestJournal:
         dynamodb.journal.add("c", [EIGHT, FOUR], reason="raised", now_ms=NOW_MS)
         key = {"pk": {"S": "c"}, "sk": {"S": "r#"}}
         item = dynamodb.client.get_item(TableName=TABLE_NAME, Key=key)["Item"]
-        assert set(item) == set(ROUTING_ATTRIBUTES)
+        assert set(item) == {"pk", "sk", *ROUTING_ATTRIBUTES}
         assert sorted(item.pop("generations")["SS"]) == ["4@5", "8@9"]
         assert sorted(item.pop("raises")["SS"]) == ["4@5 1700000000 raised", "8@9 1700000000 raised"]
         assert item == {
@@ -291,14 +299,14 @@ class TestJournal:
         assert dynamodb.journal.add("c", [EIGHT], reason="raised", now_ms=NOW_MS).route == route_of((4, 5), (8, 9))
         item = dynamodb.client.get_item(TableName=TABLE_NAME, Key=key)["Item"]
         assert (item["raises"], item["routing_partition"]["S"]) == (raises, routing_partition_of("c"))
-        assert DynamoDBRoutingItems(dynamodb.calls, TABLE_NAME, INDEX_NAME).read("c").raises == ()
+        assert DynamoDBRoutingItems(dynamodb.calls, TABLE.journal).read("c").raises == ()
 
     def test_an_item_without_history_is_read_as_before(self, dynamodb):
         """Written by an older version, or by hand."""
         item = {"pk": {"S": "c"}, "sk": {"S": "r#"}, "generations": {"SS": ["4@5"]}}
         dynamodb.client.put_item(TableName=TABLE_NAME, Item=item)
         assert dynamodb.journal.get("c", is_strong=True).route == route_of((4, 5))
-        read = DynamoDBRoutingItems(dynamodb.calls, TABLE_NAME, INDEX_NAME).read("c")
+        read = DynamoDBRoutingItems(dynamodb.calls, TABLE.journal).read("c")
         assert read == RoutingItem("c", route_of((4, 5)), ("4@5",))
 
     def test_pages_list_every_route_and_no_message(self, dynamodb):
@@ -308,7 +316,7 @@ class TestJournal:
             dynamodb.journal.add(conversation_id, [Generation(index, 4)], reason="raised", now_ms=NOW_MS)
         put_all(dynamodb, [1, 2])
         dynamodb.server.intervene = lambda _, request: request.update(Limit=1)
-        items = DynamoDBRoutingItems(dynamodb.calls, TABLE_NAME, INDEX_NAME)
+        items = DynamoDBRoutingItems(dynamodb.calls, TABLE.journal)
         found, cursor = {}, None
         while True:
             page, cursor = items.page(cursor, 5)
@@ -337,10 +345,10 @@ THROTTLES = [
 def operations(dynamodb):
     """Every operation of the adapters: its name, and a call that makes one request of it."""
     store, journal = dynamodb.store, dynamodb.journal
-    items = DynamoDBRoutingItems(dynamodb.calls, TABLE_NAME, INDEX_NAME)
+    items = DynamoDBRoutingItems(dynamodb.calls, TABLE.journal)
     return [
-        ("PutItem", lambda: store.put(build_message(1).to_item("c"))),
-        ("BatchGetItem", lambda: store.get(["c"], message_id(1), is_strong=True, journal_of="c")),
+        ("PutItem", lambda: store.create(build_message(1).to_item("c"))),
+        ("BatchGetItem", lambda: store.get(["c"], build_sort_key(message_id(1)), is_strong=True, journal_of="c")),
         ("GetItem", lambda: journal.get("c", is_strong=True)),
         ("UpdateItem", lambda: journal.add("c", [FOUR], reason="raised", now_ms=1)),
         ("GetItem", lambda: items.read("c")),
@@ -427,15 +435,15 @@ class TestErrors:
     def test_a_wrong_call_stays_what_it_is(self, dynamodb):
         """What the SDK or DynamoDB complains of is a bug of ours, and nothing is stored."""
         with pytest.raises((ParamValidationError, StoreRefusedError)):
-            dynamodb.store.put({"pk": {"S": 5}})
+            dynamodb.store.create({"pk": {"S": 5}})
         assert dynamodb.client.scan(TableName=TABLE_NAME)["Count"] == 0
 
     def test_dynamodbs_own_count_of_a_size_decides(self, dynamodb):
         """Ours estimates numbers, and may be a little below."""
         refused = {"__type": "#ValidationException", "message": "Item size has exceeded the maximum allowed size"}
         dynamodb.server.script.append(Scripted(400, refused))
-        with pytest.raises(MessageTooLargeError):
-            dynamodb.store.put(build_message(1).to_item("c"))
+        with pytest.raises(ItemTooLargeError):
+            dynamodb.store.create(build_message(1).to_item("c"))
 
     def test_an_answer_that_is_not_dynamodbs_is_worth_a_retry(self, dynamodb):
         """Something on the way failed, and says so in its own words."""
@@ -505,16 +513,16 @@ class TestUnreachable:
     def test_no_answer_is_unavailable_after_one_attempt(self, calls_to, address):
         """Refused, silent or blackholed: one error of ours, in the time of one timeout."""
         with address() as port:
-            store = DynamoDBMessageStore(calls_to(port), TABLE_NAME, Message.from_item)
+            store = DynamoDBItemStore(calls_to(port), TABLE, Message.from_item)
             started = time.monotonic()
             with pytest.raises(StoreUnavailableError, match="did not answer"):
-                store.put(build_message(1).to_item("c"))
+                store.create(build_message(1).to_item("c"))
             assert time.monotonic() - started < 1.5
 
     def test_a_round_survives_it(self, calls_to):
         """Queries and journal come back as errors, all of them."""
         with closed_port() as port:
-            store = DynamoDBMessageStore(calls_to(port), TABLE_NAME, Message.from_item)
+            store = DynamoDBItemStore(calls_to(port), TABLE, Message.from_item)
             fetched = store.fetch([newest("c"), newest("c#0")], is_strong=True, journal_of="c")
         assert [type(o) for o in (*fetched.responses, fetched.journal)] == [StoreUnavailableError] * 3
 
@@ -523,9 +531,9 @@ class TestUnreachable:
         with closed_port() as port:
             calls = calls_to(port)
             with pytest.raises(StoreUnavailableError):
-                DynamoDBJournal(calls, TABLE_NAME, "routing-index").get("c", is_strong=True)
+                DynamoDBJournal(calls, TABLE.journal).get("c", is_strong=True)
             with pytest.raises(StoreUnavailableError):
-                DynamoDBRoutingItems(calls, TABLE_NAME, "routing-index").page(None, 9)
+                DynamoDBRoutingItems(calls, TABLE.journal).page(None, 9)
 
 
 def test_missing_credentials_are_a_wrong_deployment(aws_environment, client_name, open_calls, monkeypatch):
@@ -541,7 +549,7 @@ def test_missing_credentials_are_a_wrong_deployment(aws_environment, client_name
         monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", f"http://127.0.0.1:{port}")
         calls = open_calls(client_name)
         with pytest.raises(CredentialsError):
-            DynamoDBJournal(calls, TABLE_NAME, "i").get("c", is_strong=True)
+            DynamoDBJournal(calls, TABLE.journal).get("c", is_strong=True)
 
 
 def test_the_sdks_client_is_made_for_the_request_path(aws_environment):
@@ -565,16 +573,18 @@ class TestCost:
             return RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=lambda: 0.0, journal=journal)
 
         writer = Writer(
-            store=dynamodb.store,
             routes=routes(dynamodb.journal),
             counter=WriteCounter(environment_id="e", sampling_distance_wcu=1.0, random=lambda: 0.5),
             reports=FakeReports(),
             telemetry=telemetry,
             clock=clock.as_clock(),
             budget_ms=300,
+            form=KEY_FORM,
         )
-        message_writer = MessageWriter(writer, now_ms=lambda: clock.now_ms, random_bits=lambda _: clock.now_ms)
-        reader = Reader(
+        message_writer = MessageWriter(
+            writer, dynamodb.store, now_ms=lambda: clock.now_ms, random_bits=lambda _: clock.now_ms
+        )
+        gatherer = Gatherer(
             store=dynamodb.store,
             registry=registry,
             routes=routes(),
@@ -582,8 +592,10 @@ class TestCost:
             telemetry=telemetry,
             clock=clock.as_clock(),
             budget_ms=300,
-            settle_ms=5000,
+            form=KEY_FORM,
+            position_of=position_of,
         )
+        reader = MessageReader(gatherer, now_ms=lambda: clock.now_ms, settle_ms=5000)
         return message_writer, reader, clock
 
     def test_a_cold_conversation_costs_one_request_each_way(self, dynamodb, jobs):
@@ -631,7 +643,7 @@ class TestCost:
                 asked.append(is_hedged)
                 return Round([{"Items": []} for _ in calls])
 
-        DynamoDBMessageStore(Recorder(), TABLE_NAME, Message.from_item).fetch(queries, is_strong=True, journal_of="c")
+        DynamoDBItemStore(Recorder(), TABLE, Message.from_item).fetch(queries, is_strong=True, journal_of="c")
         assert asked == [is_hedged]
 
     @pytest.mark.parametrize("newest_first", [True, False])
@@ -684,6 +696,6 @@ def test_attributes_survive_the_store(dynamodb):
     """Whatever JSON a client attaches comes back equal."""
     attributes = {"n": [0, -1, 1.5, 10**37, 1e-9], "t": True, "z": None, "m": {"é": "", "k": [], "e": {}}, "s": ""}
     message = Message("c", message_id(1), "ann", "", encode_attributes(attributes).stored)
-    dynamodb.store.put(message.to_item("c"))
+    dynamodb.store.create(message.to_item("c"))
     (answer,) = dynamodb.store.fetch([newest()], is_strong=True).responses
-    assert answer.messages == (message,)
+    assert answer.items == (message,)

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from hotpartition.core.route import Generation, Route, choose_placement
-from hotpartition.jobs.reader import PageRequest, Reader
+from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
+from hotpartition_messages.keys import KEY_FORM, build_key, position_of
+from hotpartition_messages.reading import MessageReader, PageRequest
 from support.builders import build_message
 from support.dynamodb_server import Exchange
 from support.fakes import FakeClock, FakeRegistry, FakeTelemetry, InlineBackground
@@ -61,8 +63,8 @@ def sharded(dynamodb):
     puts = []
     for offset in (*range(-30, 0), *range(MESSAGES)):
         message = build_message(NOW_MS + offset, random.getrandbits(80))
-        partition_key = choose_placement(route, "c", message.message_id).partition_key
-        puts.append({"PutRequest": {"Item": message.to_item(partition_key)}})
+        placement = choose_placement(route, build_key("c", message.message_id), KEY_FORM)
+        puts.append({"PutRequest": {"Item": message.to_item(placement.partition_key)}})
     for start in range(0, len(puts), 25):
         dynamodb.client.batch_write_item(RequestItems={TABLE_NAME: puts[start : start + 25]})
     dynamodb.journal.add("c", [generation], reason="raised", now_ms=NOW_MS)
@@ -76,7 +78,7 @@ def read(dynamodb, request, *, known=()):
     registry, telemetry = FakeRegistry(), FakeTelemetry()
     registry.add("c", known)
     cache = RouteCache(ttl_seconds=2, max_entries=10, random=lambda: 0.0)
-    reader = Reader(
+    gatherer = Gatherer(
         store=costs,
         registry=registry,
         routes=RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=lambda: 0.0, journal=None),
@@ -84,8 +86,10 @@ def read(dynamodb, request, *, known=()):
         telemetry=telemetry,
         clock=FakeClock(NOW_MS + MESSAGES).as_clock(),
         budget_ms=300,
-        settle_ms=5000,
+        form=KEY_FORM,
+        position_of=position_of,
     )
+    reader = MessageReader(gatherer, now_ms=lambda: NOW_MS + MESSAGES, settle_ms=5000)
     return reader.read_page(request), costs
 
 

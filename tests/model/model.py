@@ -41,12 +41,15 @@ from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from typing import NamedTuple, Protocol, TypeAlias
 
-from hotpartition.core.cursor import build_cursor
+from hotpartition.core.items import ItemKey
+from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import KeyQuery, PageMerge
-from hotpartition.core.message_ids import message_time_ms
 from hotpartition.core.route import Generation, Placement, Route, choose_placements, next_candidates
-from hotpartition.jobs.reader import PageRequest, build_range
 from hotpartition_messages import Message
+from hotpartition_messages.cursor import build_cursor
+from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, position_of
+from hotpartition_messages.message_ids import message_time_ms
+from hotpartition_messages.reading import PageRequest, build_range
 
 CONVERSATION = "c"
 
@@ -55,7 +58,7 @@ class Candidates(Protocol):
     """What `next_candidates` does."""
 
     def __call__(
-        self, route: Route, conversation_id: str, message_id: str, *, asked: Collection[str], is_found: bool
+        self, route: Route, key: ItemKey, form: KeyForm, *, asked: Collection[str], is_found: bool
     ) -> tuple[str, ...]: ...
 
 
@@ -68,7 +71,7 @@ class Variant:
     is_verifying: bool = True
     merge_type: type[PageMerge] = PageMerge
     route_type: type[Route] = Route
-    placements: Callable[[Route, str, str], tuple[Placement, ...]] = choose_placements
+    placements: Callable[[Route, ItemKey, KeyForm], tuple[Placement, ...]] = choose_placements
     candidates: Candidates = next_candidates
 
 
@@ -264,7 +267,9 @@ class ProtocolModel:
         found: dict[Place, int] = {}
         for hint in _subsets(known):
             for message_id in self.world.message_ids:
-                for placement in self.variant.placements(self.route(hint), CONVERSATION, message_id):
+                for placement in self.variant.placements(
+                    self.route(hint), build_key(CONVERSATION, message_id), KEY_FORM
+                ):
                     found.setdefault(Place(placement.partition_key, message_id), hint)
         return tuple((hint, place) for place, hint in found.items())
 
@@ -332,7 +337,7 @@ class ProtocolModel:
         return self._open_round(Reading(goal, position, owed, route=hint, is_verified=is_verified))
 
     def _open_round(self, reading: Reading) -> Reader:
-        """Plan the next round, or finish: the loops of `Reader.read_page` and `Reader.read_message`."""
+        """Plan the next round, or finish: the loops of `Gatherer.gather` and `Gatherer.locate`."""
         queries = self._plan(reading)
         if not queries and (isinstance(reading.goal, Lookup) or reading.is_verified):
             return self.finish(reading)
@@ -343,18 +348,20 @@ class ProtocolModel:
         route = self.route(reading.route)
         if isinstance(reading.goal, PageRequest):
             return tuple(self._merge(reading).next_queries(route))
-        wanted = reading.goal.message_id
+        key = build_key(CONVERSATION, reading.goal.message_id)
         asked = {answer.query.partition_key for answer in reading.past}
         is_found = any(answer.message_ids for answer in reading.past)
-        keys = self.variant.candidates(route, CONVERSATION, wanted, asked=asked, is_found=is_found)
-        return tuple(KeyQuery(key, newest_first=True, limit=1, first_id=wanted, last_id=wanted) for key in keys)
+        keys = self.variant.candidates(route, key, KEY_FORM, asked=asked, is_found=is_found)
+        return tuple(
+            KeyQuery(place, newest_first=True, limit=1, first=key.sort_key, last=key.sort_key) for place in keys
+        )
 
     def _merge(self, reading: Reading) -> PageMerge:
         """Build the page's merge again from the answers so far: states hold values, and `PageMerge` is none."""
         assert isinstance(reading.goal, PageRequest)
         page_range = build_range(reading.goal)
         assert page_range is not None
-        merge = self.variant.merge_type(page_range)
+        merge = self.variant.merge_type(page_range, KEY_FORM, position_of)
         for answer in reading.past:
             messages = [self._messages[message_id] for message_id in answer.message_ids]
             merge.add(answer.query, messages, is_exhausted=answer.is_exhausted)
@@ -411,7 +418,7 @@ class ProtocolModel:
             is_missing = bool(reading.owed) and not found
             return Broken("an acknowledged message was not found", ()) if is_missing else Done()
         page = self._merge(reading).page()
-        ids = tuple(message.message_id for message in page.messages)
+        ids = tuple(message.message_id for message in page.items)
         self.outcomes.add(Outcome(reading.goal, ids, page.has_more))
         fault = judge_page(reading, ids, has_more=page.has_more)
         if fault:
@@ -460,10 +467,12 @@ def _with_reader(state: State, number: int) -> State:
 
 def looks_at(query: KeyQuery, place: Place) -> bool:
     """Say whether a place lies on a query's key and within its bounds."""
+    sort_key, after = build_sort_key(place.message_id), query.after
     return (
         place.partition_key == query.partition_key
-        and (query.first_id is None or place.message_id >= query.first_id)
-        and (query.last_id is None or place.message_id <= query.last_id)
+        and (query.first is None or sort_key >= query.first)
+        and (query.last is None or sort_key <= query.last)
+        and (after is None or (sort_key < after if query.newest_first else sort_key > after))
     )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hotpartition.core.message_ids import message_time_ms
 from hotpartition.core.route import Generation
-from hotpartition.jobs.reader import PageRequest
+from hotpartition_messages.message_ids import message_time_ms
+from hotpartition_messages.reading import PageRequest
 from model.model import Answer, Broken, Lookup, Place, ProtocolModel, Reading, State, Step
 
 

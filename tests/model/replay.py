@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from hotpartition.core.keys import build_message_sort_key
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation, choose_placements
-from hotpartition.errors import MessageNotFoundError
-from hotpartition.jobs.reader import PageRequest
-from hotpartition.ports import Fetched, JournalEntry, QueryResponse
+from hotpartition.ports import Copy, Fetched, JournalEntry, QueryResponse
+from hotpartition_messages.errors import MessageNotFoundError
+from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key
+from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.writing import NewMessage
 from model.model import CONVERSATION, Answer, Broken, Done, Lookup, Place, ProtocolModel, Step
 from support.builders import World as Stores
@@ -59,18 +59,17 @@ class _ScriptedTable(FakeTable):
         """Answer truly, but end where the model's answer ended."""
         answer = super().fetch([told.query], is_strong=is_strong).responses[0]
         assert isinstance(answer, QueryResponse)
-        messages = answer.messages[: len(told.message_ids)]
+        messages = answer.items[: len(told.message_ids)]
         assert tuple(message.message_id for message in messages) == told.message_ids
         return QueryResponse(messages, told.is_exhausted)
 
-    def get(self, partition_keys, message_id, *, is_strong, journal_of=None):
+    def get(self, partition_keys, sort_key, *, is_strong, journal_of=None):
         if self.is_written:
             return (), None
-        queries = [
-            KeyQuery(key, newest_first=True, limit=1, first_id=message_id, last_id=message_id) for key in partition_keys
-        ]
+        queries = [KeyQuery(key, newest_first=True, limit=1, first=sort_key, last=sort_key) for key in partition_keys]
         fetched = self.fetch(queries, is_strong=is_strong, journal_of=journal_of)
-        return tuple(message for answer in fetched.responses for message in answer.messages), fetched.journal
+        answered = zip(partition_keys, fetched.responses, strict=True)
+        return tuple(Copy(key, message) for key, answer in answered for message in answer.items), fetched.journal
 
 
 class Replay:
@@ -122,7 +121,7 @@ class Replay:
         route = self._model.route(self._hints[place])
         self._say(self._hints[place])
         self._stores.table.lagging[CONVERSATION] = JournalEntry(route)
-        keys = [p.partition_key for p in choose_placements(route, CONVERSATION, place.message_id)]
+        keys = [p.partition_key for p in choose_placements(route, build_key(CONVERSATION, place.message_id), KEY_FORM)]
         refusing = {f"put {key}" for key in keys[: keys.index(place.partition_key)]}
 
         def refuse(call: str) -> None:
@@ -133,7 +132,7 @@ class Replay:
         self._stores.table.is_written = True
         self._stores.writer().write(NewMessage(CONVERSATION, "ann", "hello", message_id=place.message_id))
         self._stores.table.is_written = False
-        assert (place.partition_key, build_message_sort_key(place.message_id)) in self._stores.table.items
+        assert (place.partition_key, build_sort_key(place.message_id)) in self._stores.table.items
 
     def _read(self, step: Step) -> tuple[list[str], PageRequest | None]:
         """Read one page or one message, by a reader that knows only what Redis says.

@@ -5,9 +5,7 @@ from random import Random
 
 import pytest
 
-from hotpartition.core.keys import build_shard_key
 from hotpartition.core.merge import KeyQuery, PageMerge
-from hotpartition.core.message_ids import message_time_ms
 from hotpartition.core.route import (
     Generation,
     Placement,
@@ -17,7 +15,8 @@ from hotpartition.core.route import (
     choose_placements,
     stable_hash,
 )
-from hotpartition.jobs.reader import PageRequest
+from hotpartition_messages.keys import KEY_FORM, build_key
+from hotpartition_messages.reading import PageRequest
 from model.explore import explore
 from model.model import (
     CONVERSATION,
@@ -82,18 +81,16 @@ BROKEN = {**SMALL, "bounds": SOME_BOUNDS}
 class ReversedRoute(Route):
     """Takes the generations with since >= t."""
 
-    def shard_count_at(self, time_ms):
-        return max((g.shard_count for g in self.generations if time_ms is None or g.since_ms >= time_ms), default=0)
-
-    def shard_count_of(self, message_id):
-        return self.shard_count_at(message_time_ms(message_id))
+    def shard_count_at(self, position):
+        reached = (g for g in self.generations if position is None or g.since_ms >= position)
+        return max((g.shard_count for g in reached), default=0)
 
 
 class PresentRoute(Route):
     """Takes the present where there is no upper bound."""
 
-    def shard_count_at(self, time_ms):
-        return super().shard_count_at(NOW if time_ms is None else time_ms)
+    def shard_count_at(self, position):
+        return super().shard_count_at(NOW if position is None else position)
 
 
 class MergeWithoutBaseKey(PageMerge):
@@ -104,19 +101,19 @@ class MergeWithoutBaseKey(PageMerge):
         return tuple(shard_keys) or (base_key,)
 
 
-def placements_with_one_outside(route, conversation_id, message_id):
+def placements_with_one_outside(route, key, form):
     """Takes a shard that the route does not have, besides those it has."""
-    placements = choose_placements(route, conversation_id, message_id)
+    placements = choose_placements(route, key, form)
     shard_count = placements[0].shard_count
-    outside = Placement(build_shard_key(conversation_id, shard_count), shard_count)
+    outside = Placement(form.shard_key(key.collection, shard_count), shard_count)
     return (*placements, outside) if shard_count else placements
 
 
-def first_candidates_only(route, conversation_id, message_id, *, asked, is_found):
+def first_candidates_only(route, key, form, *, asked, is_found):
     """Takes what is at no first choice for absent."""
     del is_found
-    keys = candidate_keys(route, conversation_id, message_id, choices=1)
-    return tuple(key for key in keys if key not in asked)
+    keys = candidate_keys(route, key, form, choices=1)
+    return tuple(place for place in keys if place not in asked)
 
 
 MUTATIONS = {
@@ -162,7 +159,10 @@ def test_messages_differ_in_their_shards():
     """The model's messages lie on different shards under different generations, or it would prove little."""
     of_two, of_three = (Route(frozenset({Generation(since_ms=0, shard_count=count)})) for count in (2, 3))
     keys = {
-        message: [choose_placement(route, CONVERSATION, message).partition_key for route in (of_two, of_three)]
+        message: [
+            choose_placement(route, build_key(CONVERSATION, message), KEY_FORM).partition_key
+            for route in (of_two, of_three)
+        ]
         for message in (BEFORE, AT_FIRST, BETWEEN, AT_SECOND)
     }
     assert keys == {

@@ -8,16 +8,18 @@ from random import Random
 
 from hotpartition.core.counter import WriteCounter
 from hotpartition.core.detector import Thresholds
-from hotpartition.core.message_ids import mint_message_id
 from hotpartition.core.route import Generation, Route
 from hotpartition.jobs.consumer import Consumer
+from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.jobs.operations import Operations, OperationsLimits
-from hotpartition.jobs.reader import PageRequest, Reader
 from hotpartition.jobs.reconcile import Reconciler
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.jobs.writer import Writer
 from hotpartition.ports import JournalEntry
 from hotpartition_messages import Message
+from hotpartition_messages.keys import KEY_FORM, position_of
+from hotpartition_messages.message_ids import mint_message_id
+from hotpartition_messages.reading import MessageReader, PageRequest
 from hotpartition_messages.writing import MessageWriter, NewMessage, Written
 from support.fakes import (
     FakeClock,
@@ -80,7 +82,6 @@ class World:
         self, *, sampling_distance_wcu: float = 1.0, budget_ms: float = 300, ttl_seconds: float = 2.0
     ) -> MessageWriter:
         writer = Writer(
-            store=self.table,
             routes=self.routes(ttl_seconds=ttl_seconds, with_journal=True),
             counter=WriteCounter(
                 environment_id=f"e{self.random.getrandbits(32)}",
@@ -91,11 +92,12 @@ class World:
             telemetry=self.telemetry,
             clock=self.clock.as_clock(),
             budget_ms=budget_ms,
+            form=KEY_FORM,
         )
-        return MessageWriter(writer, now_ms=lambda: self.clock.now_ms, random_bits=self.random.getrandbits)
+        return MessageWriter(writer, self.table, now_ms=lambda: self.clock.now_ms, random_bits=self.random.getrandbits)
 
-    def reader(self, *, budget_ms: float = 300, ttl_seconds: float = 2.0) -> Reader:
-        return Reader(
+    def reader(self, *, budget_ms: float = 300, ttl_seconds: float = 2.0) -> MessageReader:
+        gatherer = Gatherer(
             store=self.table,
             registry=self.registry,
             routes=self.routes(ttl_seconds=ttl_seconds),
@@ -103,8 +105,10 @@ class World:
             telemetry=self.telemetry,
             clock=self.clock.as_clock(),
             budget_ms=budget_ms,
-            settle_ms=5_000,
+            form=KEY_FORM,
+            position_of=position_of,
         )
+        return MessageReader(gatherer, now_ms=lambda: self.clock.now_ms, settle_ms=5_000)
 
     def consumer(self, thresholds: Thresholds = THRESHOLDS) -> Consumer:
         return Consumer(
@@ -116,6 +120,7 @@ class World:
             clock=self.clock.as_clock(),
             thresholds=thresholds,
             stream_partitions=self.reports.partitions,
+            form=KEY_FORM,
         )
 
     def operations(self) -> Operations:
@@ -133,6 +138,7 @@ class World:
                 max_shard_count=THRESHOLDS.max_shard_count,
                 route_cache_seconds=2.0,
             ),
+            form=KEY_FORM,
         )
 
     def reconciler(self) -> Reconciler:
@@ -143,6 +149,7 @@ class World:
             listing=self.registry,
             telemetry=self.telemetry,
             clock=self.clock.as_clock(),
+            form=KEY_FORM,
         )
 
     def raise_to(self, shard_count: int, since_ms: int, *, conversation_id: str = "c", in_redis: bool = True) -> None:
@@ -165,7 +172,7 @@ def new_message(body: str = "hello", *, conversation_id: str = "c", message_id: 
     return NewMessage(conversation_id, "ann", body, message_id=message_id)
 
 
-def read_all(reader: Reader, request: PageRequest) -> list[Message]:
+def read_all(reader: MessageReader, request: PageRequest) -> list[Message]:
     """Read all pages of a request."""
     messages: list[Message] = []
     while True:

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.keys import ROUTING_SORT_KEY, build_message_sort_key
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.route_history import decode_raises, encode_raises
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError, RetryLaterError, ThrottledError
-from hotpartition.ports import Fetched, JournalEntry, QueryResponse, RoutingItem, StreamEntry
+from hotpartition.ports import Copy, Fetched, JournalEntry, QueryResponse, RoutingItem, StreamEntry
 from hotpartition_messages import Message
+from hotpartition_messages.keys import ROUTING_SORT_KEY
 
 KEY_RANGE_THROTTLE = ThrottledError(["TableWriteKeyRangeThroughputExceeded"])
 
@@ -63,7 +63,7 @@ class FakeTable:
         if failure is not None:
             raise failure
 
-    def put(self, item: Mapping[str, Any]) -> Message | None:
+    def create(self, item: Mapping[str, Any]) -> Message | None:
         self._call(f"put {item['pk']['S']}")
         key = (item["pk"]["S"], item["sk"]["S"])
         if key in self.items:
@@ -76,7 +76,9 @@ class FakeTable:
         answers: list[QueryResponse | RetryLaterError] = []
         carried = False
         for query in queries:
-            carries = query.partition_key == journal_of and query.newest_first and query.last_id is None
+            carries = (
+                query.partition_key == journal_of and query.newest_first and query.last is None and query.after is None
+            )
             carried |= carries
             try:
                 self._call(f"query {query.partition_key}")
@@ -103,14 +105,15 @@ class FakeTable:
                 for (pk, sk), item in self.items.items()
                 if pk == query.partition_key and sk != ROUTING_SORT_KEY
             ),
-            key=lambda m: m.message_id,
+            key=lambda m: m.sort_key,
             reverse=query.newest_first,
         )
         within = [
             m
             for m in stored
-            if (query.first_id is None or m.message_id >= query.first_id)
-            and (query.last_id is None or m.message_id <= query.last_id)
+            if (query.first is None or m.sort_key >= query.first)
+            and (query.last is None or m.sort_key <= query.last)
+            and (query.after is None or (m.sort_key < query.after if query.newest_first else m.sort_key > query.after))
         ]
         taken = within[: query.limit]
         self.items_read += len(taken)
@@ -118,13 +121,16 @@ class FakeTable:
         return QueryResponse(tuple(taken), is_exhausted=len(taken) < query.limit)
 
     def get(
-        self, partition_keys: Sequence[str], message_id: str, *, is_strong: bool, journal_of: str | None = None
-    ) -> tuple[tuple[Message, ...], JournalEntry | None]:
+        self, partition_keys: Sequence[str], sort_key: str, *, is_strong: bool, journal_of: str | None = None
+    ) -> tuple[tuple[Copy[Message], ...], JournalEntry | None]:
         self._call(f"batch-get {','.join(partition_keys)}")
-        sort_key = build_message_sort_key(message_id)
-        found = [self.items[pk, sort_key] for pk in partition_keys if (pk, sort_key) in self.items]
+        found = [
+            Copy(pk, Message.from_item(self.items[pk, sort_key]))
+            for pk in partition_keys
+            if (pk, sort_key) in self.items
+        ]
         entry = None if journal_of is None else self.routes.get(journal_of, JournalEntry())
-        return tuple(Message.from_item(i) for i in found), entry
+        return tuple(found), entry
 
 
 class FakeJournal:

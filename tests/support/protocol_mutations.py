@@ -1,11 +1,9 @@
 """The product with its routing protocol broken on purpose, in the ways of the routing proof (`tests/model`)."""
 
 from hotpartition.core.backoff import Budget
-from hotpartition.core.keys import build_shard_key
 from hotpartition.core.merge import PageMerge
-from hotpartition.core.message_ids import message_time_ms
 from hotpartition.core.route import EMPTY_ROUTE, Placement, Route
-from hotpartition.jobs.reader import Reader
+from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.jobs.route_cache import RouteSource
 from hotpartition.jobs.writer import Writer
 from tools.simulation.wiring import Parts
@@ -14,32 +12,32 @@ from tools.simulation.wiring import Parts
 class TrustingRoutes(RouteSource):
     """Takes Redis's word for a route, for writers too."""
 
-    def _confirm(self, conversation_id, told, now_ms):
+    def _confirm(self, collection, told, now_ms):
         return told, True
 
 
-class UnverifyingReader(Reader):
+class UnverifyingGatherer(Gatherer):
     """Takes Redis's word for the route."""
 
-    def _verify(self, conversation_id, hint, entry, *, is_strong):
+    def _verify(self, collection, hint, entry, *, is_strong):
         return EMPTY_ROUTE
 
 
-class MergingReader(Reader):
+class MergingGatherer(Gatherer):
     """Merges pages in another way, see `merge_type`."""
 
     merge_type = PageMerge
 
     def _gather(self, page_range, budget: Budget, *, is_strong):
-        conversation_id = page_range.collection
-        route = hint = self._routes.get_route(conversation_id, self._clock.now_ms())
-        merge = self.merge_type(page_range)
+        collection = page_range.collection
+        route = hint = self._routes.get_route(collection, self._clock.now_ms())
+        merge = self.merge_type(page_range, self._form, self._position_of)
         merge.now_ms = self._clock.now_ms()
         is_verified = False
         while (queries := merge.next_queries(route)) or not is_verified:
             entry = self._run_round(merge, queries, budget, is_strong=is_strong, with_journal=not is_verified)
             if entry is not None:
-                route = route.union(self._verify(conversation_id, hint, entry, is_strong=is_strong))
+                route = route.union(self._verify(collection, hint, entry, is_strong=is_strong))
                 is_verified = True
         return merge.page()
 
@@ -55,11 +53,9 @@ class MergeWithoutBaseKey(PageMerge):
 class ReversedRoute(Route):
     """Takes the generations with since >= t."""
 
-    def shard_count_at(self, time_ms):
-        return max((g.shard_count for g in self.generations if time_ms is None or g.since_ms >= time_ms), default=0)
-
-    def shard_count_of(self, message_id):
-        return self.shard_count_at(message_time_ms(message_id))
+    def shard_count_at(self, position):
+        reached = (g for g in self.generations if position is None or g.since_ms >= position)
+        return max((g.shard_count for g in reached), default=0)
 
 
 class ReversingMerge(PageMerge):
@@ -72,11 +68,11 @@ class ReversingMerge(PageMerge):
 class ReversedRoutes(RouteSource):
     """Gives writers reversed routes to place by."""
 
-    def get_route(self, conversation_id, now_ms):
-        return ReversedRoute(super().get_route(conversation_id, now_ms).generations)
+    def get_route(self, collection, now_ms):
+        return ReversedRoute(super().get_route(collection, now_ms).generations)
 
-    def refresh_after_throttle(self, conversation_id, now_ms):
-        return ReversedRoute(super().refresh_after_throttle(conversation_id, now_ms).generations)
+    def refresh_after_throttle(self, collection, now_ms):
+        return ReversedRoute(super().refresh_after_throttle(collection, now_ms).generations)
 
 
 class PresentMerge(PageMerge):
@@ -86,8 +82,8 @@ class PresentMerge(PageMerge):
         now_ms = self.now_ms
 
         class PresentRoute(Route):
-            def shard_count_at(self, time_ms):
-                return super().shard_count_at(now_ms if time_ms is None else time_ms)
+            def shard_count_at(self, position):
+                return super().shard_count_at(now_ms if position is None else position)
 
         return super().next_queries(PresentRoute(route.generations))
 
@@ -98,32 +94,32 @@ class OutsideWriter(Writer):
     def _try_choices(self, write):
         shard_count = write.placements[0].shard_count
         if shard_count:
-            outside = Placement(build_shard_key(write.collection, shard_count), shard_count)
+            outside = Placement(f"{write.key.collection}#{shard_count}", shard_count)
             write.placements = (outside, *write.placements[1:])
             write.untried = [outside]
         return super()._try_choices(write)
 
 
-class FirstChoicesReader(Reader):
+class FirstChoicesGatherer(Gatherer):
     """Takes what a point read's first request did not find for absent."""
 
-    def _get(self, keys, message_id, budget, *, is_strong, journal_of):
+    def _get(self, keys, sort_key, budget, *, is_strong, journal_of):
         if journal_of is None:
             return (), None
-        return super()._get(keys, message_id, budget, is_strong=is_strong, journal_of=journal_of)
+        return super()._get(keys, sort_key, budget, is_strong=is_strong, journal_of=journal_of)
 
 
 def merging(merge_type):
-    """Build a reader that merges in its own way."""
-    return type(merge_type.__name__ + "Reader", (MergingReader,), {"merge_type": merge_type})
+    """Build a gatherer that merges in its own way."""
+    return type(merge_type.__name__ + "Gatherer", (MergingGatherer,), {"merge_type": merge_type})
 
 
 MUTATIONS = {
     "a writer trusts Redis": Parts(routes=TrustingRoutes),
-    "reader without verification": Parts(reader=UnverifyingReader),
-    "no base key": Parts(reader=merging(MergeWithoutBaseKey)),
-    "time bound reversed": Parts(reader=merging(ReversingMerge), routes=ReversedRoutes),
-    "t2 is the present": Parts(reader=merging(PresentMerge)),
+    "reader without verification": Parts(gatherer=UnverifyingGatherer),
+    "no base key": Parts(gatherer=merging(MergeWithoutBaseKey)),
+    "time bound reversed": Parts(gatherer=merging(ReversingMerge), routes=ReversedRoutes),
+    "t2 is the present": Parts(gatherer=merging(PresentMerge)),
     "a choice outside of the shards": Parts(writer=OutsideWriter),
-    "first choices only": Parts(reader=FirstChoicesReader),
+    "first choices only": Parts(gatherer=FirstChoicesGatherer),
 }

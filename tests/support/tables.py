@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from hotpartition_messages.keys import describe_table
+
 TABLE_NAME = "hotpartition-test"
 INDEX_NAME = "routing-index"
+TABLE = describe_table(TABLE_NAME, index_name=INDEX_NAME)
 
 TABLE_SCHEMA: dict[str, Any] = {
     "AttributeDefinitions": [

@@ -11,11 +11,11 @@ from typing import Any
 
 from redis import Redis
 
-from hotpartition.core.keys import ROUTING_SORT_KEY, build_shard_key
-from hotpartition.core.message_ids import mint_message_id
 from hotpartition.core.route import Generation, Route, choose_placement
 from hotpartition.redis.cluster import route_key
 from hotpartition_messages import Message
+from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key
+from hotpartition_messages.message_ids import mint_message_id
 from tools.benchmarks.setup import TABLE, Setup
 
 PAGE = 50
@@ -66,7 +66,7 @@ def store_conversations(setup: Setup, count: int, shard_count: int, *, with_plai
 def _items(conversation_id: str, ids: list[str], generation: Generation) -> Iterator[dict[str, Any]]:
     route = Route(frozenset({generation}))
     for message_id in ids:
-        placement = choose_placement(route, conversation_id, message_id)
+        placement = choose_placement(route, build_key(conversation_id, message_id), KEY_FORM)
         yield dict(Message(conversation_id, message_id, "ann", _body(message_id)).to_item(placement.partition_key))
     yield {
         "pk": {"S": conversation_id},
@@ -100,7 +100,7 @@ def read_all_shards(client: Any, executor: Executor, conversation: Conversation)
 
     Kinder to them than their own code: the threads are kept, and the low-level client spares their type conversion.
     """
-    keys = [build_shard_key(conversation.sharded_id, index) for index in range(conversation.shard_count)]
+    keys = [KEY_FORM.shard_key(conversation.sharded_id, index) for index in range(conversation.shard_count)]
     items = [item for answer in executor.map(lambda key: query_newest(client, key), keys) for item in answer]
     items.sort(key=lambda item: item["sk"]["S"], reverse=True)
     return [item["message_id"]["S"] for item in items[:PAGE]]

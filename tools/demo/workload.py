@@ -18,8 +18,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from hotpartition.core.keys import parse_conversation_id
-from hotpartition.errors import InvalidConversationIdError
+from hotpartition_messages.errors import InvalidConversationIdError
+from hotpartition_messages.keys import parse_conversation_id
 from tools.demo.scale import Scale
 
 DEFAULT_DURATION_SECONDS = 66.0

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from hotpartition.core.backoff import BASE_DELAY_MS, MAX_DELAY_MS
 from hotpartition.core.capacity import read_units
+from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import KeyQuery, PageMerge, PageRange
-from hotpartition.core.message_ids import first_message_id_at, mint_message_id
 from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, Route, choose_shards
+from hotpartition_messages.message_ids import first_message_id_at, message_time_ms, mint_message_id
 from tools.partition_model import (
     READ_PROFILE,
     REFUSAL_PROFILE,
@@ -97,14 +98,14 @@ class Sample:
 class Event(NamedTuple):
     """What is stored of one event."""
 
-    message_id: str
+    sort_key: str
     device: int
     visible_at: float
 
     @property
     def rank(self) -> str:
         """What orders copies; there are none."""
-        return self.message_id
+        return self.sort_key
 
     def has_same_content(self, other: Event) -> bool:
         """Compare copies."""
@@ -428,7 +429,12 @@ class _Run:
     def _read_newest(self) -> None:
         """Read the newest page by the product's merge: little of each key at first, and more where it lies."""
         started = self.engine.now
-        merge = _Merge(PageRange(self.base, newest_first=True, limit=NEWEST_ITEMS), keys=tuple(self._keys()))
+        merge = _Merge(
+            PageRange(self.base, newest_first=True, limit=NEWEST_ITEMS),
+            KeyForm(),
+            message_time_ms,
+            keys=tuple(self._keys()),
+        )
         queries, rcu = 0, 0.0
         while asked := merge.next_queries(EMPTY_ROUTE):
             queries += len(asked)
@@ -438,21 +444,17 @@ class _Run:
                 merge.add(query, page, is_exhausted=len(page) < query.limit)
                 counts.append((query.partition_key, len(page)))
             rcu += self._round(counts)
-        self._note("newest", queries, rcu, started, len(merge.page().messages))
+        self._note("newest", queries, rcu, started, len(merge.page().items))
 
     def _page_of(self, query: KeyQuery, now: float) -> Sequence[Event]:
         """List what a query for the newest of a key gets: what an index does not have yet is not seen."""
-        last = query.last_id
+        after = query.after
         visible = (
             event
             for event in reversed(self._events(query.partition_key))
-            if event.visible_at <= now and (last is None or event.message_id <= last)
+            if event.visible_at <= now and (after is None or event.sort_key < after)
         )
-        return [
-            event
-            for event in islice(visible, query.limit)
-            if query.first_id is None or event.message_id >= query.first_id
-        ]
+        return [event for event in islice(visible, query.limit) if query.first is None or event.sort_key >= query.first]
 
     def _keys(self) -> list[str]:
         """List the keys that can hold events of now: base key and shards, of the table or of the index's bucket."""

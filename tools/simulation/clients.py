@@ -10,10 +10,12 @@ from math import ceil
 from random import Random
 from typing import NamedTuple, TypeVar
 
-from hotpartition.core.message_ids import message_time_ms, mint_message_id
-from hotpartition.errors import MessageNotFoundError, RetryLaterError
-from hotpartition.jobs.reader import PageRequest, PageResult
+from hotpartition.errors import RetryLaterError
 from hotpartition_messages import Message
+from hotpartition_messages.errors import MessageNotFoundError
+from hotpartition_messages.keys import parse_sort_key
+from hotpartition_messages.message_ids import message_time_ms, mint_message_id
+from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage, Written
 from tools.history_checker import Page, Seen
 from tools.simulation.engine import Engine
@@ -40,7 +42,7 @@ class Lookup(NamedTuple):
 
 
 ReadRequest = PageRequest | Lookup
-ReadAnswer = PageResult[Message] | Message
+ReadAnswer = PageResult | Message
 WriteFunction = Function[NewMessage, Written]
 ReadFunction = Function[ReadRequest, ReadAnswer]
 
@@ -89,7 +91,7 @@ class WritingClients:
             try:
                 written = self._function.invoke(new, timeout_seconds=plan.timeout_seconds)
             except _REFUSALS as error:
-                new = self._take_id(new, getattr(error, "message_id", None), digest)
+                new = self._take_id(new, _id_of(error), digest)
             except NoAnswerError:
                 if new.message_id is None and self._is_recorded:
                     self._record.note_nameless(arrival.conversation_id, digest)
@@ -268,7 +270,7 @@ class ReadingClients:
         self._record.note_poll(first.conversation_id, found, began, settle_seconds)
         self._polling -= 1
 
-    def _ask(self, request: PageRequest) -> tuple[float, PageResult[Message] | None]:
+    def _ask(self, request: PageRequest) -> tuple[float, PageResult | None]:
         began, answer = self._try(lambda: self._function.invoke(request, timeout_seconds=self._timeout))
         if answer is None:
             self._meter.pages_failed += 1
@@ -321,3 +323,9 @@ class ReadingClients:
 def _body(size_bytes: int) -> str:
     """Make up a body; equal ones share their memory."""
     return "x" * size_bytes
+
+
+def _id_of(error: Exception) -> str | None:
+    """Return the id that a refusal names, where it does."""
+    sort_key: str | None = getattr(error, "sort_key", None)
+    return sort_key and parse_sort_key(sort_key)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hotpartition.core.keys import SEPARATOR
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
+from hotpartition_messages.keys import KEY_FORM
 from tools.quantiles import nearest_rank
 from tools.simulation.engine import Engine
 from tools.simulation.results import Latency, Raise, Reads, Series, Writes
@@ -59,7 +59,7 @@ class Meter:
         """See `Observer.stored`."""
         now = self._now()
         now.table += wcu
-        base_key, separator, _ = partition_key.partition(SEPARATOR)
+        base_key, separator, _ = partition_key.partition(KEY_FORM.separator)
         if base_key == self._hot:
             now.hot_stored_count += 1
             now.hot_stored += wcu
@@ -70,7 +70,7 @@ class Meter:
         now = self._now()
         self.throttled_attempts += 1
         now.throttled += wcu
-        now.hot_refused += partition_key.partition(SEPARATOR)[0] == self._hot
+        now.hot_refused += partition_key.partition(KEY_FORM.separator)[0] == self._hot
 
     def waited(self) -> None:
         """See `Observer.waited`."""

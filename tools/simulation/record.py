@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hotpartition.core.message_ids import message_time_ms
-from hotpartition.jobs.reader import PageRequest
 from hotpartition_messages import Message
+from hotpartition_messages.message_ids import message_time_ms
+from hotpartition_messages.reading import PageRequest
 from tools.history_checker import (
     Acknowledged,
     History,

@@ -17,12 +17,12 @@ from random import Random
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hotpartition.core.capacity import Item, item_size_bytes, read_units, write_units
-from hotpartition.core.keys import ROUTING_SORT_KEY
 from hotpartition.core.route import Generation
 from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.calls import READ_TIMEOUT_SECONDS, build_error
 from hotpartition.dynamodb.stored_route import routing_partition_of
 from hotpartition.errors import HotPartitionError, StoreUnavailableError
+from hotpartition_messages.keys import ROUTING_SORT_KEY
 from tools.partition_model import READ_PROFILE, WRITE_PROFILE, Latency
 from tools.simulation.engine import Engine, Process
 

@@ -23,21 +23,22 @@ from typing import Protocol
 from redis.exceptions import RedisError
 
 from hotpartition.core.backoff import Budget
-from hotpartition.core.cursor import build_cursor
 from hotpartition.core.detector import size_route
-from hotpartition.core.keys import build_shard_key
 from hotpartition.core.merge import KeyQuery, PageMerge
-from hotpartition.core.message_ids import mint_message_id
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, stable_hash
-from hotpartition.dynamodb.message_store import DynamoDBMessageStore
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.errors import MessageNotFoundError, RetryLaterError
+from hotpartition.errors import RetryLaterError
 from hotpartition.jobs.consumer import RunSummary
-from hotpartition.jobs.reader import PageResult, build_range
 from hotpartition.ports import QueryResponse
 from hotpartition.redis.cluster import route_key
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_messages import Message
+from hotpartition_messages.cursor import build_cursor
+from hotpartition_messages.errors import MessageNotFoundError
+from hotpartition_messages.keys import KEY_FORM, build_sort_key, position_of
+from hotpartition_messages.message_ids import mint_message_id
+from hotpartition_messages.reading import PageResult, build_range
 from hotpartition_messages.writing import NewMessage, Written
 from tools.simulation.clients import Lookup, ReadAnswer, ReadRequest
 from tools.simulation.engine import Engine, Process
@@ -46,6 +47,7 @@ from tools.simulation.redis_model import RedisClient
 from tools.simulation.scenarios import Scenario
 from tools.simulation.wiring import (
     EPOCH_MS,
+    TABLE,
     TABLE_NAME,
     World,
     build_consumer,
@@ -265,7 +267,7 @@ class Sources:
         def keys(conversation_id: str) -> tuple[str, ...]:
             count = _shards_in_redis(client, conversation_id)
             shards = range(count) if count > 1 else ()
-            return (conversation_id, *(build_shard_key(conversation_id, shard) for shard in shards))
+            return (conversation_id, *(KEY_FORM.shard_key(conversation_id, shard) for shard in shards))
 
         return _PlainReader(world, process, index, keys).read
 
@@ -297,9 +299,7 @@ class _PlainWriter:
     def __init__(self, world: World, index: int, place: Callable[[str, str], str]) -> None:
         random = world.random(f"writer-{index}")
         self._clock = world.clock(random)
-        self._store = DynamoDBMessageStore(
-            ThreadedCalls(world.store.client("writer").call), TABLE_NAME, Message.from_item
-        )
+        self._store = DynamoDBItemStore(ThreadedCalls(world.store.client("writer").call), TABLE, Message.from_item)
         self._random_bits = random.getrandbits
         self._budget_ms = world.settings.writer.request_budget_ms
         self._place = place
@@ -312,11 +312,11 @@ class _PlainWriter:
         budget = Budget(self._clock, self._budget_ms)
         while True:
             try:
-                existing = self._store.put(item)
+                existing = self._store.create(item)
             except RetryLaterError as error:
                 self._observer.waited()
                 if not budget.wait():
-                    error.message_id = message_id
+                    error.sort_key = message.sort_key
                     raise
                 continue
             return Written(message, is_replay=existing is not None)
@@ -340,7 +340,7 @@ class _PlainReader:
         settings = world.settings.reader
         self._clock = world.clock(world.random(f"reader-{index}"))
         calls = open_reader_calls(world, process, policy=None)
-        self._store = DynamoDBMessageStore(calls, TABLE_NAME, Message.from_item)
+        self._store = DynamoDBItemStore(calls, TABLE, Message.from_item)
         self._budget_ms = settings.request_budget_ms
         self._keys = keys
 
@@ -351,15 +351,15 @@ class _PlainReader:
         if page_range is None:
             return PageResult((), None, "")
         budget = Budget(self._clock, self._budget_ms)
-        merge = _KeysMerge(page_range, keys=self._keys(request.conversation_id))
+        merge = _KeysMerge(page_range, KEY_FORM, position_of, keys=self._keys(request.conversation_id))
         while queries := merge.next_queries(EMPTY_ROUTE):
             self._run_round(merge, queries, budget, is_strong=request.is_strong)
         page = merge.page()
         cursor = None
         if page.has_more:
-            last = page.messages[-1].message_id
+            last = page.items[-1].message_id
             cursor = build_cursor(request.conversation_id, last, newest_first=request.newest_first, walk_started_ms=0)
-        return PageResult(page.messages, cursor, "")
+        return PageResult(page.items, cursor, "")
 
     def _run_round(
         self, merge: PageMerge[Message], queries: list[KeyQuery], budget: Budget, *, is_strong: bool
@@ -369,7 +369,7 @@ class _PlainReader:
             failures: list[tuple[KeyQuery, RetryLaterError]] = []
             for query, answer in zip(queries, fetched.responses, strict=True):
                 if isinstance(answer, QueryResponse):
-                    merge.add(query, answer.messages, is_exhausted=answer.is_exhausted)
+                    merge.add(query, answer.items, is_exhausted=answer.is_exhausted)
                 else:
                     failures.append((query, answer))
             if failures and not budget.wait():
@@ -378,10 +378,10 @@ class _PlainReader:
 
     def _look_up(self, lookup: Lookup) -> Message:
         keys = self._keys(lookup.conversation_id)
-        found, _ = self._store.get(keys, lookup.message_id, is_strong=lookup.is_strong)
+        found, _ = self._store.get(keys, build_sort_key(lookup.message_id), is_strong=lookup.is_strong)
         if not found:
             raise MessageNotFoundError(lookup.conversation_id, lookup.message_id)
-        return found[0]
+        return found[0].item
 
 
 def _spawn(engine: Engine, work: Callable[[], None]) -> None:
@@ -409,7 +409,7 @@ def _source_key(count: int, conversation_id: str, message_id: str) -> str:
     """Choose a key as the sources do: the id itself, as the number it is, modulo N."""
     if count <= 1:
         return conversation_id
-    return build_shard_key(conversation_id, id_number(message_id) % count)
+    return KEY_FORM.shard_key(conversation_id, id_number(message_id) % count)
 
 
 def id_number(message_id: str) -> int:
@@ -432,8 +432,8 @@ def static() -> Strategy:
     """Every key salted, always."""
     return Fixed(
         "static",
-        lambda c, m: build_shard_key(c, stable_hash(m) % STATIC_SHARDS),
-        lambda c: tuple(build_shard_key(c, shard) for shard in range(STATIC_SHARDS)),
+        lambda c, m: KEY_FORM.shard_key(c, stable_hash(m) % STATIC_SHARDS),
+        lambda c: tuple(KEY_FORM.shard_key(c, shard) for shard in range(STATIC_SHARDS)),
         shards=STATIC_SHARDS,
     )
 

@@ -16,12 +16,12 @@ from hotpartition.core.backoff import Clock
 from hotpartition.core.counter import WriteCounter
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.core.metrics import MetricName
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.message_store import DynamoDBMessageStore
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.jobs.consumer import Consumer
-from hotpartition.jobs.reader import Reader
+from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.jobs.writer import Writer
 from hotpartition.redis.registry import RedisRegistry
@@ -31,13 +31,15 @@ from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, Writ
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition.runtime.wiring import PATIENT_TIMEOUTS_MS
 from hotpartition_messages import Message
+from hotpartition_messages.keys import describe_table, position_of
+from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.writing import MessageWriter
 from tools.simulation.engine import Engine, Process, SimulatedExecutor, wait_for
 from tools.simulation.redis_model import RedisServer, SimulatedConnection
 from tools.simulation.store import Store
 
 TABLE_NAME = "simulated"
-INDEX_NAME = "routing-index"
+TABLE = describe_table(TABLE_NAME, index_name="routing-index")
 HOST = "simulated"
 MOST_SKEW_MS = 2_000.0
 """No clock of a function is further off; beyond 5 s, messages would be refused as lying ahead."""
@@ -50,8 +52,8 @@ class Parts:
     """The classes that a run is built from; a test breaks the protocol on purpose by replacing one."""
 
     routes: type[RouteSource] = RouteSource
-    writer: type[Writer[Message]] = Writer
-    reader: type[Reader[Message]] = Reader
+    writer: type[Writer] = Writer
+    gatherer: type[Gatherer[Message]] = Gatherer
     consumer: type[Consumer] = Consumer
 
 
@@ -130,13 +132,12 @@ def build_writer(world: World, process: Process, index: int) -> MessageWriter:
     calls = ThreadedCalls(world.store.client("writer").call)
     connection = _connect(world, settings.registry_command_timeout_ms)
     writer = world.parts.writer(
-        store=DynamoDBMessageStore(calls, TABLE_NAME, Message.from_item),
         routes=world.parts.routes(
             cache=_build_cache(settings, random.random),
             registry=RedisRegistry(connection, TABLE_NAME),
             telemetry=telemetry,
             timer=world.timer,
-            journal=DynamoDBJournal(calls, TABLE_NAME, index_name=""),
+            journal=DynamoDBJournal(calls, TABLE.journal),
         ),
         counter=WriteCounter(
             environment_id=f"{index:032x}",
@@ -153,11 +154,13 @@ def build_writer(world: World, process: Process, index: int) -> MessageWriter:
         telemetry=telemetry,
         clock=clock,
         budget_ms=settings.request_budget_ms,
+        form=TABLE.keys,
     )
-    return MessageWriter(writer, now_ms=clock.now_ms, random_bits=random.getrandbits)
+    store = DynamoDBItemStore(calls, TABLE, Message.from_item)
+    return MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
 
 
-def build_reader(world: World, process: Process, index: int) -> Reader[Message]:
+def build_reader(world: World, process: Process, index: int) -> MessageReader:
     """Build one environment of the read function."""
     settings = world.settings.reader
     random = world.random(f"reader-{index}")
@@ -167,8 +170,8 @@ def build_reader(world: World, process: Process, index: int) -> Reader[Message]:
     policy = HedgePolicy(quantile=settings.hedge_quantile) if settings.hedge_quantile else None
     calls = open_reader_calls(world, process, policy)
     connection = _connect(world, settings.registry_command_timeout_ms)
-    return world.parts.reader(
-        store=DynamoDBMessageStore(calls, TABLE_NAME, Message.from_item),
+    gatherer = world.parts.gatherer(
+        store=DynamoDBItemStore(calls, TABLE, Message.from_item),
         registry=RedisRegistry(connection, TABLE_NAME),
         routes=world.parts.routes(
             cache=_build_cache(settings, random.random),
@@ -180,8 +183,10 @@ def build_reader(world: World, process: Process, index: int) -> Reader[Message]:
         telemetry=telemetry,
         clock=clock,
         budget_ms=settings.request_budget_ms,
-        settle_ms=settings.settle_seconds * 1000,
+        form=TABLE.keys,
+        position_of=position_of,
     )
+    return MessageReader(gatherer, now_ms=clock.now_ms, settle_ms=settings.settle_seconds * 1000)
 
 
 def open_reader_calls(world: World, process: Process, policy: HedgePolicy | None) -> ThreadedCalls:
@@ -205,13 +210,14 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
     calls = ThreadedCalls(world.store.client("consumer", process).call)
     return world.parts.consumer(
         source=RedisReportSource(connection, TABLE_NAME),
-        journal=DynamoDBJournal(calls, TABLE_NAME, INDEX_NAME),
-        routing_items=DynamoDBRoutingItems(calls, TABLE_NAME, INDEX_NAME),
+        journal=DynamoDBJournal(calls, TABLE.journal),
+        routing_items=DynamoDBRoutingItems(calls, TABLE.journal),
         registry=RedisRegistry(connection, TABLE_NAME),
         telemetry=SharedTelemetry(world),
         clock=world.clock(world.random(f"consumer-{index}")),
         thresholds=build_thresholds(settings),
         stream_partitions=settings.stream_partitions,
+        form=TABLE.keys,
     )
 
 

@@ -15,7 +15,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from hotpartition.core.route import MAX_SHARD_COUNT, Generation
+from hotpartition.core.keys import MAX_SHARD_COUNT
+from hotpartition.core.route import Generation
 from hotpartition.redis.cluster import consumer_key, reports_key, route_key
 from hotpartition.redis.registry import MAX_ROUTE_MEMBERS
 from hotpartition.runtime.settings import WriterSettings

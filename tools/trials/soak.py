@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hotpartition.core.keys import SEPARATOR, parse_partition_key
+from hotpartition_messages.keys import KEY_FORM
 from tools.demo.__main__ import present, usable_cores
 from tools.demo.client import Recorder
 from tools.demo.judge import Condition, Judgement, at_least, promise_conditions
@@ -160,7 +160,7 @@ def judge_soak(
 
 def count_spread(keys: Iterable[str]) -> int:
     """Count the conversations that have shards, from the physical keys that were written to."""
-    return len({parse_partition_key(key)[0] for key in keys if SEPARATOR in key})
+    return len({collection for collection, shard in map(KEY_FORM.parse, keys) if shard is not None})
 
 
 def build_workload(*, seed: int, seconds: float, writes_per_second: float) -> Workload:

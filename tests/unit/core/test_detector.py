@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from hotpartition.core.counter import WriteCounter
 from hotpartition.core.detector import CollectionReports, Reason, ReportWindow, Thresholds, decide, size_route
-from hotpartition.core.message_ids import MAX_TIME_MS
 from hotpartition.core.reports import Report
+from hotpartition_messages.message_ids import MAX_TIME_MS
 from support.builders import THRESHOLDS, route_of
 from support.fleet import START_MS, Arrival, Fleet, detect
 

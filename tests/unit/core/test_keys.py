@@ -1,116 +1,48 @@
-"""Keys and ids: what is allowed, and the storage contract."""
+"""Partition keys of any table: forms, and which collections a table can have."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ulid import ULID
 
-from hotpartition.core.keys import build_message_sort_key, build_shard_key, parse_conversation_id, parse_partition_key
-from hotpartition.core.message_ids import (
-    MAX_MESSAGE_ID,
-    MIN_MESSAGE_ID,
-    check_not_ahead,
-    first_message_id_at,
-    last_message_id_before,
-    message_time_ms,
-    mint_message_id,
-    parse_message_id,
-    shift_message_id,
-)
-from hotpartition.errors import InvalidConversationIdError, InvalidMessageIdError
+from hotpartition.core.keys import KeyForm
+from hotpartition.errors import InvalidCollectionError
 
-conversation_ids = st.from_regex(r"[A-Za-z0-9_.:@-]{1,256}", fullmatch=True).filter(lambda c: c not in {".", ".."})
-id_values = st.integers(0, (1 << 128) - 1)
-times = st.integers(0, (1 << 48) - 1)
+separators = st.sampled_from(["#", "#_", "-shard-"])
+texts = st.text(min_size=1, max_size=40)
 
 
-def test_key_forms_are_a_storage_contract():
-    """Stored data lives under these very texts."""
-    assert build_shard_key("room:1", 12) == "room:1#12"
-    assert build_message_sort_key("01ARZ3NDEKTSV4RRFFQ69G5FAV") == "m#01ARZ3NDEKTSV4RRFFQ69G5FAV"
-    assert build_message_sort_key(MAX_MESSAGE_ID) < "r#"
+@given(texts, separators, st.integers(0, 1023))
+def test_a_shard_key_names_its_collection_and_index(collection, separator, index):
+    """Parsing undoes building, whatever the collection is called."""
+    form = KeyForm(separator)
+    assert form.parse(form.shard_key(collection, index)) == (collection, index)
 
 
-@given(conversation_ids, st.integers(0, 10_000))
-def test_a_shard_key_names_its_conversation_and_index(conversation_id, index):
-    """Parsing undoes building, and a base key is never taken for a shard."""
-    assert parse_conversation_id(conversation_id) == conversation_id
-    assert parse_partition_key(build_shard_key(conversation_id, index)) == (conversation_id, index)
-    assert parse_partition_key(conversation_id) == (conversation_id, None)
-
-
-@pytest.mark.parametrize("text", ["", "a#1", "a b", "é", "a/b", ".", "..", "x" * 257, "a\n", "a\x00"])
-def test_other_conversation_ids_are_refused(text):
-    """Only ids that survive in URLs and cannot be mistaken for a shard are taken."""
-    with pytest.raises(InvalidConversationIdError, match="1 to 256 characters"):
-        parse_conversation_id(text)
-
-
-@given(id_values)
-def test_a_ulid_is_read_as_the_reference_library_reads_it(value):
-    """Our codec agrees with python-ulid on text, time and order."""
-    reference = ULID.from_bytes(value.to_bytes(16))
-    assert parse_message_id(str(reference).lower()) == str(reference)
-    assert message_time_ms(str(reference)) == reference.milliseconds
-
-
-@given(times, st.integers(0, (1 << 80) - 1))
-def test_a_minted_id_carries_its_time(time_ms, tail):
-    """The id's first 48 bits are the message's time."""
-    minted = mint_message_id(time_ms, lambda _: tail)
-    assert message_time_ms(minted) == time_ms
-    assert ULID.from_str(minted).milliseconds == time_ms
-
-
-def test_a_uuid7_becomes_the_ulid_of_the_same_bits():
-    """The example of RFC 9562, appendix A.6, in either case."""
-    text = "017F22E2-79B0-7CC3-98C4-DC0C0C07398F"
-    expected = str(ULID.from_bytes(bytes.fromhex(text.replace("-", ""))))
-    assert parse_message_id(text) == parse_message_id(text.lower()) == expected
-    assert message_time_ms(expected) == 1645557742000
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "hello",
-        "8" + "0" * 25,  # more than 128 bits
-        "01ARZ3NDEKTSV4RRFFQ69G5FAI",  # no letter of Crockford's alphabet
-        "01ARZ3NDEKTSV4RRFFQ69G5FA",
-        "919108f7-52d1-4320-9bac-f847db4148a8",  # a UUIDv4
-        "017f22e2-79b0-7cc3-18c4-dc0c0c07398f",  # wrong variant
-        "01ARZ3NDEKT\u017fV4RRFFQ69G5FAV",  # a letter that only upper() makes an S
-    ],
-)
-def test_other_message_ids_are_refused(text):
-    """What is neither a ULID nor a UUIDv7 has no time, so no place."""
-    with pytest.raises(InvalidMessageIdError, match="ULID"):
-        parse_message_id(text)
-
-
-def test_an_id_may_lie_five_seconds_ahead_and_no_more():
-    """Clients' clocks run ahead a little; an id from the far future would stay newest for ever."""
-    check_not_ahead(first_message_id_at(5_000), now_ms=0)
-    with pytest.raises(InvalidMessageIdError, match="5001 ms in the future"):
-        check_not_ahead(first_message_id_at(5_001), now_ms=0)
-
-
-@given(id_values, st.integers(-3, 3))
-def test_shifting_walks_the_order(value, step):
-    """Steps follow the sort order, and end at the first and the last id."""
-    start = str(ULID.from_bytes(value.to_bytes(16)))
-    shifted = shift_message_id(start, step)
-    if shifted is None:
-        assert not 0 <= value + step < 1 << 128
+@given(texts, separators)
+def test_what_is_allowed_is_never_taken_for_a_shard(collection, separator):
+    """Or else it is refused: it would be a shard of another collection."""
+    form = KeyForm(separator)
+    try:
+        form.check(collection)
+    except InvalidCollectionError:
+        assert form.parse(collection)[1] is not None or not collection.isprintable()
     else:
-        assert ULID.from_str(shifted).to_uuid().int == value + step
+        assert form.parse(collection) == (collection, None)
 
 
-def test_bounds_of_an_instant():
-    """The first id of an instant follows the last id before it; nothing lies before the first instant."""
-    first, before = first_message_id_at(1000), last_message_id_before(1000)
-    assert before is not None
-    assert shift_message_id(before, 1) == first
-    assert last_message_id_before(0) is None
-    assert first_message_id_at(-5) == MIN_MESSAGE_ID
+@pytest.mark.parametrize("text", ["a#_", "a#_01", "a#_1024x", "a#_-1", "a#_1_", "#_", "a#_x", "a#_1048576"])
+def test_what_only_looks_like_a_shard_key_is_a_collection(text):
+    """The end must be the separator and a number as we write it."""
+    assert KeyForm().check(text) == text
+
+
+@pytest.mark.parametrize("text", ["", "a#_1", "a#_0", "#_7", "x" * 2043, "\ud800"])
+def test_other_collections_are_refused(text):
+    """By the name that the caller knows them under."""
+    with pytest.raises(InvalidCollectionError, match=r"^room: should be 1 to 2042 bytes .* '#_' and a number$"):
+        KeyForm(label="room").check(text)
+
+
+def test_the_default_form_is_a_storage_contract():
+    """Other people's data lives under it."""
+    assert KeyForm().shard_key("SENSOR#2026", 7) == "SENSOR#2026#_7"

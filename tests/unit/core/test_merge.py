@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition.core.keys import build_message_sort_key
 from hotpartition.core.merge import PageMerge, PageRange
-from hotpartition.core.message_ids import first_message_id_at
 from hotpartition.core.route import EMPTY_ROUTE, choose_placement
+from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, position_of
+from hotpartition_messages.message_ids import first_message_id_at
 from support.builders import build_message, message_id, route_of
 from support.fakes import FakeTable
 
@@ -20,7 +20,7 @@ randoms = st.integers(0, 2**32 - 1).map(Random)
 
 def run_page(table, page_range, route, *, shuffle=lambda _: None):
     """Gather one page from a table, each round's replies in an order of its own; returns it and the rounds it took."""
-    merge, rounds = PageMerge(page_range), 0
+    merge, rounds = PageMerge(page_range, KEY_FORM, position_of), 0
     while queries := merge.next_queries(route):
         rounds += 1
         assert rounds < 50
@@ -28,15 +28,15 @@ def run_page(table, page_range, route, *, shuffle=lambda _: None):
         replies = list(zip(queries, fetched.responses, strict=True))
         shuffle(replies)
         for query, answer in replies:
-            merge.add(query, answer.messages, is_exhausted=answer.is_exhausted)
+            merge.add(query, answer.items, is_exhausted=answer.is_exhausted)
     return merge.page(), rounds
 
 
 def fill(table, route, messages, known=None):
     for i, message in enumerate(messages):
         view = (known or {}).get(i, route)
-        key = choose_placement(view, "c", message.message_id).partition_key
-        table.items[key, build_message_sort_key(message.message_id)] = message.to_item(key)
+        key = choose_placement(view, build_key("c", message.message_id), KEY_FORM).partition_key
+        table.items[key, message.sort_key] = message.to_item(key)
 
 
 @given(
@@ -57,15 +57,13 @@ def test_a_page_is_what_one_sorted_list_would_give(
     messages = [build_message(t, tail) for tail, t in enumerate(times)]
     fill(table, route, messages, dict.fromkeys(stale, EMPTY_ROUTE))
     fill(table, route, [m for i, m in enumerate(messages) if i in doubled])
-    first, last = (None if t is None else first_message_id_at(t) for t in bounds)
+    first, last = (None if t is None else build_sort_key(first_message_id_at(t)) for t in bounds)
     page, _ = run_page(table, PageRange("c", newest_first, limit, first, last), route, shuffle=random.shuffle)
     within = [
-        m.message_id
-        for m in messages
-        if (first is None or m.message_id >= first) and (last is None or m.message_id <= last)
+        m.sort_key for m in messages if (first is None or m.sort_key >= first) and (last is None or m.sort_key <= last)
     ]
     expected = sorted(within, reverse=newest_first)
-    assert [m.message_id for m in page.messages] == expected[:limit]
+    assert [m.sort_key for m in page.items] == expected[:limit]
     assert page.has_more == (len(expected) > limit)
     assert page.divergent == 0
 
@@ -73,11 +71,11 @@ def test_a_page_is_what_one_sorted_list_would_give(
 def test_two_copies_that_differ_are_one_entry_always_the_same():
     """A client that broke its side of the contract still sees one message, whichever key answers first."""
     first, second = build_message(5, 1, body="a"), build_message(5, 1, body="b")
-    merge = PageMerge(PageRange("c", newest_first=True, limit=5))
+    merge = PageMerge(PageRange("c", newest_first=True, limit=5), KEY_FORM, position_of)
     base, shard = merge.next_queries(route_of((1, 0)))
     merge.add(shard, [second], is_exhausted=True)
     merge.add(base, [first], is_exhausted=True)
-    assert merge.page().messages == (first,)
+    assert merge.page().items == (first,)
     assert merge.page().divergent == 1
 
 
@@ -97,13 +95,16 @@ class Shelf:
         self.rounds, self.items = [], 0
 
     def lies_within(self, identifier, bounds):
-        return (bounds.first_id is None or identifier >= bounds.first_id) and (
-            bounds.last_id is None or identifier <= bounds.last_id
+        after = bounds.after
+        return (
+            (bounds.first is None or identifier >= bounds.first)
+            and (bounds.last is None or identifier <= bounds.last)
+            and (after is None or (identifier < after if bounds.newest_first else identifier > after))
         )
 
     def read(self, *routes, cut=len):
         """Gather the page; each round knows the next route. `cut` says how many of an answer's messages are told."""
-        merge, routes = PageMerge(self.range), [*routes]
+        merge, routes = PageMerge(self.range, KEY_FORM, position_of), [*routes]
         while (queries := merge.next_queries(routes[0])) or len(routes) > 1:
             assert len(self.rounds) < 50
             self.rounds.append(queries)
@@ -125,7 +126,7 @@ class Shelf:
 
     def assert_exact(self, page):
         expected = self.expected()
-        assert [m.message_id for m in page.messages] == expected[: self.range.limit]
+        assert [m.sort_key for m in page.items] == expected[: self.range.limit]
         assert page.has_more == (len(expected) > self.range.limit)
         assert page.divergent == 0
 
@@ -149,8 +150,8 @@ def test_a_page_is_exact_however_uneven_the_keys_are(
         for _ in range(count):
             message = build_message(random.randrange(130), random.getrandbits(16))
             for place in (key, *random.sample([*keys], k=1 if copies and random.random() < copies / 40 else 0)):
-                keys[place][message.message_id] = message
-    first, last = (None if t is None else first_message_id_at(t) for t in bounds)
+                keys[place][message.sort_key] = message
+    first, last = (None if t is None else build_sort_key(first_message_id_at(t)) for t in bounds)
     shelf = Shelf(PageRange("c", newest_first, limit, first, last), keys)
     whole = route_of((len(counts) - 1, 0)) if len(counts) > 1 else EMPTY_ROUTE
     cut = (lambda taken: random.randint(0, len(taken))) if is_cut else len
@@ -172,13 +173,13 @@ def test_later_rounds_read_only_what_may_be_on_the_page(shards, skew, newest_fir
     for time_ms in range(400):
         (key,) = random.choices([*keys], weights)
         message = build_message(time_ms, random.getrandbits(80))
-        keys[key][message.message_id] = message
-    merge = PageMerge(PageRange("c", newest_first, limit))
+        keys[key][message.sort_key] = message
+    merge = PageMerge(PageRange("c", newest_first, limit), KEY_FORM, position_of)
     known = set()
     while queries := merge.next_queries(route_of((shards, 0))):
         if len(known) > limit:
             edge = sorted(known, reverse=newest_first)[limit]
-            assert {q.first_id if newest_first else q.last_id for q in queries} == {edge}
+            assert {q.first if newest_first else q.last for q in queries} == {edge}
         for query in queries:
             shelf = Shelf(merge.range, keys)
             ids = sorted((i for i in keys[query.partition_key] if shelf.lies_within(i, query)), reverse=newest_first)
@@ -194,8 +195,8 @@ def read_even(shards, limit, seed, *, count=None):
     times = (*range(99_900, 100_000), *range(100_000, 100_000 + (6 * limit if count is None else count)))
     keys = {}
     for message in (build_message(t, random.getrandbits(80)) for t in times):
-        key = choose_placement(route, "c", message.message_id).partition_key
-        keys.setdefault(key, {})[message.message_id] = message
+        key = choose_placement(route, build_key("c", message.message_id), KEY_FORM).partition_key
+        keys.setdefault(key, {})[message.sort_key] = message
     shelf = Shelf(PageRange("c", newest_first=True, limit=limit), keys)
     shelf.assert_exact(shelf.read(route))
     return shelf
@@ -217,7 +218,9 @@ def test_the_newest_page_costs_little_at_every_n(shards, items, queries):
 def test_a_first_round_asks_the_base_key_for_its_newest_and_the_shards_for_a_share():
     """Two deviations of slack where that is little, or the shards too many; else what two and a half pages allow."""
     for shards, shares in ((2, {36}), (4, {20}), (16, {7}), (64, {2, 1}), (200, {2}), (1000, {1})):
-        base, *queries = PageMerge(PageRange("c", newest_first=True, limit=50)).next_queries(route_of((shards, 0)))
+        base, *queries = PageMerge(PageRange("c", newest_first=True, limit=50), KEY_FORM, position_of).next_queries(
+            route_of((shards, 0))
+        )
         assert (base.partition_key, base.limit) == ("c", 1)
         assert {query.limit for query in queries} == shares
         assert sum(query.limit for query in queries) <= (125 - shards / 4 if shards <= 100 else 2 * shards)
@@ -225,7 +228,7 @@ def test_a_first_round_asks_the_base_key_for_its_newest_and_the_shards_for_a_sha
 
 def test_one_shard_or_none_is_asked_for_the_whole_page():
     """There is nothing to share out."""
-    merge = PageMerge(PageRange("c", newest_first=True, limit=50))
+    merge = PageMerge(PageRange("c", newest_first=True, limit=50), KEY_FORM, position_of)
     assert [query.limit for query in merge.next_queries(EMPTY_ROUTE)] == [51]
     assert [query.limit for query in merge.next_queries(route_of((1, 0)))] == [1, 51]
 
@@ -234,7 +237,7 @@ def test_one_shard_or_none_is_asked_for_the_whole_page():
 def test_a_page_that_lies_on_one_key_takes_two_rounds_more_at_most(where):
     """All on the base key (the raise has just been) or all on one shard: found, without a walk in small steps."""
     messages = [build_message(100_000 + t, t) for t in range(500)]
-    shelf = Shelf(PageRange("c", newest_first=True, limit=50), {where: {m.message_id: m for m in messages}})
+    shelf = Shelf(PageRange("c", newest_first=True, limit=50), {where: {m.sort_key: m for m in messages}})
     shelf.assert_exact(shelf.read(route_of((16, 100_000))))
     assert len(shelf.rounds) <= 3
     assert shelf.items <= 125
@@ -252,9 +255,9 @@ def test_history_from_before_the_first_raise_is_one_query():
     route, table = spread(16, 100)
     for newest_first in (True, False):
         table.queries.clear()
-        last = message_id(400) if newest_first else None
+        last = build_sort_key(message_id(400)) if newest_first else None
         page, rounds = run_page(table, PageRange("c", newest_first, 50, None, last), route)
-        assert len(page.messages) == 50
+        assert len(page.items) == 50
         assert rounds == 1
         assert [q.partition_key for q in table.queries] == ["c"]
 
@@ -263,16 +266,16 @@ def test_rounds_stay_few_when_one_key_holds_everything():
     """A page across the raise: shards run dry, the base key supplies the rest."""
     route, table = spread(16, 3)
     page, rounds = run_page(table, PageRange("c", newest_first=True, limit=200), route)
-    assert len(page.messages) == 200
+    assert len(page.items) == 200
     assert rounds <= 3
 
 
 def test_a_larger_route_adds_queries_and_keeps_what_was_read():
     """The journal knew more than the hint: only the missing shards are asked."""
     route, table = spread(4, 50)
-    merge = PageMerge(PageRange("c", newest_first=True, limit=20))
+    merge = PageMerge(PageRange("c", newest_first=True, limit=20), KEY_FORM, position_of)
     (query,) = merge.next_queries(EMPTY_ROUTE)
     (answer,) = table.fetch([query], is_strong=True).responses
-    merge.add(query, answer.messages, is_exhausted=answer.is_exhausted)
+    merge.add(query, answer.items, is_exhausted=answer.is_exhausted)
     assert merge.next_queries(EMPTY_ROUTE) == []
     assert {q.partition_key for q in merge.next_queries(route)} == {f"c#{i}" for i in range(4)}

@@ -1,4 +1,4 @@
-"""Routes and placement: the invariants that no message can be lost without breaking."""
+"""Routes and placement: the invariants that no item can be lost without breaking."""
 
 import hashlib
 from collections import Counter
@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition.core.message_ids import MAX_TIME_MS, first_message_id_at, message_time_ms, shift_message_id
+from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.core.route import (
     EMPTY_ROUTE,
     MAX_CHOICES,
-    MAX_SHARD_COUNT,
     Generation,
     Placement,
     Route,
@@ -24,6 +23,8 @@ from hotpartition.core.route import (
     stable_hash,
 )
 from hotpartition.errors import MalformedGenerationError
+from hotpartition_messages.keys import KEY_FORM, build_key
+from hotpartition_messages.message_ids import message_time_ms
 from support.builders import message_id, route_of
 
 generations = st.builds(Generation, since_ms=st.integers(0, 50), shard_count=st.integers(1, 12))
@@ -49,20 +50,12 @@ def test_n_never_falls_as_the_set_grows(route, more, time_ms):
     assert union.shard_count_at(time_ms) == max(route.shard_count_at(time_ms), more.shard_count_at(time_ms))
 
 
-@given(routes, ids)
-def test_n_of_a_message_is_n_of_its_time(route, identifier):
-    """Comparing ids decides what comparing times decides."""
-    assert route.shard_count_of(identifier) == route.shard_count_at(message_time_ms(identifier))
-
-
-@pytest.mark.parametrize("time_ms", [0, 1, 1_700_000_000_000, MAX_TIME_MS - 1, MAX_TIME_MS])
-def test_n_of_a_message_changes_with_the_very_first_id_of_a_time(time_ms):
-    """At both ends of time as well; a generation that is later than any id is of no message."""
-    route = route_of((2, time_ms), (4, time_ms + 1), (8, 999_999_999_999_999))
-    first, last = first_message_id_at(time_ms), message_id(time_ms, (1 << 80) - 1)
-    before, after = shift_message_id(first, -1), shift_message_id(last, 1)
-    expected = [0 if before else None, 2, 2, 4 if after else None]
-    assert [i and route.shard_count_of(i) for i in (before, first, last, after)] == expected
+@given(routes, times)
+def test_n_is_the_largest_of_what_has_begun(route, position):
+    """The rule of docs/architecture.md, spelled out."""
+    begun = [g.shard_count for g in route.generations if g.since_ms <= position]
+    assert route.shard_count_at(position) == max(begun, default=0)
+    assert route.shard_count_at(None) == max((g.shard_count for g in route.generations), default=0)
 
 
 @given(routes, ids)
@@ -71,7 +64,7 @@ def test_a_placement_is_the_shard_of_the_hash(route, identifier):
     shard_count = route.shard_count_at(message_time_ms(identifier))
     digest = hashlib.blake2b(identifier.encode(), digest_size=8).digest()
     key = f"c#{int.from_bytes(digest) % shard_count}" if shard_count else "c"
-    assert choose_placement(route, "c", identifier) == Placement(key, shard_count)
+    assert choose_placement(route, build_key("c", identifier), KEY_FORM) == Placement(key, shard_count)
 
 
 @given(routes, routes, ids, times)
@@ -79,17 +72,17 @@ def test_every_older_route_places_where_a_reader_of_a_larger_one_looks(known, mo
     """The theorem of docs/architecture.md: S within G, t <= t2, so each choice is among those needed."""
     until = max(message_time_ms(identifier), later)
     grown = known.union(more)
-    for placed in choose_placements(known, "c", identifier):
-        assert placed.partition_key in needed_keys(grown, "c", until)
-        assert placed.partition_key in needed_keys(grown, "c", None)
-        assert placed.partition_key in candidate_keys(grown, "c", identifier)
+    for placed in choose_placements(known, build_key("c", identifier), KEY_FORM):
+        assert placed.partition_key in needed_keys(grown, "c", until, KEY_FORM)
+        assert placed.partition_key in needed_keys(grown, "c", None, KEY_FORM)
+        assert placed.partition_key in candidate_keys(grown, build_key("c", identifier), KEY_FORM)
 
 
 @given(routes)
 def test_the_base_key_is_always_needed(route):
     """Messages from before the first raise, and those of stale writers, are there."""
-    assert needed_keys(route, "c", None)[0] == "c"
-    assert needed_keys(EMPTY_ROUTE, "c", None) == ("c",)
+    assert needed_keys(route, "c", None, KEY_FORM)[0] == "c"
+    assert needed_keys(EMPTY_ROUTE, "c", None, KEY_FORM) == ("c",)
 
 
 def test_generations_are_a_storage_contract():
@@ -127,7 +120,10 @@ def test_the_hash_is_a_storage_contract():
 def test_placements_are_a_storage_contract():
     """Whole placements of one message, under several shard counts."""
     identifier = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
-    keys = {n: choose_placement(route_of((n, 0)), "room", identifier).partition_key for n in (1, 2, 4, 8, 16, 128)}
+    keys = {
+        n: choose_placement(route_of((n, 0)), build_key("room", identifier), KEY_FORM).partition_key
+        for n in (1, 2, 4, 8, 16, 128)
+    }
     assert keys == {1: "room#0", 2: "room#1", 4: "room#1", 8: "room#5", 16: "room#5", 128: "room#101"}
 
 
@@ -167,9 +163,9 @@ def test_the_first_choice_is_where_messages_always_were(identifier):
 @given(routes, ids)
 def test_the_first_of_all_placements_is_the_placement(route, identifier):
     """One of several, or on the base key the only one."""
-    placements = choose_placements(route, "c", identifier)
-    shard_count = route.shard_count_of(identifier)
-    assert placements[0] == choose_placement(route, "c", identifier)
+    placements = choose_placements(route, build_key("c", identifier), KEY_FORM)
+    shard_count = route.shard_count_at(message_time_ms(identifier))
+    assert placements[0] == choose_placement(route, build_key("c", identifier), KEY_FORM)
     assert {placed.shard_count for placed in placements} == {shard_count}
     assert len(placements) == min(MAX_CHOICES, max(shard_count, 1))
 
@@ -194,16 +190,19 @@ def test_placement_is_even_for_sequential_ids():
     """Ids that share their low bits, like snowflakes in a burst, still fill every shard: within 15 % of the mean."""
     count, shards = 64_000, 16
     route = route_of((shards, 0))
-    used = Counter(choose_placement(route, "c", message_id(1000 + i, i << 12)).partition_key for i in range(count))
-    assert set(used) == set(needed_keys(route, "c", None)) - {"c"}
+    used = Counter(
+        choose_placement(route, build_key("c", message_id(1000 + i, i << 12)), KEY_FORM).partition_key
+        for i in range(count)
+    )
+    assert set(used) == set(needed_keys(route, "c", None, KEY_FORM)) - {"c"}
     assert all(abs(n - count / shards) < 0.15 * count / shards for n in used.values())
 
 
 def test_messages_from_before_a_generation_stay_on_the_base_key():
     """`since` is a bound on the message's time, not on when it is written."""
     route = route_of((4, 1000))
-    assert choose_placement(route, "c", message_id(999)).partition_key == "c"
-    assert choose_placement(route, "c", message_id(1000)).shard_count == 4
+    assert choose_placement(route, build_key("c", message_id(999)), KEY_FORM).partition_key == "c"
+    assert choose_placement(route, build_key("c", message_id(1000)), KEY_FORM).shard_count == 4
 
 
 def test_point_reads_look_under_every_generation():
@@ -212,5 +211,7 @@ def test_point_reads_look_under_every_generation():
     route = route_of((8, 1000), (3, 2000), (16, 9000))
     firsts, seconds, thirds = zip(choose_shards(identifier, 3), choose_shards(identifier, 8), strict=True)
     keys = [f"c#{shard}" for shard in (*firsts, *seconds, *thirds)]
-    assert candidate_keys(route, "c", identifier) == tuple(dict.fromkeys(("c", *keys)))
-    assert candidate_keys(route, "c", identifier, choices=1) == tuple(dict.fromkeys(("c", *keys[:2])))
+    assert candidate_keys(route, build_key("c", identifier), KEY_FORM) == tuple(dict.fromkeys(("c", *keys)))
+    assert candidate_keys(route, build_key("c", identifier), KEY_FORM, choices=1) == tuple(
+        dict.fromkeys(("c", *keys[:2]))
+    )

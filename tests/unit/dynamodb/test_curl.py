@@ -14,7 +14,7 @@ from hotpartition.dynamodb.calls import StaleSignatureError
 from hotpartition.dynamodb.curl import HttpResponse, read_response
 from hotpartition.errors import ConditionFailedError, StoreRefusedError, StoreUnavailableError, ThrottledError
 
-LAYER = Path(__file__).resolve().parents[3] / "layers" / "routing" / "python"
+LAYERS = [Path(__file__).resolve().parents[3] / "layers" / layer / "python" for layer in ("routing", "messages")]
 REASONS = [{"reason": "TableWriteKeyRangeThroughputExceeded", "resource": "arn"}, {}]
 
 
@@ -135,14 +135,15 @@ ENVIRONMENTS = {
 PROGRAM = """
 import sys
 from hotpartition.runtime.settings import {settings}
-from hotpartition.runtime.wiring_{job} import build_{job}
+from {package}.wiring_{job} import {build}
 from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.errors import StoreUnavailableError
 settings = {settings}(table_name="t", registry_host="h", dynamodb_client={client!r})
-build_{job}(settings, None, *[dict] * ("{job}" in ("writer", "reader")))  # decodes items
+{build}(settings, None)
 try:
-    DynamoDBJournal(open_dynamodb({client!r}), "t", "i").get("c", is_strong=True)
+    DynamoDBJournal(open_dynamodb({client!r}), JournalPlace("t")).get("c", is_strong=True)
 except StoreUnavailableError:
     print(sorted(name for name in ("boto3", "botocore", "urllib3") if name in sys.modules))
 """
@@ -150,9 +151,17 @@ except StoreUnavailableError:
 
 def loaded_modules(job, settings, client, environment):
     """What of the SDK a new process holds once a job is built and has asked a DynamoDB that is not there."""
-    command = [sys.executable, "-c", PROGRAM.format(job=job, settings=settings, client=client)]
+    is_of_messages = job in {"writer", "reader"}
+    program = PROGRAM.format(
+        package="hotpartition_messages" if is_of_messages else "hotpartition.runtime",
+        job=job,
+        build=f"build_message_{job}" if is_of_messages else f"build_{job}",
+        settings=settings,
+        client=client,
+    )
+    command = [sys.executable, "-c", program]
     variables = {
-        "PYTHONPATH": str(LAYER),
+        "PYTHONPATH": ":".join(map(str, LAYERS)),
         "AWS_REGION": "eu-central-1",
         "AWS_DEFAULT_REGION": "eu-central-1",
         "AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:1",

@@ -7,8 +7,10 @@ from collections import Counter
 import pytest
 
 from hotpartition.core.route import choose_placements
-from hotpartition.errors import MessageConflictError, MessageNotFoundError, StoreUnavailableError, ThrottledError
+from hotpartition.errors import StoreUnavailableError, ThrottledError
 from hotpartition_messages import Message
+from hotpartition_messages.errors import MessageConflictError, MessageNotFoundError
+from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key
 from support.builders import World, message_id, new_message, route_of
 from support.fakes import KEY_RANGE_THROTTLE
 
@@ -24,7 +26,9 @@ class Raised(World):
         self.raise_to(shards, 0)
         self.refusing: set[str] = set()
         self.identifier = message_id(self.clock.now_ms, 5)
-        self.choices = [p.partition_key for p in choose_placements(route_of((shards, 0)), "c", self.identifier)]
+        self.choices = [
+            p.partition_key for p in choose_placements(route_of((shards, 0)), build_key("c", self.identifier), KEY_FORM)
+        ]
         self.table.on_call = self._refuse
 
     def _refuse(self, call: str) -> None:
@@ -55,7 +59,10 @@ def test_a_refused_write_goes_to_its_next_choice_at_once(refusing):
 
     world.table.on_call = refuse
     written = world.writer(sampling_distance_wcu=0.5).write(new_message())
-    choices = [p.partition_key for p in choose_placements(route_of((8, 0)), "c", written.message.message_id)]
+    choices = [
+        p.partition_key
+        for p in choose_placements(route_of((8, 0)), build_key("c", written.message.message_id), KEY_FORM)
+    ]
     calls = [call for call in world.table.calls if call != "get c"]
     assert calls == [f"put {key}" for key in choices[: refusing + 1]]
     assert (world.clock.slept, world.registry.reads) == ([], 1)
@@ -196,15 +203,15 @@ def test_of_two_contents_at_two_choices_readers_show_one():
 def test_an_attempt_without_answer_makes_the_writer_look_before_it_goes_elsewhere():
     """Also under an id of the server's own: stored, the answer lost, then refused; found, not stored twice."""
     world = Raised()
-    original = world.table.put
+    original = world.table.create
 
     def put_and_lose_the_answer(item):
         original(item)
-        world.table.put = original
+        world.table.create = original
         world.refusing.add(item["pk"]["S"])
         raise StoreUnavailableError("read timeout")
 
-    world.table.put = put_and_lose_the_answer
+    world.table.create = put_and_lose_the_answer
     assert world.writer().write(new_message()).is_replay
     assert len([1 for _, sort in world.table.items if sort.startswith("m#")]) == 1
 
@@ -223,7 +230,7 @@ def test_what_cannot_be_looked_for_is_not_put_elsewhere():
     world.refusing = {world.choices[0]}
     with pytest.raises(StoreUnavailableError) as caught:
         world.writer().write(new_message(message_id=world.identifier))
-    assert caught.value.message_id == world.identifier
+    assert caught.value.sort_key == build_sort_key(world.identifier)
     assert world.stored_at() == []
 
 
@@ -245,5 +252,9 @@ def test_a_message_is_not_found_after_all_choices_were_asked():
     with pytest.raises(MessageNotFoundError):
         world.reader().read_message("c", world.identifier, is_strong=True)
     asked = {key for call in world.table.calls for key in call.removeprefix("batch-get ").split(",")}
-    expected = {p.partition_key for n in (3, 8) for p in choose_placements(route_of((n, 0)), "c", world.identifier)}
+    expected = {
+        p.partition_key
+        for n in (3, 8)
+        for p in choose_placements(route_of((n, 0)), build_key("c", world.identifier), KEY_FORM)
+    }
     assert asked == {"c", *expected}

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotpartition.core import detector
-from hotpartition.core.keys import CONVERSATION_ID_PATTERN
-from hotpartition.core.message_ids import MAX_TIME_MS
 from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.core.shares import WHOLE, Share, list_shares
 from hotpartition.errors import RegistryUnavailableError
 from hotpartition.jobs import consumer
 from hotpartition.ports import JournalEntry
+from hotpartition_messages.keys import CONVERSATION_ID_PATTERN
+from hotpartition_messages.message_ids import MAX_TIME_MS
 from support.builders import THRESHOLDS, World, route_of
 from support.fakes import KEY_RANGE_THROTTLE, FakeReports
 from support.fleet import START_MS, Fleet

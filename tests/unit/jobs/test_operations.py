@@ -176,7 +176,7 @@ class TestRoute:
 
     def test_a_wrong_id_is_refused(self, world):
         """With the rule."""
-        with pytest.raises(InvalidRequestError, match="1 to 256 characters"):
+        with pytest.raises(InvalidRequestError, match="conversation_id: should be 1 to 2043 bytes"):
             world.operations().show_route("a#1")
 
 

@@ -12,13 +12,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from hotpartition.core.cursor import parse_cursor
-from hotpartition.core.message_ids import message_time_ms
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, choose_placement
-from hotpartition.errors import MessageConflictError
-from hotpartition.jobs.reader import PageRequest
 from hotpartition.ports import JournalEntry
 from hotpartition_messages import Message
+from hotpartition_messages.cursor import parse_cursor
+from hotpartition_messages.errors import MessageConflictError
+from hotpartition_messages.keys import KEY_FORM, build_key
+from hotpartition_messages.message_ids import message_time_ms
+from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.writing import NewMessage
 from support.builders import World, build_message, message_id, read_all
 
@@ -62,7 +63,7 @@ class Protocol(RuleBasedStateMachine):
     def conflict_within_one_placement(self, data):
         message = self.acknowledged[data.draw(st.sampled_from(sorted(self.acknowledged)))]
         route = self.world.table.routes.get("c", JournalEntry()).route
-        key = choose_placement(route, "c", message.message_id).partition_key
+        key = choose_placement(route, build_key("c", message.message_id), KEY_FORM).partition_key
         writer = self.world.writer(ttl_seconds=0.0)
         if self.world.registry.is_down or self.world.registry.get("c") != route:
             return
@@ -76,7 +77,7 @@ class Protocol(RuleBasedStateMachine):
         route = data.draw(st.sampled_from(self.snapshots))
         message = build_message(self.world.clock.now_ms + offset, tail)
         message = Message("c", message.message_id, "ann", f"body of {message.message_id}")
-        self.world.store(message, choose_placement(route, "c", message.message_id).partition_key)
+        self.world.store(message, choose_placement(route, build_key("c", message.message_id), KEY_FORM).partition_key)
         self.acknowledged[message.message_id] = message
 
     @rule(count=st.integers(2, 9), offset=offsets)

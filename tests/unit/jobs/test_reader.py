@@ -8,8 +8,10 @@ import pytest
 
 from hotpartition.core.route import choose_placement
 from hotpartition.core.timestamps import format_time
-from hotpartition.errors import InvalidCursorError, InvalidRequestError, MessageNotFoundError, ThrottledError
-from hotpartition.jobs.reader import MAX_LIMIT, PageRequest, build_range
+from hotpartition.errors import InvalidRequestError, ThrottledError
+from hotpartition_messages.errors import InvalidCursorError, MessageNotFoundError
+from hotpartition_messages.keys import KEY_FORM, build_key
+from hotpartition_messages.reading import MAX_LIMIT, PageRequest, build_range
 from support.builders import World, build_message, message_id, new_message, read_all, route_of
 from support.fakes import KEY_RANGE_THROTTLE
 
@@ -202,7 +204,7 @@ def test_two_copies_of_one_message_are_read_once():
     message = build_message(world.clock.now_ms, 3)
     world.raise_to(4, 0)
     world.store(message, "c")
-    world.store(message, choose_placement(route_of((4, 0)), "c", message.message_id).partition_key)
+    world.store(message, choose_placement(route_of((4, 0)), build_key("c", message.message_id), KEY_FORM).partition_key)
     reader = world.reader()
     assert reader.read_page(PageRequest("c")).messages == (message,)
     assert reader.read_message("c", message.message_id) == message
@@ -214,7 +216,7 @@ def test_a_point_read_finds_a_message_under_any_generation():
     message = build_message(world.clock.now_ms, 12345)
     world.raise_to(3, 0, in_redis=False)
     world.raise_to(8, 0, in_redis=False)
-    world.store(message, choose_placement(route_of((3, 0)), "c", message.message_id).partition_key)
+    world.store(message, choose_placement(route_of((3, 0)), build_key("c", message.message_id), KEY_FORM).partition_key)
     assert world.reader().read_message("c", message.message_id, is_strong=True) == message
     assert len(world.table.calls) == 2
 

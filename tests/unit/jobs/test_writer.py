@@ -3,18 +3,14 @@
 import pytest
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes
-from hotpartition.core.message_ids import message_time_ms
 from hotpartition.core.route import choose_placement
-from hotpartition.errors import (
-    InvalidRequestError,
-    MessageConflictError,
-    MessageTooLargeError,
-    StoreUnavailableError,
-    ThrottledError,
-)
-from hotpartition.jobs.reader import PageRequest
+from hotpartition.errors import InvalidRequestError, ItemTooLargeError, StoreUnavailableError, ThrottledError
 from hotpartition.ports import JournalEntry
 from hotpartition_messages.attributes import encode_attributes
+from hotpartition_messages.errors import MessageConflictError
+from hotpartition_messages.keys import KEY_FORM, build_key, parse_sort_key
+from hotpartition_messages.message_ids import message_time_ms
+from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.requests import parse_write
 from hotpartition_messages.writing import NewMessage
 from support.builders import World, build_message, message_id, new_message, read_all, route_of
@@ -52,7 +48,9 @@ def test_a_hot_conversation_goes_to_its_shards():
     world.raise_to(8, 0)
     identifier = message_id(world.clock.now_ms, 5)
     world.writer().write(new_message(message_id=identifier))
-    assert puts(world) == [f"put {choose_placement(route_of((8, 0)), 'c', identifier).partition_key}"]
+    assert puts(world) == [
+        f"put {choose_placement(route_of((8, 0)), build_key('c', identifier), KEY_FORM).partition_key}"
+    ]
 
 
 def test_the_same_message_again_is_a_replay():
@@ -104,7 +102,7 @@ def test_every_wrong_field_is_named_at_once():
 def test_an_item_over_the_limit_is_refused_before_it_is_counted():
     """400 KiB with names and the longest shard key; nothing was offered to DynamoDB."""
     world = World()
-    with pytest.raises(MessageTooLargeError) as caught:
+    with pytest.raises(ItemTooLargeError) as caught:
         world.writer().write(new_message("x" * ITEM_LIMIT_BYTES))
     assert caught.value.item_bytes > ITEM_LIMIT_BYTES
     assert (world.table.calls, world.reports.sent) == ([], [])
@@ -130,7 +128,7 @@ def test_what_is_stored_is_the_messages_item_at_its_place():
     world.table.failures = [KEY_RANGE_THROTTLE]
     world.clock.on_sleep = lambda: world.raise_to(8, 0)
     written = world.writer().write(new_message(message_id=identifier))
-    key = choose_placement(route_of((8, 0)), "c", identifier).partition_key
+    key = choose_placement(route_of((8, 0)), build_key("c", identifier), KEY_FORM).partition_key
     stored = {place: dict(item) for place, item in world.table.items.items() if place[1].startswith("m#")}
     assert stored == {(key, f"m#{identifier}"): written.message.to_item(key)}
 
@@ -176,12 +174,12 @@ def test_when_the_budget_is_spent_the_error_names_the_id(failure):
     world.table.failures = [failure] * 100
     with pytest.raises(type(failure)) as caught:
         world.writer(budget_ms=300).write(new_message())
-    assert caught.value.message_id
+    assert caught.value.sort_key
     assert world.table.items == {}
     assert world.clock.now_ms - started < 300
     assert len(puts(world)) >= 4
     world.table.failures = []
-    retried = world.writer().write(new_message(message_id=caught.value.message_id))
+    retried = world.writer().write(new_message(message_id=parse_sort_key(caught.value.sort_key)))
     assert not retried.is_replay
 
 
@@ -199,14 +197,14 @@ def test_a_put_whose_answer_was_lost_is_found_again():
     """Stored, but the answer never came: the retry finds it, and the client gets its acknowledgement."""
     world = World()
     world.table.failures = []
-    original = world.table.put
+    original = world.table.create
 
     def put_and_lose_the_answer(item):
         original(item)
-        world.table.put = original
+        world.table.create = original
         raise StoreUnavailableError("read timeout")
 
-    world.table.put = put_and_lose_the_answer
+    world.table.create = put_and_lose_the_answer
     assert world.writer().write(new_message()).is_replay
     assert len(world.table.items) == 1
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hotpartition.core.cursor import build_cursor
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.core.timestamps import format_time
 from hotpartition.errors import (
@@ -26,6 +25,7 @@ from hotpartition.errors import (
 from hotpartition.jobs.consumer import GC_THRESHOLDS, RunSummary
 from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
 from hotpartition_messages.api import route_event
+from hotpartition_messages.cursor import build_cursor
 from support.builders import World, message_id, route_of
 from support.events import FakeContext, http_event, message_event, page_event, post_event
 from support.handlers import load_handler

@@ -4,11 +4,12 @@ from random import Random
 
 import pytest
 
-from hotpartition.core.message_ids import mint_message_id
 from hotpartition.core.route import choose_placement
-from hotpartition.jobs.reader import PageRequest
 from hotpartition_messages import Message
+from hotpartition_messages.keys import KEY_FORM, build_key
+from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.page_costs import SAMPLE_PAGES, Load, read_pages
+from hotpartition_messages.reading import PageRequest
 from support.builders import World
 
 
@@ -46,7 +47,7 @@ def test_pages_cost_what_the_reader_reads(count, page):
         route = world.table.routes["c"].route
         for time_ms in range(now_ms - 10_500, now_ms - 10_000 + 30 * max(page, count)):
             message = Message("c", mint_message_id(time_ms, random.getrandbits), "", "")
-            world.store(message, choose_placement(route, "c", message.message_id).partition_key)
+            world.store(message, choose_placement(route, build_key("c", message.message_id), KEY_FORM).partition_key)
         world.reader().read_page(PageRequest("c", limit=page))
         queries, items = queries + len(world.table.queries), items + world.table.items_read
     assert cost.queries == pytest.approx(queries / SAMPLE_PAGES, rel=0.1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes
 from hotpartition.core.timestamps import format_time
-from hotpartition.errors import InvalidRequestError, MessageTooLargeError
+from hotpartition.errors import InvalidRequestError, ItemTooLargeError
 from hotpartition_messages import requests
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.requests import (
@@ -84,7 +84,7 @@ class TestSizeBeforeWork:
     def test_a_body_of_more_values_than_an_item_has_bytes_is_not_parsed(self, parsed, element):
         """Whatever they are."""
         elements = ",".join([element] * (410_000 if len(element) < 5 else 220_000))
-        with pytest.raises(MessageTooLargeError, match="at least"):
+        with pytest.raises(ItemTooLargeError, match="at least"):
             parse_write(post_event("c", f'{{"sender":"a","body":"b","attributes":{{"x":[{elements}]}}}}'))
         assert parsed == []
 
@@ -117,7 +117,7 @@ class TestSizeBeforeWork:
                     seen.append(value)
                     yield value
 
-        with pytest.raises(MessageTooLargeError):
+        with pytest.raises(ItemTooLargeError):
             encode_attributes({"x": Counted([10**37 + 1] * 400_000)})
         assert len(seen) < ITEM_LIMIT_BYTES // 20
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hotpartition.core.message_ids import mint_message_id
 from hotpartition_messages import Message
+from hotpartition_messages.message_ids import mint_message_id
 from tools.benchmarks.cold import measure_cold
 from tools.benchmarks.conversations import PAGE
 from tools.benchmarks.measuring import Measured

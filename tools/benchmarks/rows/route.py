@@ -7,9 +7,10 @@ import time
 from random import Random
 from typing import Any
 
-from hotpartition.core.message_ids import mint_message_id
 from hotpartition.core.route import Generation, Route, choose_placement
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
+from hotpartition_messages.keys import KEY_FORM, build_key
+from hotpartition_messages.message_ids import mint_message_id
 from tools.benchmarks.measuring import CPU_CONDITIONS, Bar, Measured, cpu_seconds, interleave, warm_up
 from tools.benchmarks.setup import Setup, SilentTelemetry
 
@@ -32,7 +33,8 @@ def measure(setup: Setup) -> Measured:
     random = Random(7)
     count = setup.count(DECISIONS)
     names = [f"conversation-{index}" for index in range(CONVERSATIONS)]
-    writes = [(random.choice(names), mint_message_id(START_MS + i, random.getrandbits)) for i in range(count)]
+    ids = [mint_message_id(START_MS + i, random.getrandbits) for i in range(count)]
+    writes = [build_key(random.choice(names), message_id) for message_id in ids]
     generations = frozenset(Generation(since_ms=START_MS - 60_000 * n, shard_count=n) for n in SHARD_COUNTS)
     cache = RouteCache(ttl_seconds=60, max_entries=10_000, random=random.random)
     source = RouteSource(cache=cache, registry=_NoRegistry(), telemetry=SilentTelemetry(), timer=time.monotonic)
@@ -41,23 +43,23 @@ def measure(setup: Setup) -> Measured:
     plain = dict.fromkeys(names, max(SHARD_COUNTS))
 
     def nothing() -> None:
-        for _, _ in writes:
+        for _ in writes:
             pass
 
     def ours() -> float:
         get_route = source.get_route
 
         def work() -> None:
-            for conversation, message_id in writes:
-                choose_placement(get_route(conversation, START_MS), conversation, message_id)
+            for key in writes:
+                choose_placement(get_route(key.collection, START_MS), key, KEY_FORM)
 
         return (cpu_seconds(work) - cpu_seconds(nothing)) / count * MICROSECONDS
 
     def rival() -> float:
         def work() -> None:
-            for conversation, message_id in writes:
-                plain[conversation]
-                hashlib.blake2b(message_id.encode(), digest_size=8).digest()
+            for key in writes:
+                plain[key.collection]
+                hashlib.blake2b(key.hashed.encode(), digest_size=8).digest()
 
         return (cpu_seconds(work) - cpu_seconds(nothing)) / count * MICROSECONDS
 

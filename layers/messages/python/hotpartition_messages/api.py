@@ -11,14 +11,14 @@ from aws_lambda_powertools.event_handler.api_gateway import APIGatewayHttpResolv
 
 from hotpartition.errors import (
     InvalidRequestError,
+    ItemTooLargeError,
     MalformedGenerationError,
-    MessageConflictError,
-    MessageNotFoundError,
-    MessageTooLargeError,
     Problem,
     RetryLaterError,
 )
 from hotpartition_messages.callers import NotTheSenderError
+from hotpartition_messages.errors import MessageConflictError, MessageNotFoundError
+from hotpartition_messages.keys import parse_sort_key
 from hotpartition_messages.messages import Message
 from hotpartition_messages.problems import (
     INVALID_REQUEST,
@@ -134,10 +134,15 @@ def _on_invalid_request(error: InvalidRequestError) -> Response[Any]:
 
 def _on_retry_later(error: RetryLaterError) -> Response[Any]:
     detail = f"{error}; repeat the request"
-    if not error.message_id:
+    if not error.sort_key:
         return problem_response(READ_LATER, detail)
     detail += " with this message_id: that is safe, whatever became of this attempt"
-    return problem_response(WRITE_LATER, detail, message_id=error.message_id)
+    return problem_response(WRITE_LATER, detail, message_id=parse_sort_key(error.sort_key))
+
+
+def _on_too_large(error: ItemTooLargeError) -> Response[Any]:
+    detail = f"the message needs {error.needs}; {error.limit_bytes} are allowed"
+    return problem_response(MESSAGE_TOO_LARGE, detail)
 
 
 def _shortened(name: str) -> str:
@@ -150,7 +155,7 @@ _RESPONSES: Mapping[type[Exception], Callable[[Any], Response[Any]]] = {
     ContentEncodingError: lambda error: problem_response(UNSUPPORTED_ENCODING, str(error)),
     MessageNotFoundError: lambda error: problem_response(MESSAGE_NOT_FOUND, str(error)),
     MessageConflictError: lambda e: problem_response(MESSAGE_CONFLICT, str(e), message_id=e.message_id),
-    MessageTooLargeError: lambda error: problem_response(MESSAGE_TOO_LARGE, str(error)),
+    ItemTooLargeError: _on_too_large,
     BodyTooLargeError: lambda error: problem_response(MESSAGE_TOO_LARGE, str(error)),
     RetryLaterError: _on_retry_later,
     MalformedGenerationError: lambda _: problem_response(UNREADABLE_ROUTE, UNREADABLE_ROUTE.example["detail"]),

@@ -15,7 +15,7 @@ from hotpartition.core.capacity import (
     number_size_bytes,
     text_size_bytes,
 )
-from hotpartition.errors import InvalidRequestError, MessageTooLargeError
+from hotpartition.errors import InvalidRequestError, ItemTooLargeError
 
 MAX_NUMBER_DIGITS = 38
 MAX_NUMBER_EXPONENT = 125
@@ -41,7 +41,7 @@ def encode_attributes(attributes: Mapping[str, Any]) -> EncodedAttributes:
 
     Raises:
         InvalidRequestError: naming the attribute that DynamoDB cannot hold.
-        MessageTooLargeError: they alone take more than an item may.
+        ItemTooLargeError: they alone take more than an item may.
     """
     encoder = _Encoder()
     try:
@@ -145,7 +145,7 @@ class _Encoder:
     def _add(self, size_bytes: int) -> None:
         self.size_bytes += size_bytes
         if self.size_bytes > ITEM_LIMIT_BYTES:
-            raise MessageTooLargeError(self.size_bytes, ITEM_LIMIT_BYTES, is_least=True)
+            raise ItemTooLargeError(self.size_bytes, ITEM_LIMIT_BYTES, is_least=True)
 
 
 def _has_utf8(text: str) -> bool:

@@ -11,11 +11,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hotpartition.core.cursor import CURSOR_PATTERN
-from hotpartition.core.keys import CONVERSATION_ID_PATTERN
-from hotpartition.core.message_ids import CANONICAL_MESSAGE_ID_PATTERN
-from hotpartition.jobs.reader import MAX_LIMIT
 from hotpartition_messages.api import MESSAGE_PATH, MESSAGES_PATH
+from hotpartition_messages.cursor import CURSOR_PATTERN
+from hotpartition_messages.keys import CONVERSATION_ID_PATTERN
+from hotpartition_messages.message_ids import CANONICAL_MESSAGE_ID_PATTERN
 from hotpartition_messages.problems import (
     INVALID_REQUEST,
     MESSAGE_CONFLICT,
@@ -28,6 +27,7 @@ from hotpartition_messages.problems import (
     WRITE_LATER,
     ProblemKind,
 )
+from hotpartition_messages.reading import MAX_LIMIT
 from hotpartition_messages.requests import (
     EXAMPLE_MESSAGE,
     MAX_PROBLEMS,

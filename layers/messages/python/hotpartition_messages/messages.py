@@ -1,6 +1,6 @@
 """Messages and their stored form.
 
-Message item, attributes as stored (`pk` and `sk` as in `hotpartition.core.keys`); written once, never changed:
+Message item, attributes as stored (`pk` and `sk` as in `keys.py`); written once, never changed:
 
 | attribute | type | content |
 |---|---|---|
@@ -22,10 +22,10 @@ from functools import cached_property
 from typing import Any
 
 from hotpartition.core.capacity import AttributeValue, Item
-from hotpartition.core.keys import build_message_sort_key
-from hotpartition.core.message_ids import message_time_ms
 from hotpartition.core.timestamps import format_time
 from hotpartition_messages.attributes import NO_ATTRIBUTES, check_text, decode_attributes, encode_attributes
+from hotpartition_messages.keys import build_sort_key
+from hotpartition_messages.message_ids import message_time_ms
 
 MESSAGE_ATTRIBUTES = ("pk", "sk", "conversation_id", "message_id", "sender", "body", "sent_at", "attributes")
 """Every attribute of a message item, as described above: what may be put, and no more."""
@@ -48,6 +48,11 @@ class Message:
     def sent_at(self) -> str:
         """The message's time, RFC 3339."""
         return format_time(message_time_ms(self.message_id))
+
+    @cached_property
+    def sort_key(self) -> str:
+        """The message's sort key: what pages are sorted by."""
+        return build_sort_key(self.message_id)
 
     @cached_property
     def attributes(self) -> Mapping[str, Any]:
@@ -97,7 +102,7 @@ class Message:
             InvalidRequestError: sender or body is no valid Unicode.
         """
         item: dict[str, AttributeValue] = {
-            "sk": {"S": build_message_sort_key(self.message_id)},
+            "sk": {"S": self.sort_key},
             "conversation_id": {"S": self.conversation_id},
             "message_id": {"S": self.message_id},
             "sender": {"S": check_text(self.sender, "sender")},

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from random import Random
 
 from hotpartition.core.capacity import item_size_bytes, read_units
-from hotpartition.core.keys import ROUTING_SORT_KEY
 from hotpartition.core.merge import KeyQuery, PageMerge, PageRange
-from hotpartition.core.message_ids import mint_message_id
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, choose_placement
 from hotpartition.core.route_history import Cause, encode_raises
+from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key, position_of
+from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.messages import Message
 
 SAMPLE_PAGES = 10
@@ -57,7 +57,8 @@ def read_pages(shard_count: int, load: Load) -> PageCost:
 def _read_page(route: Route, load: Load, random: Random) -> tuple[int, int, int, float]:
     """Read a newest page of a conversation with history: queries, rounds, items and RCU (strongly consistent)."""
     keys = _fill_keys(route, load.page, random)
-    merge: PageMerge[Message] = PageMerge(PageRange(_CONVERSATION, newest_first=True, limit=load.page))
+    page_range = PageRange(_CONVERSATION, newest_first=True, limit=load.page)
+    merge: PageMerge[Message] = PageMerge(page_range, KEY_FORM, position_of)
     routing_bytes = _routing_item_bytes(route)
     queries = rounds = items = 0
     rcu = 0.0
@@ -66,7 +67,7 @@ def _read_page(route: Route, load: Load, random: Random) -> tuple[int, int, int,
         for query in asked:
             found, is_exhausted = _answer(keys.get(query.partition_key, ()), query)
             # The newest page of the base key passes the routing item.
-            extra = routing_bytes if query.partition_key == _CONVERSATION and query.last_id is None else 0
+            extra = routing_bytes if query.partition_key == _CONVERSATION and query.after is None else 0
             merge.add(query, found, is_exhausted=is_exhausted)
             queries, items = queries + 1, items + len(found)
             rcu += read_units(len(found) * load.item_bytes + extra, is_strong=True)
@@ -80,7 +81,8 @@ def _fill_keys(route: Route, page: int, random: Random) -> Mapping[str, Sequence
     times: Iterable[int] = range(_NOW_MS + 4 * (page + 1) + 12 * shards, _NOW_MS - 2 * (page + 1), -1)
     for time_ms in times:
         message = Message(_CONVERSATION, mint_message_id(time_ms, random.getrandbits), "", "")
-        keys.setdefault(choose_placement(route, _CONVERSATION, message.message_id).partition_key, []).append(message)
+        placement = choose_placement(route, build_key(_CONVERSATION, message.message_id), KEY_FORM)
+        keys.setdefault(placement.partition_key, []).append(message)
     return keys
 
 
@@ -88,8 +90,8 @@ def _answer(stored: Sequence[Message], query: KeyQuery) -> tuple[tuple[Message, 
     within = [
         message
         for message in stored
-        if (query.first_id is None or message.message_id >= query.first_id)
-        and (query.last_id is None or message.message_id <= query.last_id)
+        if (query.first is None or message.sort_key >= query.first)
+        and (query.after is None or message.sort_key < query.after)
     ]
     return tuple(within[: query.limit]), len(within) < query.limit
 

@@ -27,13 +27,13 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES
-from hotpartition.core.cursor import CURSOR_PATTERN, parse_cursor, split_cursor
-from hotpartition.core.keys import CONVERSATION_ID_PATTERN, CONVERSATION_ID_RULE, MAX_CONVERSATION_ID_LENGTH
-from hotpartition.core.message_ids import MAX_FUTURE_MS, MESSAGE_ID_PATTERN, MESSAGE_ID_RULE, parse_message_id
-from hotpartition.errors import HotPartitionError, InvalidRequestError, MessageTooLargeError, Problem
-from hotpartition.jobs.reader import DEFAULT_LIMIT, MAX_LIMIT, PageRequest
+from hotpartition.errors import HotPartitionError, InvalidRequestError, ItemTooLargeError, Problem
 from hotpartition_messages.attributes import MAX_DEPTH, EncodedAttributes, encode_attributes
 from hotpartition_messages.callers import MAX_SENDER_LENGTH, NotTheSenderError, find_sender
+from hotpartition_messages.cursor import CURSOR_PATTERN, parse_cursor, split_cursor
+from hotpartition_messages.keys import CONVERSATION_ID_PATTERN, CONVERSATION_ID_RULE, MAX_CONVERSATION_ID_LENGTH
+from hotpartition_messages.message_ids import MAX_FUTURE_MS, MESSAGE_ID_PATTERN, MESSAGE_ID_RULE, parse_message_id
+from hotpartition_messages.reading import DEFAULT_LIMIT, MAX_LIMIT, PageRequest
 from hotpartition_messages.writing import NewMessage
 
 MAX_BODY_CHARACTERS = 6 * ITEM_LIMIT_BYTES + 42_400
@@ -284,7 +284,7 @@ def parse_write(event: Mapping[str, Any], *, sender_claim: str = "") -> NewMessa
         NotTheSenderError: the caller has no such claim, or the body names another sender.
         InvalidRequestError: naming every wrong field.
         BodyTooLargeError: the body is longer than that of any message that can be stored.
-        MessageTooLargeError: the message cannot become an item.
+        ItemTooLargeError: the message cannot become an item.
         ContentEncodingError: the body is compressed.
     """
     sender = find_sender(event, sender_claim) if sender_claim else None
@@ -378,11 +378,11 @@ def check_separators(text: str) -> None:
     overhead of an element, before one as its name or its container's overhead.
 
     Raises:
-        MessageTooLargeError: there are more of them than an item has bytes.
+        ItemTooLargeError: there are more of them than an item has bytes.
     """
     least_bytes = sum(text.count(separator) for separator in ",:[{")
     if least_bytes > ITEM_LIMIT_BYTES:
-        raise MessageTooLargeError(least_bytes, ITEM_LIMIT_BYTES, is_least=True)
+        raise ItemTooLargeError(least_bytes, ITEM_LIMIT_BYTES, is_least=True)
 
 
 def _listed_fields(body: Any) -> tuple[Any, int]:

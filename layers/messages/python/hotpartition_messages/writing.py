@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from hotpartition.core.capacity import Item, item_size_bytes
-from hotpartition.core.message_ids import check_not_ahead, mint_message_id
-from hotpartition.errors import MessageConflictError
+from hotpartition.core.merge import choose_copy
 from hotpartition.jobs.writer import Writer
+from hotpartition.ports import ItemStore
 from hotpartition_messages.attributes import NO_ATTRIBUTES, EncodedAttributes
+from hotpartition_messages.errors import MessageConflictError
+from hotpartition_messages.keys import build_key
+from hotpartition_messages.message_ids import check_not_ahead, mint_message_id
 from hotpartition_messages.messages import Message
 
 
@@ -35,20 +39,39 @@ class Written:
     is_replay: bool
 
 
+class MessageStore(ItemStore[Message], Protocol):
+    """The messages. Fails closed: a message is acknowledged only after `create` returned."""
+
+    def create(self, item: Item) -> Message | None:
+        """Store a message unless its key is taken: one attempt.
+
+        Returns:
+            None when stored; else the message that is already there, left as it is.
+        """
+        ...
+
+
 class MessageWriter:
     """Writes messages. One per execution environment; serves one request at a time."""
 
     def __init__(
-        self, writer: Writer[Message], *, now_ms: Callable[[], int], random_bits: Callable[[int], int]
+        self,
+        writer: Writer,
+        store: MessageStore,
+        *,
+        now_ms: Callable[[], int],
+        random_bits: Callable[[int], int],
     ) -> None:
         """Start with nothing stored.
 
         Args:
-            writer: places and stores the items.
+            writer: places the items.
+            store: stores them.
             now_ms: Unix time in ms.
             random_bits: so many random bits, for the ids of messages that come without one.
         """
         self._writer = writer
+        self._store = store
         self._now_ms = now_ms
         self._random_bits = random_bits
 
@@ -62,19 +85,27 @@ class MessageWriter:
         Raises:
             InvalidMessageIdError: its id lies too far ahead.
             InvalidRequestError: sender or body is no valid Unicode.
-            MessageTooLargeError: the item would pass DynamoDB's limit.
+            ItemTooLargeError: the item would pass DynamoDB's limit.
             MessageConflictError: its id is taken, at the same place, by other content.
-            RetryLaterError: DynamoDB refused for the whole budget; `message_id` is the id to repeat with.
+            RetryLaterError: DynamoDB refused for the whole budget; `sort_key` tells the id to repeat with.
         """
         message_id = self._choose_id(new.message_id)
         message = Message(new.conversation_id, message_id, new.sender, new.body, new.attributes.stored)
-        item = message.to_attributes()
-        size_bytes = _size_bytes(item, new.attributes)
+        attributes = message.to_attributes()
+        key = build_key(message.conversation_id, message_id)
+
+        def put(partition_key: str) -> Message | None:
+            return self._store.create({"pk": {"S": partition_key}, **attributes})
+
+        def find(partition_keys: Sequence[str]) -> Message | None:
+            copies, _ = self._store.get(partition_keys, key.sort_key, is_strong=True)
+            return choose_copy([copy.item for copy in copies]) if copies else None
+
         existing = self._writer.write(
-            message.conversation_id,
-            message_id,
-            item,
-            size_bytes=size_bytes,
+            key,
+            put=put,
+            find=find,
+            size_bytes=_size_bytes(attributes, new),
             may_be_stored=new.message_id is not None,
             remaining_ms=remaining_ms,
         )
@@ -92,8 +123,9 @@ class MessageWriter:
         return wanted
 
 
-def _size_bytes(item: Item, attributes: EncodedAttributes) -> int:
-    """Measure an item; its attributes were measured when they were encoded."""
+def _size_bytes(item: Item, new: NewMessage) -> int:
+    """Measure an item at its base key; its attributes were measured when they were encoded."""
+    key_bytes = len("pk") + len(new.conversation_id)
     if "attributes" not in item:
-        return item_size_bytes(item)
-    return item_size_bytes({**item, "attributes": {"S": ""}}) + attributes.size_bytes
+        return key_bytes + item_size_bytes(item)
+    return key_bytes + item_size_bytes({**item, "attributes": {"S": ""}}) + new.attributes.size_bytes

@@ -2,12 +2,8 @@
 
 HotPartitionError
 ├── InvalidRequestError              reject the request; `problems` names every wrong field
-│   ├── InvalidConversationIdError
-│   ├── InvalidMessageIdError
-│   └── InvalidCursorError
-├── MessageTooLargeError             reject the request: the item would pass DynamoDB's limit
-├── MessageConflictError             reject the request: the id is taken by other content
-├── MessageNotFoundError             the message does not exist
+│   └── InvalidCollectionError
+├── ItemTooLargeError                reject the request: the item would pass DynamoDB's limit
 ├── RetryLaterError                  repeat the same request later: safe, whatever became of this one
 │   ├── ThrottledError               DynamoDB refused for its limits (`reasons` says which)
 │   └── StoreUnavailableError        DynamoDB did not answer, or with a server error
@@ -26,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 
 class HotPartitionError(Exception):
@@ -52,59 +48,33 @@ class InvalidRequestError(HotPartitionError):
         self.more = more
 
     @classmethod
-    def of(cls, field: str, message: str) -> InvalidRequestError:
+    def of(cls, field: str, message: str) -> Self:
         """Build the error for a single wrong field."""
         return cls((Problem(field, message),))
 
 
-class InvalidConversationIdError(InvalidRequestError):
-    """The conversation id has the wrong length or characters."""
+class InvalidCollectionError(InvalidRequestError):
+    """A collection cannot have this name."""
 
 
-class InvalidMessageIdError(InvalidRequestError):
-    """The message id is no ULID or UUIDv7, or lies too far in the future."""
-
-
-class InvalidCursorError(InvalidRequestError):
-    """The cursor was not issued by this API, or for another conversation or order."""
-
-
-class MessageTooLargeError(HotPartitionError):
+class ItemTooLargeError(HotPartitionError):
     """The stored item would be larger than DynamoDB takes."""
 
     def __init__(self, item_bytes: int, limit_bytes: int, *, is_least: bool = False) -> None:
         """Say how large it would be; `is_least`: nobody counted further."""
-        needs = f"at least {item_bytes}" if is_least else f"{item_bytes}"
-        super().__init__(f"the message needs {needs} bytes in storage; {limit_bytes} are allowed")
+        self.needs = f"{f'at least {item_bytes}' if is_least else item_bytes} bytes in storage"
+        super().__init__(f"the item needs {self.needs}; {limit_bytes} are allowed")
         self.item_bytes = item_bytes
         self.limit_bytes = limit_bytes
-
-
-class MessageConflictError(HotPartitionError):
-    """A message with this id and other content is already stored at the same place."""
-
-    def __init__(self, conversation_id: str, message_id: str) -> None:
-        super().__init__("a message with this id and other content is already stored")
-        self.conversation_id = conversation_id
-        self.message_id = message_id
-
-
-class MessageNotFoundError(HotPartitionError):
-    """No message with this id is stored in the conversation."""
-
-    def __init__(self, conversation_id: str, message_id: str) -> None:
-        super().__init__("no message with this id is stored in this conversation")
-        self.conversation_id = conversation_id
-        self.message_id = message_id
 
 
 class RetryLaterError(HotPartitionError):
     """The store refused or failed for as long as the request could wait. Repeat the same request.
 
-    `message_id` is set when a write failed: repeating it with that id is safe, whatever became of it.
+    `sort_key` is set when a write failed: repeating it for the same item is safe, whatever became of it.
     """
 
-    message_id: str | None = None
+    sort_key: str | None = None
 
 
 class ThrottledError(RetryLaterError):

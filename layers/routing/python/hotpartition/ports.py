@@ -1,7 +1,7 @@
 """What the three jobs need from the outside, as Protocols.
 
-Adapters for DynamoDB and Redis implement them in `dynamodb.py`, `redis_registry.py` and `redis_reports.py`; the tests
-and the simulator bring their own. Each says whether it fails open (the job goes on without) or closed (it does not).
+Adapters for DynamoDB and Redis implement them in `dynamodb/` and `redis/`; the tests and the simulator bring their
+own. Each says whether it fails open (the job goes on without) or closed (it does not).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol
 
-from hotpartition.core.capacity import AttributeValue
 from hotpartition.core.merge import ItemT, KeyQuery
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import Report
@@ -30,10 +29,14 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True)
 class QueryResponse(Generic[ItemT]):
-    """One key's response. `is_exhausted`: nothing more lies within the query's bounds."""
+    """One key's response. `is_exhausted`: nothing more lies within the query's bounds.
 
-    messages: tuple[ItemT, ...]
+    `reached` is the sort key that was looked at last, where items were left out behind the last one in `items`.
+    """
+
+    items: tuple[ItemT, ...]
     is_exhausted: bool
+    reached: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +51,25 @@ class Fetched(Generic[ItemT]):
     hedged: int = 0
 
 
-class MessageStore(Protocol[ItemT]):
-    """The messages. Fails closed: a message is acknowledged only after `put` returned, a page is complete or an error.
+@dataclass(frozen=True, slots=True)
+class Copy(Generic[ItemT]):
+    """An item, and the partition key that it lies under."""
 
-    `put` and `get` raise `ThrottledError` or `StoreUnavailableError` after one attempt.
+    partition_key: str
+    item: ItemT
+
+
+class ItemStore(Protocol[ItemT]):
+    """The items of a table. Fails closed: a page is complete or an error.
+
+    `get` raises `ThrottledError` or `StoreUnavailableError` after one attempt.
     """
-
-    def put(self, item: Mapping[str, AttributeValue]) -> ItemT | None:
-        """Store a message unless its key is taken.
-
-        Returns:
-            None when stored; else the message that is already there, left as it is.
-        """
-        ...
 
     def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched[ItemT]:
         """Run a round of queries at the same time, one attempt each; failures are returned, not raised.
 
-        With `journal_of`, that collection's routing item is read in the same round and with the same consistency:
-        for free when the newest messages of its base key are among the queries, else with one more request.
+        With `journal_of`, that collection's routing item is read in the same round and with the same consistency: for
+        free when it lies behind the newest items of a base key that is among the queries, else with one more request.
 
         Raises:
             MalformedGenerationError: the routing item cannot be read.
@@ -74,9 +77,9 @@ class MessageStore(Protocol[ItemT]):
         ...
 
     def get(
-        self, partition_keys: Sequence[str], message_id: str, *, is_strong: bool, journal_of: str | None = None
-    ) -> tuple[tuple[ItemT, ...], JournalEntry | None]:
-        """Read one message from keys that may hold it, and with `journal_of` that collection's routing item.
+        self, partition_keys: Sequence[str], sort_key: str, *, is_strong: bool, journal_of: str | None = None
+    ) -> tuple[tuple[Copy[ItemT], ...], JournalEntry | None]:
+        """Read one item from keys that may hold it, and with `journal_of` that collection's routing item.
 
         What DynamoDB leaves unprocessed is asked for again, never taken for absent.
         """

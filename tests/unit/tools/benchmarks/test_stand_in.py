@@ -12,14 +12,14 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from hotpartition.core.keys import ROUTING_SORT_KEY
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Route
 from hotpartition.dynamodb.boto3_client import Boto3Call
-from hotpartition.dynamodb.message_store import DynamoDBMessageStore
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.ports import QueryResponse
 from hotpartition_messages import Message
+from hotpartition_messages.keys import ROUTING_SORT_KEY, describe_table
 from tools.benchmarks.setup import Setup
 from tools.benchmarks.stand_in import StandIn
 
@@ -116,11 +116,11 @@ def test_our_own_store_reads_pages_and_routes(client: Any, setup: Setup) -> None
     routing = {"pk": {"S": "c"}, "sk": {"S": ROUTING_SORT_KEY}, "generations": {"SS": ["4@17"]}}
     setup.load([routing, *(item(i) for i in IDS)])
     newest = KeyQuery("c", newest_first=True, limit=2)
-    store = DynamoDBMessageStore(ThreadedCalls(Boto3Call(client)), "t", Message.from_item)
+    store = DynamoDBItemStore(ThreadedCalls(Boto3Call(client)), describe_table("t"), Message.from_item)
     fetched = store.fetch([newest], is_strong=True, journal_of="c")
     (answer,) = fetched.responses
     assert isinstance(answer, QueryResponse)
-    assert [m.message_id for m in answer.messages] == [IDS[4], IDS[3]]
+    assert [m.message_id for m in answer.items] == [IDS[4], IDS[3]]
     assert fetched.journal is not None
     assert getattr(fetched.journal, "route", None) == Route.decode(["4@17"])
 

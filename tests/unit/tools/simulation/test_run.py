@@ -70,15 +70,15 @@ def test_other_choices_cost_point_reads_at_most_a_tenth(monkeypatch):
     """Under all faults, of the items that look-ups ask for; each, there or not, takes one read unit here."""
     asked_items, first_choices = [], []
 
-    def counting(route, conversation_id, message_id, *, asked, is_found):
-        keys = next_candidates(route, conversation_id, message_id, asked=asked, is_found=is_found)
+    def counting(route, key, form, *, asked, **how):
+        keys = next_candidates(route, key, form, asked=asked, **how)
         if not keys:
-            alone = set(candidate_keys(route, conversation_id, message_id, choices=1))
+            alone = set(candidate_keys(route, key, form, choices=1))
             asked_items.append(len(asked) + 1)  # and the routing item
             first_choices.append(len(alone) + 1)
         return keys
 
-    monkeypatch.setattr("hotpartition.jobs.reader.next_candidates", counting)
+    monkeypatch.setattr("hotpartition.jobs.gatherer.next_candidates", counting)
     for seed in (1, 2, 3):
         simulate(scenario_by_name("faults"), seed)
     assert len(asked_items) > 150

@@ -6,18 +6,20 @@ import pytest
 
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation, Route
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.message_store import DynamoDBMessageStore
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import StoreUnavailableError, ThrottledError
 from hotpartition_messages import Message
+from hotpartition_messages.keys import build_sort_key, describe_table
 from support.builders import message_id
 from tools.partition_model import Partitions, Table, TableConfig
 from tools.simulation.engine import Engine
 from tools.simulation.measure import Meter
 from tools.simulation.store import Store, StoreFaults
 
+TABLE = describe_table("t", index_name="routing-index")
 START = 1_800_000_000_000
 IDS = [message_id(START + offset, 0) for offset in range(9)]
 GENERATION = Generation(since_ms=START, shard_count=2)
@@ -32,9 +34,9 @@ class Rig:
         table = Table(TableConfig(partitions=Partitions(count=1, write_limit_wcu=limit_wcu)), Random(1))
         self.table = Store(self.engine, table, table_name="t", random=Random(1), observer=self.meter)
         calls = ThreadedCalls(self.table.client("test").call)
-        self.messages = DynamoDBMessageStore(calls, "t", Message.from_item)
-        self.journal = DynamoDBJournal(calls, "t", "routing-index")
-        self.routing_items = DynamoDBRoutingItems(calls, "t", "routing-index")
+        self.messages = DynamoDBItemStore(calls, TABLE, Message.from_item)
+        self.journal = DynamoDBJournal(calls, TABLE.journal)
+        self.routing_items = DynamoDBRoutingItems(calls, TABLE.journal)
 
     def run(self, work):
         """Run work as a task, to its end."""
@@ -44,12 +46,12 @@ class Rig:
         return results[0]
 
     def put(self, message_id, key="c", body="hello"):
-        return self.messages.put(Message("c", message_id, "ann", body).to_item(key))
+        return self.messages.create(Message("c", message_id, "ann", body).to_item(key))
 
     def ids(self, is_strong=True, **query):
         fetched = self.messages.fetch([KeyQuery(partition_key="c", **query)], is_strong=is_strong)
         (answer,) = fetched.responses
-        return [IDS.index(m.message_id) for m in answer.messages], answer.is_exhausted
+        return [IDS.index(m.message_id) for m in answer.items], answer.is_exhausted
 
 
 @pytest.fixture
@@ -74,8 +76,8 @@ def test_queries_are_in_order_and_within_bounds(rig):
             rig.put(IDS[index])
         return (
             rig.ids(newest_first=True, limit=3),
-            rig.ids(newest_first=False, limit=3, first_id=IDS[1]),
-            rig.ids(newest_first=True, limit=9, first_id=IDS[1], last_id=IDS[3]),
+            rig.ids(newest_first=False, limit=3, first=build_sort_key(IDS[1])),
+            rig.ids(newest_first=True, limit=9, first=build_sort_key(IDS[1]), last=build_sort_key(IDS[3])),
         )
 
     assert rig.run(work) == (([4, 3, 2], False), ([1, 2, 3], False), ([3, 2, 1], True))
@@ -95,10 +97,7 @@ def test_a_short_page_goes_on_after_its_last_item(rig, newest_first):
             found += got
             if is_exhausted:
                 return found
-            edge = IDS[found[-1] + (-1 if newest_first else 1)] if 0 < found[-1] < 8 else None
-            if edge is None:
-                return found
-            bounds = {"last_id": edge} if newest_first else {"first_id": edge}
+            bounds = {"after": build_sort_key(IDS[found[-1]])}
 
     expected = list(range(9))
     assert rig.run(work) == (expected[::-1] if newest_first else expected)
@@ -134,7 +133,7 @@ def test_the_routing_item_comes_along_with_the_newest_page(rig):
         rig.journal.add("c", [GENERATION], reason="test", now_ms=START)
         query = KeyQuery(partition_key="c", newest_first=True, limit=5)
         fetched = rig.messages.fetch([query], is_strong=True, journal_of="c")
-        return fetched.journal.route, len(fetched.responses[0].messages), rig.table.counts["test"].queries
+        return fetched.journal.route, len(fetched.responses[0].items), rig.table.counts["test"].queries
 
     assert rig.run(work) == (Route(frozenset({GENERATION})), 1, 1)
 
@@ -177,8 +176,8 @@ def test_a_batch_asks_again_for_what_was_left(rig):
 
     def work():
         rig.put(IDS[0], key="c#1")
-        found, _ = rig.messages.get(["c", "c#0", "c#1"], IDS[0], is_strong=True)
-        return [m.message_id for m in found], rig.table.struck["unprocessed"] > 0
+        found, _ = rig.messages.get(["c", "c#0", "c#1"], build_sort_key(IDS[0]), is_strong=True)
+        return [copy.item.message_id for copy in found], rig.table.struck["unprocessed"] > 0
 
     assert rig.run(work) == ([IDS[0]], True)
 

@@ -1,8 +1,8 @@
 """Scatter-gather paging: which keys to ask for how much, and the merge of what they answer. Pure.
 
 A page is planned round by round. `PageMerge.next_queries` says what to ask, given the route as known so far;
-`PageMerge.add` takes a response in; when nothing is left to ask, `PageMerge.page` is exact: no key could hold a message
-that belongs on it. Equal message ids (two copies of one message, left by a retry across a raise) become one entry.
+`PageMerge.add` takes a response in; when nothing is left to ask, `PageMerge.page` is exact: no key could hold an item
+that belongs on it. Equal sort keys (two copies of one item, left by a retry across a raise) become one entry.
 
 The first round asks each key for a little more than its fair share, so that most pages need no other; the second asks
 the keys that turned out to hold more, and only for what may still be on the page.
@@ -10,12 +10,12 @@ the keys that turned out to hold more, and only for what may still be on the pag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil, sqrt
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from hotpartition.core.message_ids import MAX_MESSAGE_ID, MIN_MESSAGE_ID, message_time_ms, shift_message_id
+from hotpartition.core.keys import KeyForm
 from hotpartition.core.route import Route, needed_keys
 
 SLACK_DEVIATIONS = 2.0
@@ -23,7 +23,7 @@ SLACK_DEVIATIONS = 2.0
 MOST_PAGES = 2.5
 """What all shards together may read for one page, in pages, on average. Many shards have uneven shares: the slack of
 each would sum up to far more than it saves in second questions."""
-SECOND_ROUND_MESSAGES = 0.25
+SECOND_ROUND_ITEMS = 0.25
 """What a second round reads of each shard, on average: left for it of the above."""
 SMALL_PAGE = 50
 """Smaller pages may read as much as this one: their items share read units, so another question costs more."""
@@ -33,8 +33,8 @@ class MergeItem(Protocol):
     """What a merge must know of an item."""
 
     @property
-    def message_id(self) -> str:
-        """Its id, canonical: what pages are sorted by, and what makes two copies one item."""
+    def sort_key(self) -> str:
+        """Its sort key: what pages are sorted by, and what makes two copies one item."""
         ...
 
     @property
@@ -50,33 +50,43 @@ class MergeItem(Protocol):
 ItemT = TypeVar("ItemT", bound=MergeItem)
 
 
+PositionOf = Callable[[str], int | None]
+"""Tells the position of a sort key, or of a bound that need not be one; None: it cannot be told."""
+
+
 @dataclass(frozen=True, slots=True)
 class PageRange:
-    """The messages that a page is taken from, by id; the bounds are inclusive, `None` is no bound."""
+    """The items that a page is taken from, by sort key: `first` and `last` are inclusive, `None` is no bound.
+
+    `after` is where the last page ended: only what follows it, in the page's order, is wanted. REQUIRES: it lies within
+    `first` and `last`.
+    """
 
     collection: str
     newest_first: bool
     limit: int
-    first_id: str | None = None
-    last_id: str | None = None
+    first: str | None = None
+    last: str | None = None
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class KeyQuery:
-    """One query: up to `limit` messages of one partition key, ids within inclusive bounds, in the page's order."""
+    """One query: up to `limit` items of one partition key, in the page's order; bounds as those of `PageRange`."""
 
     partition_key: str
     newest_first: bool
     limit: int
-    first_id: str | None = None
-    last_id: str | None = None
+    first: str | None = None
+    last: str | None = None
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[ItemT]):
-    """Messages in the page's order, each once. `divergent` counts ids whose copies differ in content."""
+    """Items in the page's order, each once. `divergent` counts sort keys whose copies differ in content."""
 
-    messages: tuple[ItemT, ...]
+    items: tuple[ItemT, ...]
     has_more: bool
     divergent: int
 
@@ -94,6 +104,8 @@ class PageMerge(Generic[ItemT]):
     """The state of one page while its queries run. Not safe for use by several threads at once."""
 
     range: PageRange
+    form: KeyForm
+    position_of: PositionOf
     _keys: dict[str, _KeyState] = field(default_factory=dict)
     _found: dict[str, list[ItemT]] = field(default_factory=dict)
 
@@ -112,30 +124,36 @@ class PageMerge(Generic[ItemT]):
             if not self._is_read_up_to(key, edge)
         ]
 
-    def add(self, query: KeyQuery, messages: Sequence[ItemT], *, is_exhausted: bool) -> None:
-        """Take a response in: its messages in order, and whether the key holds no more within the query's bounds."""
+    def add(self, query: KeyQuery, items: Sequence[ItemT], *, is_exhausted: bool, reached: str | None = None) -> None:
+        """Take a response in.
+
+        Args:
+            query: what was asked.
+            items: what it found, in order.
+            is_exhausted: whether the key holds no more within the query's bounds.
+            reached: how far the key was looked through, where that is further than the last item found.
+        """
         state = self._keys.setdefault(query.partition_key, _KeyState())
         state.asked = query.limit
         state.rounds += 1
-        for message in messages:
-            self._found.setdefault(message.message_id, []).append(message)
-        if messages:
-            state.reached = messages[-1].message_id
+        for item in items:
+            self._found.setdefault(item.sort_key, []).append(item)
+        if reached is not None or items:
+            state.reached = reached or items[-1].sort_key
         end, range_end = self._end_of(query), self._end_of(self.range)
         if is_exhausted and end != range_end:
             # The query ended at the edge: the key is read up to there, though it may hold more.
             state.reached = end
         else:
-            last_id = MIN_MESSAGE_ID if self.range.newest_first else MAX_MESSAGE_ID
-            state.is_exhausted = is_exhausted or state.reached == (range_end or last_id)
+            state.is_exhausted = is_exhausted or (range_end is not None and state.reached == range_end)
 
     def page(self) -> Page[ItemT]:
         """Build the page. REQUIRES: `next_queries` has nothing left to ask."""
-        ids = self._sorted_ids()
-        chosen = [self._found[message_id] for message_id in ids[: self.range.limit]]
+        sort_keys = self._sorted_keys()
+        chosen = [self._found[sort_key] for sort_key in sort_keys[: self.range.limit]]
         return Page(
-            messages=tuple(choose_copy(copies) for copies in chosen),
-            has_more=len(ids) > self.range.limit,
+            items=tuple([choose_copy(copies) for copies in chosen]),
+            has_more=len(sort_keys) > self.range.limit,
             divergent=sum(1 for copies in chosen if len(copies) > 1 and not _is_same(copies)),
         )
 
@@ -144,13 +162,13 @@ class PageMerge(Generic[ItemT]):
         """One more than the page holds: the extra one tells whether there is a next page."""
         return self.range.limit + 1
 
-    def _sorted_ids(self) -> list[str]:
+    def _sorted_keys(self) -> list[str]:
         return sorted(self._found, reverse=self.range.newest_first)
 
     def _edge(self) -> str | None:
-        """The last id that matters, if so many are known already. What is past it cannot be on the page."""
-        ids = self._sorted_ids()
-        return ids[self._want - 1] if len(ids) >= self._want else None
+        """The last sort key that matters, if so many are known already. What is past it cannot be on the page."""
+        sort_keys = self._sorted_keys()
+        return sort_keys[self._want - 1] if len(sort_keys) >= self._want else None
 
     def _is_read_up_to(self, key: str, edge: str | None) -> bool:
         """Say whether a key was read up to the edge, so that it holds nothing more before it."""
@@ -162,55 +180,53 @@ class PageMerge(Generic[ItemT]):
     def _needed(self, route: Route, edge: str | None) -> tuple[str, ...]:
         """The keys that can hold what is still open: the base key and shards up to N(t2), docs/architecture.md.
 
-        t2 is the range's upper bound; oldest-first, the time of the edge bounds it as well.
+        t2 is the range's upper bound; oldest-first, the position of the edge bounds it as well.
         """
-        last = self.range.last_id
-        if not self.range.newest_first and edge is not None:
+        page_range = self.range
+        if page_range.newest_first:
+            last = page_range.after or page_range.last
+        elif edge is not None:
             last = edge
-        elif not self.range.newest_first and not self._keys:
+        elif self._keys:
+            last = page_range.last
+        else:
             # Start from the N at the page's beginning; the edge decides what else is needed.
-            last = self.range.first_id or MIN_MESSAGE_ID
-        return needed_keys(route, self.range.collection, None if last is None else message_time_ms(last))
+            last = page_range.after or page_range.first
+            if last is None:
+                return needed_keys(route, page_range.collection, 0, self.form)
+        until = None if last is None else self.position_of(last)
+        return needed_keys(route, page_range.collection, until, self.form)
 
     def _end_of(self, bounds: KeyQuery | PageRange) -> str | None:
         """The bound that lies last in the page's order."""
-        return bounds.first_id if self.range.newest_first else bounds.last_id
+        return bounds.first if self.range.newest_first else bounds.last
 
     def _query(self, key: str, edge: str | None, limit: int) -> KeyQuery:
         """Build a query of what is left of a key; of what lies past the edge nothing can be on the page."""
-        first, last = self._rest(self._keys.get(key, _KeyState())) or (self.range.first_id, self.range.last_id)
-        if edge is not None and self.range.newest_first:
+        page_range = self.range
+        first, last = page_range.first, page_range.last
+        if edge is not None and page_range.newest_first:
             first = edge
         elif edge is not None:
             last = edge
-        return KeyQuery(key, self.range.newest_first, limit, first, last)
-
-    def _rest(self, state: _KeyState) -> tuple[str | None, str | None] | None:
-        """The bounds of what a key was not asked for yet, or None when nothing is left within the range."""
-        first, last = self.range.first_id, self.range.last_id
-        if state.reached is None:
-            return first, last
-        following = shift_message_id(state.reached, -1 if self.range.newest_first else 1)
-        if following is None:
-            return None
-        if self.range.newest_first:
-            return None if first is not None and following < first else (first, following)
-        return None if last is not None and following > last else (following, last)
+        state = self._keys.get(key)
+        after = page_range.after if state is None or state.reached is None else state.reached
+        return KeyQuery(key, page_range.newest_first, limit, first, last, after)
 
     def _first_shares(self, needed: Sequence[str]) -> dict[str, int]:
         """Choose how much to ask each key for at first: its fair share of the page, with slack for uneven spread.
 
         Newest-first, a sharded collection's page is on its shards; the base key is only asked what its newest
-        message is, which nearly always is older than the page.
+        item is, which nearly always is older than the page.
         """
         want, base_key = self._want, self.range.collection
         spread = [key for key in needed if key != base_key or not self.range.newest_first] or list(needed)
         fair = want / len(spread)
         most = min(want, ceil(fair + SLACK_DEVIATIONS * sqrt(fair))) if len(spread) > 1 else want
-        at_first = MOST_PAGES * max(self.range.limit, SMALL_PAGE) - SECOND_ROUND_MESSAGES * len(spread)
+        at_first = MOST_PAGES * max(self.range.limit, SMALL_PAGE) - SECOND_ROUND_ITEMS * len(spread)
         each, left = divmod(max(0, int(at_first)), len(spread))
         if not each:
-            # One message of each key is more than that already: the fewest queries are what can still be saved.
+            # One item of each key is more than that already: the fewest queries are what can still be saved.
             each = most
         shares = {key: min(most, each + (index < left)) for index, key in enumerate(spread)}
         return {base_key: 1, **shares}
@@ -230,9 +246,9 @@ class PageMerge(Generic[ItemT]):
         again = (0, state.asked + 1, 2 * state.asked)[min(state.rounds, 2)]
         return max(1, min(room, max(fair, again)))
 
-    def _precedes(self, message_id: str, reached: str) -> bool:
-        """Say whether a message comes no later than another, in the page's order."""
-        return message_id >= reached if self.range.newest_first else message_id <= reached
+    def _precedes(self, sort_key: str, reached: str) -> bool:
+        """Say whether a sort key comes no later than another, in the page's order."""
+        return sort_key >= reached if self.range.newest_first else sort_key <= reached
 
 
 def _is_same(copies: Sequence[ItemT]) -> bool:

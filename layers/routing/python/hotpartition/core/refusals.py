@@ -27,6 +27,11 @@ class RecentRefusals:
         if len(self._refused_at_ms) > self._max_keys:
             self._refused_at_ms.popitem(last=False)
 
+    def has(self, partition_key: str, now_ms: int) -> bool:
+        """Say whether a key refused of late."""
+        refused_at_ms = self._refused_at_ms.get(partition_key)
+        return refused_at_ms is not None and refused_at_ms > now_ms - self._life_ms
+
     def order(self, placements: Iterable[Placement], now_ms: int) -> list[Placement]:
         """Put those that refused of late last, and keep the order otherwise."""
         if not self._refused_at_ms:

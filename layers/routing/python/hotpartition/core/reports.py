@@ -7,7 +7,7 @@ speed of eight.
 | part | meaning |
 |---|---|
 | format | `2` |
-| collection | which cannot contain `|` |
+| collection | in which `|` and `%` are written as `%7C` and `%25` |
 | slot | Unix time in ms of the environment's clock, divided by 250, rounded down |
 | value | what the source counted of this collection in this slot, up to sampling, in WCU |
 | position | of the sampled item (messages: its time, Unix ms) |
@@ -27,8 +27,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from hotpartition.core.keys import parse_conversation_id
-from hotpartition.errors import InvalidConversationIdError, MalformedReportError
+from hotpartition.errors import MalformedReportError
 
 FORMAT = "2"
 FIELD = "r"
@@ -60,7 +59,7 @@ class Report(NamedTuple):
         """Build the stream entry's fields."""
         collection, slot, source, value_wcu, position, shard_count, is_throttled = self
         flag = "1" if is_throttled else "0"
-        return {FIELD: f"{FORMAT}|{collection}|{slot}|{value_wcu!r}|{position}|{shard_count}|{flag}|{source}"}
+        return {FIELD: f"{FORMAT}|{_escape(collection)}|{slot}|{value_wcu!r}|{position}|{shard_count}|{flag}|{source}"}
 
     @classmethod
     def decode(cls, fields: Mapping[str, str]) -> Report:
@@ -83,7 +82,7 @@ class Report(NamedTuple):
     def _parse(cls, collection: str, slot: str, value: str, time: str, n: str, flag: str, source: str) -> Report:
         try:
             report = cls(
-                parse_conversation_id(collection),
+                _unescape(collection),
                 int(slot),
                 source,
                 float(value),
@@ -93,7 +92,7 @@ class Report(NamedTuple):
             )
         except KeyError as error:
             raise MalformedReportError(f"throttled is {error}, neither 0 nor 1") from error
-        except (ValueError, InvalidConversationIdError) as error:
+        except ValueError as error:
             raise MalformedReportError(str(error)) from error
         report._check_ranges()
         return report
@@ -106,6 +105,16 @@ class Report(NamedTuple):
             raise MalformedReportError(f"source has {len(source)} characters; 1 to {MAX_SOURCE_LENGTH} are allowed")
         if slot < 0 or position < 0 or shard_count < 0:
             raise MalformedReportError("slot, position and shard count should not be negative")
+
+
+def _escape(collection: str) -> str:
+    if "|" not in collection and "%" not in collection:
+        return collection
+    return collection.replace("%", "%25").replace("|", "%7C")
+
+
+def _unescape(text: str) -> str:
+    return text.replace("%7C", "|").replace("%25", "%") if "%" in text else text
 
 
 def _take_old_parts(fields: Mapping[str, str]) -> tuple[str, ...]:

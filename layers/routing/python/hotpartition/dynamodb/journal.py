@@ -5,27 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hotpartition.core.capacity import Item
-from hotpartition.core.keys import ROUTING_SORT_KEY
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import encode_raises
 from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.calls import DynamoDBCalls
-from hotpartition.dynamodb.stored_route import build_get, build_key, read_entry, routing_partition_of
+from hotpartition.dynamodb.stored_route import read_entry, routing_partition_of
+from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import StoreRefusedError
 from hotpartition.ports import JournalEntry
 
 
 class DynamoDBJournal:
-    """`Journal` on the same table."""
+    """`Journal` in a table's collections, or in a table of its own."""
 
-    def __init__(self, calls: DynamoDBCalls, table_name: str, index_name: str) -> None:
+    def __init__(self, calls: DynamoDBCalls, place: JournalPlace) -> None:
         self._calls = calls
-        self._table_name = table_name
-        self._index_name = index_name
+        self._place = place
 
     def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
         """See `Journal.get`."""
-        operation, request = build_get(self._table_name, collection, is_strong=is_strong)
+        operation, request = self._place.build_get(collection, is_strong=is_strong)
         return read_entry(self._calls.call(operation, request).get("Item"))
 
     def add(self, collection: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
@@ -51,8 +50,8 @@ class DynamoDBJournal:
     def _update(self, collection: str, adds: Mapping[str, list[str]], sets: Mapping[str, str]) -> Item:
         """Add members to string sets and set texts, each by its attribute's name; return all attributes."""
         request = {
-            "TableName": self._table_name,
-            "Key": build_key(collection, ROUTING_SORT_KEY),
+            "TableName": self._place.table_name,
+            "Key": self._place.key_of(collection),
             "UpdateExpression": f"ADD {', '.join(f'{name} :{name}' for name in adds)}"
             f" SET {', '.join(f'{name} = :{name}' for name in sets)}",
             "ExpressionAttributeValues": {

@@ -1,63 +1,99 @@
-"""The journal as operators look through it: `RoutingItems` over a client (`calls.py`) and the table's sparse index."""
+"""The journal as operators look through it: `RoutingItems` over a client (`calls.py`).
+
+Routing items that lie in their collections are listed by a sparse index; those in a table of their own by reading it.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from hotpartition.core.capacity import Item
-from hotpartition.core.keys import ROUTING_SORT_KEY
 from hotpartition.dynamodb.calls import DynamoDBCalls
-from hotpartition.dynamodb.stored_route import ROUTING_PARTITIONS, build_get, build_key, read_routing_item
+from hotpartition.dynamodb.stored_route import ROUTING_PARTITIONS, read_routing_item
+from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import InvalidRequestError
 from hotpartition.ports import RoutingItem
 
 
 class DynamoDBRoutingItems:
-    """`RoutingItems` on the same table and its sparse index."""
+    """`RoutingItems` of one table."""
 
-    def __init__(self, calls: DynamoDBCalls, table_name: str, index_name: str) -> None:
+    def __init__(self, calls: DynamoDBCalls, place: JournalPlace) -> None:
         self._calls = calls
-        self._table_name = table_name
-        self._index_name = index_name
+        self._place = place
 
     def read(self, collection: str) -> RoutingItem | None:
-        """See `RoutingItems.read`."""
-        operation, request = build_get(self._table_name, collection, is_strong=True)
+        """Implement `RoutingItems.read`."""
+        operation, request = self._place.build_get(collection, is_strong=True)
         item = self._calls.call(operation, request).get("Item")
-        return None if item is None else read_routing_item(item)
+        return None if item is None else self._read(item)
 
     def page(self, cursor: str | None, limit: int) -> tuple[Sequence[RoutingItem], str | None]:
-        """See `RoutingItems.page`. A cursor is a partition of the index, and the keys of the last item there."""
-        partition, start = _parse_cursor(cursor)
+        """Implement `RoutingItems.page`. A cursor is a partition of the index, and the keys of the last item there."""
+        partition, start = self._parse_cursor(cursor)
         items: list[RoutingItem] = []
         while True:
-            found, last = self._query(partition, limit - len(items), start=start)
-            items.extend(read_routing_item(item) for item in found)
+            found, last = self._list(partition, limit - len(items), start=start)
+            items.extend(self._read(item) for item in found)
             start = last
             if start is None:
                 partition += 1
-            if partition == ROUTING_PARTITIONS:
+            if partition == self._partitions:
                 return items, None
             if len(items) >= limit:
-                return items, _build_cursor(partition, start)
+                return items, self._build_cursor(partition, start)
 
     def newest(self, limit: int) -> Sequence[RoutingItem]:
-        """See `RoutingItems.newest`."""
-        found = [
-            item for p in range(ROUTING_PARTITIONS) for item in self._query(p, limit, start=None, newest_first=True)[0]
-        ]
-        found.sort(key=lambda item: (item["updated_at"]["S"], item["pk"]["S"]), reverse=True)
-        return [read_routing_item(item) for item in found[:limit]]
+        """Implement `RoutingItems.newest`."""
+        found: list[Item] = []
+        for partition in range(self._partitions):
+            found += self._newest_of(partition, limit)
+        found.sort(key=lambda item: (_updated_at(item), item[self._place.partition_key]["S"]), reverse=True)
+        return [self._read(item) for item in found[:limit]]
+
+    @property
+    def _partitions(self) -> int:
+        return 1 if self._place.is_apart else ROUTING_PARTITIONS
+
+    def _read(self, item: Item) -> RoutingItem:
+        return read_routing_item(item, self._place)
+
+    def _newest_of(self, partition: int, limit: int) -> Sequence[Item]:
+        if not self._place.is_apart:
+            return self._query(partition, limit, start=None, newest_first=True)[0]
+        # A table of its own has no order by time: all of it is read, which holds what was ever hot and nothing else.
+        found: list[Item] = []
+        start: Item | None = None
+        while True:
+            items, start = self._scan(None, start=start)
+            found = sorted([*found, *items], key=_updated_at, reverse=True)[:limit]
+            if start is None:
+                return found
+
+    def _list(self, partition: int, limit: int, *, start: Item | None) -> tuple[Sequence[Item], Item | None]:
+        """Read routing items of one partition of the listing; return them, and where to go on."""
+        if self._place.is_apart:
+            return self._scan(limit, start=start)
+        return self._query(partition, limit, start=start)
+
+    def _scan(self, limit: int | None, *, start: Item | None) -> tuple[Sequence[Item], Item | None]:
+        request: dict[str, Any] = {"TableName": self._place.table_name}
+        if limit is not None:
+            request["Limit"] = limit
+        if start is not None:
+            request["ExclusiveStartKey"] = start
+        response = self._calls.call("Scan", request)
+        return response["Items"], response.get("LastEvaluatedKey")
 
     def _query(
         self, partition: int, limit: int, *, start: Item | None, newest_first: bool = False
     ) -> tuple[Sequence[Item], Item | None]:
-        """Read routing items of one partition of the sparse index; return them, and where to go on."""
         request = {
-            "TableName": self._table_name,
-            "IndexName": self._index_name,
+            "TableName": self._place.table_name,
+            "IndexName": self._place.index_name,
             "KeyConditionExpression": "routing_partition = :p",
             "ExpressionAttributeValues": {":p": {"S": f"{partition:02d}"}},
             "Limit": limit,
@@ -67,25 +103,34 @@ class DynamoDBRoutingItems:
         response = self._calls.call("Query", request)
         return response["Items"], response.get("LastEvaluatedKey")
 
+    def _build_cursor(self, partition: int, start: Item | None) -> str:
+        if start is None:
+            return json.dumps([partition])
+        last = [start[self._place.partition_key]["S"]]
+        return json.dumps([partition, *last, *([] if self._place.is_apart else [start["updated_at"]["S"]])])
 
-def _build_cursor(partition: int, start: Item | None) -> str:
-    last = () if start is None else (start["pk"]["S"], start["updated_at"]["S"])
-    return json.dumps([partition, *last])
+    def _parse_cursor(self, cursor: str | None) -> tuple[int, Item | None]:
+        """Read a place in the listing.
+
+        Raises:
+            InvalidRequestError: it is none that `page` gave.
+        """
+        if cursor is None:
+            return 0, None
+        with suppress(ValueError):
+            match json.loads(cursor):
+                case [int(partition)] if 0 <= partition < self._partitions:
+                    return partition, None
+                case [0, str(key)] if self._place.is_apart:
+                    return 0, self._place.key_of(key)
+                case [int(partition), str(key), str(updated_at)] if (
+                    not self._place.is_apart and 0 <= partition < self._partitions
+                ):
+                    start = {"routing_partition": {"S": f"{partition:02d}"}, "updated_at": {"S": updated_at}}
+                    return partition, {**self._place.key_of(key), **start}
+        raise InvalidRequestError.of("cursor", "should be the cursor of the last answer")
 
 
-def _parse_cursor(cursor: str | None) -> tuple[int, Item | None]:
-    """Read a place in the index.
-
-    Raises:
-        InvalidRequestError: it is none that `page` gave.
-    """
-    if cursor is None:
-        return 0, None
-    with suppress(ValueError):
-        match json.loads(cursor):
-            case [int(partition)] if 0 <= partition < ROUTING_PARTITIONS:
-                return partition, None
-            case [int(partition), str(key), str(updated_at)] if 0 <= partition < ROUTING_PARTITIONS:
-                start = {"routing_partition": {"S": f"{partition:02d}"}, "updated_at": {"S": updated_at}}
-                return partition, {**build_key(key, ROUTING_SORT_KEY), **start}
-    raise InvalidRequestError.of("cursor", "should be the cursor of the last answer")
+def _updated_at(item: Item) -> str:
+    updated_at: str = item.get("updated_at", {}).get("S", "")
+    return updated_at

@@ -1,6 +1,6 @@
 """The item that stores a collection's route in DynamoDB: its form, and how it is read.
 
-Routing item (journal), at `pk` = base key, `sk` = `r#`:
+Routing item (journal); `table.JournalPlace` says where it lies:
 
 | attribute | type | content |
 |---|---|---|
@@ -11,7 +11,7 @@ Routing item (journal), at `pk` = base key, `sk` = `r#`:
 | routing_partition | S | "00" to "15", the sparse index's partition key |
 
 Written by the consumer (raises), by readers (what only Redis knew) and by operators; read by readers, writers and the
-consumer. If it vanished, messages on shards could not be found: the table is retained and has point-in-time recovery.
+consumer. If it vanished, items on shards could not be found: the table is retained and has point-in-time recovery.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime
 
-from hotpartition.core.capacity import AttributeValue, Item
-from hotpartition.core.keys import ROUTING_SORT_KEY
+from hotpartition.core.capacity import Item
 from hotpartition.core.route import Route
 from hotpartition.core.route_history import decode_raises
-from hotpartition.dynamodb.calls import Call
+from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import MalformedGenerationError
 from hotpartition.ports import JournalEntry, RoutingItem
 
-ROUTING_ATTRIBUTES = ("pk", "sk", "generations", "raises", "reason", "routing_partition", "updated_at")
-"""Every attribute of a routing item, as described above: what may be touched of it, and no more."""
+ROUTING_ATTRIBUTES = ("generations", "raises", "reason", "routing_partition", "updated_at")
+"""Every attribute of a routing item but its key, as described above: what may be touched of it, and no more."""
 
 ROUTING_PARTITIONS = 16
 
@@ -37,17 +36,6 @@ def routing_partition_of(collection: str) -> str:
     """Choose the sparse index's partition key: 16 values, so that no one of them takes all raises."""
     digest = hashlib.blake2b(collection.encode(), digest_size=8).digest()
     return f"{int.from_bytes(digest) % ROUTING_PARTITIONS:02d}"
-
-
-def build_key(partition_key: str, sort_key: str) -> dict[str, AttributeValue]:
-    """Build an item's key."""
-    return {"pk": {"S": partition_key}, "sk": {"S": sort_key}}
-
-
-def build_get(table_name: str, collection: str, *, is_strong: bool) -> Call:
-    """Build the request that reads a collection's routing item."""
-    key = build_key(collection, ROUTING_SORT_KEY)
-    return Call("GetItem", {"TableName": table_name, "Key": key, "ConsistentRead": is_strong})
 
 
 def read_entry(item: Item | None) -> JournalEntry:
@@ -64,10 +52,10 @@ def read_entry(item: Item | None) -> JournalEntry:
     return JournalEntry(Route.decode(generations), _read_time_ms(item.get("updated_at", {}).get("S", "")))
 
 
-def read_routing_item(item: Item) -> RoutingItem:
+def read_routing_item(item: Item, place: JournalPlace) -> RoutingItem:
     """Read all that a routing item says to operators; nothing about it is certain."""
     return RoutingItem(
-        collection=item["pk"]["S"],
+        collection=item[place.partition_key]["S"],
         route=_readable_route(item),
         members=tuple(sorted(item.get("generations", {}).get("SS", ()))),
         updated_at_ms=_read_time_ms(item.get("updated_at", {}).get("S", "")),

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from hotpartition.core.backoff import Clock
 from hotpartition.core.counter import SLOT_MS
 from hotpartition.core.detector import HORIZON_SLOTS, Decision, Reason, ReportWindow, Thresholds, decide
+from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import (
+    InvalidCollectionError,
     MalformedGenerationError,
     MalformedReportError,
     RegistryUnavailableError,
@@ -113,7 +115,9 @@ class Consumer:
         clock: Clock,
         thresholds: Thresholds,
         stream_partitions: int,
+        form: KeyForm,
     ) -> None:
+        self._form = form
         self._source = source
         self._journal = journal
         self._registry = registry
@@ -195,11 +199,12 @@ class Consumer:
     def _take(self, state: _State, entries: Sequence[StreamEntry]) -> None:
         now_ms = self._clock.now_ms()
         state.summary.entries += len(entries)
-        decode, add = Report.decode, state.window.add
+        decode, check, add = Report.decode, self._form.check, state.window.add
         for entry_id, fields in entries:
             try:
                 report = decode(fields)
-            except MalformedReportError as error:
+                check(report.collection)
+            except (MalformedReportError, InvalidCollectionError) as error:
                 self._skip(state, entry_id, str(error))
                 continue
             if not add(report, now_ms):

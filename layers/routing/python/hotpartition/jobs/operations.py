@@ -14,15 +14,15 @@ from typing import TypeVar
 from hotpartition.core.backoff import Clock, try_for
 from hotpartition.core.detector import SUSTAINED_SECONDS, ReportWindow
 from hotpartition.core.heat import NO_HEAT, Heat, measure_heat
-from hotpartition.core.keys import parse_conversation_id
+from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
-from hotpartition.core.route import EMPTY_ROUTE, MAX_SHARD_COUNT, Generation, Route
+from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.route_history import BY_HAND, Cause
 from hotpartition.core.shares import Share, list_shares
 from hotpartition.core.timestamps import format_time
 from hotpartition.errors import (
-    InvalidConversationIdError,
+    InvalidCollectionError,
     InvalidRequestError,
     MalformedReportError,
     Problem,
@@ -144,7 +144,9 @@ class Operations:
         telemetry: Telemetry,
         clock: Clock,
         limits: OperationsLimits,
+        form: KeyForm,
     ) -> None:
+        self._form = form
         self._source = source
         self._journal = journal
         self._routing_items = routing_items
@@ -198,7 +200,7 @@ class Operations:
             InvalidRequestError: the collection is malformed.
             RetryLaterError: the journal could not be read.
         """
-        parse_conversation_id(collection)
+        self._form.check(collection)
         try:
             # Before the journal: what the registry knows later would look as if it were ahead.
             registry: Route | None = self._registry.get(collection)
@@ -219,7 +221,7 @@ class Operations:
         """
         now_ms = self._clock.now_ms()
         since_ms = now_ms - SINCE_AGO_MS if since_ms is None else since_ms
-        _check_raise(collection, shard_count, since_ms, now_ms)
+        self._check_raise(collection, shard_count, since_ms, now_ms)
         generation = Generation(since_ms=since_ms, shard_count=shard_count)
         route = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True)).route
         before = route.shard_count_at(since_ms)
@@ -343,21 +345,20 @@ class Operations:
     def _try(self, call: Callable[[], ResultT]) -> ResultT:
         return try_for(self._clock, RETRY_BUDGET_MS, call)
 
+    def _check_raise(self, collection: str, shard_count: int, since_ms: int, now_ms: int) -> None:
+        """Check what a raise by hand is to do.
 
-def _check_raise(collection: str, shard_count: int, since_ms: int, now_ms: int) -> None:
-    """Check what a raise by hand is to do.
-
-    Raises:
-        InvalidRequestError: naming every wrong field.
-    """
-    problems: list[Problem] = []
-    try:
-        parse_conversation_id(collection)
-    except InvalidConversationIdError as error:
-        problems += error.problems
-    if not MIN_SHARD_COUNT <= shard_count <= MAX_SHARD_COUNT:
-        problems.append(Problem("shard_count", f"should be from {MIN_SHARD_COUNT} to {MAX_SHARD_COUNT}"))
-    if not 0 <= since_ms <= now_ms + MAX_SINCE_AHEAD_MS:
-        problems.append(Problem("since", "should be after 1970 and at most a day ahead"))
-    if problems:
-        raise InvalidRequestError(problems)
+        Raises:
+            InvalidRequestError: naming every wrong field.
+        """
+        problems: list[Problem] = []
+        try:
+            self._form.check(collection)
+        except InvalidCollectionError as error:
+            problems += error.problems
+        if not MIN_SHARD_COUNT <= shard_count <= MAX_SHARD_COUNT:
+            problems.append(Problem("shard_count", f"should be from {MIN_SHARD_COUNT} to {MAX_SHARD_COUNT}"))
+        if not 0 <= since_ms <= now_ms + MAX_SINCE_AHEAD_MS:
+            problems.append(Problem("since", "should be after 1970 and at most a day ahead"))
+        if problems:
+            raise InvalidRequestError(problems)

@@ -13,12 +13,12 @@ from functools import partial
 from typing import TypeVar
 
 from hotpartition.core.backoff import Clock, try_for
-from hotpartition.core.keys import parse_conversation_id
+from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.route_history import AHEAD_OF_JOURNAL
 from hotpartition.errors import (
-    InvalidConversationIdError,
+    InvalidCollectionError,
     InvalidRequestError,
     RegistryForeignError,
     RegistryUnavailableError,
@@ -93,7 +93,9 @@ class Reconciler:
         listing: RegistryListing,
         telemetry: Telemetry,
         clock: Clock,
+        form: KeyForm,
     ) -> None:
+        self._form = form
         self._routing_items = routing_items
         self._registry = registry
         self._listing = listing
@@ -167,7 +169,7 @@ class Reconciler:
     def _check_registry_page(self, part: Verification, cursor: str | None, *, repairs: bool) -> str | None:
         """Look for routes of which the journal knows nothing; all others were compared already."""
         collections, following = self._listing.page(cursor)
-        known = {c for c in collections if _is_collection(c)}
+        known = {c for c in collections if self._is_collection(c)}
         unknown_to_journal = sorted(c for c in known if self._read(c) is None)
         self._note_states(part, self._settled_states(unknown_to_journal), repairs=repairs)
         return following
@@ -228,6 +230,13 @@ class Reconciler:
         self._telemetry.count(MetricName.JOURNAL_MALFORMED)
         self._telemetry.event("routing item cannot be read", conversation_id=collection)
 
+    def _is_collection(self, text: str) -> bool:
+        try:
+            self._form.check(text)
+        except InvalidCollectionError:
+            return False
+        return True
+
     def _page(self, cursor: str | None) -> tuple[Sequence[RoutingItem], str | None]:
         return self._try(lambda: self._routing_items.page(cursor, PAGE_ITEMS))
 
@@ -255,11 +264,3 @@ def compare(item: RoutingItem | None, registry: Route | None) -> Agreement:
     if not journal.covers(registry):
         return Agreement.AHEAD_OF_JOURNAL
     return Agreement.EQUAL if registry.covers(journal) else Agreement.MISSING_IN_REGISTRY
-
-
-def _is_collection(text: str) -> bool:
-    try:
-        parse_conversation_id(text)
-    except InvalidConversationIdError:
-        return False
-    return True

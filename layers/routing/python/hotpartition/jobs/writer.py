@@ -1,118 +1,136 @@
-"""The write job: place an item by the route as known, count it, store it once.
+"""The write job: place an item by the route as known, count the write, make it once.
 
-    route (cache, Redis, or the last known) ──> choices ──> conditional put ──> acknowledged
-                                                  │ counter; a crossing's report is sent beside the put
+    route (cache, Redis, or the last known) ──> choices ──> one attempt at one key ──> acknowledged
+                                                  │ counter; a crossing's report is sent beside it
 
 What the first choice refuses goes to the next one at once; when all refused, the write waits, takes the route again and
-begins anew. A stale route is harmless (docs/architecture.md), so nothing here locks or checks versions.
+begins anew. A stale route is harmless (docs/architecture.md), so nothing here locks or checks versions. What a write is
+made of, its caller knows: `put` makes one attempt at one partition key.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Generic, TypeVar
 
 from hotpartition.core.backoff import Budget, Clock
-from hotpartition.core.capacity import ITEM_LIMIT_BYTES, Item, write_units
+from hotpartition.core.capacity import ITEM_LIMIT_BYTES, write_units
 from hotpartition.core.counter import WriteCounter
-from hotpartition.core.keys import SEPARATOR
-from hotpartition.core.merge import ItemT, choose_copy
-from hotpartition.core.message_ids import message_time_ms
+from hotpartition.core.items import ItemKey
+from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.refusals import RecentRefusals
 from hotpartition.core.reports import Report
-from hotpartition.core.route import MAX_SHARD_COUNT, Placement, Route, choose_placements
-from hotpartition.errors import MessageTooLargeError, RetryLaterError, StoreUnavailableError, ThrottledError
+from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Placement, Route, choose_placement, choose_placements
+from hotpartition.errors import ItemTooLargeError, RetryLaterError, StoreUnavailableError, ThrottledError
 from hotpartition.jobs.route_cache import RouteSource
-from hotpartition.ports import MessageStore, ReportSink, Telemetry
+from hotpartition.ports import ReportSink, Telemetry
 
-PARTITION_KEY_NAME_BYTES = len("pk")
-LONGEST_SUFFIX_BYTES = len(SEPARATOR) + len(str(MAX_SHARD_COUNT - 1))
 _STORED_AT = (None, MetricName.STORED_AT_SECOND_CHOICE, MetricName.STORED_AT_THIRD_CHOICE)
+
+FoundT = TypeVar("FoundT")
+"""What a write may find in its place."""
+
+Put = Callable[[str], FoundT | None]
+"""Makes one attempt at a partition key: None when it was made; else what is there already, left as it is.
+
+It raises `ThrottledError`, or `StoreUnavailableError` when nobody knows what became of it.
+"""
+Find = Callable[[Sequence[str]], FoundT | None]
+"""Looks for the item under partition keys; None: none of them has it. It raises as `Put` does."""
 
 
 @dataclass(slots=True)
-class _Write:
+class _Write(Generic[FoundT]):
     """One write under way: where it may go, and where it has not been refused yet."""
 
-    collection: str
-    message_id: str
-    item: Item
+    key: ItemKey
+    put: Put[FoundT]
+    find: Find[FoundT]
     may_be_stored: bool
     """Whether an earlier attempt may have stored it, at any of its choices."""
+    route: Route = EMPTY_ROUTE
     placements: tuple[Placement, ...] = ()
+    """Its first choice; all of them, once the others matter."""
     untried: list[Placement] = field(default_factory=list)
     attempts: int = 0
 
-    def place(self, route: Route, refusals: RecentRefusals, now_ms: int) -> None:
-        """Begin anew with all choices under a route; those that refused a moment ago come last."""
-        self.placements = choose_placements(route, self.collection, self.message_id)
-        self.untried = refusals.order(self.placements, now_ms)
 
-
-class Writer(Generic[ItemT]):
-    """Writes items. One per execution environment; serves one request at a time."""
+class Writer:
+    """Places writes of items, and counts all writes. One per execution environment, or one per process."""
 
     def __init__(
         self,
         *,
-        store: MessageStore[ItemT],
         routes: RouteSource,
         counter: WriteCounter,
         reports: ReportSink,
         telemetry: Telemetry,
         clock: Clock,
         budget_ms: float,
+        form: KeyForm,
+        choices: int = MAX_CHOICES,
     ) -> None:
-        self._store = store
+        """Start with nothing written.
+
+        Args:
+            routes: the collections' routes, confirmed by the journal.
+            counter: counts what is offered.
+            reports: where a crossing's report goes.
+            telemetry: told of refusals.
+            clock: time and chance.
+            budget_ms: how long a write goes on trying.
+            form: how partition keys are built.
+            choices: how many shards may hold an item under one N.
+        """
         self._routes = routes
         self._counter = counter
         self._reports = reports
         self._telemetry = telemetry
         self._clock = clock
         self._budget_ms = budget_ms
+        self._form = form
+        self._choices = choices
+        self._suffix_bytes = form.longest_suffix_bytes
         self._refusals = RecentRefusals()
 
     def write(
         self,
-        collection: str,
-        message_id: str,
-        item: Item,
+        key: ItemKey,
         *,
+        put: Put[FoundT],
+        find: Find[FoundT],
         size_bytes: int,
         may_be_stored: bool,
         remaining_ms: float = float("inf"),
-    ) -> ItemT | None:
+    ) -> FoundT | None:
         """Store an item, or find what is stored in its place already.
 
         Args:
-            collection: its base key. REQUIRES: a valid one.
-            message_id: its id. REQUIRES: in canonical form.
-            item: all its attributes but the partition key.
-            size_bytes: what DynamoDB counts for the item as it is given.
-            may_be_stored: False when the caller has just made the id. Otherwise the item is looked for at its other
-                choices before it is put anywhere but at its first one.
-            remaining_ms: time the function has left; the budget never passes it.
+            key: which item.
+            put: makes one attempt.
+            find: looks for the item at all its choices, before it is put anywhere but at its first one.
+            size_bytes: what DynamoDB counts for the item at its base key.
+            may_be_stored: False when the caller knows that nobody has tried to store it yet; then `find` is only used
+                once an attempt's outcome is unknown.
+            remaining_ms: time the caller has left; the budget never passes it.
 
         Returns:
-            None when it was stored by this call; else what is stored under this id, left as it is.
+            None when it was stored by this call; else what is stored under this key, left as it is.
 
         Raises:
-            MessageTooLargeError: the item would pass DynamoDB's limit.
-            RetryLaterError: DynamoDB refused for the whole budget; `message_id` is the id to repeat with.
+            ItemTooLargeError: the item would pass DynamoDB's limit.
+            RetryLaterError: DynamoDB refused for the whole budget; `sort_key` is the item's.
         """
-        now_ms = self._clock.now_ms()
-        # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
-        if dropped := self._reports.take_dropped():
-            self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
-        base_bytes = size_bytes + PARTITION_KEY_NAME_BYTES + len(collection)
         # With the longest suffix, so that a retry across a raise cannot become too large.
-        if base_bytes + LONGEST_SUFFIX_BYTES > ITEM_LIMIT_BYTES:
-            raise MessageTooLargeError(base_bytes + LONGEST_SUFFIX_BYTES, ITEM_LIMIT_BYTES)
+        if size_bytes + self._suffix_bytes > ITEM_LIMIT_BYTES:
+            raise ItemTooLargeError(size_bytes + self._suffix_bytes, ITEM_LIMIT_BYTES)
+        now_ms = self._clock.now_ms()
         budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
-        write = _Write(collection, message_id, item, may_be_stored)
-        write.place(self._routes.get_route(collection, now_ms), self._refusals, now_ms)
-        report = self._count(collection, message_id, base_bytes, write.placements[0], now_ms)
+        write = _Write(key, put, find, may_be_stored)
+        self._begin(write, self._routes.get_route(key.collection, now_ms), now_ms)
+        report = self._count(key, size_bytes, write.placements[0], now_ms)
         while True:
             try:
                 return self._try_choices(write)
@@ -121,14 +139,41 @@ class Writer(Generic[ItemT]):
                 if is_refused_everywhere:
                     report = self._report_throttle(report)
                 if not budget.wait():
-                    error.message_id = message_id
+                    error.sort_key = key.sort_key
                     raise
                 if is_refused_everywhere:
                     # The collection may have been raised meanwhile: this very item may have a better place now.
-                    route = self._routes.refresh_after_throttle(collection, self._clock.now_ms())
-                    write.place(route, self._refusals, self._clock.now_ms())
+                    route = self._routes.refresh_after_throttle(key.collection, self._clock.now_ms())
+                    self._begin(write, route, self._clock.now_ms())
 
-    def _try_choices(self, write: _Write) -> ItemT | None:
+    def place(self, key: ItemKey, *, size_bytes: int) -> Placement:
+        """Count a write, and choose the first partition key to try for it: for writes that go into one batch.
+
+        Args:
+            key: which item.
+            size_bytes: what DynamoDB counts for the item at its base key.
+        """
+        now_ms = self._clock.now_ms()
+        placement = choose_placement(self._routes.get_route(key.collection, now_ms), key, self._form)
+        self._count(key, size_bytes, placement, now_ms)
+        return placement
+
+    def count(self, key: ItemKey, wcu: float) -> None:
+        """Count a write that can only go where its item lies: an update or a delete."""
+        self._record(key, wcu, 0, self._clock.now_ms())
+
+    def _begin(self, write: _Write[FoundT], route: Route, now_ms: int) -> None:
+        """Begin anew under a route. What refused a moment ago is tried last."""
+        first = choose_placement(route, write.key, self._form)
+        write.route, write.placements, write.untried = route, (first,), [first]
+        if self._refusals.has(first.partition_key, now_ms):
+            write.placements = self._all_placements(write)
+            write.untried = self._refusals.order(write.placements, now_ms)
+
+    def _all_placements(self, write: _Write[FoundT]) -> tuple[Placement, ...]:
+        return choose_placements(write.route, write.key, self._form, choices=self._choices)
+
+    def _try_choices(self, write: _Write[FoundT]) -> FoundT | None:
         """Put the item where it was not refused yet, one choice after another without waiting.
 
         Raises:
@@ -146,8 +191,13 @@ class Writer(Generic[ItemT]):
                 self._telemetry.count(MetricName.WRITES_THROTTLED)
                 if not error.is_key_range:
                     raise
-                self._refusals.add(placement.partition_key, self._clock.now_ms())
+                now_ms = self._clock.now_ms()
+                self._refusals.add(placement.partition_key, now_ms)
                 del write.untried[0]
+                if len(write.placements) == 1:
+                    # The other choices take two more hashes: they are worked out for those few that need them.
+                    write.placements = (placement, *self._all_placements(write)[1:])
+                    write.untried = self._refusals.order(write.placements[1:], now_ms)
                 if not write.untried:
                     raise
             except StoreUnavailableError:
@@ -155,45 +205,48 @@ class Writer(Generic[ItemT]):
                 write.may_be_stored = True
                 raise
 
-    def _find(self, write: _Write) -> ItemT | None:
+    def _find(self, write: _Write[FoundT]) -> FoundT | None:
         """Look for the item at all its choices, once before the first put that is not at the first of them.
 
         Raises:
             StoreUnavailableError: it could not be looked for.
         """
         try:
-            copies, _ = self._store.get([p.partition_key for p in write.placements], write.message_id, is_strong=True)
+            found = write.find([p.partition_key for p in write.placements])
         except ThrottledError as error:  # which is no refusal of the put
             raise StoreUnavailableError("the other choices could not be looked at") from error
         write.may_be_stored = False
-        return choose_copy(copies) if copies else None
+        return found
 
-    def _put(self, write: _Write, placement: Placement) -> ItemT | None:
+    def _put(self, write: _Write[FoundT], placement: Placement) -> FoundT | None:
         if write.attempts:
             self._telemetry.count(MetricName.PUTS_REPEATED)
         write.attempts += 1
-        existing = self._store.put({"pk": {"S": placement.partition_key}, **write.item})
+        existing = write.put(placement.partition_key)
         metric = _STORED_AT[write.placements.index(placement)]
         if metric and existing is None:
             self._telemetry.count(metric)
         return existing
 
-    def _count(
-        self, collection: str, message_id: str, base_bytes: int, placement: Placement, now_ms: int
-    ) -> Report | None:
-        """Count the write as offered; report it, beside the put, if it crosses a sampling point."""
-        suffix_bytes = len(placement.partition_key) - len(collection)
-        wcu = write_units(base_bytes + suffix_bytes)
-        crossing = self._counter.record(collection, wcu, now_ms)
+    def _count(self, key: ItemKey, size_bytes: int, placement: Placement, now_ms: int) -> Report | None:
+        """Count a write as offered; report it, beside the request, if it crosses a sampling point."""
+        suffix_bytes = len(placement.partition_key) - len(key.collection)
+        return self._record(key, write_units(size_bytes + suffix_bytes), placement.shard_count, now_ms)
+
+    def _record(self, key: ItemKey, wcu: float, shard_count: int, now_ms: int) -> Report | None:
+        # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
+        if dropped := self._reports.take_dropped():
+            self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
+        crossing = self._counter.record(key.collection, wcu, now_ms)
         if crossing is None:
             return None
         report = Report(
-            collection=collection,
+            collection=key.collection,
             slot=crossing.slot,
             source=crossing.source,
             value_wcu=crossing.value_wcu,
-            position=message_time_ms(message_id),
-            shard_count=placement.shard_count,
+            position=key.position,
+            shard_count=shard_count,
         )
         self._reports.send(report)
         return report

@@ -154,10 +154,28 @@ class _RequestSettings(_RouteSettings):
     )
 
 
-class _DecisionSettings(_ReportSettings):
-    routing_index_name: Text = Field(
-        default="routing-index", description="Name of the sparse index that lists the routing items."
+class TableSettings(CommonSettings):
+    """How the table looks, and where its routing items lie."""
+
+    partition_key_name: Text = Field(default="pk", description="Name of the table's partition key.")
+    sort_key_name: Text = Field(default="sk", description="Name of the table's sort key.")
+    key_separator: Text = Field(default="#", description="What stands before the number at the end of a shard key.")
+    journal_table_name: str = Field(
+        default="",
+        description="Name of a table of their own for the routing items; empty: they lie in their collections.",
     )
+    journal_partition_key_name: Text = Field(
+        default="pk", description="With `journal_table_name`: name of that table's only key."
+    )
+    journal_sort_key: Text = Field(
+        default="r#", description="Sort key of a routing item that lies in its collection, behind all items there."
+    )
+    routing_index_name: Text = Field(
+        default="routing-index", description="Name of the sparse index that lists routing items in their collections."
+    )
+
+
+class _DecisionSettings(TableSettings, _ReportSettings):
     hot_sustained_wcu: Wcu = Field(
         default=800.0, description="Mean load of five seconds that is hot, in WCU/s for each key that serves it."
     )

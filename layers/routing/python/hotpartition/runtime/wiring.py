@@ -16,9 +16,11 @@ from redis.credentials import CredentialProvider
 
 from hotpartition.aws.environment import Certificates, find_certificates
 from hotpartition.core.backoff import Clock
+from hotpartition.core.keys import KeyForm
+from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.ports import Telemetry
 from hotpartition.redis.cluster import Connected, RedisConnection
-from hotpartition.runtime.settings import CommonSettings
+from hotpartition.runtime.settings import CommonSettings, TableSettings
 
 PATIENT_TIMEOUTS_MS = (2_000, 1_000)
 """Least limits, for a connection and a response, of what is on nobody's request path: the consumer reads thousands of
@@ -34,6 +36,24 @@ def system_clock() -> Clock:
     """Build the real clock, sleep and chance."""
     # Seeded here: the module's own generator is in a snapshot that many environments start from (SnapStart).
     return Clock(now_ms=wall_clock_ms, sleep=time.sleep, random=random.Random().random)
+
+
+def build_key_form(settings: TableSettings) -> KeyForm:
+    """Build the form of a table's partition keys; in commands and logs a collection is called `conversation_id`."""
+    return KeyForm(settings.key_separator, label="conversation_id")
+
+
+def build_journal_place(settings: TableSettings) -> JournalPlace:
+    """Build the place of a table's routing items."""
+    if settings.journal_table_name:
+        return JournalPlace(settings.journal_table_name, settings.journal_partition_key_name, sort_key="")
+    return JournalPlace(
+        settings.table_name,
+        settings.partition_key_name,
+        settings.sort_key_name,
+        settings.journal_sort_key,
+        settings.routing_index_name,
+    )
 
 
 def connect_redis(

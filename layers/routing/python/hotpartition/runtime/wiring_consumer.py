@@ -11,20 +11,22 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_thresholds
-from hotpartition.runtime.wiring import connect_redis, system_clock
+from hotpartition.runtime.wiring import build_journal_place, build_key_form, connect_redis, system_clock
 
 
 def build_consumer(settings: ConsumerSettings, telemetry: Telemetry) -> Consumer:
     """Build the stream consumer's job."""
     connection = connect_redis(settings, telemetry, "detection", is_patient=True)
     calls = open_dynamodb(settings.dynamodb_client, endpoint=settings.dynamodb_endpoint)
+    place = build_journal_place(settings)
     return Consumer(
         source=RedisReportSource(connection, settings.table_name, telemetry),
-        journal=DynamoDBJournal(calls, settings.table_name, settings.routing_index_name),
-        routing_items=DynamoDBRoutingItems(calls, settings.table_name, settings.routing_index_name),
+        journal=DynamoDBJournal(calls, place),
+        routing_items=DynamoDBRoutingItems(calls, place),
         registry=RedisRegistry(connection, settings.table_name, telemetry),
         telemetry=telemetry,
         clock=system_clock(),
         thresholds=build_thresholds(settings),
         stream_partitions=settings.stream_partitions,
+        form=build_key_form(settings),
     )

@@ -12,16 +12,17 @@ from hotpartition.redis.listing import RedisRegistryListing
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.settings import OperateSettings
-from hotpartition.runtime.wiring import connect_redis, system_clock
+from hotpartition.runtime.wiring import build_journal_place, build_key_form, connect_redis, system_clock
 
 
 def build_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[Operations, Reconciler]:
     """Build the jobs of the operations function."""
     clock = system_clock()
     calls = open_dynamodb(settings.dynamodb_client, endpoint=settings.dynamodb_endpoint)
+    place, form = build_journal_place(settings), build_key_form(settings)
     connection = connect_redis(settings, telemetry, "operations", is_patient=True)
-    journal = DynamoDBJournal(calls, settings.table_name, settings.routing_index_name)
-    routing_items = DynamoDBRoutingItems(calls, settings.table_name, settings.routing_index_name)
+    journal = DynamoDBJournal(calls, place)
+    routing_items = DynamoDBRoutingItems(calls, place)
     registry = RedisRegistry(connection, settings.table_name, telemetry)
     operations = Operations(
         source=RedisReportSource(connection, settings.table_name, telemetry),
@@ -37,6 +38,7 @@ def build_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[O
             max_shard_count=settings.max_shard_count,
             route_cache_seconds=settings.route_cache_seconds,
         ),
+        form=form,
     )
     check = Reconciler(
         journal=journal,
@@ -45,5 +47,6 @@ def build_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[O
         listing=RedisRegistryListing(connection, settings.table_name),
         telemetry=telemetry,
         clock=clock,
+        form=form,
     )
     return operations, check

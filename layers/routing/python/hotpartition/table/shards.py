@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hotpartition.core.route import MAX_CHOICES, MAX_SHARD_COUNT, Generation, Route
+from hotpartition.core.keys import MAX_SHARD_COUNT
+from hotpartition.core.route import MAX_CHOICES, Generation, Route
 
 
 @dataclass(frozen=True, slots=True)

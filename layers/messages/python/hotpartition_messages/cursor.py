@@ -15,8 +15,8 @@ import binascii
 import hashlib
 from typing import NamedTuple
 
-from hotpartition.core.message_ids import parse_message_id
-from hotpartition.errors import InvalidCursorError, InvalidMessageIdError, Problem
+from hotpartition_messages.errors import InvalidCursorError, InvalidMessageIdError
+from hotpartition_messages.message_ids import parse_message_id
 
 _ID_BYTES = 26
 _TIME_BYTES = 6
@@ -84,4 +84,4 @@ def _check(conversation_id: str, position: bytes, *, newest_first: bool) -> byte
 
 
 def _refusal(message: str) -> InvalidCursorError:
-    return InvalidCursorError((Problem("cursor", message),))
+    return InvalidCursorError.of("cursor", message)

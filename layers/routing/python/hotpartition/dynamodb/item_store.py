@@ -1,4 +1,4 @@
-"""The messages in DynamoDB: `MessageStore` over a client (`calls.py`)."""
+"""The items of a table in DynamoDB: `ItemStore` over a client (`calls.py`)."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, AttributeValue, Item, item_size_bytes
-from hotpartition.core.keys import MESSAGE_PREFIX, ROUTING_SORT_KEY, SEPARATOR, build_message_sort_key
 from hotpartition.core.merge import ItemT, KeyQuery
-from hotpartition.core.message_ids import MAX_MESSAGE_ID, MIN_MESSAGE_ID
 from hotpartition.dynamodb.calls import Call, DynamoDBCalls, Outcome, Response, Round
-from hotpartition.dynamodb.stored_route import build_get, build_key, read_entry
+from hotpartition.dynamodb.stored_route import read_entry
+from hotpartition.dynamodb.table import TableForm
 from hotpartition.errors import (
     ConditionFailedError,
-    MessageTooLargeError,
+    ItemTooLargeError,
     RetryLaterError,
     StoreRefusedError,
     ThrottledError,
 )
-from hotpartition.ports import Fetched, JournalEntry, QueryResponse
+from hotpartition.ports import Copy, Fetched, JournalEntry, QueryResponse
 
 BATCH_GET_KEYS = 100
 """BatchGetItem takes no more keys at once."""
@@ -26,21 +25,29 @@ MAX_BATCH_ROUNDS = 5
 """How often unprocessed keys of a batch are asked for again before the whole call counts as throttled."""
 
 
-class DynamoDBMessageStore(Generic[ItemT]):
-    """`MessageStore` on one table. `decode` makes of a stored item what its owner knows it as."""
+class DynamoDBItemStore(Generic[ItemT]):
+    """`ItemStore` on one table. `decode` makes of a stored item what its owner knows it as."""
 
-    def __init__(self, calls: DynamoDBCalls, table_name: str, decode: Callable[[Item], ItemT]) -> None:
+    def __init__(self, calls: DynamoDBCalls, table: TableForm, decode: Callable[[Item], ItemT]) -> None:
         self._calls = calls
-        self._table_name = table_name
+        self._table = table
         self._decode = decode
 
-    def put(self, item: Mapping[str, AttributeValue]) -> ItemT | None:
-        """See `MessageStore.put`."""
+    def create(self, item: Mapping[str, AttributeValue]) -> ItemT | None:
+        """Store an item unless its key is taken: one attempt.
+
+        Returns:
+            None when stored; else the item that is already there, left as it is.
+
+        Raises:
+            ThrottledError: DynamoDB refused for a limit.
+            StoreUnavailableError: nobody knows whether it was stored.
+            ItemTooLargeError: it passes DynamoDB's limit.
+        """
         request = {
-            "TableName": self._table_name,
+            "TableName": self._table.name,
             "Item": item,
-            # Never overwrite: the key holds the message id, so whatever is there is this message or its rival.
-            "ConditionExpression": "attribute_not_exists(pk)",
+            "ConditionExpression": f"attribute_not_exists({self._table.partition_key})",
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         try:
@@ -52,18 +59,19 @@ class DynamoDBMessageStore(Generic[ItemT]):
         except StoreRefusedError as error:
             if _is_size_refusal(error):
                 # Our own count, which estimates the size of numbers, was a little below DynamoDB's.
-                raise MessageTooLargeError(item_size_bytes(item), ITEM_LIMIT_BYTES) from error
+                raise ItemTooLargeError(item_size_bytes(item), ITEM_LIMIT_BYTES) from error
             raise
         return None
 
     def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched[ItemT]:
-        """See `MessageStore.fetch`."""
-        carrier = next((q for q in queries if _passes_routing_item(q, journal_of)), None)
+        """Implement `ItemStore.fetch`."""
+        carrier = next((q for q in queries if self._passes_routing_item(q, journal_of)), None)
         calls = [self._build_query(query, is_strong=is_strong, with_journal=query is carrier) for query in queries]
         if journal_of is not None and carrier is None:
-            calls.append(build_get(self._table_name, journal_of, is_strong=is_strong))
+            calls.append(self._table.journal.build_get(journal_of, is_strong=is_strong))
         # What was never hot costs what it costs without us: only a sharded collection's reads are asked for twice.
-        outcomes, hedged = self._run(calls, is_hedged=any(SEPARATOR in query.partition_key for query in queries))
+        parse = self._table.keys.parse
+        outcomes, hedged = self._run(calls, is_hedged=any(parse(q.partition_key)[1] is not None for q in queries))
         journal: JournalEntry | RetryLaterError | None = None
         if journal_of is not None and carrier is None:
             outcome = outcomes.pop()
@@ -80,19 +88,23 @@ class DynamoDBMessageStore(Generic[ItemT]):
         return Fetched(tuple(responses), journal, hedged)
 
     def get(
-        self, partition_keys: Sequence[str], message_id: str, *, is_strong: bool, journal_of: str | None = None
-    ) -> tuple[tuple[ItemT, ...], JournalEntry | None]:
-        """See `MessageStore.get`."""
-        sort_key = build_message_sort_key(message_id)
-        keys = [build_key(partition_key, sort_key) for partition_key in partition_keys]
-        if journal_of is not None:
-            keys.append(build_key(journal_of, ROUTING_SORT_KEY))
-        items = self._batch_get(keys, is_strong=is_strong)
-        messages = tuple(self._decode(item) for item in items if item["sk"]["S"] == sort_key)
-        if journal_of is None:
-            return messages, None
-        routing = next((item for item in items if item["sk"]["S"] == ROUTING_SORT_KEY), None)
-        return messages, read_entry(routing)
+        self, partition_keys: Sequence[str], sort_key: str, *, is_strong: bool, journal_of: str | None = None
+    ) -> tuple[tuple[Copy[ItemT], ...], JournalEntry | None]:
+        """Implement `ItemStore.get`."""
+        table, place = self._table, self._table.journal
+        keys = [table.key_of(partition_key, sort_key) for partition_key in partition_keys]
+        if journal_of is None or place.is_apart:
+            copies = self._copies(self._batch_get(keys, is_strong=is_strong))
+            if journal_of is None:
+                return copies, None
+            operation, request = place.build_get(journal_of, is_strong=is_strong)
+            return copies, read_entry(self._calls.call(operation, request).get("Item"))
+        items = self._batch_get([*keys, place.key_of(journal_of)], is_strong=is_strong)
+        routing = next((item for item in items if item[table.sort_key]["S"] == place.routing_sort_key), None)
+        return self._copies([item for item in items if item is not routing]), read_entry(routing)
+
+    def _copies(self, items: Sequence[Item]) -> tuple[Copy[ItemT], ...]:
+        return tuple([Copy(item[self._table.partition_key]["S"], self._decode(item)) for item in items])
 
     def _run(self, calls: list[Call], *, is_hedged: bool) -> Round:
         """Run calls at the same time, each to its first items or its end."""
@@ -109,31 +121,38 @@ class DynamoDBMessageStore(Generic[ItemT]):
         return Round(outcomes, hedged)
 
     def _build_query(self, query: KeyQuery, *, is_strong: bool, with_journal: bool) -> Call:
-        """Build a query; the routing item, where it is asked for, comes first (its sort key is above all messages')."""
-        low = MESSAGE_PREFIX + (query.first_id or MIN_MESSAGE_ID)
-        high = ROUTING_SORT_KEY if with_journal else MESSAGE_PREFIX + (query.last_id or MAX_MESSAGE_ID)
-        request = {
-            "TableName": self._table_name,
-            "KeyConditionExpression": "pk = :pk AND sk BETWEEN :low AND :high",
+        """Build a query; the routing item, where it is asked for, comes first (its sort key is above all items')."""
+        table = self._table
+        low = query.first or table.first_sort_key
+        high = table.journal.routing_sort_key if with_journal else query.last or table.last_sort_key
+        request: dict[str, Any] = {
+            "TableName": table.name,
+            "KeyConditionExpression": f"{table.partition_key} = :pk AND {table.sort_key} BETWEEN :low AND :high",
             "ExpressionAttributeValues": {":pk": {"S": query.partition_key}, ":low": {"S": low}, ":high": {"S": high}},
             "ScanIndexForward": not query.newest_first,
             "Limit": query.limit + with_journal,
             "ConsistentRead": is_strong,
         }
+        if query.after is not None:
+            request["ExclusiveStartKey"] = table.key_of(query.partition_key, query.after)
         return Call("Query", request)
+
+    def _passes_routing_item(self, query: KeyQuery, collection: str | None) -> bool:
+        is_from_the_top = query.newest_first and query.last is None and query.after is None
+        return query.partition_key == collection and is_from_the_top and not self._table.journal.is_apart
 
     def _read_response(
         self, query: KeyQuery, response: Response, *, with_journal: bool
     ) -> tuple[QueryResponse[ItemT], JournalEntry | None]:
-        items = response["Items"]
+        found = response["Items"]
         entry = None
         if with_journal:
-            has_route = bool(items) and items[0]["sk"]["S"] == ROUTING_SORT_KEY
-            entry = read_entry(items[0] if has_route else None)
-            items = items[has_route:]
-        messages = tuple([self._decode(item) for item in items[: query.limit]])
-        is_exhausted = "LastEvaluatedKey" not in response and len(messages) == len(items)
-        return QueryResponse(messages, is_exhausted), entry
+            has_route = bool(found) and found[0][self._table.sort_key]["S"] == self._table.journal.routing_sort_key
+            entry = read_entry(found[0] if has_route else None)
+            found = found[has_route:]
+        items = tuple([self._decode(item) for item in found[: query.limit]])
+        is_exhausted = "LastEvaluatedKey" not in response and len(items) == len(found)
+        return QueryResponse(items, is_exhausted), entry
 
     def _batch_get(self, keys: list[dict[str, AttributeValue]], *, is_strong: bool) -> list[Item]:
         """Read items by their keys, in parts of as many as one request takes."""
@@ -142,18 +161,14 @@ class DynamoDBMessageStore(Generic[ItemT]):
 
     def _batch_get_part(self, keys: list[dict[str, AttributeValue]], *, is_strong: bool) -> list[Item]:
         items: list[Item] = []
-        request: Any = {self._table_name: {"Keys": keys, "ConsistentRead": is_strong}}
+        request: Any = {self._table.name: {"Keys": keys, "ConsistentRead": is_strong}}
         for _ in range(MAX_BATCH_ROUNDS):
             response = self._calls.call("BatchGetItem", {"RequestItems": request})
-            items.extend(response["Responses"].get(self._table_name, []))
+            items.extend(response["Responses"].get(self._table.name, []))
             request = response.get("UnprocessedKeys")
             if not request:
                 return items
         raise ThrottledError
-
-
-def _passes_routing_item(query: KeyQuery, collection: str | None) -> bool:
-    return query.partition_key == collection and query.newest_first and query.last_id is None
 
 
 def _is_empty_part(outcome: Outcome) -> bool:

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from hotpartition.core.cursor import CURSOR_PATTERN, build_cursor, parse_cursor
-from hotpartition.errors import InvalidCursorError
+from hotpartition_messages.cursor import CURSOR_PATTERN, build_cursor, parse_cursor
+from hotpartition_messages.errors import InvalidCursorError
 from support.builders import message_id
 
 NOW_MS = 1_700_000_000_000

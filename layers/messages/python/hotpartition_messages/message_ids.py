@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from hotpartition.errors import InvalidMessageIdError, Problem
+from hotpartition_messages.errors import InvalidMessageIdError
 
 MAX_FUTURE_MS = 5_000
 """How far ahead of the server's clock a message id may lie, in ms."""
@@ -58,7 +58,7 @@ def parse_message_id(text: str) -> str:
         return upper
     if _UUID7.fullmatch(text):
         return _encode(int(text.replace("-", ""), 16))
-    raise InvalidMessageIdError((Problem("message_id", f"should be {MESSAGE_ID_RULE}"),))
+    raise InvalidMessageIdError.of("message_id", f"should be {MESSAGE_ID_RULE}")
 
 
 def check_not_ahead(message_id: str, now_ms: int) -> None:
@@ -70,7 +70,7 @@ def check_not_ahead(message_id: str, now_ms: int) -> None:
     ahead_ms = message_time_ms(message_id) - now_ms
     if ahead_ms > MAX_FUTURE_MS:
         message = f"lies {ahead_ms} ms in the future; at most {MAX_FUTURE_MS} ms are allowed"
-        raise InvalidMessageIdError((Problem("message_id", message),))
+        raise InvalidMessageIdError.of("message_id", message)
 
 
 def message_time_ms(message_id: str) -> int:

@@ -1,0 +1,74 @@
+"""The keys of messages: what is stored where, and which conversation ids are allowed.
+
+| item | `pk` | `sk` |
+|---|---|---|
+| message | base key (the conversation id) or shard key `<conversation id>#<shard index>` | `m#<message id>` |
+| routing item (journal) | base key | `r#` |
+
+These forms are a storage contract, pinned by golden tests: data written under them stays. `r#` sorts after every
+`m#`, so a newest-first query of the base key without an upper bound meets the routing item first.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hotpartition.core.items import ItemKey
+from hotpartition.core.keys import KeyForm
+from hotpartition.dynamodb.table import JournalPlace, TableForm
+from hotpartition_messages.errors import InvalidConversationIdError
+from hotpartition_messages.message_ids import MAX_MESSAGE_ID, MIN_MESSAGE_ID, message_time_ms
+
+KEY_FORM = KeyForm("#", label="conversation_id")
+MESSAGE_PREFIX = "m#"
+ROUTING_SORT_KEY = "r#"
+
+MAX_CONVERSATION_ID_LENGTH = 256
+CONVERSATION_ID_PATTERN = r"^[A-Za-z0-9_.:@-]{1,256}$"
+CONVERSATION_ID_RULE = "1 to 256 characters out of A-Z a-z 0-9 _ . : @ -, and neither '.' nor '..'"
+
+_CONVERSATION_ID = re.compile(r"[A-Za-z0-9_.:@-]{1,256}")
+
+
+def parse_conversation_id(text: str) -> str:
+    """Return the conversation id, or refuse it.
+
+    `#` is reserved: with it, the base key `a#1` would be shard 1 of `a`. `.` and `..` do not survive in URL paths.
+
+    Raises:
+        InvalidConversationIdError: naming the rule.
+    """
+    if not _CONVERSATION_ID.fullmatch(text) or text in {".", ".."}:
+        raise InvalidConversationIdError.of("conversation_id", f"should be {CONVERSATION_ID_RULE}")
+    return text
+
+
+def describe_table(table_name: str, *, index_name: str = "") -> TableForm:
+    """Describe the table of messages; `index_name` is that of the sparse index, for who lists routes."""
+    return TableForm(
+        name=table_name,
+        journal=JournalPlace(table_name, routing_sort_key=ROUTING_SORT_KEY, index_name=index_name),
+        first_sort_key=MESSAGE_PREFIX + MIN_MESSAGE_ID,
+        last_sort_key=MESSAGE_PREFIX + MAX_MESSAGE_ID,
+        keys=KEY_FORM,
+    )
+
+
+def build_key(conversation_id: str, message_id: str) -> ItemKey:
+    """Build a message's key as the engine knows it. REQUIRES: a canonical message id."""
+    return ItemKey(conversation_id, MESSAGE_PREFIX + message_id, message_time_ms(message_id), message_id)
+
+
+def build_sort_key(message_id: str) -> str:
+    """Build a message's sort key from its canonical (ULID) id."""
+    return MESSAGE_PREFIX + message_id
+
+
+def parse_sort_key(sort_key: str) -> str:
+    """Return the message id in a sort key."""
+    return sort_key.removeprefix(MESSAGE_PREFIX)
+
+
+def position_of(sort_key: str) -> int:
+    """Return the time of a message's sort key, Unix ms: its position."""
+    return message_time_ms(sort_key.removeprefix(MESSAGE_PREFIX))

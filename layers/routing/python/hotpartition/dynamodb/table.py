@@ -1,0 +1,64 @@
+"""How a table looks to the adapters: the names of its keys, and where its routing items lie. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hotpartition.core.capacity import AttributeValue
+from hotpartition.core.keys import KeyForm
+from hotpartition.dynamodb.calls import Call
+
+
+@dataclass(frozen=True)
+class JournalPlace:
+    """Where the routing items of one table lie.
+
+    Either in their collections, at the base key and a sort key of their own (`sort_key` is that attribute's name,
+    `routing_sort_key` its value): then reading one beside the newest items is free, and `index_name` names the sparse
+    index that lists them. Or in a table of their own, whose only key is `partition_key`: then `sort_key` is empty, and
+    listing reads that table.
+    """
+
+    table_name: str
+    partition_key: str = "pk"
+    sort_key: str = "sk"
+    routing_sort_key: str = "r#"
+    index_name: str = ""
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the routing items have a table of their own."""
+        return not self.sort_key
+
+    def key_of(self, collection: str) -> dict[str, AttributeValue]:
+        """Build the key of a collection's routing item."""
+        key: dict[str, AttributeValue] = {self.partition_key: {"S": collection}}
+        if self.sort_key:
+            key[self.sort_key] = {"S": self.routing_sort_key}
+        return key
+
+    def build_get(self, collection: str, *, is_strong: bool) -> Call:
+        """Build the request that reads a collection's routing item."""
+        request = {"TableName": self.table_name, "Key": self.key_of(collection), "ConsistentRead": is_strong}
+        return Call("GetItem", request)
+
+
+@dataclass(frozen=True)
+class TableForm:
+    """A table: the names of its keys, the form of its shard keys, and the journal that belongs to it.
+
+    Items' sort keys lie between `first_sort_key` and `last_sort_key`. REQUIRES: a routing item in the same collection
+    lies behind `last_sort_key`.
+    """
+
+    name: str
+    journal: JournalPlace
+    first_sort_key: str
+    last_sort_key: str
+    keys: KeyForm
+    partition_key: str = "pk"
+    sort_key: str = "sk"
+
+    def key_of(self, partition_key: str, sort_key: str) -> dict[str, AttributeValue]:
+        """Build an item's key."""
+        return {self.partition_key: {"S": partition_key}, self.sort_key: {"S": sort_key}}

@@ -1,0 +1,222 @@
+"""Reading a collection: from every key that can hold its items, merged, with the route verified against the journal.
+
+Redis is a hint. In the same round as the items, and with the same consistency, the journal is read, and the union of
+both decides which keys are needed; what the hint did not know is queried in a second round. So a wrong, stale,
+empty or unreachable Redis costs time, never an item (docs/architecture.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Generic
+
+from hotpartition.core.backoff import Budget, Clock
+from hotpartition.core.items import ItemKey
+from hotpartition.core.keys import KeyForm
+from hotpartition.core.merge import ItemT, KeyQuery, Page, PageMerge, PageRange, PositionOf
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.route import MAX_CHOICES, Route, next_candidates
+from hotpartition.errors import MalformedGenerationError, RegistryUnavailableError, RetryLaterError
+from hotpartition.jobs.route_cache import RouteSource
+from hotpartition.ports import Background, Copy, ItemStore, JournalEntry, QueryResponse, Registry, Telemetry
+
+MAX_NAMED = 20
+"""Generations that one log line names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Located(Generic[ItemT]):
+    """The stored copies of one item, nearly always one or none, and the route that says where others could lie."""
+
+    copies: tuple[Copy[ItemT], ...]
+    route: Route
+
+
+class Gatherer(Generic[ItemT]):
+    """Reads pages and single items of collections. One per execution environment, or one per process."""
+
+    def __init__(
+        self,
+        *,
+        store: ItemStore[ItemT],
+        registry: Registry,
+        routes: RouteSource,
+        background: Background,
+        telemetry: Telemetry,
+        clock: Clock,
+        budget_ms: float,
+        form: KeyForm,
+        position_of: PositionOf,
+        choices: int = MAX_CHOICES,
+    ) -> None:
+        """Start with nothing read.
+
+        Args:
+            store: the items.
+            registry: repaired where it knows less than the journal.
+            routes: the collections' routes as Redis has them.
+            background: repairs beside the request.
+            telemetry: told of what is wrong.
+            clock: time and chance.
+            budget_ms: how long a read goes on trying.
+            form: how partition keys are built.
+            position_of: the position of a sort key, or of a bound.
+            choices: how many shards may hold an item under one N.
+        """
+        self._store = store
+        self._registry = registry
+        self._routes = routes
+        self._background = background
+        self._telemetry = telemetry
+        self._clock = clock
+        self._budget_ms = budget_ms
+        self._form = form
+        self._position_of = position_of
+        self._choices = choices
+
+    def gather(self, page_range: PageRange, *, is_strong: bool, remaining_ms: float = float("inf")) -> Page[ItemT]:
+        """Read one page: complete, or an error.
+
+        Raises:
+            RetryLaterError: a key could not be read within the budget.
+            MalformedGenerationError: the routing item cannot be read.
+        """
+        budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
+        with self._naming_unreadable_routes(page_range.collection):
+            page = self._gather(page_range, budget, is_strong=is_strong)
+        if page.divergent:
+            self._telemetry.count(MetricName.DIVERGENT_COPIES, page.divergent)
+        return page
+
+    def locate(
+        self, key: ItemKey, *, is_strong: bool, everywhere: bool = False, remaining_ms: float = float("inf")
+    ) -> Located[ItemT]:
+        """Find the copies of one item: at its first choices, and at the others if nothing was found there.
+
+        Args:
+            key: which item.
+            is_strong: whether the read is strongly consistent, the journal's included.
+            everywhere: asks all choices at once, found or not: for who must know of every copy.
+            remaining_ms: time the caller has left; the budget never passes it.
+
+        Raises:
+            RetryLaterError: it could not be looked up within the budget.
+            MalformedGenerationError: the routing item cannot be read.
+        """
+        budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
+        route = hint = self._routes.get_route(key.collection, self._clock.now_ms())
+        asked: set[str] = set()
+        copies: list[Copy[ItemT]] = []
+        journal_of: str | None = key.collection
+        while keys := next_candidates(
+            route,
+            key,
+            self._form,
+            asked=asked,
+            is_found=bool(copies),
+            everywhere=everywhere,
+            choices=self._choices,
+        ):
+            with self._naming_unreadable_routes(key.collection):
+                found, entry = self._get(keys, key.sort_key, budget, is_strong=is_strong, journal_of=journal_of)
+            asked.update(keys)
+            copies.extend(found)
+            if entry is not None:
+                route = route.union(self._verify(key.collection, hint, entry, is_strong=is_strong))
+                journal_of = None
+        return Located(tuple(copies), route)
+
+    @contextmanager
+    def _naming_unreadable_routes(self, collection: str) -> Iterator[None]:
+        """Tell an operator whose routing item must be repaired; the read fails, since it could be incomplete."""
+        try:
+            yield
+        except MalformedGenerationError as error:
+            self._telemetry.count(MetricName.JOURNAL_MALFORMED)
+            self._telemetry.event("routing item cannot be read", conversation_id=collection, reason=str(error))
+            raise
+
+    def _gather(self, page_range: PageRange, budget: Budget, *, is_strong: bool) -> Page[ItemT]:
+        collection = page_range.collection
+        route = hint = self._routes.get_route(collection, self._clock.now_ms())
+        merge: PageMerge[ItemT] = PageMerge(page_range, self._form, self._position_of)
+        is_verified = False
+        while (queries := merge.next_queries(route)) or not is_verified:
+            entry = self._run_round(merge, queries, budget, is_strong=is_strong, with_journal=not is_verified)
+            if entry is not None:
+                route = route.union(self._verify(collection, hint, entry, is_strong=is_strong))
+                is_verified = True
+        return merge.page()
+
+    def _run_round(
+        self, merge: PageMerge[ItemT], queries: list[KeyQuery], budget: Budget, *, is_strong: bool, with_journal: bool
+    ) -> JournalEntry | None:
+        """Run one round of queries, and those that fail again within the budget.
+
+        Raises:
+            RetryLaterError: one still failed when the budget was spent.
+        """
+        journal: JournalEntry | None = None
+        while True:
+            wants_journal = with_journal and journal is None
+            fetched = self._store.fetch(
+                queries, is_strong=is_strong, journal_of=merge.range.collection if wants_journal else None
+            )
+            if fetched.hedged:
+                self._telemetry.count(MetricName.QUERIES_HEDGED, fetched.hedged)
+            failures: list[RetryLaterError] = []
+            failed: list[KeyQuery] = []
+            for query, response in zip(queries, fetched.responses, strict=True):
+                if isinstance(response, QueryResponse):
+                    merge.add(query, response.items, is_exhausted=response.is_exhausted, reached=response.reached)
+                else:
+                    failures.append(response)
+                    failed.append(query)
+            if isinstance(fetched.journal, RetryLaterError):
+                failures.append(fetched.journal)
+            elif fetched.journal is not None:
+                journal = fetched.journal
+            if not failures:
+                return journal
+            self._telemetry.count(MetricName.READS_RETRIED, len(failures))
+            if not budget.wait():
+                raise failures[0]
+            queries = failed
+
+    def _get(
+        self, keys: Sequence[str], sort_key: str, budget: Budget, *, is_strong: bool, journal_of: str | None
+    ) -> tuple[tuple[Copy[ItemT], ...], JournalEntry | None]:
+        while True:
+            try:
+                return self._store.get(keys, sort_key, is_strong=is_strong, journal_of=journal_of)
+            except RetryLaterError:
+                self._telemetry.count(MetricName.READS_RETRIED)
+                if not budget.wait():
+                    raise
+
+    def _verify(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
+        """Compare Redis's word with the journal's, repair Redis where it knows less, and return the journal's."""
+        if not hint.covers(entry.route):
+            self._routes.learn(collection, entry.route, self._clock.now_ms())
+            self._repair_registry(collection, entry.route)
+        # Redis was asked first and raises go to the journal first, so a strong read has all that a raise put there.
+        if is_strong and not entry.route.covers(hint):
+            self._telemetry.count(MetricName.REGISTRY_AHEAD_OF_JOURNAL)
+            self._telemetry.event(
+                "registry is ahead of the journal",
+                conversation_id=collection,
+                generations=sorted(g.encode() for g in hint.minus(entry.route))[:MAX_NAMED],
+            )
+        return entry.route
+
+    def _repair_registry(self, collection: str, route: Route) -> None:
+        self._telemetry.count(MetricName.REGISTRY_BEHIND_JOURNAL)
+
+        def add() -> None:
+            # Not counted: this runs beside the request, whose thread alone may touch the metrics.
+            with suppress(RegistryUnavailableError):
+                self._registry.add(collection, route.generations)
+
+        self._background.submit(add)

@@ -1,0 +1,91 @@
+"""Message ids: ULIDs, and UUIDv7s that become such."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ulid import ULID
+
+from hotpartition_messages.errors import InvalidMessageIdError
+from hotpartition_messages.message_ids import (
+    MIN_MESSAGE_ID,
+    check_not_ahead,
+    first_message_id_at,
+    last_message_id_before,
+    message_time_ms,
+    mint_message_id,
+    parse_message_id,
+    shift_message_id,
+)
+
+id_values = st.integers(0, (1 << 128) - 1)
+times = st.integers(0, (1 << 48) - 1)
+
+
+@given(id_values)
+def test_a_ulid_is_read_as_the_reference_library_reads_it(value):
+    """Our codec agrees with python-ulid on text, time and order."""
+    reference = ULID.from_bytes(value.to_bytes(16))
+    assert parse_message_id(str(reference).lower()) == str(reference)
+    assert message_time_ms(str(reference)) == reference.milliseconds
+
+
+@given(times, st.integers(0, (1 << 80) - 1))
+def test_a_minted_id_carries_its_time(time_ms, tail):
+    """The id's first 48 bits are the message's time."""
+    minted = mint_message_id(time_ms, lambda _: tail)
+    assert message_time_ms(minted) == time_ms
+    assert ULID.from_str(minted).milliseconds == time_ms
+
+
+def test_a_uuid7_becomes_the_ulid_of_the_same_bits():
+    """The example of RFC 9562, appendix A.6, in either case."""
+    text = "017F22E2-79B0-7CC3-98C4-DC0C0C07398F"
+    expected = str(ULID.from_bytes(bytes.fromhex(text.replace("-", ""))))
+    assert parse_message_id(text) == parse_message_id(text.lower()) == expected
+    assert message_time_ms(expected) == 1645557742000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "hello",
+        "8" + "0" * 25,  # more than 128 bits
+        "01ARZ3NDEKTSV4RRFFQ69G5FAI",  # no letter of Crockford's alphabet
+        "01ARZ3NDEKTSV4RRFFQ69G5FA",
+        "919108f7-52d1-4320-9bac-f847db4148a8",  # a UUIDv4
+        "017f22e2-79b0-7cc3-18c4-dc0c0c07398f",  # wrong variant
+        "01ARZ3NDEKT\u017fV4RRFFQ69G5FAV",  # a letter that only upper() makes an S
+    ],
+)
+def test_other_message_ids_are_refused(text):
+    """What is neither a ULID nor a UUIDv7 has no time, so no place."""
+    with pytest.raises(InvalidMessageIdError, match="ULID"):
+        parse_message_id(text)
+
+
+def test_an_id_may_lie_five_seconds_ahead_and_no_more():
+    """Clients' clocks run ahead a little; an id from the far future would stay newest for ever."""
+    check_not_ahead(first_message_id_at(5_000), now_ms=0)
+    with pytest.raises(InvalidMessageIdError, match="5001 ms in the future"):
+        check_not_ahead(first_message_id_at(5_001), now_ms=0)
+
+
+@given(id_values, st.integers(-3, 3))
+def test_shifting_walks_the_order(value, step):
+    """Steps follow the sort order, and end at the first and the last id."""
+    start = str(ULID.from_bytes(value.to_bytes(16)))
+    shifted = shift_message_id(start, step)
+    if shifted is None:
+        assert not 0 <= value + step < 1 << 128
+    else:
+        assert ULID.from_str(shifted).to_uuid().int == value + step
+
+
+def test_bounds_of_an_instant():
+    """The first id of an instant follows the last id before it; nothing lies before the first instant."""
+    first, before = first_message_id_at(1000), last_message_id_before(1000)
+    assert before is not None
+    assert shift_message_id(before, 1) == first
+    assert last_message_id_before(0) is None
+    assert first_message_id_at(-5) == MIN_MESSAGE_ID
