@@ -20,7 +20,7 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -132,10 +132,6 @@ class Verdict:
     def holds(self) -> bool:
         """Say whether the promise was kept and every acknowledged message looked for."""
         return all(getattr(self, fault) == 0 for fault in FAULTS)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Give the verdict in a form that `json` takes."""
-        return {"holds": self.holds, **asdict(self)}
 
 
 def content_digest(conversation_id: str, sender: str, body: str, attributes: Mapping[str, Any] | None = None) -> str:

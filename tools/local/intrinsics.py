@@ -27,8 +27,6 @@ class Intrinsics:
     ) -> None:
         self._resources = template.get("Resources", {})
         self._parameters = template.get("Parameters", {})
-        self._conditions = template.get("Conditions", {})
-        self._mappings = template.get("Mappings", {})
         self._pseudo = pseudo
         self._provided = provided
         self._physical_names = physical_names
@@ -39,8 +37,6 @@ class Intrinsics:
             "Fn::Sub": self._sub,
             "Fn::Select": self._select,
             "Fn::Split": self._split,
-            "Fn::If": self._if,
-            "Fn::FindInMap": self._find_in_map,
         }
 
     def resolve(self, value: Any) -> Any:
@@ -104,28 +100,3 @@ class Intrinsics:
         separator, text = argument
         parts: list[str] = str(self.resolve(text)).split(separator)
         return parts
-
-    def _if(self, argument: Sequence[Any]) -> Any:
-        name, then, otherwise = argument
-        return self.resolve(then if self._holds({"Condition": name}) else otherwise)
-
-    def _find_in_map(self, argument: Sequence[Any]) -> Any:
-        name, first, second = (self.resolve(part) for part in argument)
-        return self._mappings[name][first][second]
-
-    def _holds(self, condition: Mapping[str, Any]) -> bool:
-        ((name, argument),) = condition.items()
-        match name:
-            case "Condition":
-                return self._holds(self._conditions[argument])
-            case "Fn::Equals":
-                left, right = (self.resolve(side) for side in argument)
-                return bool(left == right)
-            case "Fn::Not":
-                return not self._holds(argument[0])
-            case "Fn::And":
-                return all(self._holds(part) for part in argument)
-            case "Fn::Or":
-                return any(self._holds(part) for part in argument)
-            case _:
-                raise LocalRunError(f"the template uses {name} in a condition, which the local run does not know")

@@ -125,10 +125,6 @@ class FunctionPool:
             **asdict(self.counts),
         }
 
-    def pids(self) -> list[int]:
-        """List the process ids of the environments."""
-        return [e.pid for e in self._environments if e.pid is not None]
-
     async def _run(self, environment: ExecutionEnvironment, event: bytes) -> Outcome:
         function = self.launcher.function
         invocation = Invocation(

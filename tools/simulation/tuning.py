@@ -72,36 +72,41 @@ class _Plan:
     measure: Callable[[float, int], Measures]
 
 
-def _at_once(value: float, seed: int) -> Measures:
-    rule = replace(Rule(), hot_at_once_wcu=value)
+AT_ONCE_LOADS = (1_200, 2_000, 4_000)
+SUSTAINED_LOADS = (850, 900, 950)
+
+
+def _rule_measures(rule: Rule, loads: Sequence[int], seed: int) -> Measures:
     return {
-        "false_raises_per_hour": _quiet(rule.at_once_only()),
-        **_step_delays(rule.at_once_only(), (1_200, 2_000, 4_000), seed),
+        "false_raises_per_hour": false_raises_per_hour(rule, QUIET_WCU, QUIET_CONVERSATIONS),
+        **_step_delays(rule, loads, seed),
     }
 
 
+def _at_once(value: float, seed: int) -> Measures:
+    return _rule_measures(replace(Rule(), hot_at_once_wcu=value).at_once_only(), AT_ONCE_LOADS, seed)
+
+
 def _sustained(value: float, seed: int) -> Measures:
-    rule = replace(Rule(), hot_sustained_wcu=value).sustained_only()
-    return {"false_raises_per_hour": _quiet(rule), **_step_delays(rule, (850, 900, 950), seed)}
+    return _rule_measures(replace(Rule(), hot_sustained_wcu=value).sustained_only(), SUSTAINED_LOADS, seed)
 
 
 def _at_once_window(value: float, seed: int) -> Measures:
-    rule = replace(Rule(), at_once_slots=round(value * SLOTS_PER_SECOND)).at_once_only()
-    return {"false_raises_per_hour": _quiet(rule), **_step_delays(rule, (1_200, 2_000, 4_000), seed)}
+    rule = replace(Rule(), at_once_slots=round(value * SLOTS_PER_SECOND))
+    return _rule_measures(rule.at_once_only(), AT_ONCE_LOADS, seed)
 
 
 def _sustained_window(value: float, seed: int) -> Measures:
-    rule = replace(Rule(), sustained_slots=round(value * SLOTS_PER_SECOND)).sustained_only()
-    return {"false_raises_per_hour": _quiet(rule), **_step_delays(rule, (850, 900, 950), seed)}
+    rule = replace(Rule(), sustained_slots=round(value * SLOTS_PER_SECOND))
+    return _rule_measures(rule.sustained_only(), SUSTAINED_LOADS, seed)
 
 
 def _distance(value: float, seed: int) -> Measures:
     rule = replace(Rule(), sampling_distance_wcu=value)
     return {
-        "false_raises_per_hour": _quiet(rule),
+        **_rule_measures(rule, (1_200, 4_000), seed),
         "reports_per_1000_wcu": 1_000 / value,
         "relative_error_at_800_wcu": thin_relative_error(_CONSUMER.hot_sustained_wcu, value),
-        **_step_delays(rule, (1_200, 4_000), seed),
     }
 
 
@@ -110,18 +115,13 @@ def _cache_life(value: float, seed: int) -> Measures:
     seeds = range(seed, seed + len(CACHE_SEEDS))
     return {
         "lookups_per_write": lookups / POPULATION.writes_per_second,
-        "hot_lookups_per_second": _hot_lookups(value),
+        # 1,000 environments and one conversation of 4,000 WCU/s
+        "hot_lookups_per_second": registry_lookups_per_second(POPULATION, np.array([4_000.0]), life_seconds=value),
         "seconds_to_shards": typical_seconds_to_shards(value, seeds),
         "seconds_to_shards_whole_life_after_throttle": typical_seconds_to_shards(
             value, seeds, is_ttl_brief_after_throttle=False
         ),
     }
-
-
-def _hot_lookups(life_seconds: float) -> float:
-    """Tell how often 1,000 environments ask for the route of one conversation of 4,000 WCU/s."""
-    level = Level(writes_per_second=100_000, rushes=0, seeds=0)
-    return registry_lookups_per_second(level, np.array([4_000.0]), life_seconds=life_seconds)
 
 
 def _hedge(value: float, seed: int) -> Measures:
@@ -136,10 +136,6 @@ def _hedge(value: float, seed: int) -> Measures:
         "stalls_p999_ms": stalling.p999_ms,
         "stalls_extra_share": stalling.extra_share,
     }
-
-
-def _quiet(rule: Rule) -> float:
-    return false_raises_per_hour(rule, QUIET_WCU, QUIET_CONVERSATIONS)
 
 
 def _step_delays(rule: Rule, loads: Sequence[int], seed: int) -> Measures:

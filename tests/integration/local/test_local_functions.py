@@ -71,8 +71,8 @@ def test_an_environment_is_frozen_between_requests(loop: Any, make_pool: Any) ->
     """)
     _, first_end = _invoke(loop, pool)
     loop.run(_until(lambda: pool.status()["frozen"] == 1))
-    (pid,) = pool.pids()
-    assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    (environment,) = pool._environments
+    assert Path(f"/proc/{environment.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     loop.run(asyncio.sleep(0.5))
     second_start, second_end = _invoke(loop, pool)
     # The moments between the answer and the stop let it tick a little; half a second would be hundreds.

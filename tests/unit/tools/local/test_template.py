@@ -144,8 +144,6 @@ def test_a_folder_without_an_assembly_is_one_clear_error(tmp_path: Path) -> None
         ({"Fn::Sub": "${AWS::Region}-${Thing.Port}-${!Literal}"}, "r-1-${Literal}"),
         ({"Fn::Sub": ["${x}", {"x": {"Ref": "Thing"}}]}, "thing"),
         ({"Fn::Select": [1, {"Fn::Split": [",", "a,b"]}]}, "b"),
-        ({"Fn::If": ["IsR", "yes", "no"]}, "yes"),
-        ({"Fn::If": ["IsNotR", "yes", "no"]}, "no"),
         ([{"Ref": "AWS::NoValue"}, 1], [1]),
     ],
 )
@@ -154,10 +152,6 @@ def test_intrinsic_functions(value: object, expected: object) -> None:
     template = {
         "Resources": {"Thing": {"Type": "A::B::C"}},
         "Parameters": {"Param": {"Default": "given"}},
-        "Conditions": {
-            "IsR": {"Fn::Equals": [{"Ref": "AWS::Region"}, "r"]},
-            "IsNotR": {"Fn::Not": [{"Condition": "IsR"}]},
-        },
     }
     intrinsics = Intrinsics(
         template,
