@@ -6,7 +6,7 @@ recorded history; it knows nothing of shards, routes or Redis, so it cannot shar
 
 A history holds three kinds of records:
 
-- `Acknowledged`: a write that was answered with success, with the moment at which the answer was in the client's hands;
+- `Acknowledged`: a write whose success the client was told of, and when;
 - `Unresolved`: a write whose outcome the client does not know (a timeout, a lost connection) or that it gave up on:
   its message may be read or not, both are right;
 - `Read`: the messages of one read in the order they came, joined from its pages by `join_pages`.
@@ -34,7 +34,7 @@ EXAMPLES_PER_FAULT = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """A write that the API answered with success at `acknowledged_at`."""
+    """A write that the API acknowledged at `acknowledged_at`."""
 
     conversation_id: str
     message_id: str
@@ -46,7 +46,7 @@ class Acknowledged:
 class Unresolved:
     """A write that was offered and may or may not have been stored.
 
-    `message_id` is None when the server was to mint it and no answer told which one it was.
+    `message_id` is None when the server was to mint it and no response told which one it was.
     """
 
     conversation_id: str
@@ -79,7 +79,7 @@ class Page:
 class Read:
     """One read of a conversation from its newest or its oldest end.
 
-    A complete read went to the other end. A bounded one stopped early: it answers for the messages between the end it
+    A complete read went to the other end. A bounded one stopped early: it covers the messages between the end it
     began at and its last message.
     """
 
@@ -114,7 +114,7 @@ class Finding:
 class Verdict:
     """What the history shows. Counts are of messages: one that is missing from ten reads counts once.
 
-    `unverified` counts acknowledged messages that no strong read answers for: with them, nothing is proved.
+    `unverified` counts acknowledged messages that no strong read covers: with them, nothing is shown.
     """
 
     acknowledged: int
@@ -220,7 +220,7 @@ def _say(read: Read) -> str:
 
 
 def _expected(read: Read, index: _Index) -> set[str]:
-    """List what a strong read must hold: acknowledged before it began, within what it answers for."""
+    """List what a strong read must hold: acknowledged before it began, within what it covers."""
     before = {
         message_id
         for message_id, moment in index.acknowledged_at.get(read.conversation_id, {}).items()
@@ -231,7 +231,7 @@ def _expected(read: Read, index: _Index) -> set[str]:
     if not read.messages:
         return set()
     ids = [seen.message_id for seen in read.messages]
-    # The extreme, not the last: a read that is out of order still answers for all it walked over.
+    # The extreme, not the last: a read that is out of order still covers all it walked over.
     if read.order == "newest":
         return {message_id for message_id in before if message_id >= min(ids)}
     return {message_id for message_id in before if message_id <= max(ids)}
@@ -288,7 +288,7 @@ def _unverified(index: _Index, verified: set[tuple[str, str]]) -> Iterator[Findi
     for conversation_id, moments in index.acknowledged_at.items():
         for message_id in moments:
             if (conversation_id, message_id) not in verified:
-                detail = "no strong read that began after its acknowledgement answers for it"
+                detail = "no strong read that began after its acknowledgement covers it"
                 yield Finding("unverified", conversation_id, message_id, detail)
 
 

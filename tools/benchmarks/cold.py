@@ -1,4 +1,4 @@
-"""Cold starts: a fresh process of the real runtime client, from its start to its first answer."""
+"""Cold starts: a fresh process of the real runtime client, from its start to its first response."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STARTS = 3
 SOURCE_RUNS = 2
 """Starts without bytecode are for comparison, and take three times as long."""
 WORK_DIR = ROOT / "out" / "bench" / "cold"
-_ANSWER_SECONDS = 60.0
+_RESPONSE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def measure_cold(setup: Setup, function: str, event: Mapping[str, Any]) -> Measu
             "ratio_without_bytecode": from_source.ratio,
         },
         bars=(Bar("ratio", at_most=0.7),),
-        conditions="wall time from the start of the runtime's process to its first answer; files are cached; "
+        conditions="wall time from the start of the runtime's process to its first response; files are cached; "
         f"our layers with the bytecode they ship, the rival with all of it; fastest of {starter.starts} starts a run",
     )
 
@@ -125,7 +125,7 @@ class _Starter:
                 env=environment,
             )
             try:
-                outcome = await asyncio.wait_for(_answer_or_end(invocation, process), _ANSWER_SECONDS)
+                outcome = await asyncio.wait_for(_response_or_end(invocation, process), _RESPONSE_SECONDS)
                 elapsed = time.perf_counter() - started
             finally:
                 await kill(process)
@@ -136,19 +136,19 @@ class _Starter:
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """`RuntimeEvents`: hands the one event over when it is asked for; the runtime's next question is left waiting."""
+    """`RuntimeEvents`: hands the one event over when it is asked for; the runtime's next request is left waiting."""
 
     deliver: Callable[[], None]
 
     def on_next(self) -> None:
-        # After the answer the runtime asks again: there is nothing more for it.
+        # After the response the runtime asks again: there is nothing more for it.
         asyncio.get_running_loop().call_soon(self.deliver)
 
     def on_init_error(self, report: bytes) -> None:
         raise RuntimeError(report.decode(errors="replace"))
 
 
-async def _answer_or_end(invocation: Invocation, process: asyncio.subprocess.Process) -> Outcome | None:
+async def _response_or_end(invocation: Invocation, process: asyncio.subprocess.Process) -> Outcome | None:
     ended = asyncio.ensure_future(process.wait())
     ended.add_done_callback(lambda _: invocation.outcome.cancel())
     try:
@@ -166,7 +166,7 @@ def _check(outcome: Outcome | None, log_path: Path) -> None:
     status = json.loads(outcome.payload).get("statusCode") if outcome else None
     if status not in {200, 201}:
         said = outcome.payload.decode(errors="replace") if outcome else "nothing"
-        raise ValueError(f"the function answered {said}; its log ends with: {log_path.read_text()[-2000:]}")
+        raise ValueError(f"the function returned {said}; its log ends with: {log_path.read_text()[-2000:]}")
 
 
 def _lay_out(name: str, folders: tuple[Path, ...], *, has_bytecode: bool, shipped: tuple[Path, ...] = ()) -> Deployment:

@@ -84,14 +84,14 @@ def _body(message_id: str) -> str:
 
 def query_newest(client: Any, partition_key: str) -> list[dict[str, Any]]:
     """Query one partition key for its newest messages, as the rivals do."""
-    answer = client.query(
+    response = client.query(
         TableName=TABLE,
         KeyConditionExpression="pk = :pk AND sk BETWEEN :low AND :high",
         ExpressionAttributeValues={":pk": {"S": partition_key}, ":low": {"S": "m#"}, ":high": {"S": "m#~"}},
         ScanIndexForward=False,
         Limit=PAGE,
     )
-    items: list[dict[str, Any]] = answer["Items"]
+    items: list[dict[str, Any]] = response["Items"]
     return items
 
 
@@ -101,7 +101,7 @@ def read_all_shards(client: Any, executor: Executor, conversation: Conversation)
     Kinder to them than their own code: the threads are kept, and the low-level client spares their type conversion.
     """
     keys = [KEY_FORM.shard_key(conversation.sharded_id, index) for index in range(conversation.shard_count)]
-    items = [item for answer in executor.map(lambda key: query_newest(client, key), keys) for item in answer]
+    items = [item for response in executor.map(lambda key: query_newest(client, key), keys) for item in response]
     items.sort(key=lambda item: item["sk"]["S"], reverse=True)
     return [item["message_id"]["S"] for item in items[:PAGE]]
 

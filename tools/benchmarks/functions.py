@@ -35,9 +35,9 @@ def write_function(folder: Path) -> Callable[[int], None]:
 
     def write(count: int) -> None:
         for _ in range(count):
-            answer = handler(event, context)
-            if answer["statusCode"] != CREATED:
-                raise ValueError(f"the write was answered with {answer}")
+            response = handler(event, context)
+            if response["statusCode"] != CREATED:
+                raise ValueError(f"the write ended with {response}")
 
     return write
 

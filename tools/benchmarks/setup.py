@@ -38,12 +38,12 @@ class Setup:
         return max(1, round(full * self.effort))
 
     def control(self, command: str, **request: Any) -> dict[str, int]:
-        """Tell the stand-in something; see `StandIn.control`."""
+        """Send the stand-in a command of `StandIn.control`."""
         connection = HTTPConnection("127.0.0.1", self.dynamodb_port)
         try:
             connection.request("POST", "/", json.dumps(request), {"X-Amz-Target": f"Bench.{command}"})
-            answer: dict[str, int] = json.loads(connection.getresponse().read())
-            return answer
+            response: dict[str, int] = json.loads(connection.getresponse().read())
+            return response
         finally:
             connection.close()
 
@@ -62,13 +62,13 @@ class SilentTelemetry:
     """`Telemetry` that keeps nothing, for jobs that are measured without their function."""
 
     def count(self, metric: str, value: float = 1.0) -> None:
-        """See `Telemetry.count`."""
+        """Keep no metric."""
 
     def event(self, message: str, **facts: object) -> None:
-        """See `Telemetry.event`."""
+        """Keep no log line."""
 
     def flush(self) -> None:
-        """See `Telemetry.flush`."""
+        """Send nothing."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def function_environment(dynamodb_port: int, redis_port: int) -> dict[str, str]:
         "HOTPARTITION_REGISTRY_HOST": "127.0.0.1",
         "HOTPARTITION_REGISTRY_PORT": str(redis_port),
         "HOTPARTITION_REGISTRY_TLS": "false",
-        # A shared machine halts for longer than the defaults wait; a rest would take reports out of what is measured.
+        # A shared machine halts for longer than the defaults wait; a cooldown would leave reports out.
         "HOTPARTITION_REGISTRY_CONNECT_TIMEOUT_MS": "2000",
         "HOTPARTITION_REGISTRY_COMMAND_TIMEOUT_MS": "2000",
         "POWERTOOLS_SERVICE_NAME": "bench",

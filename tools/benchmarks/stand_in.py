@@ -1,4 +1,4 @@
-"""A stand-in for DynamoDB that answers fast, after a set delay: the real protocol, on loopback, in its own process.
+"""A stand-in for DynamoDB that responds fast, after a set delay: the real protocol, on loopback, in its own process.
 
 It takes the requests that the functions and their rivals send (`PutItem`, `GetItem`, `Query`, `BatchGetItem`), checks
 no signature, and speaks one private dialect beside it, `Bench.*`, with which a benchmark loads items, sets the delays
@@ -28,7 +28,7 @@ _HEAD_END = b"\r\n\r\n"
 
 @dataclass(slots=True)
 class Delays:
-    """How long an answer takes, in ms: all of them so long, and a share of them much longer."""
+    """How long a response takes, in ms: all of them so long, and a share of them much longer."""
 
     usual_ms: float = 0.0
     slow_ms: float = 0.0
@@ -36,7 +36,7 @@ class Delays:
     random: Random = field(default_factory=lambda: Random(7))
 
     def next_seconds(self) -> float:
-        """Draw the delay of the next answer."""
+        """Draw the delay of the next response."""
         is_slow = self.slow_share > 0 and self.random.random() < self.slow_share
         return (self.slow_ms if is_slow else self.usual_ms) / 1000
 
@@ -58,8 +58,8 @@ class Items:
             insort(self._sort_keys.setdefault(key[0], []), key[1])
         self._encoded[key] = _dump(item)
 
-    def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, bytes]:
-        """Answer one request: the HTTP status and the body."""
+    def respond(self, operation: str, request: dict[str, Any]) -> tuple[int, bytes]:
+        """Serve one request: the HTTP status and the body."""
         self.requests += 1
         match operation:
             case "PutItem":
@@ -74,8 +74,8 @@ class Items:
                 ((table, wanted),) = request["RequestItems"].items()
                 found_items = [i for i in (self._encoded.get(_key_of(k)) for k in wanted["Keys"]) if i]
                 self.items_read += len(found_items)
-                answer = b'{"Responses":{%b:[%b]},"UnprocessedKeys":{}}'
-                return 200, answer % (_dump(table), b",".join(found_items))
+                response = b'{"Responses":{%b:[%b]},"UnprocessedKeys":{}}'
+                return 200, response % (_dump(table), b",".join(found_items))
             case _:
                 return 400, b'{"__type":"com.amazon.coral.service#UnknownOperationException"}'
 
@@ -105,11 +105,11 @@ class Items:
         taken = keys[:limit]
         self.items_read += len(taken)
         encoded = b",".join([self._encoded[partition_key, key] for key in taken])
-        answer = b'{"Count":%d,"Items":[%b],"ScannedCount":%d' % (len(taken), encoded, len(taken))
+        response = b'{"Count":%d,"Items":[%b],"ScannedCount":%d' % (len(taken), encoded, len(taken))
         if len(taken) == limit:  # as DynamoDB does, whether anything follows or not
             last = {"pk": {"S": partition_key}, "sk": {"S": taken[-1]}}
-            return answer + b',"LastEvaluatedKey":%b}' % _dump(last)
-        return answer + b"}"
+            return response + b',"LastEvaluatedKey":%b}' % _dump(last)
+        return response + b"}"
 
 
 class StandIn:
@@ -205,13 +205,13 @@ class _Connection(asyncio.Protocol):
         if target[1] == b"Bench":
             self._send(200, self._owner.control(target[2].decode(), request))
             return
-        status, answer = self._owner.items.answer(target[2].decode(), request)
+        status, response = self._owner.items.respond(target[2].decode(), request)
         delay = self._owner.delays.next_seconds()
         if delay:
             self._is_busy = True
-            self._loop.call_later(delay, self._send, status, answer)
+            self._loop.call_later(delay, self._send, status, response)
         else:
-            self._send(status, answer)
+            self._send(status, response)
 
     def _send(self, status: int, body: bytes) -> None:
         self._is_busy = False

@@ -95,7 +95,7 @@ class Control:
         return web.json_response({"pid": await self._pool(request).kill_one()})
 
     async def _invoke(self, request: web.Request) -> web.Response:
-        """Answer with the function's payload; as Lambda does, 200 and a header when the function failed."""
+        """Respond with the function's payload; as Lambda does, 200 and a header when the function failed."""
         try:
             outcome = await self._pool(request).invoke(await request.read() or b"{}")
         except ThrottledInvocationError as error:

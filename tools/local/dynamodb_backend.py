@@ -31,12 +31,12 @@ class Backend:
         self._tables: dict[str, TableShape] = {}
 
     async def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Run one operation and return its result, or raise `ServiceError` with the backend's answer."""
+        """Run one operation and return its result, or raise `ServiceError` with the backend's response."""
         status, body = await self.forward(operation, json.dumps(request).encode(), self._own_headers)
         try:
             result: dict[str, Any] = json.loads(body) if body else {}
         except ValueError as error:
-            raise _internal_error(f"the local DynamoDB answered {status} without JSON") from error
+            raise _internal_error(f"the local DynamoDB responded with {status} and no JSON") from error
         if status != 200:
             raise ServiceError(status, result)
         return result
@@ -49,7 +49,7 @@ class Backend:
             async with self._session.post(self.endpoint, data=body, headers=sent) as response:
                 return response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise _internal_error(f"the local DynamoDB does not answer ({type(error).__name__})") from error
+            raise _internal_error(f"the local DynamoDB does not respond ({type(error).__name__})") from error
 
     async def table(self, name: str) -> TableShape:
         """Return a table's shape, asking for it once; an unknown table is a `ServiceError`."""

@@ -97,7 +97,7 @@ def page_read_units(items: Iterable[Item], *, is_strong: bool) -> float:
 
 
 def reads_everything(request: Mapping[str, Any]) -> bool:
-    """Say whether the answer to a read holds every attribute of everything that was read."""
+    """Say whether the response to a read holds every attribute of everything that was read."""
     return not any(request.get(name) for name in ("ProjectionExpression", "AttributesToGet")) and not (
         request.get("FilterExpression")
         or request.get("QueryFilter")

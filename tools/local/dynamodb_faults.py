@@ -43,7 +43,7 @@ class Fault(StrEnum):
     ERROR = "error"
     """InternalServerError; the data never sees the request."""
     LOSE_ANSWER = "lose_answer"
-    """The request is carried out, and the connection is closed without an answer."""
+    """The request is carried out, and the connection is closed without a response."""
     THROTTLE = "throttle"
     """Refused for `reason`; the data never sees the request."""
     DENY = "deny"
@@ -69,9 +69,9 @@ class Injection:
     """What should happen to one request."""
 
     delay_ms: int = 0
-    answer_delay_ms: int = 0
+    response_delay_ms: int = 0
     refusal: FaultRule | None = None
-    is_answer_lost: bool = False
+    is_response_lost: bool = False
 
 
 @dataclass(slots=True)
@@ -91,9 +91,9 @@ class FaultPolicy:
         self.injected.update(r.fault.value for r in drawn)
         return Injection(
             delay_ms=sum(r.delay_ms for r in drawn if r.fault is Fault.DELAY),
-            answer_delay_ms=sum(r.delay_ms for r in drawn if r.fault is Fault.LATE_ANSWER),
+            response_delay_ms=sum(r.delay_ms for r in drawn if r.fault is Fault.LATE_ANSWER),
             refusal=refusal,
-            is_answer_lost=any(r.fault is Fault.LOSE_ANSWER for r in drawn),
+            is_response_lost=any(r.fault is Fault.LOSE_ANSWER for r in drawn),
         )
 
     def describe(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def parse_rules(value: object) -> tuple[FaultRule, ...]:
 
 
 def build_refusal(rule: FaultRule, resource: str) -> ServiceError:
-    """Build the answer of a refusal; `resource` is the ARN of the table or index that the reason names.
+    """Build a refusal's response; `resource` is the ARN of the table or index that the reason names.
 
     The exception follows the reason, as on a table on demand; the member's spelling follows the exception.
     """

@@ -16,11 +16,11 @@ _THROTTLING_MESSAGE = (
     "index so please try again shortly. If exceptions persist, check if you have a hot key: "
     "https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html"
 )
-"""What on-demand tables answer; provisioned ones answer ProvisionedThroughputExceededException (public error logs)."""
+"""Of tables on demand; provisioned ones send ProvisionedThroughputExceededException (public error logs)."""
 
 
 class ServiceError(Exception):
-    """An answer of DynamoDB that is not a success: `body` goes to the client as it is."""
+    """A response of DynamoDB that is not a success: `body` goes to the client as it is."""
 
     def __init__(self, status: int, body: dict[str, Any]) -> None:
         super().__init__(body.get("message", ""))

@@ -29,7 +29,7 @@ _UNPRICED = frozenset({"ExecuteStatement", "BatchExecuteStatement", "ExecuteTran
 
 
 class DynamoDBProxy:
-    """Answers DynamoDB's protocol. Limits are a policy of its meter; other faults only come from `faults`' rules."""
+    """Speaks DynamoDB's protocol. Limits are a policy of its meter; other faults only come from `faults`' rules."""
 
     def __init__(self, backend: Backend, meter: Meter, faults: FaultPolicy | None = None) -> None:
         self.meter = meter
@@ -67,12 +67,12 @@ class DynamoDBProxy:
         try:
             if operation in self._operations:
                 return await self._serve_item_operation(request, operation, body)
-            status, answer = await self._backend.forward(operation, body, request.headers)
+            status, response = await self._backend.forward(operation, body, request.headers)
         except ServiceError as error:
             return _respond(error.status, error.body)
         if operation in _TABLE_CHANGES:
             self._backend.forget_tables()
-        return web.Response(status=status, body=answer, content_type=_CONTENT_TYPE)
+        return web.Response(status=status, body=response, content_type=_CONTENT_TYPE)
 
     async def _serve_item_operation(self, request: web.Request, operation: str, body: bytes) -> web.Response:
         """Carry out one request, with the faults that it meets."""
@@ -88,11 +88,11 @@ class DynamoDBProxy:
             raise build_refusal(injection.refusal, await self._refusing_resource(injection.refusal, asked))
         try:
             response = _respond(200, _reduce_capacity(await self._operations[operation](asked), mode))
-            if injection.answer_delay_ms:
-                await asyncio.sleep(injection.answer_delay_ms / 1000)
+            if injection.response_delay_ms:
+                await asyncio.sleep(injection.response_delay_ms / 1000)
         finally:
-            # An error's answer is lost like any other: whatever is sent after this goes nowhere.
-            if injection.is_answer_lost and request.transport is not None:
+            # An error's response is lost like any other: whatever is sent after this goes nowhere.
+            if injection.is_response_lost and request.transport is not None:
                 request.transport.abort()
         return response
 

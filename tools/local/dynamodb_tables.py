@@ -44,7 +44,7 @@ class TableShape:
 
     @classmethod
     def from_description(cls, table: Mapping[str, Any]) -> Self:
-        """Read DescribeTable's answer."""
+        """Read DescribeTable's response."""
         keys = _key_names(table["KeySchema"])
         indexes = tuple(
             _index_shape(index, table["TableArn"], keys) for index in table.get("GlobalSecondaryIndexes") or ()

@@ -127,7 +127,7 @@ class ExecutionEnvironment:
 
     @property
     def is_finishing(self) -> bool:
-        """It has answered and will ask for the next event in a moment."""
+        """It has responded and will ask for the next event in a moment."""
         return self._invocation is not None and self._invocation.outcome.done()
 
     async def start(self) -> None:
@@ -162,13 +162,13 @@ class ExecutionEnvironment:
             await asyncio.shield(self._watcher)
 
     def on_next(self) -> None:
-        """See `RuntimeEvents.on_next`."""
+        """Become idle: the runtime waits for an event."""
         self._invocation = None
         self.state = State.IDLE
         self._on_change(self)
 
     def on_init_error(self, report: bytes) -> None:
-        """See `RuntimeEvents.on_init_error`. The process ends by itself afterwards."""
+        """Keep why the handler could not be imported. The process ends by itself afterwards."""
         self.init_error = report.decode(errors="replace")
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:

@@ -1,4 +1,4 @@
-"""Events as the functions get them from API Gateway and EventBridge Scheduler, and what their answers mean. Pure."""
+"""Events as the functions get them from API Gateway and EventBridge Scheduler, and what their responses mean. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class HttpResponse:
 
 
 def message_response(status: int, message: str) -> HttpResponse:
-    """Build an answer of the gateway's own."""
+    """Build a response of the gateway's own."""
     return HttpResponse(status, json.dumps({"message": message}).encode(), (("Content-Type", "application/json"),))
 
 
@@ -138,23 +138,23 @@ def build_http_event(
 
 
 def read_http_response(payload: bytes) -> HttpResponse:
-    """Turn a function's answer of format 2.0 into an HTTP response.
+    """Turn what a function returned, in format 2.0, into an HTTP response.
 
-    Without `statusCode` the whole answer is the body (API Gateway's shorthand); what cannot be read is a 500.
+    Without `statusCode` all of it is the body (API Gateway's shorthand); what cannot be read is a 500.
     """
     try:
-        answer = json.loads(payload)
+        response = json.loads(payload)
     except ValueError:
         return message_response(500, "Internal Server Error")
-    if not isinstance(answer, dict) or "statusCode" not in answer:
-        text = answer if isinstance(answer, str) else json.dumps(answer)
+    if not isinstance(response, dict) or "statusCode" not in response:
+        text = response if isinstance(response, str) else json.dumps(response)
         return HttpResponse(200, text.encode(), (("Content-Type", "application/json"),))
     try:
-        body = answer.get("body") or ""
-        raw = base64.b64decode(body, validate=True) if answer.get("isBase64Encoded") else str(body).encode()
-        headers = [(name, str(value)) for name, value in (answer.get("headers") or {}).items()]
-        headers += [("Set-Cookie", cookie) for cookie in answer.get("cookies") or ()]
-        status = int(answer["statusCode"])
+        body = response.get("body") or ""
+        raw = base64.b64decode(body, validate=True) if response.get("isBase64Encoded") else str(body).encode()
+        headers = [(name, str(value)) for name, value in (response.get("headers") or {}).items()]
+        headers += [("Set-Cookie", cookie) for cookie in response.get("cookies") or ()]
+        status = int(response["statusCode"])
     except (ValueError, TypeError, AttributeError):
         return message_response(500, "Internal Server Error")
     if not any(name.lower() == "content-type" for name, _ in headers):

@@ -108,7 +108,7 @@ def build_environ(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
 def _encode_bytes(value: object) -> str:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    raise TypeError(f"moto answered with a {type(value).__name__}")
+    raise TypeError(f"moto responded with a {type(value).__name__}")
 
 
 async def _run(port_file: Path) -> None:

@@ -16,7 +16,7 @@ from tools.local.runtime_api import Invocation, Outcome, error_payload
 
 
 class ThrottledInvocationError(Exception):
-    """Lambda would answer TooManyRequestsException: no environment within the time or concurrency allowed."""
+    """Lambda would respond with TooManyRequestsException: no environment within the time or concurrency allowed."""
 
 
 class _InitError(Exception):
@@ -153,7 +153,7 @@ class FunctionPool:
             return self._idle.pop(position)
         future: asyncio.Future[ExecutionEnvironment] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
-        # One that has just answered is free sooner than a new one could be.
+        # One that has just responded is free sooner than a new one could be.
         coming = sum(e.state is State.STARTING or e.is_finishing for e in self._environments)
         if coming < len(self._waiting) and len(self._environments) < self.max_environments:
             self._start_environment()

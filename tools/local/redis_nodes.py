@@ -79,7 +79,7 @@ class RedisNodes:
         }
 
     async def start(self) -> None:
-        """Start what does not run, and wait until the cluster answers."""
+        """Start what does not run, and wait until the cluster responds."""
         if self._front is not None and not self._front.is_open:
             await self._front.start(self.port)
         replica = self._replica
@@ -156,10 +156,10 @@ class RedisNodes:
 
 
 async def _order(node: RedisServer, *command: str) -> str:
-    answer = await node.ask(*command)
-    if answer.startswith("-"):
-        raise LocalRunError(f"Redis refused {' '.join(command)}: {answer[1:]}")
-    return answer
+    response = await node.ask(*command)
+    if response.startswith("-"):
+        raise LocalRunError(f"Redis refused {' '.join(command)}: {response[1:]}")
+    return response
 
 
 async def _says(node: RedisServer, *command: str, text: str) -> bool:

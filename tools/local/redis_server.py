@@ -90,7 +90,7 @@ class RedisServer:
         return self._process is not None and self._process.returncode is None
 
     async def start(self, *, is_alone: bool = True) -> None:
-        """Start the server, or start it again from its append-only file, and wait until the cluster answers.
+        """Start the server, or start it again from its append-only file, and wait until the cluster responds.
 
         With `is_alone` a new one takes all slots; else it waits to be told what it is for.
         """
@@ -133,7 +133,7 @@ class RedisServer:
         (self._work_dir / "appendonly.aof").unlink(missing_ok=True)  # before Redis 7
 
     def pause(self) -> None:
-        """Freeze the server: connections stay open and nothing answers."""
+        """Freeze the server: connections stay open and nothing responds."""
         if self._process is not None and self.is_running:
             send_signal(self._process, signal.SIGSTOP)
 
@@ -157,10 +157,10 @@ class RedisServer:
                 pass  # not listening yet
             await asyncio.sleep(_POLL_SECONDS)
         await self.kill()
-        raise LocalRunError(f"{self._binary.name} does not answer after {_START_SECONDS:.0f} s:{log_tail(self._log)}")
+        raise LocalRunError(f"{self._binary.name} does not respond after {_START_SECONDS:.0f} s:{log_tail(self._log)}")
 
     async def ask(self, *command: str) -> str:
-        """Send one command and return its answer's text, an error's beginning with `-`. May raise `OSError`."""
+        """Send one command and return its response's text, an error's beginning with `-`. May raise `OSError`."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             if self._access is not None:

@@ -32,7 +32,7 @@ class Invocation:
     deadline_ms: int = 0
 
     def finish(self, outcome: Outcome) -> None:
-        """Set the outcome unless there is one already (a timeout and an answer can cross)."""
+        """Set the outcome unless there is one already (a timeout and a response can cross)."""
         if not self.outcome.done():
             self.outcome.set_result(outcome)
 
@@ -84,7 +84,7 @@ class RuntimeApi:
             await self._runner.cleanup()
 
     def deliver(self, invocation: Invocation) -> None:
-        """Answer the runtime's waiting `next`. REQUIRES: `on_next` was called, and nothing delivered since."""
+        """Respond to the runtime's waiting `next`. REQUIRES: `on_next` was called, and nothing delivered since."""
         if self._waiting is None:
             raise RuntimeError("the runtime has not asked for an event")
         self._current = invocation

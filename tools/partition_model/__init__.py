@@ -9,10 +9,10 @@ time but what it is told. `README.md` next to this file says what is modelled, o
     >>> table = Table(TableConfig(), random.Random(1))      # a fresh table on demand
     >>> table.partition_count
     4
-    >>> answers = [table.write("room-1", 1, now=0.0) for _ in range(1001)]
-    >>> answers.count(None)                                 # one partition takes 1,000 units a second
+    >>> responses = [table.write("room-1", 1, now=0.0) for _ in range(1001)]
+    >>> responses.count(None)                                 # one partition takes 1,000 units a second
     1000
-    >>> answers[-1].reason, answers[-1].resource
+    >>> responses[-1].reason, responses[-1].resource
     ('TableWriteKeyRangeThroughputExceeded', 'arn:aws:dynamodb:eu-central-1:123456789012:table/table')
 """
 

@@ -33,7 +33,7 @@ class LatencyProfile:
 WRITE_PROFILE: Final = LatencyProfile(MappingProxyType({0: 2.0, 50: 4.5, 90: 7.0, 99: 14.0, 99.9: 35.0, 100: 200.0}))
 READ_PROFILE: Final = LatencyProfile(MappingProxyType({0: 1.2, 50: 2.8, 90: 5.0, 99: 11.0, 99.9: 30.0, 100: 200.0}))
 REFUSAL_PROFILE: Final = LatencyProfile(MappingProxyType({0: 1.0, 50: 2.2, 90: 4.0, 99: 9.0, 99.9: 25.0, 100: 150.0}))
-"""A throttled request: answered without touching the data."""
+"""A throttled request: refused without touching the data."""
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
 """The engine: one virtual clock, one heap of events, and tasks that block without threads.
 
-A task is a greenlet. Blocking code, the project's own core among it, runs unchanged: where it waits (a store's answer,
-a sleep, another task's result) it switches to the loop, which goes on with the next event. Two events at the same
-instant keep the order in which they were planned, so a run is a pure function of what was planned.
+A task is a greenlet. Blocking code, the project's own core among it, runs unchanged: where it waits (for a store's
+response, a sleep, another task's result) it switches to the loop, which goes on with the next event. Two events at the
+same instant keep the order in which they were planned, so a run is a pure function of what was planned.
 
 A `Process` is what can be frozen or die as a whole: an execution environment. While it is frozen its tasks' events wait
 for the thaw; when it dies they never come, as for any process that is killed.
@@ -139,7 +139,7 @@ class Engine:
         self._hub.switch()
 
     def call(self, out: float, effect: Callable[[], ResultT], back: float) -> ResultT:
-        """Do something at another place: it happens `out` seconds from now, the answer is here `back` seconds later.
+        """Do something at another place: it happens `out` seconds from now, the response is here `back` seconds later.
 
         Once sent, it happens whatever becomes of the caller: a frozen or dead process has sent it all the same.
         What the effect raises is raised here.

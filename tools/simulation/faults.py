@@ -68,7 +68,7 @@ class FaultDriver:
         self._store.faults = StoreFaults()
         self._redis.lost = 0.0
         for node in self._redis.nodes:
-            _mend(node)
+            _repair(node)
 
     def _plan_next(self, rate: float, strike: Callable[[], None]) -> None:
         def happen() -> None:
@@ -95,7 +95,7 @@ class FaultDriver:
     def _bring_back(self, node: RedisNode, lost_seconds: float | None) -> None:
         if lost_seconds is not None:
             node.fail_over(self._engine.now, lost_seconds)
-        _mend(node)
+        _repair(node)
 
     def _fail_over(self) -> None:
         self.struck["redis failover"] += 1
@@ -199,6 +199,6 @@ class FaultDriver:
         self._engine.after(self._random.uniform(0.5, 4.0), end)
 
 
-def _mend(node: RedisNode) -> None:
+def _repair(node: RedisNode) -> None:
     node.is_down = node.is_hanging = False
     node.extra_seconds = 0.0

@@ -193,7 +193,7 @@ class RedisServer:
     ) -> None:
         self.on_report = on_report
         self.lost = 0.0
-        """Odds that a command gets no answer; half of those ran all the same."""
+        """Odds that a command gets no response; half of those ran all the same."""
         self.after_route: Callable[[Process], None] = _nothing
         """Called when a process has added to a route, before it hears of that."""
         self.engine = engine
@@ -215,7 +215,7 @@ class RedisServer:
         return sorted(self._places)
 
     def now_ms(self) -> int:
-        """Tell the servers' time, Unix ms."""
+        """Return the servers' time, Unix ms."""
         return self._epoch_ms + int(self.engine.now * 1000)
 
     def latency_seconds(self) -> float:
@@ -309,7 +309,7 @@ class RedisClient:
         Raises:
             ResponseError: the key is of another type.
             RedisConnectionError: the node is down.
-            RedisTimeoutError: no answer in time; the command may have run.
+            RedisTimeoutError: no response in time; the command may have run.
         """
         server, node = self._server, self._server.node_of(key)
 
@@ -338,7 +338,7 @@ class RedisClient:
             ):  # too late for the caller, yet it happens
                 server.engine.after(seconds / 2, happen)
             server.engine.sleep(self._timeout)
-        raise RedisTimeoutError("no answer")
+        raise RedisTimeoutError("no response")
 
 
 def _decode(stored: str | bytes) -> str:
@@ -351,7 +351,7 @@ def _nothing(_: Process) -> None:
 
 
 class SimulatedConnection(RedisConnection):
-    """The product's own connection, rests after failures included, on a simulated cluster."""
+    """The product's own connection, cooldowns after failures included, on a simulated cluster."""
 
     def __init__(self, server: RedisServer, *, timeout_ms: int, cooldown_ms: int, owner: Process | None = None) -> None:
         super().__init__(

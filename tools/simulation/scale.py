@@ -385,14 +385,14 @@ def summarize(level: Level, samples: Sequence[Sample]) -> ScaleLevel:
     )
 
 
-def registry_lookups_per_second(level: Level, rates: Floats, *, life_seconds: float | None = None) -> float:
-    """Tell how often the fleet asks Redis for routes: every environment writes to every conversation, rarely."""
-    life = _WRITER.route_cache_seconds if life_seconds is None else life_seconds
-    return lookups_per_second(rates / level.environments, float(level.environments), life_seconds=life)
+def registry_lookups_per_second(level: Level, rates: Floats, *, ttl_seconds: float | None = None) -> float:
+    """Compute how often the fleet asks Redis for routes: every environment writes to every conversation, rarely."""
+    ttl = _WRITER.route_cache_seconds if ttl_seconds is None else ttl_seconds
+    return lookups_per_second(rates / level.environments, float(level.environments), ttl_seconds=ttl)
 
 
 def stream_shares(rates: Floats, partitions: int, *, listed: int = 20_000) -> Floats:
-    """Tell which share of all reports each stream gets; conversations beyond those listed spread evenly."""
+    """Compute which share of all reports each stream gets; conversations beyond those listed spread evenly."""
     loads = np.full(partitions, rates[listed:].sum() / partitions)
     for index, rate in enumerate(rates[:listed].tolist()):
         loads[stream_partition_of(_name(index), partitions)] += rate
@@ -401,25 +401,25 @@ def stream_shares(rates: Floats, partitions: int, *, listed: int = 20_000) -> Fl
 
 
 def busiest_share(rates: Floats, partitions: int, *, listed: int = 20_000) -> float:
-    """Tell which share of all reports the busiest stream gets."""
+    """Compute which share of all reports the busiest stream gets."""
     return float(stream_shares(rates, partitions, listed=listed).max())
 
 
 def partitions_needed(rates: Floats, reports_per_second: float) -> int:
-    """Tell how many streams it takes so that one XREAD for each, every 100 ms, reads all that came in."""
+    """Compute how many streams it takes so that one XREAD for each, every 100 ms, reads all that came in."""
     limit = READ_LIMIT * 1000 / POLL_MS
     return next(p for p in range(1, 1025) if reports_per_second * busiest_share(rates, p) <= limit)
 
 
 def busiest_consumer_share(rates: Floats, consumers: int) -> float:
-    """Tell which share of all reports the busiest of so many consumers gets, with four streams for each."""
+    """Compute which share of all reports the busiest of so many consumers gets, with four streams for each."""
     streams = stream_shares(rates, PARTITIONS * consumers)
     parts = [share.partitions(len(streams)) for share in list_shares(consumers)]
     return max(float(streams[part].sum()) for part in parts)
 
 
 def consumers_needed(rates: Floats, reports_per_second: float) -> int:
-    """Tell how many consumers it takes so that none gets too many reports to read, or keeps too many."""
+    """Compute how many consumers it takes so that none gets too many reports to read, or keeps too many."""
 
     def is_enough(consumers: int) -> bool:
         busiest = reports_per_second * busiest_consumer_share(rates, consumers)
@@ -429,7 +429,7 @@ def consumers_needed(rates: Floats, reports_per_second: float) -> int:
 
 
 def false_raises_per_hour(level: Level, rates: Floats, thresholds: Thresholds = THRESHOLDS) -> float:
-    """Tell how many windows of a quiet hour are hot by chance, in expectation, over all conversations.
+    """Compute how many windows of a quiet hour are hot by chance, in expectation, over all conversations.
 
     An upper bound of the raises: neighbouring windows share slots, so they are often hot together.
     """
@@ -485,7 +485,7 @@ ASSUMPTIONS = (
     f"A report is in its stream after {REPORT_DELAY_MS} ms; each consumer reads every {POLL_MS} ms, and keeps up.",
     "What a consumer has to do is counted, its processor time is not.",
     "Nothing is throttled in this study; a throttled write that was sampled reports once more.",
-    "Each environment's cache holds all conversations that it writes; an answer is used for two seconds.",
+    "Each environment's cache holds all conversations that it writes; a response is used for two seconds.",
 )
 
 

@@ -33,7 +33,7 @@ values; the field's name is stored once in a node. A test measures it again."""
 
 
 def slot_odds(rate_wcu: float, z: float, environments: int) -> Odds:
-    """Tell how many crossings a fleet reports of one conversation in one slot.
+    """Compute how many crossings a fleet reports of one conversation in one slot.
 
     Args:
         rate_wcu: the conversation's steady load in writes of one unit, WCU/s.
@@ -44,7 +44,7 @@ def slot_odds(rate_wcu: float, z: float, environments: int) -> Odds:
 
 
 def excess_odds(rate_wcu: float, z: float, environments: int, *, slots: int, limit_wcu: float) -> float:
-    """Tell the odds that the estimate of one window is above a limit.
+    """Compute the odds that the estimate of one window is above a limit.
 
     Args:
         rate_wcu: the steady load, WCU/s.
@@ -58,7 +58,7 @@ def excess_odds(rate_wcu: float, z: float, environments: int, *, slots: int, lim
 
 
 def relative_error(rate_wcu: float, z: float, environments: int, *, seconds: float = 1.0) -> float:
-    """Tell the standard deviation of (estimate - what was offered) / offered, for writes of one unit.
+    """Compute the standard deviation of (estimate - what was offered) / offered, for writes of one unit.
 
     A count c of one environment and slot is reported as a number with mean c and variance z² f (1 - f), where f is the
     fractional part of c / z. Where every count is 0 or 1 this sums up to sqrt(R (z - 1)) WCU/s for R WCU/s in a second.
@@ -72,33 +72,33 @@ def relative_error(rate_wcu: float, z: float, environments: int, *, seconds: flo
 
 
 def thin_relative_error(rate_wcu: float, z: float, *, seconds: float = 1.0) -> float:
-    """Tell the same for a fleet so wide that no environment sees two writes in a slot: the worst case."""
+    """Compute the same for a fleet so wide that no environment sees two writes in a slot: the worst case."""
     return sqrt((z - 1) / (rate_wcu * seconds))
 
 
-def lookups_per_second(pair_rate: Odds, pairs: Odds | float, *, life_seconds: float) -> float:
-    """Tell how often a fleet asks the registry for routes.
+def lookups_per_second(pair_rate: Odds, pairs: Odds | float, *, ttl_seconds: float) -> float:
+    """Compute how often a fleet asks the registry for routes.
 
-    One (environment, conversation) pair with Poisson requests asks, then is served from its cache for a life, then
-    asks with the next request: rate / (1 + rate x mean life). Early refreshes, which depend on how long Redis takes
-    (a millisecond in a life of seconds), are left out.
+    One (environment, conversation) pair with Poisson requests asks, then is served from its cache for a TTL, then
+    asks with the next request: rate / (1 + rate x mean TTL). Early refreshes, which depend on how long Redis takes
+    (a millisecond in a TTL of seconds), are left out.
 
     Args:
         pair_rate: requests a second of each kind of pair.
         pairs: how many pairs of each kind there are.
-        life_seconds: `route_cache_seconds`; the mean life is shorter by half of the jitter.
+        ttl_seconds: `route_cache_seconds`; the mean TTL is shorter by half of the jitter.
     """
-    mean_life = life_seconds * (1 - TTL_JITTER / 2)
-    return float((pairs * pair_rate / (1 + pair_rate * mean_life)).sum())
+    mean_ttl = ttl_seconds * (1 - TTL_JITTER / 2)
+    return float((pairs * pair_rate / (1 + pair_rate * mean_ttl)).sum())
 
 
 def stream_entry_bytes(report: Report) -> int:
-    """Tell what a report takes in a Redis stream."""
+    """Compute what a report takes in a Redis stream."""
     return sum(len(value) for value in report.encode().values()) + STREAM_ENTRY_OVERHEAD_BYTES
 
 
 def command_bytes(report: Report, table_name: str) -> int:
-    """Tell how many bytes the XADD of a report sends: the Redis protocol's array of lengths and texts, no TLS."""
+    """Compute how many bytes the XADD of a report sends: the Redis protocol's array of lengths and texts, no TLS."""
     fields = [text for field in report.encode().items() for text in field]
     minid = str(report.position - STREAM_AGE_MS)
     parts = ["XADD", reports_key(table_name, 0), "MINID", "~", minid, "*", *fields]

@@ -110,13 +110,13 @@ def _distance(value: float, seed: int) -> Measures:
     }
 
 
-def _cache_life(value: float, seed: int) -> Measures:
-    lookups = registry_lookups_per_second(POPULATION, popularity(POPULATION), life_seconds=value)
+def _cache_ttl(value: float, seed: int) -> Measures:
+    lookups = registry_lookups_per_second(POPULATION, popularity(POPULATION), ttl_seconds=value)
     seeds = range(seed, seed + len(CACHE_SEEDS))
     return {
         "lookups_per_write": lookups / POPULATION.writes_per_second,
         # 1,000 environments and one conversation of 4,000 WCU/s
-        "hot_lookups_per_second": registry_lookups_per_second(POPULATION, np.array([4_000.0]), life_seconds=value),
+        "hot_lookups_per_second": registry_lookups_per_second(POPULATION, np.array([4_000.0]), ttl_seconds=value),
         "seconds_to_shards": typical_seconds_to_shards(value, seeds),
         "seconds_to_shards_whole_life_after_throttle": typical_seconds_to_shards(
             value, seeds, is_ttl_brief_after_throttle=False
@@ -216,7 +216,7 @@ PLANS = (
         unit="s",
         default=_WRITER.route_cache_seconds,
         values=(0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0),
-        measure=_cache_life,
+        measure=_cache_ttl,
     ),
     _Plan(
         name="hedge-quantile",
@@ -239,7 +239,7 @@ SWEEP_NAMES = tuple(plan.name for plan in PLANS)
 
 
 def point_count(names: Collection[str] = SWEEP_NAMES) -> int:
-    """Tell how many points some sweeps have."""
+    """Count the points of some sweeps."""
     return sum(len(plan.values) for plan in PLANS if plan.name in names)
 
 

@@ -1,4 +1,4 @@
-"""What the life of a cached route costs, and how soon a raise reaches the writers."""
+"""What the TTL of a cached route costs, and how soon a raise reaches the writers."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _RAISED = Route(frozenset({Generation(since_ms=0, shard_count=8)}))
 
 
 def seconds_to_shards(ttl_seconds: float, seed: int, *, is_ttl_brief_after_throttle: bool = True) -> float:
-    """Tell how many seconds after a raise is in Redis 95 % of what is stored lies on shards, to a quarter of a second.
+    """Compute how soon after a raise is in Redis 95 % of what is stored lies on shards, to a quarter of a second.
 
     4,000 writes a second meet 1,000 environments at random; each has the project's own `RouteCache`. The base key's
     partition takes 1,000 writes a second. A write that it refuses asks Redis at once, as the writer does, and lands on
-    a shard if the raise is there. What it is told is used for a short while, as in the product, or for a whole life.
+    a shard if the raise is there. The response is used for a short while, as in the product, or for a whole TTL.
     """
     random = Random(f"cache-{ttl_seconds}-{seed}")
     caches = [RouteCache(ttl_seconds=ttl_seconds, max_entries=4, random=random.random) for _ in range(ENVIRONMENTS)]
-    for cache in caches:  # each has asked at some moment of its own, up to a life ago
+    for cache in caches:  # each has asked at some moment of its own, up to a TTL ago
         cache.learn("c", EMPTY_ROUTE, -int(random.random() * ttl_seconds * 1000))
     raised_ms = HOT_BEFORE_MS
     at_ms, saved, stored, on_shards, bin_end_ms = 0.0, 0.0, 0, 0, raised_ms + BIN_MS
@@ -57,7 +57,7 @@ def seconds_to_shards(ttl_seconds: float, seed: int, *, is_ttl_brief_after_throt
 
 
 def typical_seconds_to_shards(ttl_seconds: float, seeds: range, *, is_ttl_brief_after_throttle: bool = True) -> float:
-    """Tell the median over some seeds."""
+    """Compute the median over some seeds."""
     return nearest_rank(
         sorted(
             seconds_to_shards(ttl_seconds, s, is_ttl_brief_after_throttle=is_ttl_brief_after_throttle) for s in seeds

@@ -52,7 +52,7 @@ class Rule:
 
 
 def false_raises_per_hour(rule: Rule, rate_wcu: float, conversations: int) -> float:
-    """Tell how many windows of a quiet hour are hot by chance, in expectation: at least as many as false raises."""
+    """Compute how many windows of a quiet hour are hot by chance, in expectation: at least as many as false raises."""
     odds = sum(
         excess_odds(rate_wcu, rule.sampling_distance_wcu, rule.environments, slots=slots, limit_wcu=limit * slots / 4)
         for slots, limit in (

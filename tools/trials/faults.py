@@ -104,7 +104,7 @@ KINDS: tuple[FaultKind, ...] = (
     FaultKind(name="reader-killed", part="functions", begin=("/functions/read_messages/kill",), seconds=1.0),
     FaultKind(name="consumer-killed", part="functions", begin=(f"/functions/{CONSUMER}/kill",), seconds=3.0),
     FaultKind(
-        # Between its two writes, if it raises meanwhile: the journal has the raise and the answer is still to come.
+        # Between its two writes, if it raises meanwhile: the journal has the raise and the response is still to come.
         name="consumer-killed-in-raise",
         part="functions",
         rules=_on(("UpdateItem",), "late_answer", 1.0, delay_ms=1_500),
@@ -228,12 +228,12 @@ class FaultInjector:
     async def _inject(self, fault: PlannedFault, control: Control, stopped: asyncio.Event) -> None:
         kind = fault.kind
         before = await self._met(control, kind)
-        async with contextlib.AsyncExitStack() as mending:
-            mending.push_async_callback(self._set_rules, control, kind.name, ())
-            mending.push_async_callback(self._order, control, kind.end)
+        async with contextlib.AsyncExitStack() as repairs:
+            repairs.push_async_callback(self._set_rules, control, kind.name, ())
+            repairs.push_async_callback(self._order, control, kind.end)
             await self._set_rules(control, kind.name, kind.rules)
             await self._order(control, kind.begin)
-            await self._scribble(control, kind, mending)
+            await self._scribble(control, kind, repairs)
             self.injected[kind.name] += 1
             await _stopped_within(stopped, fault.seconds)
             for _ in range(PATIENCE_POLLS if kind.meets_requests else 0):
@@ -244,14 +244,14 @@ class FaultInjector:
         if any(CONSUMER in order for order in (*kind.begin, *kind.end)):
             start_consumer(control, self._background)
 
-    async def _scribble(self, control: Control, kind: FaultKind, mending: contextlib.AsyncExitStack) -> None:
+    async def _scribble(self, control: Control, kind: FaultKind, repairs: contextlib.AsyncExitStack) -> None:
         if kind.scribble is None:
             return
         status = await control.get("/status")
         scribble = kind.scribble(status["dynamodb"]["table"], self._conversations, self._rng)
-        execute = await mending.enter_async_context(self._open_redis(status))
+        execute = await repairs.enter_async_context(self._open_redis(status))
         for command in scribble.take_back:
-            mending.push_async_callback(execute, command)
+            repairs.push_async_callback(execute, command)
         for command in scribble.write:
             await execute(command)
 
@@ -273,7 +273,7 @@ class FaultInjector:
 
 
 def start_consumer(control: Control, running: set[asyncio.Task[None]], event: Mapping[str, Any] | None = None) -> None:
-    """Start a consumer as the schedule would within the minute; it answers when it ends, which nobody awaits."""
+    """Start a consumer as the schedule would within the minute; it returns when it ends, and nobody waits for that."""
 
     async def consume() -> None:
         with contextlib.suppress(ControlError):

@@ -39,7 +39,7 @@ RUSH_SECONDS = 20.0
 FEWEST_RUSHES = 2
 RUSH_PREFIX = "rush-"
 LEAST_SPREAD = 0.5
-"""Of the rushes; whoever detects them is killed time and again."""
+"""Of the rushes; the consumer that detects them is killed time and again."""
 QUIET_CONVERSATIONS = 64
 MAX_SHARD_COUNT = 16
 """Throttles that are injected look like unlucky partitions and double N; each shard costs a read here a query's CPU."""
@@ -47,7 +47,7 @@ LONGEST_VISITOR_PAUSE_SECONDS = 1.5
 VISITOR_PAUSES = 100
 """A visitor reads at least about so often in a run, also in a short one."""
 GATEWAY_FAILURE = "answered 500: {'message': 'Internal Server Error'}"
-"""What API Gateway answers for an environment that was killed in mid-request; the client repeats."""
+"""The response of API Gateway for an environment that was killed in mid-request; the client repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class SoakRecorder(Recorder):
         self.killed_in_request = 0
 
     def note(self, text: str) -> None:
-        """Count an unexpected answer."""
+        """Count an unexpected response."""
         if text.endswith(GATEWAY_FAILURE):
             self.killed_in_request += 1
         else:

@@ -1,4 +1,4 @@
-"""`cold-read`: from the start of the read function's process to its first answer."""
+"""`cold-read`: from the start of the read function's process to its first response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cold-write`: from the start of the write function's process to its first answer."""
+"""`cold-write`: from the start of the write function's process to its first response."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class _Feed:
         sender = threading.Thread(target=self._socket.sendall, args=(self._passes[number],))
         sender.start()
         lines = 0
-        while lines < 2 * _REPORTS_PER_PASS:  # an entry's id is answered in two lines
+        while lines < 2 * _REPORTS_PER_PASS:  # an entry's id comes in two lines
             lines += self._socket.recv(1 << 16).count(b"\n")
         sender.join()
 
@@ -216,7 +216,7 @@ class _NoRoutingItems(RoutingItems):
     """Nothing to fill the registry with: it is whole."""
 
     def read(self, conversation_id: str) -> None:
-        """See `RoutingItems.read`."""
+        """Find no item."""
 
     def page(self, cursor: str | None, limit: int) -> tuple[Sequence[RoutingItem], str | None]:  # noqa: ARG002 - there are none
         return (), None

@@ -42,5 +42,5 @@ def measure(setup: Setup) -> Measured:
         samples=interleave(ours, rival, setup.runs),
         bars=(Bar("ratio", at_most=1.5),),
         conditions=WALL_CONDITIONS
-        + f"; every answer takes {SERVICE_MS:g} ms; mean of {len(in_turn)} pages in {CONVERSATIONS} conversations",
+        + f"; every response takes {SERVICE_MS:g} ms; mean of {len(in_turn)} pages in {CONVERSATIONS} conversations",
     )

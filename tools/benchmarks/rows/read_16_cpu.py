@@ -37,5 +37,5 @@ def measure(setup: Setup) -> Measured:
         samples=interleave(ours, rival, setup.runs),
         bars=(Bar("ratio", at_most=0.08),),
         conditions=CPU_CONDITIONS
-        + f"; every answer takes {SERVICE_MS:g} ms; mean of {len(in_turn)} pages in {CONVERSATIONS} conversations",
+        + f"; every response takes {SERVICE_MS:g} ms; mean of {len(in_turn)} pages in {CONVERSATIONS} conversations",
     )

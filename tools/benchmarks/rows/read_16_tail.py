@@ -37,7 +37,7 @@ def measure(setup: Setup) -> Measured:
         rival="ours without hedging",
         samples=interleave(lambda: slowest_of(with_hedging), lambda: slowest_of(without), setup.runs),
         bars=(Bar("ratio", at_most=0.3),),
-        conditions=f"wall time (time.perf_counter); an answer takes {SERVICE_MS:g} ms, "
+        conditions=f"wall time (time.perf_counter); a response takes {SERVICE_MS:g} ms, "
         f"one in a hundred {SLOW_MS:g} ms; "
         f"99th percentile of {count} pages a run; hedging has seen each conversation once before",
     )

@@ -35,7 +35,7 @@ def test_a_rule_is_for_its_operation_alone():
     """Other operations do not meet it."""
     faults = policy(FaultRule("PutItem", Fault.LOSE_ANSWER, ALWAYS))
     assert faults.choose("GetItem") == Injection()
-    assert faults.choose("PutItem") == Injection(is_answer_lost=True)
+    assert faults.choose("PutItem") == Injection(is_response_lost=True)
 
 
 def test_delays_add_up_and_come_with_other_faults():
@@ -45,14 +45,14 @@ def test_delays_add_up_and_come_with_other_faults():
         FaultRule("PutItem", Fault.DELAY, ALWAYS, delay_ms=50),
         FaultRule("PutItem", Fault.LOSE_ANSWER, ALWAYS),
     )
-    assert faults.choose("PutItem") == Injection(delay_ms=150, is_answer_lost=True)
+    assert faults.choose("PutItem") == Injection(delay_ms=150, is_response_lost=True)
     assert faults.injected == Counter(delay=2, lose_answer=1)
 
 
 def test_an_answer_can_be_late_where_the_request_is_not():
     """The data changes at once; who asked learns of it later."""
     faults = policy(FaultRule("UpdateItem", Fault.LATE_ANSWER, ALWAYS, delay_ms=800))
-    assert faults.choose("UpdateItem") == Injection(answer_delay_ms=800)
+    assert faults.choose("UpdateItem") == Injection(response_delay_ms=800)
 
 
 def test_the_first_refusal_decides_and_its_answer_arrives():
@@ -72,8 +72,8 @@ def test_a_probability_is_met_and_a_seed_repeats_it():
     """About the share that was asked for, and the same requests with the same seed."""
     rule = FaultRule("PutItem", Fault.LOSE_ANSWER, 0.3)
     first, second = policy(rule), policy(rule)
-    lost = [first.choose("PutItem").is_answer_lost for _ in range(2_000)]
-    assert lost == [second.choose("PutItem").is_answer_lost for _ in range(2_000)]
+    lost = [first.choose("PutItem").is_response_lost for _ in range(2_000)]
+    assert lost == [second.choose("PutItem").is_response_lost for _ in range(2_000)]
     assert 500 < sum(lost) < 700
 
 

@@ -78,7 +78,7 @@ def test_every_default_is_among_the_values_of_its_sweep():
     assert [plan.name for plan in PLANS if plan.default not in plan.values] == []
 
 
-def test_a_longer_cache_life_delays_the_way_to_the_shards():
+def test_a_longer_cache_ttl_delays_the_way_to_the_shards():
     """Not at all, since what a throttled writer is told lives a quarter of a second; by a life if it lived one."""
     whole = [
         np.median([seconds_to_shards(life, seed, is_ttl_brief_after_throttle=False) for seed in range(3)])
