@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
@@ -41,9 +42,19 @@ class Lookup(NamedTuple):
     is_strong: bool
 
 
+class Accepted(NamedTuple):
+    """What a queue answers before a message is stored, and when that has happened."""
+
+    message: Message
+    stored: Future[None]
+
+
+WriteAnswer = Written | Accepted
 ReadRequest = PageRequest | Lookup
 ReadAnswer = PageResult | Message
-WriteFunction = Function[NewMessage, Written]
+WriteHandler = Callable[[NewMessage], WriteAnswer]
+ReadHandler = Callable[[ReadRequest], ReadAnswer]
+WriteFunction = Function[NewMessage, WriteAnswer]
 ReadFunction = Function[ReadRequest, ReadAnswer]
 
 
@@ -75,7 +86,7 @@ class WritingClients:
         plan, engine, meter = self._plan, self._engine, self._meter
         wcu = float(max(1, ceil((arrival.body_bytes + ITEM_OVERHEAD_BYTES) / WCU_BYTES)))
         began = engine.now
-        meter.note_offered(began, wcu)
+        meter.note_offered(arrival.conversation_id, began, wcu)
         body = arrival.text if arrival.text is not None else _body(arrival.body_bytes)
         digest = digest_of(arrival.sender, body)
         message_id = self._mint(arrival) if self._random.random() < plan.minting_share else None
@@ -97,13 +108,16 @@ class WritingClients:
                     self._record.note_nameless(arrival.conversation_id, digest)
             else:
                 engine.sleep(plan.network_seconds)
-                meter.note_stored(began, wcu)
+                meter.note_acknowledged(arrival.conversation_id, began, wcu)
+                if isinstance(written, Accepted):
+                    written.stored.result()
+                meter.note_stored(arrival.conversation_id, began, wcu)
                 if self._is_recorded:
                     self._record.note_acknowledged(
                         arrival.conversation_id, written.message.message_id, digest, engine.now
                     )
                 return
-        meter.note_failed(began, wcu)
+        meter.note_failed(arrival.conversation_id, began, wcu)
 
     def _take_id(self, new: NewMessage, message_id: str | None, digest: str) -> NewMessage:
         """Repeat with the id that the refusal named: it may have been stored under it."""
@@ -226,7 +240,7 @@ class ReadingClients:
             began, answer = self._ask(request)
             if answer is None:
                 break
-            self._meter.note_page(began)
+            self._meter.note_page(request.conversation_id, began)
             got.append(
                 Page(
                     conversation_id=request.conversation_id,
@@ -273,7 +287,7 @@ class ReadingClients:
     def _ask(self, request: PageRequest) -> tuple[float, PageResult | None]:
         began, answer = self._try(lambda: self._function.invoke(request, timeout_seconds=self._timeout))
         if answer is None:
-            self._meter.pages_failed += 1
+            self._meter.note_failed_page(request.conversation_id, began)
             return began, None
         if not isinstance(answer, PageResult):
             raise TypeError(f"{type(answer)} is no page")

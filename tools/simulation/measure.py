@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition_messages.keys import KEY_FORM
 from tools.quantiles import nearest_rank
 from tools.simulation.engine import Engine
+from tools.simulation.phases import PROMPT_SECONDS, Phases
 from tools.simulation.results import Latency, Raise, Reads, Series, Writes
 from tools.simulation.wiring import EPOCH_MS
 
 BIN_SECONDS = 0.25
 RELIEF_SHARE = 0.01
 ON_SHARDS_SHARE = 0.95
+PROMPT_SHARE = 0.95
 
 
 @dataclass(slots=True)
@@ -29,7 +31,9 @@ class _Bin:
     hot_stored_count: int = 0
     begun: int = 0
     waited: int = 0
+    prompt: float = 0.0
     table: float = 0.0
+    hot_offered: float = 0.0
     hot_stored: float = 0.0
     hot_on_shards: float = 0.0
     shard_count: int = 0
@@ -40,9 +44,10 @@ class _Bin:
 class Meter:
     """Counts, bin by bin; also the table's `Observer`."""
 
-    def __init__(self, engine: Engine, *, hot_conversation: str, seconds: float) -> None:
+    def __init__(self, engine: Engine, *, hot_conversation: str, seconds: float, phases: Phases) -> None:
         self._engine = engine
         self._hot = hot_conversation
+        self._phases = phases
         self._bins = [_Bin() for _ in range(round(seconds / BIN_SECONDS))]
         self._routes: dict[str, Route] = {}
         self.raises: list[Raise] = []
@@ -72,6 +77,12 @@ class Meter:
         now.throttled += wcu
         now.hot_refused += partition_key.partition(KEY_FORM.separator)[0] == self._hot
 
+    def page_read(self, partition_key: str, rcu: float, *, is_query: bool) -> None:
+        """See `Observer.page_read`."""
+        if tally := self._phases.of(partition_key.partition(SEPARATOR)[0], self._engine.now):
+            tally.queries += is_query
+            tally.rcu += rcu
+
     def waited(self) -> None:
         """See `Observer.waited`."""
         self.waited_count += 1
@@ -96,31 +107,57 @@ class Meter:
 
     # The clients.
 
-    def note_offered(self, at: float, wcu: float) -> None:
+    def note_offered(self, conversation_id: str, at: float, wcu: float) -> None:
         """A client began to write."""
         self.offered += 1
         self.offered_wcu += wcu
-        self._at(at).begun += 1
-        self._at(at).offered += wcu
+        place = self._at(at)
+        place.begun += 1
+        place.offered += wcu
+        place.hot_offered += wcu if conversation_id == self._hot else 0.0
+        if tally := self._phases.of(conversation_id, at):
+            tally.writes += 1
+            tally.offered_wcu += wcu
 
-    def note_stored(self, at: float, wcu: float) -> None:
-        """A client was told that what it offered at this time is stored."""
+    def note_acknowledged(self, conversation_id: str, at: float, wcu: float) -> None:
+        """A client was answered that what it offered at this time is stored, or will be."""
+        if tally := self._phases.of(conversation_id, at):
+            tally.acknowledged.append(((self._engine.now - at) * 1000, wcu))
+
+    def note_stored(self, conversation_id: str, at: float, wcu: float) -> None:
+        """What a client offered at this time is stored, and the client was told so."""
         latency_ms = (self._engine.now - at) * 1000
         self.stored_count += 1
         self.write_latencies_ms.append(latency_ms)
         place = self._at(at)
         place.stored += wcu
         place.latencies_ms.append(latency_ms)
+        is_prompt = latency_ms <= PROMPT_SECONDS * 1000
+        place.prompt += wcu if is_prompt else 0.0
+        if tally := self._phases.of(conversation_id, at):
+            tally.stored.append((latency_ms, wcu))
+            tally.prompt_wcu += wcu if is_prompt else 0.0
 
-    def note_failed(self, at: float, wcu: float) -> None:
+    def note_failed(self, conversation_id: str, at: float, wcu: float) -> None:
         """A client gave up on what it offered at this time."""
         self.failed += 1
         self.failed_wcu += wcu
         self._at(at).failed += wcu
+        if tally := self._phases.of(conversation_id, at):
+            tally.failed_wcu += wcu
 
-    def note_page(self, began: float) -> None:
+    def note_page(self, conversation_id: str, began: float) -> None:
         """A client got a page."""
-        self.page_latencies_ms.append((self._engine.now - began) * 1000)
+        latency_ms = (self._engine.now - began) * 1000
+        self.page_latencies_ms.append(latency_ms)
+        if tally := self._phases.of(conversation_id, began):
+            tally.page_ms.append(latency_ms)
+
+    def note_failed_page(self, conversation_id: str, began: float) -> None:
+        """A client got no page."""
+        self.pages_failed += 1
+        if tally := self._phases.of(conversation_id, began):
+            tally.pages_failed += 1
 
     def note_report(self) -> None:
         """A report reached the stream."""
@@ -165,6 +202,7 @@ class Meter:
             bin_seconds=BIN_SECONDS,
             offered_wcu=tuple(b.offered for b in self._bins),
             stored_wcu=tuple(b.stored for b in self._bins),
+            prompt_wcu=tuple(b.prompt for b in self._bins),
             on_shards_wcu=tuple(b.hot_on_shards for b in self._bins),
             failed_wcu=tuple(b.failed for b in self._bins),
             throttled_wcu=tuple(b.throttled for b in self._bins),
@@ -188,15 +226,30 @@ class Meter:
         return None
 
     def relieved_seconds(self, onset: float, end: float) -> float | None:
-        """Return how long after the onset the last second began to end in which too many writes had to wait."""
-        per_second = round(1 / BIN_SECONDS)
+        """Return how long after the onset the last second ended in which too many writes had to wait."""
+
+        def is_bad(second: Sequence[_Bin]) -> bool:
+            return sum(b.waited for b in second) > RELIEF_SHARE * sum(b.begun for b in second)
+
+        return self._seconds_until_good(onset, end, is_bad, bins=round(1 / BIN_SECONDS))
+
+    def prompt_seconds(self, onset: float, end: float) -> float | None:
+        """Return how long after the onset the last bin ended of whose writes too few were stored within a second."""
+
+        def is_bad(bins: Sequence[_Bin]) -> bool:
+            return sum(b.prompt for b in bins) < PROMPT_SHARE * sum(b.offered for b in bins)
+
+        return self._seconds_until_good(onset, end, is_bad, bins=1)
+
+    def _seconds_until_good(
+        self, onset: float, end: float, is_bad: Callable[[Sequence[_Bin]], bool], *, bins: int
+    ) -> float | None:
         first, last = round(onset / BIN_SECONDS), round(end / BIN_SECONDS)
-        relieved = onset
-        for start in range(first, last, per_second):
-            second = self._bins[start : min(start + per_second, last)]
-            if sum(b.waited for b in second) > RELIEF_SHARE * sum(b.begun for b in second):
-                relieved = (start + per_second) * BIN_SECONDS
-        return None if relieved >= end else round(relieved - onset, 4)
+        good = onset
+        for start in range(first, last, bins):
+            if is_bad(self._bins[start : min(start + bins, last)]):
+                good = (start + bins) * BIN_SECONDS
+        return None if good >= end else round(good - onset, 4)
 
     def repeated_share(self, onset: float, end: float) -> float | None:
         """Return how many puts of the hot conversation were refused once it was on shards, for each that was stored."""
@@ -206,6 +259,12 @@ class Meter:
         within = self._bins[round((onset + on_shards) / BIN_SECONDS) : round(end / BIN_SECONDS)]
         stored = sum(b.hot_stored_count for b in within)
         return round(sum(b.hot_refused for b in within) / stored, 6) if stored else None
+
+    def served_share(self, start: float, end: float) -> float:
+        """Return what was stored of the hot conversation between two instants, as a share of what was offered then."""
+        bins = self._bins[round(start / BIN_SECONDS) : round(end / BIN_SECONDS)]
+        offered = sum(b.hot_offered for b in bins)
+        return min(1.0, sum(b.hot_stored for b in bins) / offered) if offered else 1.0
 
     def failed_share_after(self, time: float) -> float:
         """Return what failed of all that was offered from an instant on, as a share."""

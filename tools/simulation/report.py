@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tools.simulation.report_assumptions import comparison_assumptions
-from tools.simulation.report_page import Contents, build_report
-from tools.simulation.report_pictures import build_pictures
+from tools.simulation.report_page import Contents, build_report, since_onset, spread
+from tools.simulation.report_pictures import STRATEGY_NAMES, build_pictures
 from tools.simulation.report_replay import replay
-from tools.simulation.results import Comparison, RunResult
+from tools.simulation.results import Comparison, RunResult, StrategySummary
 from tools.simulation.run import simulate
 from tools.simulation.scale import LEVELS, run_study
 from tools.simulation.scale_traffic import Level
@@ -37,6 +38,7 @@ from tools.simulation.tuning import SWEEP_NAMES, point_count, run_tuning
 FORMAT = 1
 """Version of `summary.json`; docs/simulation-summary.md describes it."""
 DEFAULT_SCENARIO = "compare"
+COMPARED_SEEDS = 20
 OUT_DIR = Path("out/simulation")
 
 PROCESSES = min(2, os.cpu_count() or 1)
@@ -51,6 +53,8 @@ class Plan:
 
     build: Callable[[], Scenario]
     seed: int
+    seeds: int = 1
+    """How many seeds are compared, from `seed` on."""
     strategies: tuple[str, ...] = tuple(STRATEGIES)
     levels: tuple[Level, ...] = LEVELS
     sweeps: tuple[str, ...] = SWEEP_NAMES
@@ -62,18 +66,24 @@ def gather(plan: Plan, pool: Executor, bars: Mapping[str, Bar]) -> Contents:
 
     `bars` are called after each step of `comparison`, `scale` and `tuning`.
     """
-    compared = [pool.submit(run_strategy, plan.build, plan.seed, strategy) for strategy in plan.strategies]
-    for future in compared:
+    compared = {
+        strategy: [pool.submit(run_strategy, plan.build, plan.seed + index, strategy) for index in range(plan.seeds)]
+        for strategy in plan.strategies
+    }
+    for future in chain.from_iterable(compared.values()):
         _after(future, bars["comparison"])
     scale = run_study(plan.levels, first_seed=plan.seed, pool=pool, progress=bars["scale"])
     tuning = run_tuning(seed=plan.seed, pool=pool, names=plan.sweeps, progress=bars["tuning"])
     scenario = plan.build()
+    runs = [[future.result() for future in futures] for futures in compared.values()]
     comparison = Comparison(
         scenario=scenario.name,
         description=scenario.description,
         seed=plan.seed,
         assumptions=comparison_assumptions(scenario),
-        runs=tuple(future.result() for future in compared),
+        runs=tuple(of_strategy[0] for of_strategy in runs),
+        seeds=plan.seeds,
+        summaries=tuple(StrategySummary.of(of_strategy) for of_strategy in runs),
     )
     return Contents(comparison=comparison, scale=scale, tuning=tuning, command=plan.command)
 
@@ -111,7 +121,7 @@ def write_files(contents: Contents, out_dir: Path) -> list[Path]:
 def step_counts(plan: Plan) -> dict[str, int]:
     """Tell how many steps each part has, for its progress bar."""
     return {
-        "comparison": len(plan.strategies),
+        "comparison": len(plan.strategies) * plan.seeds,
         "scale": sum(level.seeds for level in plan.levels),
         "tuning": point_count(plan.sweeps),
     }
@@ -121,30 +131,34 @@ def read_plan(arguments: Sequence[str]) -> tuple[Plan, Path]:
     """Read the command line; something wrong with it ends the program."""
     parser = argparse.ArgumentParser(prog="python -m tools.simulation compare", description=__doc__)
     parser.add_argument("--scenario", default="", help=f"one of {', '.join(sorted(SCENARIOS))}")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="the first seed (1)")
+    parser.add_argument(
+        "--seeds", type=int, help=f"how many are compared ({COMPARED_SEEDS}; 1 with --scenario or --messages)"
+    )
     parser.add_argument("--messages", type=Path, help="a file of messages to replay: one JSON object a line, or .gz")
     parser.add_argument("--out", type=Path, default=OUT_DIR)
     options = parser.parse_args(arguments)
     name = options.scenario or DEFAULT_SCENARIO
+    usual = COMPARED_SEEDS if name == DEFAULT_SCENARIO and not options.messages else 1
+    seeds = usual if options.seeds is None else options.seeds
+    if seeds < 1:
+        parser.error(f"--seeds should be at least 1, not {seeds}")
+    again = f"SEED={options.seed}" + ("" if seeds == usual else f" SEEDS={seeds}")
     if options.messages:
         if options.scenario:
             parser.error("give a scenario or messages, not both")
         if not options.messages.is_file():
             parser.error(f"{options.messages} is no file")
-        plan = Plan(
-            build=partial(replay, options.messages),
-            seed=options.seed,
-            command=f"make simulate MESSAGES={options.messages} SEED={options.seed}",
-        )
-        return plan, options.out
-    try:
-        scenario_by_name(name)
-    except ValueError as error:
-        parser.error(str(error))
-    build = partial(scenario_by_name, name)
-    return Plan(
-        build=build, seed=options.seed, command=f"make simulate SCENARIO={name} SEED={options.seed}"
-    ), options.out
+        build: Callable[[], Scenario] = partial(replay, options.messages)
+        command = f"make simulate MESSAGES={options.messages} {again}"
+    else:
+        try:
+            scenario_by_name(name)
+        except ValueError as error:
+            parser.error(str(error))
+        build = partial(scenario_by_name, name)
+        command = f"make simulate SCENARIO={name} {again}"
+    return Plan(build=build, seed=options.seed, seeds=seeds, command=command), options.out
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -167,11 +181,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _say(contents: Contents, out_dir: Path) -> None:
-    runs = {run.strategy: run for run in contents.comparison.runs}
-    for name in ("none", "ours"):
-        failed = runs[name].writes
-        share = 100 * failed.failed_wcu / max(1.0, failed.offered_wcu)
-        print(f"{name}: {failed.failed:,} of {failed.offered:,} writes failed ({share:.1f} % of the load)")
+    for summary_ in contents.comparison.summaries:
+        name = STRATEGY_NAMES[summary_.strategy]
+        unserved = spread(summary_.unserved_share_of_ten_minutes, factor=100, unit=" %")
+        print(f"{name}: not stored of a rush of ten minutes: {unserved}; {since_onset(summary_.prompt_seconds)}")
     largest = contents.scale.levels[-1]
     print(
         f"{largest.writes_per_second:,} writes/s: half of the rushes are decided within "

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from tools.partition_model.latency import READ_PROFILE, WRITE_PROFILE, LatencyProfile
+from tools.simulation.rivals import (
+    ALARM_SECONDS,
+    BATCH,
+    DRAINERS,
+    HAND_SECONDS,
+    PAUSE_SECONDS,
+    POLL_SECONDS,
+    SEND_SECONDS,
+)
 from tools.simulation.scenarios import Scenario
 
 
@@ -28,6 +37,19 @@ def comparison_assumptions(scenario: Scenario) -> tuple[str, ...]:
         (
             f"{scenario.other_wcu:,.0f} WCU/s of other traffic are charged evenly to all partitions, not request by "
             "request."
+        ),
+        (
+            f"The person whom an alarm calls has spread the conversation {ALARM_SECONDS:.0f} s after the onset; every "
+            f"environment follows at once. Of the time before, {HAND_SECONDS:.0f} s are simulated."
+        ),
+        (
+            f"A queue takes {1000 * SEND_SECONDS:.0f} ms to accept a message and up to {1000 * POLL_SECONDS:.0f} ms to "
+            f"hand it over; {DRAINERS} consumers write {BATCH} messages each, one after the other, and put one that is "
+            f"refused again within {1000 * PAUSE_SECONDS:.0f} ms until it is stored."
+        ),
+        (
+            "Where items are large, a quarter of a second holds few of them: N varies more than with small ones, for "
+            "which `make simulate-step` has it."
         ),
         "Redis is up all the time; every strategy that uses it is spared its failures here.",
         (

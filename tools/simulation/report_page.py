@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hotpartition.core.detector import Reason
 from tools.reports.charts import Picture
-from tools.reports.page import render
+from tools.reports.page import number, render, seconds
+from tools.simulation.phases import PhaseName
 from tools.simulation.report_pictures import STRATEGY_NAMES, course_of
-from tools.simulation.results import Comparison
+from tools.simulation.results import Comparison, Distribution, StrategySummary
 from tools.simulation.scale import ScaleStudy
 from tools.simulation.tuning import Sweep, TuningStudy
 
@@ -41,6 +42,12 @@ def build_report(contents: Contents, pictures: Mapping[str, Picture]) -> str:
         comparison=contents.comparison,
         runs={run.strategy: run for run in contents.comparison.runs},
         names=STRATEGY_NAMES,
+        summaries={summary.strategy: summary for summary in contents.comparison.summaries},
+        phase_tables=_phase_tables(contents.comparison.summaries),
+        spread=spread,
+        since_onset=since_onset,
+        moment=moment,
+        phase_columns=["", *PHASE_MEASURES],
         columns=[STRATEGY_NAMES[run.strategy] for run in contents.comparison.runs],
         course_tables=_course_tables(contents.comparison),
         pictures=pictures,
@@ -52,6 +59,59 @@ def build_report(contents: Contents, pictures: Mapping[str, Picture]) -> str:
         at=at,
         rare=rare,
     )
+
+
+def spread(values: Distribution, digits: int = 1, factor: float = 1.0, unit: str = "") -> str:
+    """Write the median of the seeds and, in brackets, their lowest and highest value where they differ."""
+    if values.count == values.missing:
+        return "-"
+
+    def written(value: float | None) -> str:
+        return "never" if value is None else number(factor * value, digits)
+
+    low, high = written(values.lowest), written(None if values.missing else values.highest)
+    median = written(values.p50) + (unit if values.p50 is not None else "")
+    return median if low == high else f"{median} ({low} to {high})"
+
+
+def since_onset(values: Distribution) -> str:
+    """Write how long after the onset something happened in the seeds: at once, after so long, or never."""
+    if values.count == values.missing:
+        return "never"
+    return "at once" if values.highest == 0 and not values.missing else spread(values, 2, unit=" s")
+
+
+def moment(value: float | None) -> str:
+    """Write how long after the onset something happened in one run."""
+    return "at once" if value == 0 else seconds(value)
+
+
+PHASE_MEASURES: Mapping[str, tuple[str, int, float]] = {
+    "queries a page": ("queries_per_page", 2, 1.0),
+    "read units a page": ("rcu_per_page", 1, 1.0),
+    "page p99, ms": ("page_p99_ms", 0, 1.0),
+    "writes stored within 1 s, %": ("stored_within_second_share", 1, 100.0),
+    "write p50, ms": ("stored_p50_ms", 0, 1.0),
+    "write p99, ms": ("stored_p99_ms", 0, 1.0),
+}
+"""Columns of the tables by phase: each with its figure, its digits and a factor."""
+
+
+def _phase_tables(summaries: Iterable[StrategySummary]) -> Mapping[PhaseName, Sequence[Sequence[str]]]:
+    """List each phase's rows: a strategy's name and its figures."""
+    return {
+        name: [
+            (
+                STRATEGY_NAMES[summary.strategy],
+                *(
+                    spread(getattr(summary.phase(name), figure), digits, factor)
+                    for figure, digits, factor in PHASE_MEASURES.values()
+                ),
+            )
+            for summary in summaries
+        ]
+        for name in PhaseName
+    }
 
 
 def at(sweep: Sweep, value: float, measure: str) -> float:

@@ -20,15 +20,21 @@ LEAST_FALSE_RAISES = 1e-9
 """Lower end of axes with false raises; less than one in a hundred thousand years is drawn as that."""
 
 STRATEGY_NAMES: Mapping[str, str] = {
-    "none": "no mitigation",
+    "none": "DynamoDB alone",
+    "sdk": "SDK's retries",
     "sources": "once-a-minute poller",
+    "alarm": "alarm, then by hand",
+    "queue": "queue in front",
     "static": "every key salted",
     "ours": "hotpartition",
     "oracle": "oracle",
 }
 STRATEGY_LINES: Mapping[str, tuple[Color, str]] = {
     "none": (Color.ORANGE, "-"),
+    "sdk": (Color.PURPLE, ":"),
     "sources": (Color.YELLOW, "--"),
+    "alarm": (Color.INK, "--"),
+    "queue": (Color.PURPLE, "-."),
     "static": (Color.BLUE, "-."),
     "ours": (Color.GREEN, "-"),
     "oracle": (Color.SOFT, ":"),
@@ -56,6 +62,7 @@ class Course:
     offered: Sequence[float]
     on_base: Sequence[float]
     on_shards: Sequence[float]
+    late: Sequence[float]
     failed: Sequence[float]
     refused: Sequence[float]
     shard_count: Sequence[int]
@@ -75,17 +82,18 @@ def course_of(run: RunResult) -> Course:
     def rates(amounts: Sequence[float]) -> list[float]:
         return [amount / series.bin_seconds for amount in amounts[:bins]]
 
-    stored = rates(series.stored_wcu)
+    stored, prompt = rates(series.stored_wcu), rates(series.prompt_wcu)
     # What lies on shards is known by the time at which it was stored, the rest by the time at which it was offered.
-    parts = zip(series.on_shards_wcu, series.table_wcu, stored, strict=False)
+    parts = zip(series.on_shards_wcu, series.table_wcu, prompt, strict=False)
     on_shards = [wcu * min(1.0, part / whole) if whole else 0.0 for part, whole, wcu in parts]
     # A strategy that never changes N keeps no journal, and has its N from the start.
     counts = series.shard_count[:bins]
     return Course(
         bin_seconds=series.bin_seconds,
         offered=rates(series.offered_wcu),
-        on_base=[whole - part for whole, part in zip(stored, on_shards, strict=True)],
+        on_base=[whole - part for whole, part in zip(prompt, on_shards, strict=True)],
         on_shards=on_shards,
+        late=[whole - part for whole, part in zip(stored, prompt, strict=True)],
         failed=rates(series.failed_wcu),
         refused=rates(series.throttled_wcu),
         shard_count=counts if any(counts) else [run.final_shard_count] * len(counts),
@@ -103,13 +111,14 @@ def _outcome(comparison: Comparison) -> Picture:
             layers = (
                 (course.on_base, Color.CALM, "stored on the base key"),
                 (course.on_shards, Color.BLUE, "stored on shards"),
+                (course.late, Color.YELLOW, "stored after more than 1 s"),
                 (course.failed, Color.ORANGE, "failed: clients gave up"),
             )
             stack(axis, layers, width=course.bin_seconds)
             steps(axis, course.offered, width=course.bin_seconds, color=Color.INK, label="offered by clients")
             axis.axvline(run.onset_seconds, color=Color.SOFT, linestyle=":", label="the rush begins")
-            if run.raised_seconds is not None:
-                axis.axvline(run.onset_seconds + run.raised_seconds, color=Color.PURPLE, label="N is raised")
+            if first := next((r for r in run.raises if r.conversation_id == run.hot_conversation), None):
+                axis.axvline(first.at_seconds, color=Color.PURPLE, label="N is raised")
             share = percent(run.writes.failed_wcu, run.writes.offered_wcu)
             title = f"{STRATEGY_NAMES[run.strategy]}: {share} failed"
             panel(axis, title, y="WCU/s", x="seconds" if axis is axes[-1] else "", top=highest)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from tools.history_checker import FAULTS, Verdict
 from tools.quantiles import nearest_rank
@@ -45,7 +45,8 @@ class Latency:
 class Series:
     """The run over time, in bins of `bin_seconds`; all lists are as long as the run has bins.
 
-    Offered, stored and failed count client writes in the bin in which they were offered, in WCU; `throttled` counts
+    Offered, stored, prompt (stored within a second) and failed count client writes in the bin in which they were
+    offered, in WCU; `throttled` counts
     refused put attempts, in WCU, when they were refused. `on_shards` is the part of `stored` that lies on shard keys.
     `shard_count` is the N in the journal for the run's hot conversation at the bin's end (0: base key only), `reports`
     the entries that reached the stream, `table_wcu` all that the table took.
@@ -61,6 +62,7 @@ class Series:
     shard_count: tuple[int, ...]
     reports: tuple[int, ...]
     write_p99_ms: tuple[float, ...]
+    prompt_wcu: tuple[float, ...] = ()
 
     @classmethod
     def nothing(cls) -> Series:
@@ -105,6 +107,29 @@ class Reads:
     items_per_page: float
     rcu_per_page: float
     latency_ms: Latency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """What concerns one kind of conversation: `quiet` ones, the hot one in its rush (`hot_rush`), or well after it.
+
+    Latencies of writes last until the message is stored, so that a read can find it; `acknowledged_p99_ms` until the
+    client was answered, which differs where a queue accepts what is not stored yet. None: nothing was measured.
+    """
+
+    name: str
+    writes: int
+    failed_share: float | None
+    stored_within_second_share: float | None
+    acknowledged_p99_ms: float | None
+    stored_p50_ms: float | None
+    stored_p99_ms: float | None
+    pages: int
+    pages_failed: int
+    queries_per_page: float | None
+    rcu_per_page: float | None
+    page_p50_ms: float | None
+    page_p99_ms: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,17 +220,12 @@ class RunResult:
     """How often each kind of injected fault struck."""
     counters: tuple[tuple[str, float], ...] = ()
     """The product's own metrics, summed over all its functions."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """The same scenario and seed under several strategies, side by side; `assumptions` are sentences for people."""
-
-    scenario: str
-    description: str
-    seed: int
-    assumptions: tuple[str, ...]
-    runs: tuple[RunResult, ...]
+    phases: tuple[Phase, ...] = ()
+    prompt_seconds: float | None = None
+    """From the onset until, for as long as the heat lasts, 95 % of what is offered is stored within a second."""
+    unserved_share_of_ten_minutes: float = 0.0
+    """Of a rush that lasts ten minutes: what is not stored when it ends, failed or waiting. What the run shows of it is
+    measured; the rest goes on as the run's last three seconds of heat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +259,89 @@ class Distribution:
             p99=at(0.99),
             highest=round(known[-1], 4) if known else None,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseSummary:
+    """One phase over many seeds."""
+
+    name: str
+    failed_share: Distribution
+    stored_within_second_share: Distribution
+    acknowledged_p99_ms: Distribution
+    stored_p50_ms: Distribution
+    stored_p99_ms: Distribution
+    queries_per_page: Distribution
+    rcu_per_page: Distribution
+    page_p50_ms: Distribution
+    page_p99_ms: Distribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategySummary:
+    """One strategy over many seeds; `acknowledged`, `missing` and `duplicated` are sums."""
+
+    strategy: str
+    raised_seconds: Distribution
+    prompt_seconds: Distribution
+    final_shard_count: Distribution
+    unserved_share_of_ten_minutes: Distribution
+    wcu_per_stored_wcu: Distribution
+    """Write units that DynamoDB charged for each that was stored for clients: what is refused is not charged."""
+    acknowledged: int
+    missing: int
+    duplicated: int
+    phases: tuple[PhaseSummary, ...]
+
+    @classmethod
+    def of(cls, runs: Sequence[RunResult]) -> StrategySummary:
+        """Sum up the runs of one strategy."""
+
+        def over(name: str) -> Distribution:
+            return Distribution.of([getattr(run, name) for run in runs])
+
+        by_phase = zip(*(run.phases for run in runs), strict=True)
+        figures = [field.name for field in fields(PhaseSummary) if field.name != "name"]
+        return cls(
+            strategy=runs[0].strategy,
+            raised_seconds=over("raised_seconds"),
+            prompt_seconds=over("prompt_seconds"),
+            final_shard_count=over("final_shard_count"),
+            unserved_share_of_ten_minutes=over("unserved_share_of_ten_minutes"),
+            wcu_per_stored_wcu=Distribution.of(
+                [run.cost.wcu / max(1.0, run.writes.offered_wcu - run.writes.failed_wcu) for run in runs]
+            ),
+            acknowledged=sum(run.safety.acknowledged for run in runs),
+            missing=sum(run.safety.missing for run in runs),
+            duplicated=sum(run.safety.duplicated for run in runs),
+            phases=tuple(
+                PhaseSummary(
+                    name=phases[0].name,
+                    **{name: Distribution.of([getattr(phase, name) for phase in phases]) for name in figures},
+                )
+                for phases in by_phase
+            ),
+        )
+
+    def phase(self, name: str) -> PhaseSummary:
+        """Find a phase."""
+        return next(phase for phase in self.phases if phase.name == name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The same scenario under several strategies, side by side; `assumptions` are sentences for people.
+
+    `runs` are those of `seed`, one for each strategy; `summaries` are over all `seeds`, of which it is the first.
+    """
+
+    scenario: str
+    description: str
+    seed: int
+    assumptions: tuple[str, ...]
+    runs: tuple[RunResult, ...]
+    seeds: int = 1
+    summaries: tuple[StrategySummary, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,18 +6,20 @@ from collections import Counter
 from dataclasses import replace
 from random import Random
 
-from hotpartition_messages.writing import NewMessage, Written
+from hotpartition_messages.writing import NewMessage
 from tools.partition_model import Table
-from tools.simulation.clients import ReadAnswer, ReadingClients, ReadRequest, WritingClients
+from tools.simulation.clients import ReadAnswer, ReadingClients, ReadRequest, WriteAnswer, WritingClients
 from tools.simulation.engine import Engine
 from tools.simulation.faults import FaultDriver
 from tools.simulation.functions import Function
 from tools.simulation.measure import Meter
+from tools.simulation.phases import Phases
 from tools.simulation.record import Record
 from tools.simulation.redis_model import RedisServer
 from tools.simulation.results import Cost, Reads, RunResult, Safety
+from tools.simulation.rivals import HAND_SECONDS
 from tools.simulation.scenarios import FaultPlan, Scenario
-from tools.simulation.store import Store, StoreCounts
+from tools.simulation.store import READER, Store, StoreCounts
 from tools.simulation.strategies import STRATEGIES, Strategy
 from tools.simulation.wiring import EPOCH_MS, TABLE_NAME, Parts, World
 from tools.simulation.workloads import name_for
@@ -32,6 +34,12 @@ BASE_READS_SECONDS = 3.0
 """How long before the onset they begin: by then, what the partition had saved up for them is used."""
 LATE_SECONDS = 4.0
 """How long after the onset a failed write is no longer the detection's delay."""
+PAGE_SECONDS = 1.0
+"""How long after the workload's end its last pages may take."""
+SETTLED_SECONDS = 3.0
+"""How long after the onset a load that nobody reacts to is served evenly; and how long before the heat's end all who
+react have done so."""
+TEN_MINUTES = 600.0
 NO_SAFETY = Safety(acknowledged=0, reads=0, missing=0, duplicated=0, out_of_order=0, altered=0, phantom=0, unverified=0)
 
 
@@ -57,7 +65,10 @@ class _Run:
         self.scenario, self.seed, self.strategy = scenario, seed, strategy
         engine = self.engine = Engine()
         self.end = scenario.seconds + scenario.drain_seconds
-        self.meter = Meter(engine, hot_conversation=scenario.hot_conversation, seconds=self.end)
+        self.phases = Phases(
+            scenario.hot_conversation, onset=scenario.onset, heat_end=scenario.heat_ends, end=scenario.seconds
+        )
+        self.meter = Meter(engine, hot_conversation=scenario.hot_conversation, seconds=self.end, phases=self.phases)
         self.record = Record()
         self.table = Table(scenario.table, _random(seed, "table"))
         self.store = Store(
@@ -80,7 +91,7 @@ class _Run:
             parts=parts,
             skew_ms=faults.skew_ms if faults else 0.0,
         )
-        self.writing: Function[NewMessage, Written] = Function(
+        self.writing: Function[NewMessage, WriteAnswer] = Function(
             engine,
             scenario.writers,
             lambda process, index: strategy.build_writer(world, process, index),
@@ -115,6 +126,7 @@ class _Run:
         writers.start(scenario.workload.arrivals(scenario.seconds, self.seed))
         self.readers.start()
         engine.run_until(self.end)
+        self._wait_for_accepted()
         cost, reads = self._cost(), self._reads()
         safety = self._judge() if scenario.is_judged else NO_SAFETY
         meter, counts = self.meter, self._struck()
@@ -133,15 +145,38 @@ class _Run:
             safety=safety,
             raises=tuple(meter.raises),
             final_shard_count=max(hot, default=self.strategy.shard_count(scenario)),
-            raised_seconds=meter.raised_seconds(scenario.onset),
-            relieved_seconds=meter.relieved_seconds(scenario.onset, scenario.seconds),
-            on_shards_seconds=meter.on_shards_seconds(scenario.onset),
+            raised_seconds=self._unskipped(meter.raised_seconds(scenario.onset)),
+            relieved_seconds=self._unskipped(meter.relieved_seconds(scenario.onset, scenario.heat_ends)),
+            prompt_seconds=self._unskipped(meter.prompt_seconds(scenario.onset, scenario.heat_ends)),
+            on_shards_seconds=self._unskipped(meter.on_shards_seconds(scenario.onset)),
             late_failed_share=meter.failed_share_after(scenario.onset + LATE_SECONDS),
-            repeated_share=meter.repeated_share(scenario.onset, scenario.seconds),
+            repeated_share=meter.repeated_share(scenario.onset, scenario.heat_ends),
             series=meter.series(),
             faults=tuple(sorted(counts.items())),
             counters=tuple(sorted((name, float(count)) for name, count in self.world.counters.items())),
+            phases=self.phases.summed(),
+            unserved_share_of_ten_minutes=round(self._unserved_share(), 6),
         )
+
+    def _wait_for_accepted(self) -> None:
+        """Let what somebody has accepted be stored, for as long as the scenario says."""
+        limit, meter = self.end + self.scenario.patience_seconds, self.meter
+        while meter.stored_count + meter.failed < meter.offered and self.engine.now < limit:
+            self.engine.run_until(self.engine.now + 1.0)
+
+    def _unskipped(self, seconds: float | None) -> float | None:
+        """Add the part of the rush that was left out, since nothing changes in it."""
+        return None if seconds is None else seconds + self.strategy.skipped_seconds
+
+    def _unserved_share(self) -> float:
+        """Compute `RunResult.unserved_share_of_ten_minutes`."""
+        scenario, meter, skipped = self.scenario, self.meter, self.strategy.skipped_seconds
+        onset, end = scenario.onset, scenario.heat_ends
+        shown = end - onset
+        early = meter.served_share(onset + SETTLED_SECONDS, onset + HAND_SECONDS)
+        late = meter.served_share(end - SETTLED_SECONDS, end)
+        unserved = shown * (1 - meter.served_share(onset, end)) + skipped * (1 - early)
+        return (unserved + max(0.0, TEN_MINUTES - skipped - shown) * (1 - late)) / TEN_MINUTES
 
     def _fault_driver(self, world: World, plan: FaultPlan) -> FaultDriver:
         return FaultDriver(
@@ -176,7 +211,7 @@ class _Run:
         )
 
     def _reads(self) -> Reads:
-        counts = self.store.counts.get("reader", StoreCounts())
+        counts = self.store.counts.get(READER, StoreCounts(READER))
         return self.meter.reads(queries=counts.queries, items=counts.items_read, rcu=counts.rcu)
 
     def _judge(self) -> Safety:

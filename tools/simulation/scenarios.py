@@ -104,6 +104,10 @@ class Scenario:
     hot_conversation: str = HOT
     drain_seconds: float = 6.0
     """How long clients may go on after the workload's end."""
+    patience_seconds: float = 0.0
+    """How much longer the run goes on, beyond that, while messages wait that somebody has accepted."""
+    heat_end: float = float("inf")
+    """When the heat ends, if not with the workload."""
     table: TableConfig
     other_wcu: float = 0.0
     """Write load of other keys, evenly spread over the table, which is not simulated request by request."""
@@ -122,6 +126,11 @@ class Scenario:
     redis_nodes: int = 3
     is_judged: bool = True
     """Whether a history is kept and judged, with reads of everything at the end."""
+
+    @property
+    def heat_ends(self) -> float:
+        """When the heat ends."""
+        return min(self.heat_end, self.seconds)
 
 
 def _table(partitions: int, *, limit_wcu: float = 1000.0, limit_rcu: float = 3000.0) -> TableConfig:
@@ -238,17 +247,28 @@ def flash() -> Scenario:
 
 
 def comparison() -> Scenario:
-    """Build the step, smaller and with reads, for the strategies side by side."""
-    small = step()
+    """Build the step, smaller and with reads, and with what comes after it, for the strategies side by side."""
+    onset, heat_end = 4.0, 14.0
+    shape = Step(before=200.0, after=4000.0, onset=onset, end=heat_end)
+    flows = (
+        _hot(shape, body_bytes=_LARGE_BODY),
+        ZipfFlow(conversations=40, shape=Constant(30.0), exponent=0.5, body_bytes=_SMALL_BODY, prefix="quiet-room"),
+    )
     return replace(
-        small,
-        workload=Workload(_step_flows(small.onset, _MIDDLE_BODY)),
+        step(),
+        workload=Workload(flows),
         name="compare",
-        description="One conversation steps from 100 to 4,000 WCU/s at 5 s; 1,000 environments, items of 1 KiB "
-        "until 2.5 s after the step and of 8 KiB then, 10,000 WCU/s of other traffic, a warm table of 32 partitions; "
-        "20 pages are read each second.",
-        seconds=35.0,
-        readers=_COMPARED_READERS,
+        description="One conversation steps from 200 to 4,000 WCU/s at 4 s, for ten seconds; 40 quiet ones get 30 "
+        "WCU/s together. 1,000 environments, 10,000 WCU/s of other traffic, a warm table of 32 partitions; 20 pages "
+        "of 20 messages are read each second, half of them of the hot conversation. Its items are of 16 KiB, so that "
+        "its load takes a sixteenth of the requests; those of the quiet ones are of 1 KiB.",
+        seconds=24.0,
+        onset=onset,
+        heat_end=heat_end,
+        drain_seconds=8.0,
+        patience_seconds=90.0,
+        clients=Clients(attempts=2),
+        readers=replace(_COMPARED_READERS, limits=(20,)),
         is_judged=True,
     )
 
@@ -377,7 +397,7 @@ def faults() -> Scenario:
         "loses requests and answers and lags; environments and consumers die; clocks differ; clients repeat. Limits "
         "and thresholds are a fiftieth of DynamoDB's, so that heat takes few writes.",
         workload=Workload(flows),
-        seconds=26.0,
+        seconds=24.0,
         onset=4.0,
         drain_seconds=14.0,
         table=_table(24, limit_wcu=limit, limit_rcu=1500.0),

@@ -29,6 +29,8 @@ from tools.simulation.engine import Engine, Process
 ResultT = TypeVar("ResultT")
 
 LAG_MEAN_SECONDS = 0.02
+READER = "reader"
+"""The role of the read function's clients."""
 PAGE_BYTES = 1_000_000
 KEYS_PER_BATCH = 100
 
@@ -103,8 +105,9 @@ class _Collection:
 
 @dataclass(slots=True)
 class StoreCounts:
-    """What the table was asked to do, and what it took."""
+    """What the table was asked to do by clients of one role, and what it took."""
 
+    role: str
     operations: int = 0
     queries: int = 0
     items_read: int = 0
@@ -122,6 +125,10 @@ class Observer(Protocol):
 
     def refused(self, partition_key: str, wcu: float) -> None:
         """A write was throttled."""
+        ...
+
+    def page_read(self, partition_key: str, rcu: float, *, is_query: bool) -> None:
+        """A reader's request was served."""
         ...
 
     def waited(self) -> None:
@@ -156,7 +163,7 @@ class Store:
 
     def client(self, role: str, owner: Process | None = None) -> Any:
         """Open a client. What it asks for is counted by its role."""
-        return StoreClient(self, self.counts.setdefault(role, StoreCounts()), owner)
+        return StoreClient(self, self.counts.setdefault(role, StoreCounts(role)), owner)
 
     # Seeding and inspection, outside of time.
 
@@ -235,7 +242,7 @@ class Store:
             low, high = (start + "\0", high) if is_forward else (low, start[:-1] + chr(ord(start[-1]) - 1) + "\x7f")
         taken, size, is_cut = self._scan(key, low, high, self._horizon(is_strong=is_strong), is_forward, limit)
         counts.queries += 1
-        self._admit_read(key, read_units(size, is_strong=is_strong), counts)
+        self._admit_read(key, read_units(size, is_strong=is_strong), counts, is_query=True)
         if len(taken) > 1 and self._strikes("short_page"):
             taken, is_cut = taken[: self.random.randrange(1, len(taken))], True
         counts.items_read += len(taken)
@@ -319,12 +326,14 @@ class Store:
             self._refuse(refusal.reason)
         counts.wcu += wcu
 
-    def _admit_read(self, key: str, rcu: float, counts: StoreCounts) -> None:
+    def _admit_read(self, key: str, rcu: float, counts: StoreCounts, *, is_query: bool = False) -> None:
         refusal = self.throughput.read(key, rcu, self.engine.now)
         if refusal is not None:
             counts.throttles += 1
             self._refuse(refusal.reason)
         counts.rcu += rcu
+        if counts.role == READER:
+            self.observer.page_read(key, rcu, is_query=is_query)
 
     def _refuses_read(self, key: str, rcu: float, counts: StoreCounts) -> bool:
         if self.throughput.read(key, rcu, self.engine.now) is not None:

@@ -4,12 +4,15 @@
 |---|---|
 | none | DynamoDB alone: everything on the conversation's own key |
 | sources | the sources' design taken literally: 800 writes/s in one environment, a poller once a minute, id % N |
+| sdk | DynamoDB alone, with boto3's own retries |
+| alarm | an alarm, and a person who spreads the conversation over 16 keys after five minutes |
+| queue | a queue in front, which is drained at what the table takes |
 | static | every key is salted with N = 16, always |
 | ours | the product |
 | oracle | knows the load in advance: the shards that ours would choose, from before the onset; the bound |
 
 All but the product's own parts (detection, routes, verifying reads) are the same for all: the conditional put, the
-retries within the request, the fan-out and the merge of pages.
+retries within the request (but for `sdk` and `queue`), the fan-out and the merge of pages.
 """
 
 from __future__ import annotations
@@ -22,49 +25,27 @@ from typing import Protocol
 
 from redis.exceptions import RedisError
 
-from hotpartition.core.backoff import Budget
 from hotpartition.core.detector import size_route
-from hotpartition.core.merge import KeyQuery, PageMerge
-from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, stable_hash
-from hotpartition.dynamodb.item_store import DynamoDBItemStore
-from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.errors import RetryLaterError
+from hotpartition.core.route import Generation
 from hotpartition.jobs.consumer import RunSummary
-from hotpartition.ports import QueryResponse
 from hotpartition.redis.cluster import route_key
 from hotpartition.runtime.thresholds import build_thresholds
-from hotpartition_messages import Message
-from hotpartition_messages.cursor import build_cursor
-from hotpartition_messages.errors import MessageNotFoundError
-from hotpartition_messages.keys import KEY_FORM, build_sort_key, position_of
-from hotpartition_messages.message_ids import mint_message_id
-from hotpartition_messages.reading import PageResult, build_range
+from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.writing import NewMessage, Written
-from tools.simulation.clients import Lookup, ReadAnswer, ReadRequest
+from tools.simulation.clients import Lookup, ReadAnswer, ReadHandler, ReadRequest, WriteHandler
 from tools.simulation.engine import Engine, Process
 from tools.simulation.functions import Function, FunctionConfig, NoAnswerError, TooManyRequestsError
+from tools.simulation.plain import PlainReader, PlainWriter
 from tools.simulation.redis_model import RedisClient
+from tools.simulation.rivals import Alarm, Queue, none, sdk, static
 from tools.simulation.scenarios import Scenario
-from tools.simulation.wiring import (
-    EPOCH_MS,
-    TABLE,
-    TABLE_NAME,
-    World,
-    build_consumer,
-    build_reader,
-    build_writer,
-    open_reader_calls,
-)
-
-WriteHandler = Callable[[NewMessage], Written]
-ReadHandler = Callable[[ReadRequest], ReadAnswer]
+from tools.simulation.wiring import EPOCH_MS, TABLE_NAME, World, build_consumer, build_reader, build_writer
 
 Watchers = Function[float, RunSummary]
 
 CONSUMERS = 3
 """The consumer's reserved concurrency."""
 CONSUMER_RUN_SECONDS = 170.0
-STATIC_SHARDS = 16
 SOURCES_THRESHOLD_WRITES = 800
 SOURCES_POLL_SECONDS = 60.0
 SOURCES_STREAM = "sources:{stream}"
@@ -79,6 +60,11 @@ class Strategy(Protocol):
     @property
     def name(self) -> str:
         """What it is called in results."""
+        ...
+
+    @property
+    def skipped_seconds(self) -> float:
+        """How much of the rush is left out, because nothing changes in it before this strategy acts."""
         ...
 
     def start(self, world: World, scenario: Scenario) -> None:
@@ -107,6 +93,7 @@ class Ours:
     """The product."""
 
     name: str = "ours"
+    skipped_seconds: float = 0.0
     consumers: Watchers | None = None
 
     def start(self, world: World, scenario: Scenario) -> None:
@@ -179,37 +166,6 @@ class Oracle(Ours):
 
 
 @dataclass(slots=True)
-class Fixed:
-    """Keys that depend on nothing but the conversation and the message."""
-
-    name: str
-    place: Callable[[str, str], str]
-    keys: Callable[[str], tuple[str, ...]]
-    shards: int = 0
-
-    def start(self, world: World, scenario: Scenario) -> None:
-        """Nothing runs beside the requests."""
-
-    def shard_count(self, scenario: Scenario) -> int:
-        """See `Strategy.shard_count`."""
-        del scenario
-        return self.shards
-
-    def watchers(self) -> Watchers | None:
-        """See `Strategy.watchers`."""
-        return None
-
-    def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
-        """See `Strategy.build_writer`."""
-        del process
-        return _PlainWriter(world, index, self.place).write
-
-    def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
-        """See `Strategy.build_reader`."""
-        return _PlainReader(world, process, index, self.keys).read
-
-
-@dataclass(slots=True)
 class Sources:
     """The sources' design taken literally.
 
@@ -219,6 +175,7 @@ class Sources:
     """
 
     name: str = "sources"
+    skipped_seconds: float = 0.0
 
     def start(self, world: World, scenario: Scenario) -> None:
         """Start the service."""
@@ -252,7 +209,7 @@ class Sources:
         """See `Strategy.build_writer`."""
         del process
         counter = _LocalCounter(world)
-        writer = _PlainWriter(world, index, lambda c, m: _source_key(_shards_in_redis(counter.client, c), c, m))
+        writer = PlainWriter(world, index, lambda c, m: _source_key(_shards_in_redis(counter.client, c), c, m))
 
         def write(new: NewMessage) -> Written:
             counter.record(new.conversation_id)
@@ -269,7 +226,7 @@ class Sources:
             shards = range(count) if count > 1 else ()
             return (conversation_id, *(KEY_FORM.shard_key(conversation_id, shard) for shard in shards))
 
-        return _PlainReader(world, process, index, keys).read
+        return PlainReader(world, process, index, keys).read
 
 
 class _LocalCounter:
@@ -291,97 +248,6 @@ class _LocalCounter:
                 with suppress(RedisError):
                     self.client.xadd(SOURCES_STREAM, {"c": conversation, "v": str(count)}, minid=0, approximate=True)
         self._counts[conversation_id] = self._counts.get(conversation_id, 0) + 1
-
-
-class _PlainWriter:
-    """Puts messages at the keys that it is told, with the product's condition and retries."""
-
-    def __init__(self, world: World, index: int, place: Callable[[str, str], str]) -> None:
-        random = world.random(f"writer-{index}")
-        self._clock = world.clock(random)
-        self._store = DynamoDBItemStore(ThreadedCalls(world.store.client("writer").call), TABLE, Message.from_item)
-        self._random_bits = random.getrandbits
-        self._budget_ms = world.settings.writer.request_budget_ms
-        self._place = place
-        self._observer = world.store.observer
-
-    def write(self, new: NewMessage) -> Written:
-        message_id = new.message_id or mint_message_id(self._clock.now_ms(), self._random_bits)
-        message = Message(new.conversation_id, message_id, new.sender, new.body, new.attributes.stored)
-        item = message.to_item(self._place(new.conversation_id, message_id))
-        budget = Budget(self._clock, self._budget_ms)
-        while True:
-            try:
-                existing = self._store.create(item)
-            except RetryLaterError as error:
-                self._observer.waited()
-                if not budget.wait():
-                    error.sort_key = message.sort_key
-                    raise
-                continue
-            return Written(message, is_replay=existing is not None)
-
-
-@dataclass(slots=True)
-class _KeysMerge(PageMerge[Message]):
-    """A merge over keys that are known beforehand."""
-
-    keys: tuple[str, ...] = ()
-
-    def _needed(self, route: Route, edge: str | None) -> tuple[str, ...]:
-        del route, edge
-        return self.keys
-
-
-class _PlainReader:
-    """Reads pages from the keys that it is told, with the product's fan-out, retries and merge."""
-
-    def __init__(self, world: World, process: Process, index: int, keys: Callable[[str], tuple[str, ...]]) -> None:
-        settings = world.settings.reader
-        self._clock = world.clock(world.random(f"reader-{index}"))
-        calls = open_reader_calls(world, process, policy=None)
-        self._store = DynamoDBItemStore(calls, TABLE, Message.from_item)
-        self._budget_ms = settings.request_budget_ms
-        self._keys = keys
-
-    def read(self, request: ReadRequest) -> ReadAnswer:
-        if isinstance(request, Lookup):
-            return self._look_up(request)
-        page_range = build_range(request)
-        if page_range is None:
-            return PageResult((), None, "")
-        budget = Budget(self._clock, self._budget_ms)
-        merge = _KeysMerge(page_range, KEY_FORM, position_of, keys=self._keys(request.conversation_id))
-        while queries := merge.next_queries(EMPTY_ROUTE):
-            self._run_round(merge, queries, budget, is_strong=request.is_strong)
-        page = merge.page()
-        cursor = None
-        if page.has_more:
-            last = page.items[-1].message_id
-            cursor = build_cursor(request.conversation_id, last, newest_first=request.newest_first, walk_started_ms=0)
-        return PageResult(page.items, cursor, "")
-
-    def _run_round(
-        self, merge: PageMerge[Message], queries: list[KeyQuery], budget: Budget, *, is_strong: bool
-    ) -> None:
-        while queries:
-            fetched = self._store.fetch(queries, is_strong=is_strong)
-            failures: list[tuple[KeyQuery, RetryLaterError]] = []
-            for query, answer in zip(queries, fetched.responses, strict=True):
-                if isinstance(answer, QueryResponse):
-                    merge.add(query, answer.items, is_exhausted=answer.is_exhausted)
-                else:
-                    failures.append((query, answer))
-            if failures and not budget.wait():
-                raise failures[0][1]
-            queries = [query for query, _ in failures]
-
-    def _look_up(self, lookup: Lookup) -> Message:
-        keys = self._keys(lookup.conversation_id)
-        found, _ = self._store.get(keys, build_sort_key(lookup.message_id), is_strong=lookup.is_strong)
-        if not found:
-            raise MessageNotFoundError(lookup.conversation_id, lookup.message_id)
-        return found[0].item
 
 
 def _spawn(engine: Engine, work: Callable[[], None]) -> None:
@@ -423,24 +289,12 @@ def id_number(message_id: str) -> int:
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
-def none() -> Strategy:
-    """DynamoDB alone."""
-    return Fixed("none", lambda c, _: c, lambda c: (c,))
-
-
-def static() -> Strategy:
-    """Every key salted, always."""
-    return Fixed(
-        "static",
-        lambda c, m: KEY_FORM.shard_key(c, stable_hash(m) % STATIC_SHARDS),
-        lambda c: tuple(KEY_FORM.shard_key(c, shard) for shard in range(STATIC_SHARDS)),
-        shards=STATIC_SHARDS,
-    )
-
-
 STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
     "none": none,
+    "sdk": sdk,
     "sources": Sources,
+    "alarm": Alarm,
+    "queue": Queue,
     "static": static,
     "ours": Ours,
     "oracle": Oracle,

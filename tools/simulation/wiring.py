@@ -36,7 +36,7 @@ from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.writing import MessageWriter
 from tools.simulation.engine import Engine, Process, SimulatedExecutor, wait_for
 from tools.simulation.redis_model import RedisServer, SimulatedConnection
-from tools.simulation.store import Store
+from tools.simulation.store import READER, Store
 
 TABLE_NAME = "simulated"
 TABLE = describe_table(TABLE_NAME, index_name="routing-index")
@@ -193,7 +193,7 @@ def open_reader_calls(world: World, process: Process, policy: HedgePolicy | None
     """Open what a read function sends its rounds of queries with; its threads are tasks of the engine."""
     parallel = world.settings.reader.fan_out_threads
     return ThreadedCalls(
-        world.store.client("reader").call,
+        world.store.client(READER).call,
         SimulatedExecutor(world.engine, process, parallel + HEDGE_CONNECTIONS),
         parallel=parallel,
         policy=policy,

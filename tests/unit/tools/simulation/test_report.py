@@ -16,9 +16,10 @@ from jinja2 import UndefinedError
 from tests.unit.tools.simulation.report_builders import contents, run_of
 from tools.simulation.report import Plan, gather, read_plan, run_strategy, step_counts, summary, write_files
 from tools.simulation.report_assumptions import comparison_assumptions
-from tools.simulation.report_page import build_report, rare
+from tools.simulation.report_page import build_report, rare, since_onset
 from tools.simulation.report_pictures import HALVES, STRATEGY_LINES, STRATEGY_NAMES, build_pictures
 from tools.simulation.report_replay import replay
+from tools.simulation.results import Distribution, StrategySummary
 from tools.simulation.scale_traffic import Level
 from tools.simulation.scenarios import scenario_by_name
 from tools.simulation.strategies import STRATEGIES
@@ -119,14 +120,72 @@ def test_report_loads_nothing(html):
 
 
 def test_report_shows_the_figures_of_its_results(made, pictures, html):
-    """A figure that changes, changes the page."""
+    """A figure that changes, changes the page: one seed's in its table, all seeds' on the first screen."""
     ours = next(run for run in made.comparison.runs if run.strategy == "ours")
-    lost = replace(ours, safety=replace(ours.safety, missing=4_711))
-    runs = tuple(lost if run is ours else run for run in made.comparison.runs)
-    changed = build_report(replace(made, comparison=replace(made.comparison, runs=runs)), pictures)
+    changed = build_report(with_ours(made, replace(ours, safety=replace(ours.safety, missing=4_711))), pictures)
     assert "4,711" not in html
     assert changed.count("4,711") == 1
-    assert changed.count("4711 / 0") == 1
+    assert changed.count("9422 / 0") == 1
+
+
+def with_ours(made, *runs):
+    """Replace what came out of the product's runs."""
+    comparison = made.comparison
+    return replace(
+        made,
+        comparison=replace(
+            comparison,
+            runs=tuple(runs[0] if run.strategy == "ours" else run for run in comparison.runs),
+            summaries=tuple(
+                StrategySummary.of((*runs, *runs)[:2]) if summary.strategy == "ours" else summary
+                for summary in comparison.summaries
+            ),
+        ),
+    )
+
+
+def test_the_first_screen_answers(made, pictures):
+    """What fails without and with it, how soon, what is paid on the hot key and on all others: each with its range."""
+    sound = run_of("ours", relieved_bin=32, shards=8)
+    slower = replace(
+        sound,
+        prompt_seconds=3.5,
+        raised_seconds=2.0,
+        unserved_share_of_ten_minutes=0.013,
+        phases=tuple(
+            replace(phase, queries_per_page=10.0, rcu_per_page=7.5) if phase.name == "hot_after" else phase
+            for phase in sound.phases
+        ),
+    )
+    page = build_report(with_ours(made, sound, slower), pictures)
+    first_screen = page[page.index("<h1>") : page.index('id="problem"')]
+    for figure in (
+        "<b>75 % → 1 % (1 to 1.3)</b>",
+        "<b>1.5 s (1.5 to 2)</b>",
+        "<b>3 s (3 to 3.5)</b>",
+        "<b>1 → 9 (9 to 10)</b>",
+        "read units: 6 → 6 (6 to 8)",
+        "<b>1 → 9</b>",
+    ):
+        assert figure in first_screen, figure
+    for phase in ("Quiet conversations", "during the rush", "afterwards"):
+        assert phase in first_screen
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([0.0, 0.0], "at once"),
+        ([0.5, 0.75, 1.0], "0.75 s (0.5 to 1)"),
+        ([2.0, 2.0], "2 s"),
+        ([1.0, 1.5, None], "1.5 s (1 to never)"),
+        ([1.0, None, None], "never (1 to never)"),
+        ([None, None], "never"),
+    ],
+)
+def test_what_happens_at_once_is_not_said_never_to_happen(values, words):
+    """Both would be a dash, or a zero, in a table of numbers."""
+    assert since_onset(Distribution.of(values)) == words
 
 
 def test_every_plot_has_its_numbers_in_a_table(made, html):
@@ -197,9 +256,7 @@ def test_measures_of_the_sweeps_are_documented():
 
 def test_a_strategy_without_raise_and_one_without_relief_are_told(made):
     """Never is a word, not a crash."""
-    never = run_of("ours", relieved_bin=None, shards=0)
-    runs = tuple(never if run.strategy == "ours" else run for run in made.comparison.runs)
-    changed = replace(made, comparison=replace(made.comparison, runs=runs))
+    changed = with_ours(made, run_of("ours", relieved_bin=None, shards=0))
     assert "<b>never</b>" in build_report(changed, build_pictures(changed.comparison, made.scale, made.tuning))
 
 
@@ -219,13 +276,17 @@ def test_rare_events_are_told_in_words(per_hour, words):
 
 def test_command_line_names_what_is_wrong(capsys, tmp_path):
     """A scenario that does not exist, both inputs at once, a file that is not there."""
-    for arguments in (["--scenario", "nonsense"], ["--messages", str(tmp_path / "none")]):
+    for arguments in (["--scenario", "nonsense"], ["--messages", str(tmp_path / "none")], ["--seeds", "0"]):
         with pytest.raises(SystemExit):
             read_plan(arguments)
         assert arguments[1] in capsys.readouterr().err
     plan, out_dir = read_plan(["--scenario", "ramp", "--seed", "9"])
     assert (plan.build().name, plan.seed, out_dir) == ("ramp", 9, Path("out/simulation"))
-    assert plan.command == "make simulate SCENARIO=ramp SEED=9"
+    assert (plan.seeds, plan.command) == (1, "make simulate SCENARIO=ramp SEED=9")
+    plan, _ = read_plan([])
+    assert (plan.seeds, plan.command) == (20, "make simulate SCENARIO=compare SEED=1")
+    plan, _ = read_plan(["--seeds", "3"])
+    assert (plan.seeds, plan.command) == (3, "make simulate SCENARIO=compare SEED=1 SEEDS=3")
 
 
 def test_messages_become_a_scenario(tmp_path):

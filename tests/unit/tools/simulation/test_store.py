@@ -17,6 +17,7 @@ from support.builders import message_id
 from tools.partition_model import Partitions, Table, TableConfig
 from tools.simulation.engine import Engine
 from tools.simulation.measure import Meter
+from tools.simulation.phases import Phases
 from tools.simulation.store import Store, StoreFaults
 
 TABLE = describe_table("t", index_name="routing-index")
@@ -30,7 +31,8 @@ class Rig:
 
     def __init__(self, limit_wcu=1000.0):
         self.engine = Engine()
-        self.meter = Meter(self.engine, hot_conversation="c", seconds=60.0)
+        phases = Phases("c", onset=0.0, heat_end=60.0, end=60.0)
+        self.meter = Meter(self.engine, hot_conversation="c", seconds=60.0, phases=phases)
         table = Table(TableConfig(partitions=Partitions(count=1, write_limit_wcu=limit_wcu)), Random(1))
         self.table = Store(self.engine, table, table_name="t", random=Random(1), observer=self.meter)
         calls = ThreadedCalls(self.table.client("test").call)
