@@ -10,10 +10,11 @@ import pytest
 
 from hotpartition.core.route import candidate_keys, next_candidates
 from support.protocol_mutations import MUTATIONS
+from tools.simulation.rivals import ALARM_SECONDS, STATIC_SHARDS
 from tools.simulation.run import simulate
 from tools.simulation.scenarios import HOT, SCENARIOS, Readers, scenario_by_name
 from tools.simulation.strategies import STRATEGIES, id_number
-from tools.simulation.workloads import ConversationFlow, Step, Workload
+from tools.simulation.workloads import Constant, ConversationFlow, Step, Workload, ZipfFlow
 
 SEEDS_TO_CATCH = 20
 
@@ -120,20 +121,45 @@ def test_a_broken_protocol_is_caught(name):
     assert any(run.safety.missing for run in runs)
 
 
+@pytest.fixture(scope="module")
+def strategies():
+    return {name: simulate(short_step(), 1, name) for name in STRATEGIES}
+
+
 @pytest.mark.slow
-def test_the_strategies_differ_as_they_should():
+def test_the_strategies_differ_as_they_should(strategies):
     """On a step, no mitigation fails for good, the sources never notice, and the rest is relieved in time."""
-    runs = {name: simulate(short_step(), 1, name) for name in STRATEGIES}
-    assert {name for name, run in runs.items() if run.relieved_seconds is None} == {"none", "sources"}
+    runs = strategies
+    unrelieved = {name for name, run in runs.items() if run.relieved_seconds is None}
+    assert unrelieved == {"none", "sdk", "sources", "queue"}
     assert runs["none"].writes.failed > 10 * max(1, runs["ours"].writes.failed)
     assert runs["sources"].raises == ()
     assert runs["sources"].writes.failed > 0.8 * runs["none"].writes.failed
     assert runs["ours"].raised_seconds < 2.0
     assert runs["ours"].on_shards_seconds < 4.0
     assert runs["oracle"].writes.throttled_attempts <= runs["ours"].writes.throttled_attempts
-    assert runs["static"].final_shard_count == 16
+    assert runs["static"].final_shard_count == runs["alarm"].final_shard_count == 16
     assert runs["static"].reads.queries_per_page > runs["none"].reads.queries_per_page == 1.0
     assert all(run.safety.holds for run in runs.values())
+
+
+@pytest.mark.slow
+def test_what_teams_do_without_it_has_its_price(strategies):
+    """A queue loses nothing and is read late; a person comes after minutes; the SDK's patience is the client's."""
+    phases = {name: {phase.name: phase for phase in run.phases} for name, run in strategies.items()}
+    rush = {name: phase["hot_rush"] for name, phase in phases.items()}
+    assert strategies["queue"].writes.failed == 0
+    assert rush["queue"].acknowledged_p99_ms < 50
+    assert rush["queue"].stored_p99_ms > 1_000
+    assert strategies["alarm"].raised_seconds == ALARM_SECONDS
+    assert strategies["alarm"].prompt_seconds >= ALARM_SECONDS
+    unserved = {name: run.unserved_share_of_ten_minutes for name, run in strategies.items()}
+    assert unserved["ours"] < 0.05
+    assert 0.25 < unserved["alarm"] < 0.75 * unserved["none"]
+    assert rush["sdk"].stored_p50_ms > 5 * rush["none"].stored_p50_ms
+    assert rush["ours"].failed_share < 0.05
+    assert rush["none"].failed_share > 0.4
+    assert strategies["static"].prompt_seconds == 0.0
 
 
 def test_before_the_onset_ours_costs_what_dynamodb_alone_costs():
@@ -143,6 +169,19 @@ def test_before_the_onset_ours_costs_what_dynamodb_alone_costs():
     assert runs["ours"].cost.wcu == runs["none"].cost.wcu
     assert runs["ours"].reads.queries_per_page == 1.0
     assert runs["ours"].raises == ()
+
+
+def test_quiet_conversations_pay_nothing_while_another_one_is_hot():
+    """Their pages take one query with us, and as many as there are keys where every key is salted."""
+    quiet = ZipfFlow(conversations=5, shape=Constant(10.0), body_bytes=(700, 800), prefix="quiet-room")
+    step = short_step()
+    both = replace(step, workload=Workload((*step.workload.flows, quiet)), seconds=6.0)
+    pages = {name: simulate(both, 1, name).phases[0] for name in ("none", "ours", "static")}
+    assert {phase.name for phase in pages.values()} == {"quiet"}
+    assert pages["ours"].pages > 5
+    assert pages["ours"].queries_per_page == pages["none"].queries_per_page == 1.0
+    assert pages["ours"].rcu_per_page == pages["none"].rcu_per_page
+    assert pages["static"].queries_per_page >= STATIC_SHARDS
 
 
 def test_every_scenario_can_be_built():
