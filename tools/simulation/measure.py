@@ -79,7 +79,7 @@ class Meter:
 
     def page_read(self, partition_key: str, rcu: float, *, is_query: bool) -> None:
         """See `Observer.page_read`."""
-        if tally := self._phases.of(partition_key.partition(SEPARATOR)[0], self._engine.now):
+        if tally := self._phases.of(partition_key.partition(KEY_FORM.separator)[0], self._engine.now):
             tally.queries += is_query
             tally.rcu += rcu
 
