@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NoReturn
 
 from hotpartition_cli.errors import UsageError
+from hotpartition_cli.patterns import Reads
 
 FUNCTION_VARIABLE = "HOTPARTITION_FUNCTION"
 STACK_VARIABLE = "HOTPARTITION_STACK"
@@ -201,6 +202,24 @@ def _build_parser() -> _Parser:
         "--target-shard-wcu", type=float, metavar="WCU", help="the stack's setting, if it is not the default"
     )
     plan.add_argument("--max-shard-count", type=int, metavar="N", help="the stack's setting, if it is not the default")
+    plan.add_argument(
+        "--reads",
+        type=Reads,
+        choices=list(Reads),
+        metavar="|".join(Reads),
+        help="the reads that matter most: names the pattern of write sharding for a table of yours",
+    )
+    plan.add_argument(
+        "--busiest-share",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="for --reads targeted: the part of the load that is of the attribute's busiest value, 0 to 1",
+    )
+    plan.add_argument("--peak-known", action="store_true", help="for --reads: every partition key has this load")
+    plan.add_argument(
+        "--other-sort-key", action="store_true", help="for --reads: the sort key does not begin with the time"
+    )
     return parser
 
 

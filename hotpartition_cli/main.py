@@ -26,7 +26,7 @@ from hotpartition_cli.callers import Caller, LambdaCaller, UrlCaller
 from hotpartition_cli.check import Limits, check, write_units_at_most
 from hotpartition_cli.commands import Outcome
 from hotpartition_cli.errors import FailedError, Status, ToolError, UsageError
-from hotpartition_cli.plan import default_thresholds, make_plan, measure_item, render
+from hotpartition_cli.plan import Usage, default_thresholds, make_plan, measure_item, render
 from hotpartition_cli.rush import make_rush, parse_rush
 from hotpartition_cli.stacks import AwsStack, LocalStack, Stack
 from hotpartition_cli.views import VIEWS
@@ -221,7 +221,14 @@ def _plan(options: argparse.Namespace) -> Outcome:
     given = {name: getattr(options, name) for name in ("target_shard_wcu", "max_shard_count")}
     chosen = {name: value for name, value in given.items() if value is not None}
     thresholds = replace(default_thresholds(), **chosen)
-    plan = make_plan(Load(messages_per_second=options.rate, item_bytes=item_bytes, page=options.page), thresholds)
+    usage = options.reads and Usage(
+        reads=options.reads,
+        busiest_share=options.busiest_share,
+        is_peak_known=options.peak_known,
+        is_sorted_by_time=not options.other_sort_key,
+    )
+    load = Load(messages_per_second=options.rate, item_bytes=item_bytes, page=options.page)
+    plan = make_plan(load, thresholds, usage)
     return Outcome(render(plan), Status.FINE if plan.is_covered else Status.FINDING)
 
 

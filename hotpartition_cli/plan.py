@@ -8,7 +8,7 @@ both (`detector.size_route`), so it chooses more. What a page costs is counted b
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
@@ -19,15 +19,13 @@ from hotpartition.errors import InvalidRequestError, ItemTooLargeError
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_cli.errors import UsageError
+from hotpartition_cli.patterns import KEY_LIMIT_WCU, Choice, Reads, Workload, choose_pattern
 from hotpartition_messages import Message
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.keys import KEY_FORM, parse_conversation_id
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.page_costs import Load, PageCost, read_pages
 from hotpartition_messages.reading import MAX_LIMIT
-
-KEY_LIMIT_WCU = 1_000
-"""What one partition key takes in a second (DynamoDB Developer Guide, "Designing partition keys")."""
 
 _NOW_MS = 1_767_225_600_000
 _CONVERSATION = "room-1"
@@ -51,7 +49,11 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The response. `shard_count` 0: the base key serves it, and nothing is to be done."""
+    """The response. `shard_count` 0: the base key serves it, and nothing is to be done.
+
+    `source_shard_count` is ceil(peak writes a second x KB / 1,000), the formula that is often given: it forgets that
+    DynamoDB charges each begun KiB, and leaves no room.
+    """
 
     load: Load
     wcu_per_message: int
@@ -59,6 +61,8 @@ class Plan:
     least_shard_count: int
     shard_count: int
     is_at_cap: bool
+    source_shard_count: int
+    pattern: Choice | None
     before: Side
     after: Side
 
@@ -68,9 +72,21 @@ class Plan:
         return not self.after.wcu_per_second_refused
 
 
-def make_plan(load: Load, thresholds: Thresholds) -> Plan:
-    """Plan for a load, or raise `UsageError` when the API takes no such load."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """How the load is spread and read, for the choice of a pattern; the fields are those of `Workload`."""
+
+    reads: Reads
+    busiest_share: float = 0.0
+    is_peak_known: bool = False
+    is_sorted_by_time: bool = True
+
+
+def make_plan(load: Load, thresholds: Thresholds, usage: Usage | None = None) -> Plan:
+    """Plan for a load, or raise `UsageError` when the API takes no such load. A pattern is named for a usage."""
     _check(load, thresholds)
+    if usage and not 0 <= usage.busiest_share <= 1:
+        raise UsageError(f"--busiest-share should be from 0 to 1, not {usage.busiest_share:g}")
     wcu = write_units(load.item_bytes)
     rate = load.messages_per_second * wcu
     wanted = size_route(rate, thresholds) if rate > thresholds.hot_sustained_wcu else 0
@@ -84,6 +100,8 @@ def make_plan(load: Load, thresholds: Thresholds) -> Plan:
         least_shard_count=ceil(rate / KEY_LIMIT_WCU),
         shard_count=count,
         is_at_cap=count < wanted,
+        source_shard_count=ceil(load.messages_per_second * load.item_bytes / 1024 / KEY_LIMIT_WCU),
+        pattern=choose_pattern(Workload(wcu_per_second=rate, shard_count=count, **asdict(usage))) if usage else None,
         before=_side(rate, 1, before, before),
         after=_side(rate, max(count, 1), after, before),
     )
@@ -135,6 +153,8 @@ def render(plan: Plan) -> dict[str, Any]:
         "shard_count": plan.shard_count,
         "is_at_cap": plan.is_at_cap,
         "is_covered": plan.is_covered,
+        "source_shard_count": plan.source_shard_count,
+        "pattern": plan.pattern and asdict(plan.pattern),
         "before": _render_side(plan.before),
         "after": _render_side(plan.after),
     }

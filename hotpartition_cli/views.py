@@ -147,6 +147,11 @@ def view_plan(document: Mapping[str, Any]) -> RenderableType:
         f"One key takes 1,000 WCU/s, so at least {document['least_shard_count']:,} are needed; "
         f"with room for growth and uneven spread, N = {n}."
     )
+    if pattern := document["pattern"]:
+        formula = f"ceil(writes/s x KB / 1,000), the formula often given, says {document['source_shard_count']:,}"
+        sentences.append(f"({formula}.)\nPattern: {pattern['name']}")
+        sentences.append(f"  ShardedTable(table, {pattern['arguments']})")
+        sentences += [f"- {reason}." for reason in pattern["reasons"]]
     if document["is_at_cap"]:
         sentences.append("That is the largest N that is allowed; the load asks for more.")
     table = _table((f"newest page of {page} messages", "left"), "base key alone", f"with N = {n}")

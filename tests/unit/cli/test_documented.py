@@ -59,7 +59,7 @@ ARGUMENTS = {
     "raise": ["c", "--n", "8"],
     "verify": [],
     "rebuild-registry": [],
-    "plan": ["--rate", "5000", "--item-bytes", "1024"],
+    "plan": ["--rate", "5000", "--item-bytes", "1024", "--reads", "range"],
     "check": ["--wait", "0"],
 }
 
