@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hotpartition.runtime.mistakes import describe
-from hotpartition.runtime.settings import FUNCTION_SETTINGS
+from hotpartition.runtime.settings import FUNCTION_SETTINGS, AdaptiveSettings, CommonSettings
 from infra.environments import DEV, PROD, Environment
 from infra.options import list_options
+
+KNOWING: Mapping[str, type[CommonSettings]] = {**FUNCTION_SETTINGS, "adaptive()": AdaptiveSettings}
+"""Who has settings: the functions, and a `ShardedTable` of anybody's."""
 
 
 def options_table() -> str:
@@ -23,15 +26,15 @@ def options_table() -> str:
 def settings_table() -> str:
     """Build the table of the functions' settings, with which function knows which."""
     knowing: dict[str, list[str]] = {}
-    for function, settings in FUNCTION_SETTINGS.items():
+    for function, settings in KNOWING.items():
         for name in settings.model_fields:
             knowing.setdefault(name, []).append(function)
     rows = []
     for name, functions in knowing.items():
-        settings = FUNCTION_SETTINGS[functions[0]]
+        settings = KNOWING[functions[0]]
         field = settings.model_fields[name]
         default = "set by the stack" if field.is_required() else _show(field.default)
-        known = "all" if len(functions) == len(FUNCTION_SETTINGS) else ", ".join(functions)
+        known = "all" if len(functions) == len(KNOWING) else ", ".join(functions)
         rows.append((f"`{name}`", default, describe(settings, name), known, field.description or ""))
     return _table(("Setting", "Default", "Allowed", "Functions", "Meaning"), rows)
 

@@ -86,8 +86,8 @@ class ItemStore(Protocol[ItemT]):
         ...
 
 
-class Journal(Protocol):
-    """The routes as DynamoDB holds them: the truth. Fails closed.
+class JournalReading(Protocol):
+    """The routes as DynamoDB holds them, for who only reads them. Fails closed.
 
     Every method raises `ThrottledError` or `StoreUnavailableError` after one attempt, and
     `MalformedGenerationError` where a stored route cannot be read.
@@ -96,6 +96,10 @@ class Journal(Protocol):
     def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
         """Read a collection's route; a collection that was never raised has the empty one."""
         ...
+
+
+class Journal(JournalReading, Protocol):
+    """The routes as DynamoDB holds them: the truth. Fails closed, as `JournalReading`."""
 
     def add(self, collection: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
         """Add generations to a collection's route: idempotent, commutative, never takes anything away.

@@ -8,7 +8,7 @@ empty or unreachable Redis costs time, never an item (docs/architecture.md).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic
 
@@ -18,12 +18,10 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import ItemT, KeyQuery, Page, PageMerge, PageRange, PositionOf
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import MAX_CHOICES, Route, next_candidates
-from hotpartition.errors import MalformedGenerationError, RegistryUnavailableError, RetryLaterError
+from hotpartition.errors import MalformedGenerationError, RetryLaterError
 from hotpartition.jobs.route_cache import RouteSource
+from hotpartition.jobs.verifying import RouteVerifier
 from hotpartition.ports import Background, Copy, ItemStore, JournalEntry, QueryResponse, Registry, Telemetry
-
-MAX_NAMED = 20
-"""Generations that one log line names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +64,8 @@ class Gatherer(Generic[ItemT]):
             choices: how many shards may hold an item under one N.
         """
         self._store = store
-        self._registry = registry
         self._routes = routes
-        self._background = background
+        self._verifier = RouteVerifier(registry=registry, routes=routes, background=background, telemetry=telemetry)
         self._telemetry = telemetry
         self._clock = clock
         self._budget_ms = budget_ms
@@ -134,8 +131,7 @@ class Gatherer(Generic[ItemT]):
         try:
             yield
         except MalformedGenerationError as error:
-            self._telemetry.count(MetricName.JOURNAL_MALFORMED)
-            self._telemetry.event("routing item cannot be read", conversation_id=collection, reason=str(error))
+            self._verifier.name_unreadable(collection, error)
             raise
 
     def _gather(self, page_range: PageRange, budget: Budget, *, is_strong: bool) -> Page[ItemT]:
@@ -197,26 +193,4 @@ class Gatherer(Generic[ItemT]):
                     raise
 
     def _verify(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
-        """Compare Redis's word with the journal's, repair Redis where it knows less, and return the journal's."""
-        if not hint.covers(entry.route):
-            self._routes.learn(collection, entry.route, self._clock.now_ms())
-            self._repair_registry(collection, entry.route)
-        # Redis was asked first and raises go to the journal first, so a strong read has all that a raise put there.
-        if is_strong and not entry.route.covers(hint):
-            self._telemetry.count(MetricName.REGISTRY_AHEAD_OF_JOURNAL)
-            self._telemetry.event(
-                "registry is ahead of the journal",
-                conversation_id=collection,
-                generations=sorted(g.encode() for g in hint.minus(entry.route))[:MAX_NAMED],
-            )
-        return entry.route
-
-    def _repair_registry(self, collection: str, route: Route) -> None:
-        self._telemetry.count(MetricName.REGISTRY_BEHIND_JOURNAL)
-
-        def add() -> None:
-            # Not counted: this runs beside the request, whose thread alone may touch the metrics.
-            with suppress(RegistryUnavailableError):
-                self._registry.add(collection, route.generations)
-
-        self._background.submit(add)
+        return self._verifier.verify(collection, hint, entry, self._clock.now_ms(), is_strong=is_strong)

@@ -120,6 +120,8 @@ class OperationsLimits:
     hot_sustained_wcu: float
     max_shard_count: int
     route_cache_seconds: float
+    has_positions: bool = True
+    """Whether positions are times; else a raise by hand holds for all items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +222,8 @@ class Operations:
             RetryLaterError: the journal refused for seconds; whatever became of it, repeating it is safe.
         """
         now_ms = self._clock.now_ms()
-        since_ms = now_ms - SINCE_AGO_MS if since_ms is None else since_ms
+        if since_ms is None:
+            since_ms = now_ms - SINCE_AGO_MS if self._limits.has_positions else 0
         self._check_raise(collection, shard_count, since_ms, now_ms)
         generation = Generation(since_ms=since_ms, shard_count=shard_count)
         route = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True)).route
@@ -324,7 +327,7 @@ class Operations:
                 f"{n} is more than detection itself ever decides (max_shard_count is {self._limits.max_shard_count}):"
                 " it will not raise this collection any further."
             )
-        if is_changed and generation.since_ms < now_ms - LONG_AGO_MS:
+        if is_changed and self._limits.has_positions and generation.since_ms < now_ms - LONG_AGO_MS:
             warnings.append(
                 f"Pages as old as {since} get dearer to read as well, though their messages stay where they are."
             )

@@ -23,7 +23,7 @@ from hotpartition.errors import (
     RegistryUnavailableError,
     RetryLaterError,
 )
-from hotpartition.ports import Journal, Registry, Telemetry
+from hotpartition.ports import JournalReading, Registry, Telemetry
 
 TTL_JITTER = 0.2
 """Share of its TTL by which an entry's TTL varies, so that environments do not all ask at once."""
@@ -140,7 +140,7 @@ class RouteSource:
         registry: Registry,
         telemetry: Telemetry,
         timer: Callable[[], float],
-        journal: Journal | None = None,
+        journal: JournalReading | None = None,
     ) -> None:
         """Start knowing nothing.
 
@@ -235,7 +235,8 @@ class RouteSource:
         known = self._known(collection)
         news = told.minus(known)
         if not news:
-            self._unconfirmed.pop(collection, None)
+            with self._lock:
+                self._unconfirmed.pop(collection, None)
             return known, True
         before = self._unconfirmed.get(collection, _NOTHING_UNCONFIRMED)
         pause_ms = before.pause_ms if news <= before.generations else LOOKUP_PAUSE_MS
@@ -251,10 +252,11 @@ class RouteSource:
         return known, shown is not None and not before.generations
 
     def _remember(self, collection: str, unconfirmed: _Unconfirmed) -> None:
-        self._unconfirmed[collection] = unconfirmed
-        self._unconfirmed.move_to_end(collection)
-        if len(self._unconfirmed) > MAX_UNCONFIRMED:
-            self._unconfirmed.popitem(last=False)
+        with self._lock:
+            self._unconfirmed[collection] = unconfirmed
+            self._unconfirmed.move_to_end(collection)
+            if len(self._unconfirmed) > MAX_UNCONFIRMED:
+                self._unconfirmed.popitem(last=False)
 
     def _ask_journal(self, collection: str) -> Route | None:
         """Read the route in the journal, eventually consistent; None when it does not answer or cannot be read."""

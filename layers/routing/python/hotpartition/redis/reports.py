@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
+from threading import Lock
 from typing import Any
 
 from hotpartition.core.metrics import MetricName
@@ -21,7 +22,7 @@ _LATEST = "latest"
 
 
 class RedisReportSink:
-    """`ReportSink` on a Redis cluster; sends beside the request."""
+    """`ReportSink` on a Redis cluster; sends beside the request. Safe under threads."""
 
     def __init__(
         self,
@@ -39,16 +40,24 @@ class RedisReportSink:
         self._background = background
         self._now_ms = now_ms
         self._dropped = 0
+        self._lock = Lock()
 
     def send(self, report: Report) -> None:
         """See `ReportSink.send`."""
         if not self._background.submit(lambda: self._add(report)):
-            self._dropped += 1
+            self._drop()
 
     def take_dropped(self) -> int:
         """See `ReportSink.take_dropped`."""
-        dropped, self._dropped = self._dropped, 0
+        if not self._dropped:  # nearly always, and each write asks
+            return 0
+        with self._lock:
+            dropped, self._dropped = self._dropped, 0
         return dropped
+
+    def _drop(self) -> None:
+        with self._lock:
+            self._dropped += 1
 
     def _add(self, report: Report) -> None:
         partition = stream_partition_of(report.collection, self._partitions)
@@ -59,7 +68,7 @@ class RedisReportSink:
                 key, lambda client: client.xadd(key, fields, minid=self._now_ms() - STREAM_AGE_MS, approximate=True)
             )
         except RegistryUnavailableError:
-            self._dropped += 1
+            self._drop()
 
 
 class RedisReportSource:

@@ -94,15 +94,16 @@ class CommonSettings(BaseModel):
         return cls.model_validate({"table_name": "-", "registry_host": "-", **values})
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str]) -> Self:
-        """Read the settings, once, at cold start.
+    def from_env(cls, environ: Mapping[str, str], **given: object) -> Self:
+        """Read the settings, once, at cold start; what is given in code comes first.
 
         Raises:
             SettingsError: naming every variable that is missing, malformed or out of range.
         """
         variables = {name: variable_name(name) for name in cls.model_fields}
         try:
-            return cls.model_validate({name: environ[key] for name, key in variables.items() if key in environ})
+            told = {name: environ[key] for name, key in variables.items() if key in environ}
+            return cls.model_validate({**told, **given})
         except ValidationError as error:
             raise SettingsError(list_mistakes(error, cls, variable_name)) from error
 
@@ -154,12 +155,9 @@ class _RequestSettings(_RouteSettings):
     )
 
 
-class TableSettings(CommonSettings):
-    """How the table looks, and where its routing items lie."""
+class JournalSettings(CommonSettings):
+    """Where a table's routing items lie."""
 
-    partition_key_name: Text = Field(default="pk", description="Name of the table's partition key.")
-    sort_key_name: Text = Field(default="sk", description="Name of the table's sort key.")
-    key_separator: Text = Field(default="#", description="What stands before the number at the end of a shard key.")
     journal_table_name: str = Field(
         default="",
         description="Name of a table of their own for the routing items; empty: they lie in their collections.",
@@ -169,6 +167,18 @@ class TableSettings(CommonSettings):
     )
     journal_sort_key: Text = Field(
         default="r#", description="Sort key of a routing item that lies in its collection, behind all items there."
+    )
+
+
+class TableSettings(JournalSettings):
+    """How the table looks, and where its routing items lie."""
+
+    partition_key_name: Text = Field(default="pk", description="Name of the table's partition key.")
+    sort_key_name: Text = Field(default="sk", description="Name of the table's sort key.")
+    key_separator: Text = Field(default="#", description="What stands before the number at the end of a shard key.")
+    has_positions: Flag = Field(
+        default=True,
+        description="Whether sort keys tell positions that are times in ms; without them a raise holds for all items.",
     )
     routing_index_name: Text = Field(
         default="routing-index", description="Name of the sparse index that lists routing items in their collections."
@@ -182,12 +192,19 @@ class _DecisionSettings(TableSettings, _ReportSettings):
     max_shard_count: int = Field(default=128, ge=2, le=1024, description="Largest N that is ever decided.")
 
 
-class WriterSettings(_RequestSettings, _ReportSettings):
-    """Settings of the write function."""
-
+class _CountingSettings(_RequestSettings, _ReportSettings):
     sampling_distance_wcu: float = Field(
         default=5.0, ge=0.001, le=1000.0, description="Write units of one conversation between two reports (z)."
     )
+
+
+class AdaptiveSettings(_CountingSettings, JournalSettings):
+    """Settings of a `ShardedTable` with `adaptive()`; in code they are its arguments."""
+
+
+class WriterSettings(_CountingSettings):
+    """Settings of the write function."""
+
     sender_claim: str = Field(
         default="",
         description="Claim of the caller's token, or value that a Lambda authorizer passes on, that is the sender;"

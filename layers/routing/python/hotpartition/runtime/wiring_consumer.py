@@ -11,14 +11,14 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_thresholds
-from hotpartition.runtime.wiring import build_journal_place, build_key_form, connect_redis, system_clock
+from hotpartition.runtime.wiring import build_key_form, connect_redis, find_journal, system_clock
 
 
 def build_consumer(settings: ConsumerSettings, telemetry: Telemetry) -> Consumer:
     """Build the stream consumer's job."""
     connection = connect_redis(settings, telemetry, "detection", is_patient=True)
     calls = open_dynamodb(settings.dynamodb_client, endpoint=settings.dynamodb_endpoint)
-    place = build_journal_place(settings)
+    place = find_journal(settings)
     return Consumer(
         source=RedisReportSource(connection, settings.table_name, telemetry),
         journal=DynamoDBJournal(calls, place),

@@ -12,14 +12,14 @@ from hotpartition.redis.listing import RedisRegistryListing
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.settings import OperateSettings
-from hotpartition.runtime.wiring import build_journal_place, build_key_form, connect_redis, system_clock
+from hotpartition.runtime.wiring import build_key_form, connect_redis, find_journal, system_clock
 
 
 def build_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[Operations, Reconciler]:
     """Build the jobs of the operations function."""
     clock = system_clock()
     calls = open_dynamodb(settings.dynamodb_client, endpoint=settings.dynamodb_endpoint)
-    place, form = build_journal_place(settings), build_key_form(settings)
+    place, form = find_journal(settings), build_key_form(settings)
     connection = connect_redis(settings, telemetry, "operations", is_patient=True)
     journal = DynamoDBJournal(calls, place)
     routing_items = DynamoDBRoutingItems(calls, place)
@@ -37,6 +37,7 @@ def build_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[O
             hot_sustained_wcu=settings.hot_sustained_wcu,
             max_shard_count=settings.max_shard_count,
             route_cache_seconds=settings.route_cache_seconds,
+            has_positions=settings.has_positions,
         ),
         form=form,
     )
