@@ -9,6 +9,7 @@ from hotpartition.table.expressions import (
     Comparison,
     KeyCondition,
     UnreadableExpressionError,
+    enclose,
     find_equality,
     project_also,
     read_key_condition,
@@ -91,6 +92,20 @@ def test_equalities_are_found_where_every_item_must_fulfil_them(expression, expe
         "ExpressionAttributeValues": VALUES,
     }
     assert find_equality(request, "device") == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("a = :b", "(a = :b)"),
+        ("(a = :b)", "(a = :b)"),
+        ("(a = :b) OR (c = :d)", "((a = :b) OR (c = :d))"),
+        ("((a = :b) AND b IN (:c))", "((a = :b) AND b IN (:c))"),
+    ],
+)
+def test_a_condition_is_enclosed_once(expression, expected):
+    """DynamoDB refuses redundant parentheses."""
+    assert enclose(expression) == expected
 
 
 def test_projections_are_completed_without_naming_anything_twice():

@@ -193,6 +193,14 @@ CONDITIONS = {
         "update_item",
         {**_add("0004", "ALL_NEW"), "ConditionExpression": Attr("n").eq(Decimal(5))},
     ),
+    "several conditions": (
+        "put_item",
+        {"Item": item(3, n=7), "ConditionExpression": Attr("n").eq(3) & Attr("owner").is_in(["o1", "o2"])},
+    ),
+    "in parentheses": (
+        "put_item",
+        {"Item": item(3), "ConditionExpression": "(n = :n)", "ExpressionAttributeValues": {":n": 4}},
+    ),
     "malformed": ("update_item", {"Key": {"PK": "room", "SK": "0003"}, "UpdateExpression": "SET n ="}),
     "no sort key": ("put_item", {"Item": {"PK": "room"}}),
     "empty partition key": ("put_item", {"Item": {"PK": "", "SK": "1"}}),

@@ -21,6 +21,7 @@ from hotpartition.core.route import Placement
 from hotpartition.errors import ThrottledError
 from hotpartition.table.consumed import Requests
 from hotpartition.table.copies import Copy, show
+from hotpartition.table.expressions import enclose
 from hotpartition.table.locating import Locator
 from hotpartition.table.patience import Patience, naming_throttles
 from hotpartition.table.places import ItemKey, collection_of
@@ -259,7 +260,7 @@ def _guard(request: Attributes, guard: str, names: Mapping[str, str]) -> Attribu
         owner_names, owner_values = {**(owner_names or {}), **built_names}, {**(owner_values or {}), **built_values}
     guarded = {
         **request,
-        "ConditionExpression": f"({condition}) AND {guard}" if condition else guard,
+        "ConditionExpression": f"{enclose(condition)} AND {guard}" if condition else guard,
         "ExpressionAttributeNames": {**(owner_names or {}), **names},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }

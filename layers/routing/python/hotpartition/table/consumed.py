@@ -24,6 +24,7 @@ class Requests:
         self.client = client
         self.table_name = table_name
         self._report = {"ReturnConsumedCapacity": report} if report else {}
+        self._is_reported = report not in {None, "NONE"}
         self._consumed: list[Mapping[str, Any]] = []
 
     def send(self, operation: str, **request: Any) -> Attributes:
@@ -39,7 +40,7 @@ class Requests:
 
     def finish(self, response: Attributes) -> Attributes:
         """Put the sum into the call's response."""
-        if self._consumed:
+        if self._consumed and self._is_reported:
             response["ConsumedCapacity"] = sum_up(self._consumed)
         return response
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
@@ -173,10 +173,23 @@ def _conjuncts(tokens: list[str]) -> Iterator[list[str]]:
         else:
             parts[-1].append(word)
     for part in parts:
-        if len(part) > 1 and part[0] == "(" and part[-1] == ")":
+        if _is_enclosed(part):
             yield from _conjuncts(part[1:-1])
         else:
             yield part
+
+
+def enclose(expression: str) -> str:
+    """Put an expression into parentheses, unless it is: DynamoDB refuses redundant ones."""
+    return expression if _is_enclosed(split(expression)) else f"({expression})"
+
+
+def _is_enclosed(tokens: Sequence[str]) -> bool:
+    """Say whether the first parenthesis closes with the last one."""
+    depths = accumulate((word == "(") - (word == ")") for word in tokens)
+    return tokens[:1] == ["("] and [position for position, depth in enumerate(depths) if depth == 0] == [
+        len(tokens) - 1
+    ]
 
 
 def names_in(request: Mapping[str, Any], parameter: str) -> frozenset[str]:
