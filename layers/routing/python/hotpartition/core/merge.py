@@ -16,7 +16,7 @@ from math import ceil, sqrt
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from hotpartition.core.keys import KeyForm
-from hotpartition.core.route import Route, needed_keys
+from hotpartition.core.route import MAX_CHOICES, Route, keys_of_hashed, needed_keys
 
 SLACK_DEVIATIONS = 2.0
 """Slack of a first question, in standard deviations of a shard's share: a shard that holds more is asked again."""
@@ -106,6 +106,10 @@ class PageMerge(Generic[ItemT]):
     range: PageRange
     form: KeyForm
     position_of: PositionOf
+    hashed: str | None = None
+    """Only keys that can hold items with this hashed value are asked; None: all."""
+    choices: int = MAX_CHOICES
+    """With `hashed`: how many shards may hold an item under one N."""
     _keys: dict[str, _KeyState] = field(default_factory=dict)
     _found: dict[str, list[ItemT]] = field(default_factory=dict)
 
@@ -193,9 +197,14 @@ class PageMerge(Generic[ItemT]):
             # Start from the N at the page's beginning; the edge decides what else is needed.
             last = page_range.after or page_range.first
             if last is None:
-                return needed_keys(route, page_range.collection, 0, self.form)
-        until = None if last is None else self.position_of(last)
-        return needed_keys(route, page_range.collection, until, self.form)
+                return self._keys_until(route, 0)
+        return self._keys_until(route, None if last is None else self.position_of(last))
+
+    def _keys_until(self, route: Route, position: int | None) -> tuple[str, ...]:
+        collection = self.range.collection
+        if self.hashed is None:
+            return needed_keys(route, collection, position, self.form)
+        return keys_of_hashed(route, collection, self.hashed, position, self.form, choices=self.choices)
 
     def _end_of(self, bounds: KeyQuery | PageRange) -> str | None:
         """The bound that lies last in the page's order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from threading import Lock
 
 from hotpartition.core.route import Placement
 
@@ -13,19 +14,21 @@ MAX_REFUSED_KEYS = 1_024
 
 
 class RecentRefusals:
-    """The keys that refused of late, as one environment met them. The oldest are forgotten first."""
+    """The keys that refused of late, the oldest forgotten first. Safe under threads."""
 
     def __init__(self, *, life_ms: int = REFUSED_FOR_MS, max_keys: int = MAX_REFUSED_KEYS) -> None:
         self._life_ms = life_ms
         self._max_keys = max_keys
         self._refused_at_ms: OrderedDict[str, int] = OrderedDict()
+        self._lock = Lock()
 
     def add(self, partition_key: str, now_ms: int) -> None:
         """Remember that a key refused."""
-        self._refused_at_ms[partition_key] = now_ms
-        self._refused_at_ms.move_to_end(partition_key)
-        if len(self._refused_at_ms) > self._max_keys:
-            self._refused_at_ms.popitem(last=False)
+        with self._lock:
+            self._refused_at_ms[partition_key] = now_ms
+            self._refused_at_ms.move_to_end(partition_key)
+            if len(self._refused_at_ms) > self._max_keys:
+                self._refused_at_ms.popitem(last=False)
 
     def has(self, partition_key: str, now_ms: int) -> bool:
         """Say whether a key refused of late."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, write_units
@@ -24,7 +24,6 @@ from hotpartition.core.refusals import RecentRefusals
 from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Placement, Route, choose_placement, choose_placements
 from hotpartition.errors import ItemTooLargeError, RetryLaterError, StoreUnavailableError, ThrottledError
-from hotpartition.jobs.route_cache import RouteSource
 from hotpartition.ports import ReportSink, Telemetry
 
 _STORED_AT = (None, MetricName.STORED_AT_SECOND_CHOICE, MetricName.STORED_AT_THIRD_CHOICE)
@@ -41,6 +40,18 @@ Find = Callable[[Sequence[str]], FoundT | None]
 """Looks for the item under partition keys; None: none of them has it. It raises as `Put` does."""
 
 
+class WriterRoutes(Protocol):
+    """The routes that a writer places by: confirmed by the journal, or told by code."""
+
+    def get_route(self, collection: str, now_ms: int) -> Route:
+        """Return a collection's route."""
+        ...
+
+    def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
+        """Return the route as it is after all choices refused: the collection may have been raised meanwhile."""
+        ...
+
+
 @dataclass(slots=True)
 class _Write(Generic[FoundT]):
     """One write under way: where it may go, and where it has not been refused yet."""
@@ -50,6 +61,7 @@ class _Write(Generic[FoundT]):
     find: Find[FoundT]
     may_be_stored: bool
     """Whether an earlier attempt may have stored it, at any of its choices."""
+    choices: int
     route: Route = EMPTY_ROUTE
     placements: tuple[Placement, ...] = ()
     """Its first choice; all of them, once the others matter."""
@@ -63,7 +75,7 @@ class Writer:
     def __init__(
         self,
         *,
-        routes: RouteSource,
+        routes: WriterRoutes,
         counter: WriteCounter,
         reports: ReportSink,
         telemetry: Telemetry,
@@ -104,6 +116,7 @@ class Writer:
         size_bytes: int,
         may_be_stored: bool,
         remaining_ms: float = float("inf"),
+        choices: int | None = None,
     ) -> FoundT | None:
         """Store an item, or find what is stored in its place already.
 
@@ -115,6 +128,7 @@ class Writer:
             may_be_stored: False when the caller knows that nobody has tried to store it yet; then `find` is only used
                 once an attempt's outcome is unknown.
             remaining_ms: time the caller has left; the budget never passes it.
+            choices: how many shards may take it, if not as many as the table's items have.
 
         Returns:
             None when it was stored by this call; else what is stored under this key, left as it is.
@@ -128,7 +142,7 @@ class Writer:
             raise ItemTooLargeError(size_bytes + self._suffix_bytes, ITEM_LIMIT_BYTES)
         now_ms = self._clock.now_ms()
         budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
-        write = _Write(key, put, find, may_be_stored)
+        write = _Write(key, put, find, may_be_stored, choices or self._choices)
         self._begin(write, self._routes.get_route(key.collection, now_ms), now_ms)
         report = self._count(key, size_bytes, write.placements[0], now_ms)
         while True:
@@ -147,16 +161,24 @@ class Writer:
                     self._begin(write, route, self._clock.now_ms())
 
     def place(self, key: ItemKey, *, size_bytes: int) -> Placement:
-        """Count a write, and choose the first partition key to try for it: for writes that go into one batch.
+        """Count a write, and choose the partition key to try first for it: for writes that go into one batch.
 
         Args:
             key: which item.
             size_bytes: what DynamoDB counts for the item at its base key.
         """
         now_ms = self._clock.now_ms()
-        placement = choose_placement(self._routes.get_route(key.collection, now_ms), key, self._form)
+        route = self._routes.get_route(key.collection, now_ms)
+        placement = choose_placement(route, key, self._form)
+        if self._refusals.has(placement.partition_key, now_ms):
+            placements = choose_placements(route, key, self._form, choices=self._choices)
+            placement = self._refusals.order(placements, now_ms)[0]
         self._count(key, size_bytes, placement, now_ms)
         return placement
+
+    def refused(self, partition_key: str) -> None:
+        """Take in that a partition key left a write of a batch unprocessed."""
+        self._refusals.add(partition_key, self._clock.now_ms())
 
     def count(self, key: ItemKey, wcu: float) -> None:
         """Count a write that can only go where its item lies: an update or a delete."""
@@ -171,7 +193,7 @@ class Writer:
             write.untried = self._refusals.order(write.placements, now_ms)
 
     def _all_placements(self, write: _Write[FoundT]) -> tuple[Placement, ...]:
-        return choose_placements(write.route, write.key, self._form, choices=self._choices)
+        return choose_placements(write.route, write.key, self._form, choices=write.choices)
 
     def _try_choices(self, write: _Write[FoundT]) -> FoundT | None:
         """Put the item where it was not refused yet, one choice after another without waiting.

@@ -12,13 +12,17 @@ from hotpartition.table.schema import Attributes
 class Boto3Table:
     """A boto3 `Table`, or what behaves like one."""
 
-    def __init__(self, table: Any) -> None:
+    def __init__(self, table: Any, *, is_counted: bool) -> None:
+        """Wrap a table; `is_counted` says whether the units of all writes are needed."""
         self.table = table
+        self._is_counted = is_counted
         self.name: str = table.name
 
     def requests(self, request: Mapping[str, Any]) -> Requests:
         """Begin one call: its requests report what they consume as the call's own parameters say."""
-        return Requests(self.table.meta.client, self.name, request.get("ReturnConsumedCapacity"))
+        return Requests(
+            self.table.meta.client, self.name, request.get("ReturnConsumedCapacity"), is_counted=self._is_counted
+        )
 
     def pass_on(self, method: str, request: Mapping[str, Any]) -> Attributes:
         """Call the table itself."""

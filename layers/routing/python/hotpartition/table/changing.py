@@ -12,22 +12,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 from botocore.exceptions import ClientError
 
-from hotpartition.core.route import Placement
 from hotpartition.errors import ThrottledError
 from hotpartition.table.consumed import Requests
 from hotpartition.table.copies import Copy, show
 from hotpartition.table.expressions import enclose
 from hotpartition.table.locating import Locator
 from hotpartition.table.patience import Patience, naming_throttles
-from hotpartition.table.places import ItemKey, collection_of
-from hotpartition.table.placing import Placer
 from hotpartition.table.schema import CHANGES, RESERVED, SHARDS, Attributes
-from hotpartition.table.sharding import Sharding
+from hotpartition.table.sharding import Sharding, Target
 
 MAX_RACES = 20
 """How often a change begins anew because the item came or went meanwhile, before it fails."""
@@ -60,23 +58,15 @@ class _RaceLostError(Exception):
 class Changer:
     """Changes items. Safe under threads."""
 
-    def __init__(
-        self,
-        sharding: Sharding,
-        placer: Placer,
-        locator: Locator,
-        patience: Patience,
-        *,
-        append_only: bool,
-    ) -> None:
+    def __init__(self, sharding: Sharding, locator: Locator, patience: Patience, *, append_only: bool) -> None:
         self._sharding = sharding
-        self._placer = placer
         self._schema = sharding.schema
+        self._routes = sharding.routes
         self._locator = locator
         self._patience = patience
         self._append_only = append_only
 
-    def change(self, requests: Requests, change: Change, key: ItemKey) -> Attributes:
+    def change(self, requests: Requests, change: Change, target: Target) -> Attributes:
         """Make a change where the item is, or where it shall be.
 
         Raises:
@@ -84,121 +74,127 @@ class Changer:
             ThrottledError: DynamoDB refused for the whole budget; its cause is boto3's error.
         """
         if self._append_only and change.item is not None:
-            return self._shown(self._create(requests, change, key, guard=None))
+            return self._shown(self._create(requests, change, target, exists=None))
         lost: BaseException | None = None
         for _ in range(MAX_RACES):
             try:
-                return self._shown(self._change_once(requests, change, key))
+                return self._shown(self._change_once(requests, change, target))
             except _RaceLostError as error:
                 lost = error.__cause__
         raise lost or AssertionError
 
-    def _change_once(self, requests: Requests, change: Change, key: ItemKey) -> Attributes:
-        places = self._sharding.places(key.collection).of_item(key)
-        copies = self._locator.locate(requests, change.key[self._schema.sort], places)
-        if len(copies) > 1:
-            self._remove_others(requests, copies)
-        if copies:
-            return self._change_in_place(requests, change, copies[0])
+    def _change_once(self, requests: Requests, change: Change, target: Target) -> Attributes:
+        if self._is_cold(requests, change, target):
+            # There is one place only, and DynamoDB does there what it does without us.
+            return self._change_at(requests, change, target, target.collection, exists=None)
+        (located,) = self._locator.locate(requests, [target])
+        if len(located.copies) > 1:
+            self._remove_others(requests, located.copies)
+        if located.copies:
+            valid = located.copies[0]
+            marks = {name: int(valid.item[name]) for name in (SHARDS,) if name in valid.item}
+            marks[CHANGES] = valid.changes + 1
+            return self._change_at(requests, change, target, valid.partition_key, exists=True, marks=marks)
         if change.operation == "DeleteItem":
-            nowhere = places[-1]  # any place will do: there is nothing, and DynamoDB says so as it would without us
-            return self._send_patiently(requests, change, Placement(nowhere, 0), changes=0, exists=False)
-        return self._create(requests, change, key, guard=False)
+            return self._change_at(requests, change, target, target.collection, exists=False)
+        return self._create(requests, change, target, exists=False)
 
-    def _change_in_place(self, requests: Requests, change: Change, copy: Copy) -> Attributes:
-        placement = Placement(copy.partition_key, int(copy.item.get(SHARDS, 0)))
-        return self._send_patiently(requests, change, placement, changes=copy.changes + 1, exists=True)
+    def _is_cold(self, requests: Requests, change: Change, target: Target) -> bool:
+        """Say whether the item can only be at the base key, as the journal says, and nothing need be read of it.
 
-    def _create(self, requests: Requests, change: Change, key: ItemKey, *, guard: bool | None) -> Attributes:
+        A put must know how often the item was changed.
+        """
+        if change.item is not None or self._routes.journal is None or self._routes.get(target.collection):
+            return False
+        return not self._locator.verify(requests, target.collection)
+
+    def _change_at(
+        self,
+        requests: Requests,
+        change: Change,
+        target: Target,
+        partition_key: str,
+        *,
+        exists: bool | None,
+        marks: Mapping[str, int] = MappingProxyType({}),
+    ) -> Attributes:
+        """Make a change where its item lies, or where it does not; with waits, since there is no other place."""
+        key = self._sharding.key_of_stored(target)
+        try:
+            response = self._patience.send(
+                lambda: self._send(requests, change, partition_key, exists=exists, marks=marks)
+            )
+        except ThrottledError:
+            self._routes.writer.count(key, 1)
+            raise
+        self._routes.writer.count(key, requests.last_units)
+        return response
+
+    def _create(self, requests: Requests, change: Change, target: Target, *, exists: bool | None) -> Attributes:
         """Create the item at its first choice that does not refuse; a conditional one at its first only.
 
         Two creations on condition that there is no such item must meet at one place, to see each other.
         """
-        budget = self._patience.begin()
-        untried: list[Placement] = []
-        while True:
-            untried = untried or ([self._placer.first(key)] if change.is_conditional else self._placer.place(key))
-            try:
-                return self._send(requests, change, untried[0], changes=0, exists=guard)
-            except ThrottledError as error:
-                if error.is_key_range:
-                    self._placer.refused(untried.pop(0).partition_key)
-                    if untried:
-                        continue
-                if not budget.wait():
-                    raise
+        key = self._sharding.key_of_new(target)
+        responses: list[Attributes] = []
 
-    def _send_patiently(
-        self, requests: Requests, change: Change, placement: Placement, *, changes: int, exists: bool
-    ) -> Attributes:
-        return self._patience.send(
-            lambda: self._send(requests, change, placement, changes=changes, exists=exists),
+        def put(partition_key: str) -> None:
+            is_on_shard = partition_key != key.collection
+            marks = self._routes.marks_of(key.position) if is_on_shard else {}
+            with naming_throttles():
+                responses.append(self._send(requests, change, partition_key, exists=exists, marks=marks))
+
+        self._routes.writer.write(
+            key,
+            put=put,
+            find=lambda _: None,
+            size_bytes=self._routes.size_of(change.item or change.key),
+            may_be_stored=False,
+            choices=1 if change.is_conditional else None,
         )
+        return responses[-1]
 
     def _send(
-        self, requests: Requests, change: Change, placement: Placement, *, changes: int, exists: bool | None
+        self,
+        requests: Requests,
+        change: Change,
+        partition_key: str,
+        *,
+        exists: bool | None,
+        marks: Mapping[str, int],
     ) -> Attributes:
         """Send the change to one place, on condition that the item does exist there, or does not (None: whichever).
 
         Raises:
             _RaceLostError: that condition failed.
-            ClientError: the owner's condition failed, or anything else that is no throttle.
-            ThrottledError: DynamoDB refused.
+            ClientError: the owner's condition failed, or DynamoDB refused for another reason.
         """
-        physical = self._build(change, placement, changes, exists=exists)
+        physical = self._build(change, partition_key, exists=exists, marks=marks)
         try:
-            with naming_throttles():
-                return requests.send(change.operation, **physical)
+            return requests.send(change.operation, **physical)
         except ClientError as error:
             if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
                 raise
-            stored = error.response.get("Item")
-            if exists is not None and bool(stored) != exists:
+            refusal: Any = error.response
+            if exists is not None and bool(refusal.get("Item")) != exists:
                 raise _RaceLostError from error
-            self._show_in_error(error, change)
+            self._show_in_error(refusal, change)
             raise
 
-    def _build(self, change: Change, placement: Placement, changes: int, *, exists: bool | None) -> Attributes:
+    def _build(
+        self, change: Change, partition_key: str, *, exists: bool | None, marks: Mapping[str, int]
+    ) -> Attributes:
         request = dict(change.request)
         if change.item is not None:
-            counts = {CHANGES: changes} if changes else {}
-            request["Item"] = {
-                **change.item,
-                self._schema.partition: placement.partition_key,
-                **counts,
-                **self._mark(placement),
-            }
+            request["Item"] = {**change.item, self._schema.partition: partition_key, **marks}
         else:
-            request["Key"] = {**change.key, self._schema.partition: placement.partition_key}
+            request["Key"] = {**change.key, self._schema.partition: partition_key}
         if change.operation == "UpdateItem":
-            request = self._count_change(request, placement if exists is False else None)
+            request = _count_change(request, marks if exists is False else {})
         if exists is not None:
             function = "attribute_exists" if exists else "attribute_not_exists"
             request = _guard(request, f"{function}(#hpp)", {"#hpp": self._schema.partition})
         return request
-
-    def _mark(self, placement: Placement) -> Attributes:
-        return {SHARDS: placement.shard_count} if placement.shard_count else {}
-
-    def _count_change(self, request: Attributes, created_at: Placement | None) -> Attributes:
-        """Let an update count itself, and mark what it creates."""
-        names, values = {"#hpc": CHANGES}, {":hpc": 1}
-        additions = ["#hpc :hpc"]
-        if created_at is not None and created_at.shard_count:
-            names["#hpn"], values[":hpn"] = SHARDS, created_at.shard_count
-            additions.append("#hpn :hpn")
-        added = ", ".join(additions)
-        expression = request.get("UpdateExpression")
-        if expression and _ADD.search(expression):
-            expression = _ADD.sub(f"ADD {added},", expression, count=1)
-        else:
-            expression = f"{expression or ''} ADD {added}".strip()
-        return {
-            **request,
-            "UpdateExpression": expression,
-            "ExpressionAttributeNames": {**(request.get("ExpressionAttributeNames") or {}), **names},
-            "ExpressionAttributeValues": {**(request.get("ExpressionAttributeValues") or {}), **values},
-        }
 
     def _remove_others(self, requests: Requests, copies: Sequence[Copy]) -> None:
         """Remove all copies but the valid one, if none of them was changed since they were read.
@@ -238,17 +234,35 @@ class Changer:
                 del response["Attributes"]
         metrics = response.get("ItemCollectionMetrics", {}).get("ItemCollectionKey")
         if metrics:
-            metrics[self._schema.partition] = collection_of(metrics[self._schema.partition])
+            metrics[self._schema.partition] = self._schema.collection_of(metrics[self._schema.partition])
         return response
 
-    def _show_in_error(self, error: ClientError, change: Change) -> None:
+    def _show_in_error(self, refusal: Attributes, change: Change) -> None:
         """Leave in an error what its owner asked for: the item, in DynamoDB's form, as boto3 gives it there."""
-        refusal: Any = error.response
         item = refusal.pop("Item", None)
         if item and change.request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD":
             shown = {name: value for name, value in item.items() if name not in RESERVED}
-            shown[self._schema.partition] = {"S": collection_of(item[self._schema.partition]["S"])}
-            refusal["Item"] = shown
+            partition_key = item[self._schema.partition]["S"]
+            refusal["Item"] = {**shown, self._schema.partition: {"S": self._schema.collection_of(partition_key)}}
+
+
+def _count_change(request: Attributes, marks: Mapping[str, int]) -> Attributes:
+    """Let an update count itself, and mark what it creates."""
+    additions = {CHANGES: 1, **marks}
+    names = {f"#hpn{position}": name for position, name in enumerate(additions)}
+    values = {f":hpn{position}": value for position, value in enumerate(additions.values())}
+    added = ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True))
+    expression = request.get("UpdateExpression")
+    if expression and _ADD.search(expression):
+        expression = _ADD.sub(f"ADD {added},", expression, count=1)
+    else:
+        expression = f"{expression or ''} ADD {added}".strip()
+    return {
+        **request,
+        "UpdateExpression": expression,
+        "ExpressionAttributeNames": {**(request.get("ExpressionAttributeNames") or {}), **names},
+        "ExpressionAttributeValues": {**(request.get("ExpressionAttributeValues") or {}), **values},
+    }
 
 
 def _guard(request: Attributes, guard: str, names: Mapping[str, str]) -> Attributes:

@@ -13,19 +13,23 @@ from hotpartition.table.schema import Attributes
 class Requests:
     """The requests of one call. `send` may run on several threads."""
 
-    def __init__(self, client: Any, table_name: str, report: str | None) -> None:
+    def __init__(self, client: Any, table_name: str, report: str | None, *, is_counted: bool = False) -> None:
         """Send nothing yet.
 
         Args:
             client: boto3's client of a resource: it takes and gives Python values.
             table_name: the table.
             report: the call's `ReturnConsumedCapacity`.
+            is_counted: whether `last_units` is needed, asked for by the call or not.
         """
         self.client = client
         self.table_name = table_name
-        self._report = {"ReturnConsumedCapacity": report} if report else {}
         self._is_reported = report not in {None, "NONE"}
+        asked = "TOTAL" if is_counted and not self._is_reported else report
+        self._report = {"ReturnConsumedCapacity": asked} if asked else {}
         self._consumed: list[Mapping[str, Any]] = []
+        self.last_units = 1.0
+        """What the last request consumed, where it was told."""
 
     def send(self, operation: str, **request: Any) -> Attributes:
         """Send one request to the table."""
@@ -34,8 +38,10 @@ class Requests:
     def send_many(self, operation: str, **request: Any) -> Attributes:
         """Send one request that names the tables itself."""
         response: Attributes = getattr(self.client, xform_name(operation))(**request, **self._report)
-        consumed = response.pop("ConsumedCapacity", ())
-        self._consumed.extend([consumed] if isinstance(consumed, Mapping) else consumed)
+        told = response.pop("ConsumedCapacity", ())
+        consumed = [told] if isinstance(told, Mapping) else told
+        self._consumed.extend(consumed)
+        self.last_units = sum(part.get("CapacityUnits", 0.0) for part in consumed) or 1.0
         return response
 
     def finish(self, response: Attributes) -> Attributes:

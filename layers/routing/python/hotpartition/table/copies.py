@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from hotpartition.table.places import collection_of
 from hotpartition.table.schema import CHANGES, RESERVED, Attributes, Schema
 
 
@@ -16,6 +15,11 @@ class Copy(NamedTuple):
     changes: int
     item: Attributes
 
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        """What orders copies, the valid one first: the most changed, and always the same one of equals."""
+        return -self.changes, len(self.partition_key), self.partition_key
+
 
 def copy_of(schema: Schema, item: Attributes) -> Copy:
     """Read a stored item."""
@@ -23,13 +27,13 @@ def copy_of(schema: Schema, item: Attributes) -> Copy:
 
 
 def sort_copies(copies: Iterable[Copy]) -> list[Copy]:
-    """Sort copies of one item, the valid one first: the most changed, and always the same one of equals."""
-    return sorted(copies, key=lambda copy: (-copy.changes, len(copy.partition_key), copy.partition_key))
+    """Sort copies of one item, the valid one first."""
+    return sorted(copies, key=lambda copy: copy.rank)
 
 
 def show(schema: Schema, item: Mapping[str, Any], hidden: frozenset[str] = frozenset()) -> Attributes:
     """Turn a stored item into the owner's: its own partition key, and no attribute that was not asked for."""
     shown = {name: value for name, value in item.items() if name not in RESERVED and name not in hidden}
     if schema.partition in shown:
-        shown[schema.partition] = collection_of(shown[schema.partition])
+        shown[schema.partition] = schema.collection_of(shown[schema.partition])
     return shown

@@ -1,8 +1,8 @@
 """Queries one collection wherever its items can be, and merges what is found into one page.
 
-Every place gets the owner's own query, under its own partition key and from the same start. What one place has read
-only a part of bounds the page: nothing past that point is certain yet. So a page is complete up to its last item, and
-the next one starts behind it.
+Every place gets the owner's own query, under its own partition key and from the same start. With a limit, `PageMerge`
+plans how much each is asked for. Without one, each is asked once: what one has read only a part of (1 MB) bounds the
+page, since nothing past that point is certain yet.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from typing import Any, NamedTuple
 
 from boto3.dynamodb.types import Binary
 
+from hotpartition.core.merge import PageMerge, PageRange
+from hotpartition.core.route import keys_of_hashed, needed_keys
 from hotpartition.table.consumed import Requests
 from hotpartition.table.copies import Copy, copy_of, show, sort_copies
-from hotpartition.table.expressions import (
-    Comparison,
-    KeyCondition,
-    project_also,
-    with_key_condition,
-)
+from hotpartition.table.expressions import Comparison, KeyCondition, project_also, with_key_condition
+from hotpartition.table.journal_items import GENERATIONS, is_journal, key_of_journal, read_entry
 from hotpartition.table.patience import Patience
 from hotpartition.table.schema import CHANGES, SHARDS, Attributes, Index, order_of
 from hotpartition.table.sharding import Sharding
+
+Place = tuple[Any, ...]
+"""Where an item lies in its collection's order: what its sort key compares as; in an index, both sort keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +45,33 @@ class Query:
     newest_first: bool
     start: Attributes | None
     """Its `ExclusiveStartKey`."""
-
-
-Places = Callable[[str], Sequence[str]]
-"""Tells where items of a collection can be, by what is known of it by now."""
+    hashed: str | None
+    """What the shards of all wanted items were chosen by, where that is known."""
 
 
 class _Response(NamedTuple):
     """What one place responded: its copies, up to where it was read (None: to its end), and how many it looked at."""
 
     copies: list[Copy]
-    reached: Any
+    reached: Place | None
     scanned: int
+
+
+class _Found(NamedTuple):
+    """A copy as `PageMerge` takes it."""
+
+    sort_key: Any
+    copy: Copy
+
+    @property
+    def rank(self) -> Any:
+        """Implement `MergeItem.rank`."""
+        return self.copy.rank
+
+    def has_same_content(self, other: _Found) -> bool:
+        """Implement `MergeItem.has_same_content`: copies may differ, and the most changed one is the item."""
+        del other
+        return True
 
 
 class Gatherer:
@@ -66,14 +82,15 @@ class Gatherer:
         self._executor = executor
         self._patience = patience
 
-    def gather(self, requests: Requests, query: Query, places: Places) -> Attributes:
+    def gather(self, requests: Requests, query: Query) -> Attributes:
         """Read one page.
 
         Raises:
             ClientError: as boto3's.
             ThrottledError: DynamoDB refused one of the places for the whole budget.
+            MalformedGenerationError: the routing item cannot be read.
         """
-        return _Gathering(self, requests, query, places).page()
+        return _Gathering(self, requests, query).page()
 
     def run(self, sends: Iterable[Callable[[], Attributes]]) -> list[Attributes]:
         """Send requests at the same time; each again within the budget while DynamoDB throttles it."""
@@ -86,128 +103,238 @@ class Gatherer:
 class _Gathering:
     """One page under way."""
 
-    def __init__(self, gatherer: Gatherer, requests: Requests, query: Query, places: Places) -> None:
+    def __init__(self, gatherer: Gatherer, requests: Requests, query: Query) -> None:
         self._gatherer = gatherer
-        self._schema = gatherer.sharding.schema
-        self._routes = gatherer.sharding.routes
+        self._sharding = gatherer.sharding
+        self._schema = self._sharding.schema
+        self._routes = self._sharding.routes
         self._requests = requests
         self._query = query
-        self._places = places
         self._merged_by = [name for name in (query.names.sort, self._schema.sort) if name is not None]
+        self._hint = self._route = self._routes.get(query.collection)
+        self._is_verified = self._routes.journal is None
+        self._metadata: Attributes = {}
+        # An index may hold no more than its keys.
+        counted = () if "IndexName" in query.request else (CHANGES, SHARDS)
+        generations = (GENERATIONS,) if self._is_journal_on_the_way() else ()
+        wanted = {self._schema.partition, *counted, *generations, *self._merged_by}
+        self._asked, self._hidden = project_also(_ignoring_count(query.request), wanted)
 
     def page(self) -> Attributes:
         """Read the page, and build what boto3's `query` would return for it."""
-        if self._query.request.get("FilterExpression") and self._query.limit is not None:
-            return self._filtered_page(self._query.limit)
-        responses = self._ask_everywhere(self._query.limit, self._query.request)
-        return self._build(responses, sum(response.scanned for response in responses))
+        limit = self._query.limit
+        if limit is None or len(self._keys()) == 1:
+            responses = self._ask_once(limit)
+            if limit is None or len(self._keys()) == 1:
+                return self._build(self._merge(responses), sum(response.scanned for response in responses))
+        if self._query.request.get("FilterExpression"):
+            return self._filtered_page(limit)
+        return self._build(self._plan(limit, self._asked))
+
+    def _keys(self) -> tuple[str, ...]:
+        """List the places that the page can be on, by what is known by now."""
+        query, form, until = self._query, self._schema.form, self._until()
+        if query.hashed is None:
+            return needed_keys(self._route, query.collection, until, form)
+        choices = self._routes.choices
+        return keys_of_hashed(self._route, query.collection, query.hashed, until, form, choices=choices)
+
+    def _until(self) -> int | None:
+        """Return the position up to which items are wanted; None: without bound."""
+        query = self._query
+        if query.newest_first and query.start is not None:
+            return self._position_of((query.start[query.names.sort or ""],))
+        _, last = self._bounds()
+        return None if last is None else self._position_of(last)
+
+    def _bounds(self) -> tuple[Place | None, Place | None]:
+        """Return what all wanted items lie between, inclusive."""
+        condition = self._query.condition
+        if condition is None or "IndexName" in self._query.request:
+            return None, None
+        first, last = order_of(condition.operands[0]), order_of(condition.operands[-1])
+        match condition.operator:
+            case "=" | "BETWEEN":
+                return (first,), (last,)
+            case "<" | "<=":
+                return None, (last,)
+            case _:
+                return (first,), None
+
+    def _position_of(self, place: Place) -> int | None:
+        return None if "IndexName" in self._query.request else self._sharding.position_of(place[0])
+
+    def _ask_once(self, limit: int | None) -> list[_Response]:
+        """Query all places, each once; those too that only the responses tell of."""
+        responses: dict[str, _Response] = {}
+        while unasked := [key for key in self._keys() if key not in responses]:
+            responses |= self._ask(dict.fromkeys(unasked, (limit, self._start())), self._asked)
+        return list(responses.values())
+
+    def _plan(self, limit: int, request: Attributes) -> tuple[list[Copy], Place | None]:
+        """Read up to a limit of items, however they are spread: the valid copies, and the page's end."""
+        query = self._query
+        # To the merge, sort keys are what can be compared.
+        bounds: dict[str, Any] = dict(zip(("first", "last"), self._bounds(), strict=True), after=self._start())
+        page_range = PageRange(query.collection, query.newest_first, limit, **bounds)
+        position_of: Any = self._position_of
+        merge: PageMerge[Any] = PageMerge(
+            page_range,
+            self._schema.form,
+            position_of,
+            hashed=query.hashed,
+            choices=self._routes.choices,
+        )
+        while (queries := merge.next_queries(self._route)) or not self._is_verified:
+            parts: dict[str, Any] = {part.partition_key: (part.limit, part.after) for part in queries}
+            responses = self._ask(parts, request)
+            for part in queries:
+                copies, reached, _ = responses[part.partition_key]
+                end: Any = reached
+                found = [_Found(self._place_of(copy.item), copy) for copy in copies]
+                merge.add(part, found, is_exhausted=reached is None, reached=end)
+        page = merge.page()
+        return [found.copy for found in page.items], page.items[-1].sort_key if page.has_more else None
 
     def _filtered_page(self, limit: int) -> Attributes:
         """Read a page whose limit counts what a filter drops as well.
 
-        First without the filter, which tells how many of the page's items lie at each place; then so many with it.
+        First without the filter, which tells which of the page's items lie at each place; then so many with it.
         """
         whole = {name: value for name, value in self._query.request.items() if name in _UNFILTERED}
-        responses = self._ask_everywhere(
-            limit,
-            {**whole, "ProjectionExpression": "#hpt", "ExpressionAttributeNames": {"#hpt": self._schema.sort}},
-        )
-        copies, last = self._merge(responses, limit)
-        found = [copy for same in copies for copy in same]
-        if not found:
-            return self._build([], 0, last)
-        counts = Counter(copy.partition_key for copy in found)
-        ends = {copy.partition_key: self._place_in_order(copy.item) for copy in found}
-        filtered = self._ask(counts, self._query.request)
-        # One that did not get as far as before met newer items on its way: the page ends there.
-        late = [
-            response._replace(reached=response.reached if self._is_short(response.reached, end) else None)
-            for response, end in zip(filtered, (ends[key] for key in counts), strict=True)
+        names = {f"#hp{position}": name for position, name in enumerate({*self._merged_by, self._schema.partition})}
+        counted = {} if "IndexName" in whole else {"#hpc": CHANGES, "#hpn": SHARDS}
+        names |= counted
+        keys_only = {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names}
+        valid, last = self._plan(limit, {**whole, **keys_only})
+        if not valid:
+            return self._build((valid, last), 0)
+        counts = Counter(copy.partition_key for copy in valid)
+        ends = {copy.partition_key: self._place_of(copy.item) for copy in valid}
+        lies_at = {self._place_of(copy.item): copy.partition_key for copy in valid}
+        filtered = self._ask({key: (count, self._start()) for key, count in counts.items()}, self._asked)
+        responses = [
+            _Response(
+                # Of two copies, only the valid one counts, whatever the filter thinks of the other.
+                [copy for copy in found.copies if lies_at.get(self._place_of(copy.item)) in (None, copy.partition_key)],
+                # A place that did not get as far as before met newer items on its way: the page ends there.
+                found.reached if found.reached is not None and self._is_past(ends[key], found.reached) else last,
+                found.scanned,
+            )
+            for key, found in filtered.items()
         ]
-        return self._build(late, len(copies), last)
+        return self._build(self._merge(responses), len(valid))
 
-    def _is_short(self, reached: Any, end: Any) -> bool:
-        return reached is not None and self._is_past(end, reached)
+    def _ask(self, parts: Mapping[str, tuple[int | None, Place | None]], request: Attributes) -> dict[str, _Response]:
+        """Query places, each for so many items after a place in the order, and verify the route beside the first."""
+        sends = [self._part(request, key, limit, after) for key, (limit, after) in parts.items()]
+        reads_journal = not self._is_verified and not self._is_journal_on_the_way()
+        responses = self._gatherer.run([*sends, *([self._journal_read()] if reads_journal else [])])
+        if reads_journal:
+            self._verify(responses.pop().get("Item"))
+        read = {key: self._read(response) for key, response in zip(parts, responses, strict=True)}
+        if not self._is_verified:
+            self._verify(None)
+        self._route = self._route.union(self._routes.get(self._query.collection))
+        return read
 
-    def _ask_everywhere(self, limit: int | None, request: Attributes) -> list[_Response]:
-        """Query all places, those too that only the responses tell of."""
-        responses: dict[str, _Response] = {}
-        while unasked := [key for key in self._places(self._query.collection) if key not in responses]:
-            found = self._ask(dict.fromkeys(unasked, limit), request)
-            responses |= zip(unasked, found, strict=True)
-        return list(responses.values())
-
-    def _ask(self, limits: Mapping[str, int | None], request: Attributes) -> list[_Response]:
-        """Query places, each for as many items as is said."""
-        # An index may hold no more than its keys.
-        counted = () if "IndexName" in request else (CHANGES, SHARDS)
-        wanted = {self._schema.partition, *counted, *self._merged_by}
-        projected, self._hidden = project_also(_ignoring_count(request), wanted)
-        responses = self._gatherer.run(
-            partial(self._requests.send, "Query", **self._part(projected, key, limit)) for key, limit in limits.items()
-        )
-        for response in responses:
-            self._routes.meet(response["Items"])
-        return [self._read(response) for response in responses]
-
-    def _part(self, request: Attributes, partition_key: str, limit: int | None) -> Attributes:
+    def _part(
+        self, request: Attributes, partition_key: str, limit: int | None, after: Place | None
+    ) -> Callable[[], Attributes]:
         names = (self._query.names.partition, self._query.names.sort or "")
         part = with_key_condition(request, names, KeyCondition(partition_key, self._query.condition))
-        if self._query.start is not None:
-            part["ExclusiveStartKey"] = {**self._query.start, self._schema.partition: partition_key}
+        if after is not None:
+            part["ExclusiveStartKey"] = self._key_at(after, partition_key)
         if limit is not None:
             part["Limit"] = limit
-        return part
+        return partial(self._requests.send, "Query", **part)
 
     def _read(self, response: Attributes) -> _Response:
+        """Read one place's response; a routing item that is on its way is taken out of it."""
         self._metadata = response.get("ResponseMetadata", {})
+        journal = self._routes.journal
+        items = [item for item in response["Items"] if not is_journal(journal, self._schema, item)]
+        if len(items) < len(response["Items"]) and not self._is_verified:
+            self._verify(next(item for item in response["Items"] if is_journal(journal, self._schema, item)))
+        self._routes.meet(items)
         last = response.get("LastEvaluatedKey")
-        return _Response(
-            [copy_of(self._schema, item) for item in response["Items"]],
-            None if last is None else self._place_in_order(last),
-            response["ScannedCount"],
+        reached = None if last is None else self._place_of(last)
+        return _Response([copy_of(self._schema, item) for item in items], reached, response["ScannedCount"])
+
+    def _is_journal_on_the_way(self) -> bool:
+        """Say whether the base key's query reads the routing item, which lies behind all items, without being asked."""
+        query, journal = self._query, self._routes.journal
+        return (
+            journal is not None
+            and not journal.is_apart
+            and query.newest_first
+            and query.start is None
+            and query.condition is None
+            and not {"FilterExpression", "IndexName"} & query.request.keys()
         )
 
-    def _place_in_order(self, item: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _journal_read(self) -> Callable[[], Attributes]:
+        journal = self._routes.journal
+        assert journal is not None  # noqa: S101  what has none is verified from the start
+        return partial(
+            self._requests.send_many,
+            "GetItem",
+            TableName=journal.table_name,
+            Key=key_of_journal(journal, self._query.collection),
+            ConsistentRead=self._is_strong,
+        )
+
+    def _verify(self, routing_item: Mapping[str, Any] | None) -> None:
+        entry = read_entry(routing_item)
+        shown = self._routes.verify(self._query.collection, self._hint, entry, is_strong=self._is_strong)
+        self._route = self._route.union(shown)
+        self._is_verified = True
+
+    @property
+    def _is_strong(self) -> bool:
+        return bool(self._query.request.get("ConsistentRead"))
+
+    def _start(self) -> Place | None:
+        return None if self._query.start is None else self._place_of(self._query.start)
+
+    def _place_of(self, item: Mapping[str, Any]) -> Place:
         return tuple(order_of(item[name]) for name in self._merged_by)
 
-    def _merge(self, responses: Sequence[_Response], limit: int | None) -> tuple[list[list[Copy]], Any]:
-        """Merge up to where all places are read: each item's copies, and the page's end (None: nothing is left)."""
-        by_place: dict[Any, list[Copy]] = {}
+    def _key_at(self, place: Place, partition_key: str) -> Attributes:
+        values = (Binary(value) if isinstance(value, bytes) else value for value in place)
+        return {self._schema.partition: partition_key, **dict(zip(self._merged_by, values, strict=True))}
+
+    def _merge(self, responses: Sequence[_Response]) -> tuple[list[Copy], Place | None]:
+        """Merge up to where all places are read: the valid copies, and the page's end (None: nothing is left)."""
+        by_place: dict[Place, list[Copy]] = {}
         for response in responses:
             for copy in response.copies:
-                by_place.setdefault(self._place_in_order(copy.item), []).append(copy)
-        end = self._first_end(response.reached for response in responses)
+                by_place.setdefault(self._place_of(copy.item), []).append(copy)
+        ends = self._sorted(response.reached for response in responses if response.reached is not None)
+        end = ends[0] if ends else None
         places = [place for place in self._sorted(by_place) if end is None or not self._is_past(place, end)]
-        if limit is not None and len(places) >= limit:
-            is_all = end is None and len(places) == limit and len(by_place) == limit
-            places, end = places[:limit], None if is_all else places[limit - 1]
-        return [sort_copies(by_place[place]) for place in places], end
+        return [sort_copies(by_place[place])[0] for place in places], end
 
-    def _build(self, responses: Sequence[_Response], scanned: int, last: Any = None) -> Attributes:
-        copies, end = self._merge(responses, None if last else self._query.limit)
-        end = self._first_end([end, last])
-        items = [show(self._schema, same[0].item, self._hidden) for same in copies]
-        response: Attributes = {} if self._query.request.get("Select") == "COUNT" else {"Items": items}
-        if not self._query.request.get("FilterExpression"):
-            scanned = len(items)
-        response |= {"Count": len(items), "ScannedCount": scanned, "ResponseMetadata": self._metadata}
+    def _build(self, found: tuple[list[Copy], Place | None], scanned: int | None = None) -> Attributes:
+        copies, end = found
+        is_counted = self._query.request.get("Select") == "COUNT"
+        items = {} if is_counted else {"Items": [show(self._schema, copy.item, self._hidden) for copy in copies]}
+        is_filtered = "FilterExpression" in self._query.request
+        response: Attributes = {
+            **items,
+            "Count": len(copies),
+            "ScannedCount": scanned if is_filtered and scanned is not None else len(copies),
+            "ResponseMetadata": self._metadata,
+        }
         if end is not None:
-            values = (Binary(value) if isinstance(value, bytes) else value for value in end)
-            names = dict(zip(self._merged_by, values, strict=True))
-            response["LastEvaluatedKey"] = {self._schema.partition: self._query.collection, **names}
+            response["LastEvaluatedKey"] = self._key_at(end, self._query.collection)
         return self._requests.finish(response)
 
-    def _sorted(self, places: Iterable[Any]) -> list[Any]:
+    def _sorted(self, places: Iterable[Place]) -> list[Place]:
         return sorted(places, reverse=self._query.newest_first)
 
-    def _first_end(self, ends: Iterable[Any]) -> Any:
-        """Return which of several places comes first in the page's order; None of them is none."""
-        known = self._sorted(end for end in ends if end is not None)
-        return known[0] if known else None
-
-    def _is_past(self, place: Any, end: Any) -> bool:
-        return bool(place < end if self._query.newest_first else place > end)
+    def _is_past(self, place: Place, end: Place) -> bool:
+        return place < end if self._query.newest_first else place > end
 
 
 _UNFILTERED = ("IndexName", "ConsistentRead", "ScanIndexForward")

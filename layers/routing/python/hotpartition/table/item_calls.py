@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hotpartition.errors import InvalidRequestError
 from hotpartition.table.boto3_table import Boto3Table, without
 from hotpartition.table.changing import Change, Changer
 from hotpartition.table.copies import show
 from hotpartition.table.expressions import project_also
 from hotpartition.table.locating import Locator
 from hotpartition.table.patience import as_boto3_raises
-from hotpartition.table.places import ItemKey
 from hotpartition.table.refused import refuse_parameters
-from hotpartition.table.schema import CHANGES, RESERVED, SHARDS, Attributes
-from hotpartition.table.sharding import Sharding
+from hotpartition.table.schema import Attributes
+from hotpartition.table.sharding import Sharding, Target
 
 Request = Mapping[str, Any]
 
@@ -39,9 +37,9 @@ class ItemCalls:
         item = request.get("Item")
         if item is None or not self._schema.has_key(item):
             return self._table.let_refuse("put_item", request)
-        refuse_reserved(item)
+        self._sharding.refuse_reserved(item)
         change = Change("PutItem", self._schema.key_of(item), without(request, "Item"), dict(item))
-        return self._change(change, self._sharding.key_of_item(item))
+        return self._change(change, self._sharding.target_of_item(item))
 
     def change_by_key(self, method: str, request: Request) -> Any:
         """Carry out `update_item` or `delete_item`."""
@@ -49,8 +47,8 @@ class ItemCalls:
         key = request.get("Key")
         if key is None or not self._schema.is_key(key):
             return self._table.let_refuse(method, request)
-        item_key = self._sharding.key_of_key(key, request.get("Hashed"))
-        return self._change(Change(_OPERATIONS[method], dict(key), without(request, "Key", "Hashed")), item_key)
+        target = self._sharding.target_of_key(key, request.get("Hashed"))
+        return self._change(Change(_OPERATIONS[method], dict(key), without(request, "Key", "Hashed")), target)
 
     def get(self, request: Request) -> Any:
         """Carry out `get_item`."""
@@ -58,30 +56,17 @@ class ItemCalls:
         key = request.get("Key")
         if key is None or not self._schema.is_key(key):
             return self._table.let_refuse("get_item", request)
-        item_key = self._sharding.key_of_key(key, request.get("Hashed"))
-        places = self._sharding.places(item_key.collection).of_item(item_key)
+        target = self._sharding.target_of_key(key, request.get("Hashed"))
         requests = self._table.requests(request)
         asked = without(request, "Key", "Hashed", "ReturnConsumedCapacity")
-        options, hidden = project_also(asked, {*self._schema.key, CHANGES, SHARDS})
+        options, hidden = project_also(asked, self._locator.attributes_of_ours)
         with as_boto3_raises():
-            copies, metadata = self._locator.read(
-                requests, [(place, key[self._schema.sort]) for place in places], options
-            )
-        found = {"Item": show(self._schema, copies[0].item, hidden)} if copies else {}
+            located, metadata = self._locator.read(requests, target, options)
+        found = {"Item": show(self._schema, located.copies[0].item, hidden)} if located.copies else {}
         return requests.finish({**found, "ResponseMetadata": metadata})
 
-    def _change(self, change: Change, key: ItemKey) -> Attributes:
+    def _change(self, change: Change, target: Target) -> Attributes:
         requests = self._table.requests(change.request)
         change = replace(change, request=without(change.request, "ReturnConsumedCapacity"))
         with as_boto3_raises():
-            return requests.finish(self._changer.change(requests, change, key))
-
-
-def refuse_reserved(item: Mapping[str, Any]) -> None:
-    """Refuse an item with attributes of ours.
-
-    Raises:
-        InvalidRequestError: it has one.
-    """
-    for name in sorted(RESERVED & item.keys()):
-        raise InvalidRequestError.of(name, "is reserved for ShardedTable. Call the attribute something else")
+            return requests.finish(self._changer.change(requests, change, target))

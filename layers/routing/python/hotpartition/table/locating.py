@@ -1,69 +1,168 @@
-"""Reads the copies of items from every place where they can be."""
+"""Reads the copies of items from every place where they can be, and the routing items that say where that is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
+from hotpartition.core.route import Route
+from hotpartition.ports import JournalEntry
 from hotpartition.table.consumed import Requests
 from hotpartition.table.copies import Copy, copy_of, sort_copies
+from hotpartition.table.journal_items import GENERATIONS, is_journal, key_of_journal, read_entry
 from hotpartition.table.patience import Patience, naming_throttles
-from hotpartition.table.schema import CHANGES, SHARDS, Attributes
-from hotpartition.table.sharding import Sharding
+from hotpartition.table.schema import CHANGES, SHARDS, Attributes, order_of
+from hotpartition.table.sharding import Sharding, Target
 
 BATCH_GET_KEYS = 100
 """BatchGetItem takes no more keys at once."""
+
+
+class Located(NamedTuple):
+    """The copies of an item, the valid one first, and the route by which they were looked for."""
+
+    copies: list[Copy]
+    route: Route
+
+
+@dataclass(slots=True)
+class _Search:
+    """One item that is looked for."""
+
+    target: Target
+    hint: Route
+    route: Route
+    asked: set[str] = field(default_factory=set)
+    copies: list[Copy] = field(default_factory=list)
 
 
 class Locator:
     """Reads items by their keys. Safe under threads."""
 
     def __init__(self, sharding: Sharding, patience: Patience) -> None:
+        self._sharding = sharding
         self._schema = sharding.schema
         self._routes = sharding.routes
         self._patience = patience
 
-    def locate(self, requests: Requests, sort_value: Any, partition_keys: Iterable[str]) -> list[Copy]:
-        """Find an item's copies, strongly consistent, the valid one first; of each its key and count of changes."""
-        return self.locate_many(requests, [(partition_key, sort_value) for partition_key in partition_keys])
+    @property
+    def attributes_of_ours(self) -> frozenset[str]:
+        """The attributes that a read must get beside what its owner asked for."""
+        journal = self._routes.journal
+        generations = {GENERATIONS} if journal is not None and not journal.is_apart else set()
+        return frozenset({self._schema.partition, self._schema.sort, CHANGES, SHARDS, *generations})
 
-    def locate_many(self, requests: Requests, places: Iterable[tuple[str, Any]]) -> list[Copy]:
-        """Find the copies of several items at once; places are partition key and sort key."""
-        names = {"#hpp": self._schema.partition, "#hps": self._schema.sort, "#hpc": CHANGES, "#hpn": SHARDS}
-        keys_only = {"ProjectionExpression": "#hpp, #hps, #hpc, #hpn", "ExpressionAttributeNames": names}
-        copies, _ = self.read(requests, places, {"ConsistentRead": True, **keys_only})
-        return copies
+    def locate(self, requests: Requests, targets: Sequence[Target]) -> list[Located]:
+        """Find all copies of items, strongly consistent: of each its key, and how often it was changed."""
+        names = {f"#hp{position}": name for position, name in enumerate(sorted(self.attributes_of_ours))}
+        keys_only = {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names}
+        options = {"ConsistentRead": True, **keys_only}
+        return [found for found, _ in self._search(requests, targets, options, everywhere=True)]
 
-    def read(
-        self, requests: Requests, places: Iterable[tuple[str, Any]], options: Mapping[str, Any]
-    ) -> tuple[list[Copy], Attributes]:
-        """Read what lies at some places, with options as BatchGetItem takes them for a table.
+    def read(self, requests: Requests, target: Target, options: Mapping[str, Any]) -> tuple[Located, Attributes]:
+        """Read one item, with options as BatchGetItem takes them for a table.
 
         Returns:
-            The copies, valid ones first, and the last response's metadata.
+            What was found, and the last response's metadata.
         """
-        keys = [{self._schema.partition: place[0], self._schema.sort: place[1]} for place in places]
+        ((found, metadata),) = self._search(requests, [target], options, everywhere=False)
+        return found, metadata
+
+    def verify(self, requests: Requests, collection: str) -> Route:
+        """Return a collection's route as reads must use it, strongly consistent, without reading any item."""
+        hint = self._routes.get(collection)
+        if self._routes.journal is None:
+            return hint
+        _, entries, _ = self._read(requests, [], [collection], {"ConsistentRead": True})
+        return hint.union(self._routes.verify(collection, hint, entries[collection], is_strong=True))
+
+    def _search(
+        self, requests: Requests, targets: Sequence[Target], options: Mapping[str, Any], *, everywhere: bool
+    ) -> Iterator[tuple[Located, Attributes]]:
+        searches = [self._begin(target) for target in targets]
+        unverified = {target.collection for target in targets} if self._routes.journal is not None else set()
+        metadata: Attributes = {}
+        while places := self._next_places(searches, everywhere=everywhere):
+            copies, entries, metadata = self._read(requests, places, sorted(unverified), options)
+            by_item: dict[Any, list[Copy]] = {}
+            for copy in copies:
+                item = self._schema.collection_of(copy.partition_key), order_of(copy.item[self._schema.sort])
+                by_item.setdefault(item, []).append(copy)
+            for search in searches:
+                collection, sort_value, *_ = search.target
+                search.copies += by_item.get((collection, order_of(sort_value)), ())
+                if collection in entries:
+                    is_strong = bool(options.get("ConsistentRead"))
+                    shown = self._routes.verify(collection, search.hint, entries[collection], is_strong=is_strong)
+                    search.route = search.route.union(shown)
+            unverified = set()
+        for search in searches:
+            yield Located(sort_copies(search.copies), search.route), metadata
+
+    def _begin(self, target: Target) -> _Search:
+        hint = self._routes.get(target.collection)
+        return _Search(target, hint, hint)
+
+    def _next_places(self, searches: Sequence[_Search], *, everywhere: bool) -> list[tuple[str, Any]]:
+        """List the places to read next, each once, and take them for asked."""
+        places: dict[Any, tuple[str, Any]] = {}
+        for search in searches:
+            keys = self._sharding.next_places(
+                search.route, search.target, asked=search.asked, is_found=bool(search.copies), everywhere=everywhere
+            )
+            search.asked.update(keys)
+            sort_value = search.target.sort_value
+            places |= {(key, order_of(sort_value)): (key, sort_value) for key in keys}
+        return list(places.values())
+
+    def _read(
+        self,
+        requests: Requests,
+        places: Iterable[tuple[str, Any]],
+        journals_of: Iterable[str],
+        options: Mapping[str, Any],
+    ) -> tuple[list[Copy], dict[str, JournalEntry], Attributes]:
+        """Read what lies at some places, and the routing items of some collections."""
+        journal = self._routes.journal
+        keys = [(requests.table_name, {self._schema.partition: pk, self._schema.sort: sk}) for pk, sk in places]
+        if journal is not None:
+            keys += [(journal.table_name, key_of_journal(journal, collection)) for collection in journals_of]
+        strong = {"ConsistentRead": options.get("ConsistentRead", False)}
         items: list[Attributes] = []
+        routing: dict[str, Attributes] = {}
         metadata: Attributes = {}
         for start in range(0, len(keys), BATCH_GET_KEYS):
-            found, metadata = self._read_part(requests, keys[start : start + BATCH_GET_KEYS], options)
-            items.extend(found)
+            wanted: dict[str, Any] = {}
+            for table_name, key in keys[start : start + BATCH_GET_KEYS]:
+                of_table = wanted.setdefault(table_name, {"Keys": [], **strong})
+                of_table["Keys"].append(key)
+            if requests.table_name in wanted:
+                wanted[requests.table_name] |= options
+            found, metadata = self._read_part(requests, wanted)
+            for table_name, item in found:
+                if journal is not None and table_name != requests.table_name:
+                    routing[item[journal.partition_key]] = item
+                elif is_journal(journal, self._schema, item):
+                    routing[item[self._schema.partition]] = item
+                else:
+                    items.append(item)
         self._routes.meet(items)
-        return sort_copies(copy_of(self._schema, item) for item in items), metadata
+        entries = {collection: read_entry(routing.get(collection)) for collection in journals_of}
+        return [copy_of(self._schema, item) for item in items], entries, metadata
 
     def _read_part(
-        self, requests: Requests, keys: list[Attributes], options: Mapping[str, Any]
-    ) -> tuple[list[Attributes], Attributes]:
-        items: list[Attributes] = []
-        wanted: Any = {requests.table_name: {"Keys": keys, **options}}
+        self, requests: Requests, wanted: Mapping[str, Any]
+    ) -> tuple[list[tuple[str, Attributes]], Attributes]:
+        items: list[tuple[str, Attributes]] = []
         budget = self._patience.begin()
         while True:
             response = self._patience.send(partial(requests.send_many, "BatchGetItem", RequestItems=wanted))
-            items.extend(response["Responses"].get(requests.table_name, ()))
-            wanted = response.get("UnprocessedKeys")
+            items += [(name, item) for name, found in response["Responses"].items() for item in found]
+            wanted = response.get("UnprocessedKeys") or {}
             if not wanted:
                 return items, response.get("ResponseMetadata", {})
             if not budget.wait():

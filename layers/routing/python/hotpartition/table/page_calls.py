@@ -15,7 +15,8 @@ from hotpartition.table.expressions import (
     read_key_condition,
     without_key_condition,
 )
-from hotpartition.table.gathering import Gatherer, Places, Query
+from hotpartition.table.gathering import Gatherer, Query
+from hotpartition.table.journal_items import is_journal
 from hotpartition.table.patience import as_boto3_raises
 from hotpartition.table.refused import refuse_parameters
 from hotpartition.table.schema import CHANGES, SHARDS, Attributes, Index, text_of
@@ -46,7 +47,7 @@ class PageCalls:
         if not self._is_plain(request, condition.partition, index):
             return self._table.let_refuse("query", request)
         wanted = Query(
-            collection=condition.partition,
+            collection=self._schema.form.check(condition.partition),
             condition=condition.sort,
             names=index,
             request=without(
@@ -55,10 +56,11 @@ class PageCalls:
             limit=request.get("Limit"),
             newest_first=not request.get("ScanIndexForward", True),
             start=request.get("ExclusiveStartKey"),
+            hashed=self._hashed(request),
         )
         requests = self._table.requests(request)
         with as_boto3_raises():
-            return self._gatherer.gather(requests, wanted, self._places(request))
+            return self._gatherer.gather(requests, wanted)
 
     def scan(self, request: Request) -> Any:
         """Carry out `scan`.
@@ -73,15 +75,12 @@ class PageCalls:
             )
         return self._pass_on("scan", request)
 
-    def _places(self, request: Request) -> Places:
-        """Tell which places a query asks: all, or those of the one value of the attribute that it wants."""
+    def _hashed(self, request: Request) -> str | None:
+        """Return what the shards of all wanted items were chosen by, where the call tells it."""
         wanted, attribute = request.get("Hashed"), self._sharding.hashing.attribute
         if wanted is None and attribute is not None:
             wanted = find_equality(request, attribute)
-        if wanted is None:
-            return lambda collection: self._sharding.places(collection).of_collection(collection, None)
-        hashed = text_of(wanted)
-        return lambda collection: self._sharding.places(collection).of_hashed(collection, hashed, None)
+        return None if wanted is None else text_of(wanted)
 
     def _is_plain(self, request: Request, partition: Any, index: Index) -> bool:
         """Say whether a query can be asked of several places; what is wrong with another, DynamoDB says best."""
@@ -105,7 +104,11 @@ class PageCalls:
         response = self._table.pass_on(method, projected)
         self._sharding.routes.meet(response.get("Items", ()))
         if "Items" in response:
-            response["Items"] = [show(self._schema, item, hidden) for item in response["Items"]]
+            journal = self._sharding.routes.journal
+            items = [item for item in response["Items"] if not is_journal(journal, self._schema, item)]
+            left_out = len(response["Items"]) - len(items)
+            response["Items"] = [show(self._schema, item, hidden) for item in items]
+            response |= {name: response[name] - left_out for name in ("Count", "ScannedCount")}
         return response
 
 

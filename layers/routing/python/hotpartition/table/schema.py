@@ -11,11 +11,13 @@ Both are taken out of whatever is returned. Nothing else is stored beside the ow
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
 from boto3.dynamodb.types import Binary
+
+from hotpartition.core.keys import KeyForm
 
 CHANGES = "hp_changes"
 SHARDS = "hp_shards"
@@ -43,6 +45,8 @@ class Schema:
     sort: str
     sort_type: str
     indexes: Mapping[str, Index]
+    form: KeyForm = field(default_factory=KeyForm)
+    """How the partition keys of shards are built."""
 
     @classmethod
     def of(cls, table: Any) -> Schema:
@@ -69,6 +73,7 @@ class Schema:
             names.sort,
             types[names.sort],
             {index["IndexName"]: _key_names(index["KeySchema"]) for index in indexes},
+            KeyForm(label=names.partition),
         )
 
     @property
@@ -93,6 +98,10 @@ class Schema:
     def is_partition_value(self, value: Any) -> bool:
         """Say whether this can be the partition key of an item."""
         return isinstance(value, str) and value != ""
+
+    def collection_of(self, partition_key: str) -> str:
+        """Return whose partition key this is."""
+        return self.form.parse(partition_key)[0]
 
     def key_of(self, item: Mapping[str, Any]) -> Attributes:
         """Take an item's key out of it."""

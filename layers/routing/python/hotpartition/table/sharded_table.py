@@ -23,7 +23,6 @@ from hotpartition.table.item_calls import ItemCalls
 from hotpartition.table.locating import Locator
 from hotpartition.table.page_calls import PageCalls, read_pages
 from hotpartition.table.patience import Patience
-from hotpartition.table.placing import Placer
 from hotpartition.table.refused import refuse_method
 from hotpartition.table.routes import FixedRoutes
 from hotpartition.table.schema import Schema
@@ -261,19 +260,17 @@ class ShardedTable:
             return self._built
 
     def _build(self) -> _Parts:
-        table = Boto3Table(self._table)
         schema = Schema.of(self._table)
-        sharding = Sharding(schema, FixedRoutes(self._shards), self._hashing, self._position)
-        placer = Placer(sharding, self._patience.clock)
+        routes = FixedRoutes(self._shards, schema.form, self._patience.clock, self._patience.budget_ms)
+        sharding = Sharding(schema, routes, self._hashing, self._position)
+        table = Boto3Table(self._table, is_counted=routes.is_counted)
         locator = Locator(sharding, self._patience)
-        changer = Changer(sharding, placer, locator, self._patience, append_only=self._append_only)
+        changer = Changer(sharding, locator, self._patience, append_only=self._append_only)
         # As many threads as the client has connections: more would wait for one.
         config: Any = self._table.meta.client.meta.config
         executor = ThreadPoolExecutor(config.max_pool_connections, thread_name_prefix="hotpartition-table")
         return _Parts(
             items=ItemCalls(table, sharding, locator, changer),
             pages=PageCalls(table, sharding, Gatherer(sharding, executor, self._patience)),
-            batches=Batches(
-                sharding, placer, locator, table.requests({}), self._patience.clock, append_only=self._append_only
-            ),
+            batches=Batches(sharding, locator, table.requests({}), self._patience.clock, append_only=self._append_only),
         )

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from hotpartition.core.items import ItemKey
+from hotpartition.core.route import Route, needed_keys, next_candidates
+from hotpartition.errors import InvalidRequestError
 from hotpartition.table.hashing import Hashing
-from hotpartition.table.places import ItemKey, Places, check_collection
-from hotpartition.table.routes import FixedRoutes
-from hotpartition.table.schema import Schema, text_of
+from hotpartition.table.journal_items import is_journal
+from hotpartition.table.routes import Routes
+from hotpartition.table.schema import RESERVED, Schema, text_of
 
-Position = Callable[[Any], int]
-"""Tells a sort key's position: an integer that never falls as the sort key grows."""
+Position = Callable[[Any], int | None]
+"""Tells a sort key's position: an integer that never falls as the sort key grows.
+
+It is called with bounds of queries as well, which need be no whole sort keys; for those it may return None.
+"""
+
+
+class Target(NamedTuple):
+    """One item, as its owner names it. `hashed` is None where it is not known what its shard was chosen by."""
+
+    collection: str
+    sort_value: Any
+    position: int
+    hashed: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,50 +35,74 @@ class Sharding:
     """How one table is sharded."""
 
     schema: Schema
-    routes: FixedRoutes
+    routes: Routes
     hashing: Hashing
     position: Position | None
 
-    def key_of_item(self, item: Mapping[str, Any]) -> ItemKey:
-        """Build the engine's key of an item.
+    def target_of_item(self, item: Mapping[str, Any]) -> Target:
+        """Return which item this is.
 
         Raises:
             InvalidRequestError: its partition key is none, or it lacks what its shard is chosen by.
         """
-        return self._key(item, self.hashing.of_item(self.schema, item))
+        return self._target(item, self.hashing.of_item(self.schema, item))
 
-    def key_of_key(self, key: Mapping[str, Any], hashed: Any) -> ItemKey:
-        """Build the engine's key of an item of which only the key is known, and what the caller tells (or None).
+    def target_of_key(self, key: Mapping[str, Any], hashed: Any) -> Target:
+        """Return which item has a key; `hashed` is what the caller tells of it, or None.
 
         Raises:
             InvalidRequestError: its partition key is none.
         """
         text = self.hashing.of_key(self.schema, key) if hashed is None else text_of(hashed)
-        return self._key(key, text)
+        return self._target(key, text)
 
-    def places(self, collection: str) -> Places:
-        """Return where a collection's items can be.
-
-        Raises:
-            InvalidRequestError: it looks like the partition key of a shard.
-        """
-        check_collection(self.schema.partition, collection)
-        return Places(self.routes.get(collection), self.routes.choices)
-
-    def places_for_new(self, collection: str) -> Places:
-        """Return where a collection's new items go.
+    def refuse_reserved(self, item: Mapping[str, Any]) -> None:
+        """Refuse an item with attributes of ours, or with the sort key of a routing item.
 
         Raises:
-            InvalidRequestError: it looks like the partition key of a shard.
+            InvalidRequestError: naming what is reserved.
         """
-        check_collection(self.schema.partition, collection)
-        return Places(self.routes.get_for_new(collection), self.routes.choices)
+        for name in sorted(RESERVED & item.keys()):
+            raise InvalidRequestError.of(name, "is reserved for ShardedTable. Call the attribute something else")
+        if is_journal(self.routes.journal, self.schema, item):
+            raise InvalidRequestError.of(self.schema.sort, f"{item[self.schema.sort]!r} is reserved for ShardedTable")
 
-    def position_of(self, sort_value: Any) -> int:
-        """Return a sort key's position; 0 where the table gives none."""
+    def key_of_stored(self, target: Target) -> ItemKey:
+        """Build the engine's key of an item that is stored already: what its shard was chosen by matters no more."""
+        return ItemKey(target.collection, text_of(target.sort_value), target.position, target.hashed or "")
+
+    def key_of_new(self, target: Target) -> ItemKey:
+        """Build the engine's key of an item that is to be created.
+
+        Raises:
+            InvalidRequestError: nothing tells what its shard is chosen by.
+        """
+        hashed = self.hashing.of_nothing() if target.hashed is None else target.hashed
+        return ItemKey(target.collection, text_of(target.sort_value), target.position, hashed)
+
+    def next_places(
+        self, route: Route, target: Target, *, asked: Collection[str], is_found: bool, everywhere: bool
+    ) -> tuple[str, ...]:
+        """List the partition keys that are asked next for an item; none: what was not found is not there."""
+        form = self.schema.form
+        if target.hashed is None:
+            keys = needed_keys(route, target.collection, target.position, form)
+            return tuple(key for key in keys if key not in asked)
+        return next_candidates(
+            route,
+            self.key_of_new(target),
+            form,
+            asked=asked,
+            is_found=is_found,
+            everywhere=everywhere,
+            choices=self.routes.choices,
+        )
+
+    def position_of(self, sort_value: Any) -> int | None:
+        """Return the position of a sort key or bound; 0 where the table gives none, None where it cannot be told."""
         return 0 if self.position is None else self.position(sort_value)
 
-    def _key(self, attributes: Mapping[str, Any], hashed: str | None) -> ItemKey:
-        collection = attributes[self.schema.partition]
-        check_collection(self.schema.partition, collection)
-        return ItemKey(collection, self.position_of(attributes[self.schema.sort]), hashed)
+    def _target(self, attributes: Mapping[str, Any], hashed: str | None) -> Target:
+        collection = self.schema.form.check(attributes[self.schema.partition])
+        sort_value = attributes[self.schema.sort]
+        return Target(collection, sort_value, self.position_of(sort_value) or 0, hashed)
