@@ -41,7 +41,7 @@ examples:
   hotpartition hot --url http://127.0.0.1:8001
   hotpartition route room-1
   hotpartition plan --rate 5000 --item-bytes 700 --page 50
-  hotpartition raise room-1 --n 10
+  hotpartition raise room-1 --n 16
   hotpartition verify --mend
   hotpartition watch
   hotpartition rush room-1
@@ -139,7 +139,7 @@ def _build_parser() -> _Parser:
     raise_ = add(
         "raise",
         "spread a conversation before a known event; N only goes up, and stays for ever",
-        "raise room-1 --n 10",
+        "raise room-1 --n 16",
         target,
     )
     raise_.add_argument("conversation_id", metavar="ID")
