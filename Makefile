@@ -25,32 +25,33 @@ help: ## List the targets
 
 setup: .venv/.development ## Install what the project needs, into its own folders (2 minutes; `make demo` needs half of it)
 
-# Installs a lock file. Packages are compiled when they are first imported, and not all of them now.
-# pip is silent for long, so every five seconds a line says that it is still at it.
-define install
-@{ while sleep 5; do echo "  still installing, $$SECONDS s"; done & }; trap "kill $$!" EXIT; \
-  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r $(1)
-@touch $@
-endef
+# venv, pip and npm are silent for long, so every five seconds a line says that they are still at it.
+alive = { while sleep 5; do echo "  still installing, $$SECONDS s"; done & }; trap "kill $$!" EXIT
+pip = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Packages are compiled when they are first imported, and not all of them now.
+locked = $(pip) --no-compile --require-hashes
 
 .venv/.run: requirements/run.txt layers/dependencies/requirements.txt
 	@echo "installing what runs the project into .venv: half a minute to two minutes, once"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; this is " + sys.version)'
 	@command -v node > /dev/null || { echo "Node.js is needed: the CDK runs on it" >&2; exit 1; }
-	@$(PYTHON) -m venv --clear .venv
-	$(call install,requirements/run.txt)
+	@$(alive); $(PYTHON) -m venv --clear .venv; $(locked) -r requirements/run.txt
+	@touch $@
 
 # The command-line tool: the checkout itself, so that it never lags behind; no network, nothing else is installed.
 .venv/.tool: .venv/.run pyproject.toml
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-index --no-build-isolation --no-deps --editable .
+	@echo "installing the command hotpartition"
+	@$(alive); $(pip) --no-index --no-build-isolation --no-deps --editable .
 	@touch $@
 
 .venv/.development: .venv/.tool requirements/development.txt
 	@echo "installing what tests and checks it: as long again, once"
-	$(call install,requirements/development.txt)
+	@$(alive); $(locked) -r requirements/development.txt
+	@touch $@
 
 node_modules/.installed: package-lock.json
-	@npm ci --no-audit --no-fund --loglevel=error
+	@echo "installing the CDK's command line into node_modules"
+	@$(alive); npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
 build: .venv/.tool ## Build the dependency layers, for AWS and for this machine

@@ -167,7 +167,7 @@ CLAIMS = {
     r"`consumer_concurrency` \((\d+)\) for each consumer": PROD.consumer_concurrency,
     r"nothing is reserved \((\d+), as in `dev`\)": DEV.consumer_concurrency,
     r"A concurrency below (\d+) for each consumer": PROD.consumer_concurrency,
-    r"`sampling_distance_wcu` × (\d+) of them": STREAM_AGE_MS / 1_000,
+    r"`sampling_distance_wcu` . (\d+) of them": STREAM_AGE_MS / 1_000,
     r"busy for (\d+) % of five minutes": alarm("RegistryCpu"),
     r"`route_cache_seconds` from (\d+) to 4": WRITER.route_cache_seconds,
     r"writers use the new shards within (\d+) s, so long a route is cached": WRITER.route_cache_seconds,
@@ -204,10 +204,11 @@ CLAIMS = {
 FACTS = (
     # of HTTP, of AWS, of other programs
     r"\b(?:429|404|409|413|5\d\d|5xx)\b",
-    r"(?:M|m)ore than 1 %|\b1 % of the|slowest 1 %|a concurrency of 10|concurrency may be 10|quota of 10|`?100 %|keeps 100",
-    r"default quota is [\d,]+|VPCs \| 1 free \| 1 free|ends after 12 hours|for 14 days|within 60 s|reaches back 35 days",
-    r"some [23]00 bytes each|Apache 2\.0|Python 3\.11 or newer, and Node\.js 20 or newer|130 interrupted|a Lambda quota of",
-    r"concurrency to 0 on purpose|`registry\.shard_count` × \(1 \+",
+    r"[Mm]ore than 1 %|\b1 % of the|slowest 1 %|`?100 %|keeps 100",
+    r"concurrency (?:of|may be) 10|quota of 10|default quota is [\d,]+|VPCs \| 1 free \| 1 free",
+    r"ends after 12 hours|for 14 days|within 60 s|reaches back 35 days|some [23]00 bytes each",
+    r"concurrency to 0 on purpose|shard_count` . \(1 \+",
+    r"Apache 2\.0|Python 3\.11 or newer, and Node\.js 20 or newer|130 interrupted",
     # what was seen, names, and what is typed
     r"It is raised [\d.]+ s later|decision \d+|[Ww]ay \d|Exit status 1|`[^`]*`|http://[\d.:]+",
 )

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 from rich.console import Console
@@ -36,11 +36,15 @@ from tools.demo.stack import Environments, Stack, environments_for, up_command
 from tools.demo.view import Camera, keep_showing, open_view
 from tools.demo.workload import Workload
 from tools.history_checker import Verdict, check_history
+from tools.reports.page import remove_results
+
+ResultT = TypeVar("ResultT")
 
 VISITORS = 2
 VISITOR_PAUSE_SECONDS = 0.4
 CLOSING_READERS = 3
 ENDING_SECONDS = 1.0
+SIGN_SECONDS = 5.0
 
 
 class Variant:
@@ -145,9 +149,7 @@ async def demonstrate(
     itself or stops answering, that is a `StackError` or a `ControlError`.
     """
     began = now() if started_at is None else started_at
-    for file in (plan.summary_file, plan.report_file):
-        # An interrupted run leaves no older one's results behind.
-        file.unlink(missing_ok=True)
+    remove_results(plan.out_dir)
     environments = environments_for(plan.cores)
     work_dir = plan.out_dir / "local"
     ready_file = plan.out_dir / "ready.json"
@@ -158,10 +160,28 @@ async def demonstrate(
     console.print(f"scale: {plan.scale.describe()}", highlight=False, soft_wrap=True)
     command = (*command, *plan.up_options)
     async with Stack(command, ready_file=ready_file, log_file=plan.out_dir / "local.log") as stack:
-        ready = await stack.ready()
+        console.print("starting the local run: template, Redis, DynamoDB's stand-in, functions", highlight=False)
+        ready = await with_signs_of_life(stack.ready(), console, "still starting")
         console.print(f"the local run serves {ready['api_url']} (after {now() - began:.1f} s)", highlight=False)
         played = await _unless_it_ends(stack, _perform(plan, ready, environments, console=console, now=now))
-    return _conclude(plan, played, environments, began=began, ended_at=now())
+        console.print("everything was read; stopping the local run, then judging and drawing", highlight=False)
+    conclusion = asyncio.to_thread(_conclude, plan, played, environments, began=began, ended_at=now())
+    return await with_signs_of_life(conclusion, console, "still drawing")
+
+
+async def with_signs_of_life(work: Awaitable[ResultT], console: Console, words: str) -> ResultT:
+    """Await something that is silent, and say every few seconds that it goes on."""
+    task = asyncio.ensure_future(work)
+    seconds = 0.0
+    try:
+        while True:
+            done, _ = await asyncio.wait({task}, timeout=SIGN_SECONDS)
+            if done:
+                return task.result()
+            seconds += SIGN_SECONDS
+            console.print(f"  {words}, {seconds:.0f} s", highlight=False)
+    finally:
+        task.cancel()
 
 
 async def _unless_it_ends(stack: Stack, performance: Any) -> _Played:

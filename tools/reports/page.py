@@ -24,6 +24,12 @@ def render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(values, palette=palette_css())
 
 
+def remove_results(folder: Path) -> None:
+    """Remove what an older run wrote, so that an interrupted one leaves nothing behind that looks like its own."""
+    for file in (folder / "summary.json", folder / "report.html", *folder.glob("*.svg")):
+        file.unlink(missing_ok=True)
+
+
 def number(value: float | str | None, digits: int = 3) -> str:
     """Write a number the way people read it; texts stay as they are, and what is not known is a dash."""
     if value is None:

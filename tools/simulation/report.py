@@ -23,6 +23,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from tools.reports.page import remove_results
 from tools.simulation.report_assumptions import comparison_assumptions
 from tools.simulation.report_page import Contents, build_report, since_onset, spread
 from tools.simulation.report_pictures import STRATEGY_NAMES, build_pictures
@@ -164,9 +165,7 @@ def read_plan(arguments: Sequence[str]) -> tuple[Plan, Path]:
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
     plan, out_dir = read_plan(arguments)
-    for name in ("summary.json", "report.html"):
-        # An interrupted run leaves no older one's results behind.
-        (out_dir / name).unlink(missing_ok=True)
+    remove_results(out_dir)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description:<12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (

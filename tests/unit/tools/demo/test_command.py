@@ -17,7 +17,7 @@ import tools.local.config
 from tools.demo.__main__ import build_plan, main, parse_arguments
 from tools.demo.client import Recorder
 from tools.demo.observer import Event, Observations
-from tools.demo.run import demonstrate
+from tools.demo.run import demonstrate, with_signs_of_life
 from tools.demo.scale import choose_scale
 from tools.demo.stack import Stack, StackError, environments_for, up_command
 from tools.demo.view import Camera, LineView, render
@@ -66,7 +66,8 @@ def test_the_command_starts_without_the_chart_library():
 
 def test_an_interrupted_run_leaves_no_older_results_behind(tmp_path):
     """Whoever looks after an interruption finds no report, and no other run's."""
-    for name in ("summary.json", "report.html"):
+    results = ("summary.json", "report.html", "load.svg")
+    for name in results:
         (tmp_path / name).write_text("older")
     plan = build_plan(parse_arguments(["--out", str(tmp_path)], {}), cores=2)
     work = demonstrate(
@@ -74,8 +75,41 @@ def test_an_interrupted_run_leaves_no_older_results_behind(tmp_path):
     )
     with pytest.raises(StackError, match="did not start"):
         asyncio.run(work)
-    assert not (tmp_path / "summary.json").exists()
+    assert not any((tmp_path / name).exists() for name in results)
+
+
+def test_a_run_that_is_broken_off_leaves_no_report(tmp_path):
+    """Ctrl-C while the local run starts: what an older run wrote is gone, and nothing of this one is there."""
+    (tmp_path / "report.html").write_text("older")
+    plan = build_plan(parse_arguments(["--out", str(tmp_path)], {}), cores=2)
+    hangs = (sys.executable, "-c", "import time; time.sleep(60)")
+
+    async def broken_off():
+        work = demonstrate(plan, console=Console(file=StringIO()), now=time.time, build_command=lambda **_: hangs)
+        await asyncio.wait_for(work, 0.5)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(broken_off())
     assert not (tmp_path / "report.html").exists()
+    assert not (tmp_path / "summary.json").exists()
+
+
+def test_what_is_silent_says_that_it_goes_on(monkeypatch):
+    """Every few seconds, with the time; at the end its result, or what it raised."""
+    monkeypatch.setattr("tools.demo.run.SIGN_SECONDS", 0.02)
+    said = Console(file=StringIO())
+
+    async def work():
+        await asyncio.sleep(0.05)
+        return 7
+
+    async def fail():
+        raise StackError("no")
+
+    assert asyncio.run(with_signs_of_life(work(), said, "still at it")) == 7
+    assert said.file.getvalue().count("still at it") >= 1
+    with pytest.raises(StackError, match="no"):
+        asyncio.run(with_signs_of_life(fail(), said, "still at it"))
 
 
 def test_the_local_run_is_started_at_the_scale(tmp_path):
