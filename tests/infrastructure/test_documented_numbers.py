@@ -207,7 +207,7 @@ FACTS = (
     r"[Mm]ore than 1 %|\b1 % of the|slowest 1 %|`?100 %|keeps 100",
     r"concurrency (?:of|may be) 10|quota of 10|default quota is [\d,]+|VPCs \| 1 free \| 1 free",
     r"ends after 12 hours|for 14 days|within 60 s|reaches back 35 days|some [23]00 bytes each",
-    r"concurrency to 0 on purpose|shard_count` . \(1 \+",
+    r"concurrency to 0 on purpose|shard_count` . \(1 \+|busiest value, 0 to 1",
     r"Apache 2\.0|Python 3\.11 or newer, and Node\.js 20 or newer|130 interrupted",
     # what was seen, names, and what is typed
     r"It is raised [\d.]+ s later|decision \d+|[Ww]ay \d|Exit status 1|`[^`]*`|http://[\d.:]+",
