@@ -18,7 +18,7 @@ PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadgroup
 # The CDK's Node.js side warns about Node 20's age on every start.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 
-.PHONY: simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials help setup build check lint types unit test test-long demo up synth deploy destroy lock format clean
+.PHONY: table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials help setup build check lint types unit test test-long demo up synth deploy destroy lock format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -105,6 +105,9 @@ simulate-step: .venv/.tool ## 100 seeds of a step to 4,000 WCU/s: how soon it is
 
 simulate-patterns: .venv/.tool ## Random suffix, calculated suffix, time buckets and adaptive shards on one workload: which to choose (4 minutes; SEEDS=)
 	$(BIN)/python -m tools.patterns $(addprefix --seeds ,$(SEEDS))
+
+table-equivalence: setup ## At least 10,000 generated calls through ShardedTable and through boto3's Table: the same results and errors (6 minutes; DYNAMODB_LOCAL_JAR=)
+	$(BIN)/python -m tools.equivalence
 
 simulate-replay: .venv/.tool ## One seed of the simulator again, with what went wrong (SCENARIO=, SEED=, STRATEGY=)
 	$(BIN)/python -m tools.simulation replay $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --strategy ,$(STRATEGY))

@@ -1,0 +1,118 @@
+"""A `ShardedTable` answers as boto3's `Table` does: the short form, and what the long one would not let pass."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from tools.equivalence import study
+from tools.equivalence.calls import Call
+from tools.equivalence.combinations import COMBINATIONS, Combination
+from tools.equivalence.compare import DifferenceError, Pair, walk
+from tools.equivalence.engines import create_table, open_engine
+from tools.equivalence.machine import run_machine
+
+STRINGS = Combination(shards="fixed", hashed="by_sort_key")
+
+
+@pytest.fixture(scope="module")
+def resource():
+    with open_engine("moto") as opened:
+        yield opened
+
+
+@pytest.fixture
+def tables(resource):
+    return [create_table(resource, STRINGS) for _ in range(2)]
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS, ids=lambda combination: combination.name)
+def test_calls_have_the_same_results(resource, combination):
+    """Some histories of each combination; `make table-equivalence` plays many more."""
+    counter: Counter[str] = Counter()
+    run_machine(combination, resource, examples=2, counter=counter, seed=7)
+    assert counter.total() > 20
+
+
+class Forgetful:
+    """A table that does not show one item."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def query(self, **request):
+        page = self._table.query(**request)
+        return {**page, "Items": page["Items"][1:], "Count": len(page["Items"][1:])}
+
+    def __getattr__(self, name):
+        return getattr(self._table, name)
+
+
+def test_a_missing_item_is_a_difference(tables):
+    """On a page and in a walk."""
+    for table in tables:
+        table.put_item(Item={"PK": "room-1", "SK": "1", "device": "dev-1"})
+    pair = Pair(tables[0], Forgetful(tables[1]))
+    call = Call("query", {"KeyConditionExpression": "PK = :p", "ExpressionAttributeValues": {":p": "room-1"}})
+    with pytest.raises(DifferenceError, match="ours: "):
+        pair.page(call)
+    with pytest.raises(DifferenceError, match="walk of"):
+        pair.walk(call, order_of=repr)
+
+
+def test_another_error_is_a_difference(tables):
+    """So is a success where there should be one."""
+    pair = Pair(*tables)
+    call = Call("put_item", {"Item": {"PK": "room-1", "SK": "1"}, "ConditionExpression": "attribute_not_exists(PK)"})
+    pair.call(call, call)
+    tables[1].delete_item(Key={"PK": "room-1", "SK": "1"})
+    with pytest.raises(DifferenceError, match="ConditionalCheckFailedException"):
+        pair.call(call, call)
+
+
+def test_a_cursor_behind_which_nothing_is_makes_no_difference(tables):
+    """DynamoDB returns one whenever a page is full; whether something follows, the next page says."""
+    for table in tables:
+        table.put_item(Item={"PK": "room-1", "SK": "1"})
+
+    class Full(Forgetful):
+        def query(self, **request):
+            page = self._table.query(**request)
+            ends = page["Items"] and {"LastEvaluatedKey": {"PK": "room-1", "SK": page["Items"][-1]["SK"]}}
+            return {**page, **(ends or {})}
+
+    request = {"KeyConditionExpression": "PK = :p", "ExpressionAttributeValues": {":p": "room-1"}, "Limit": 1}
+    Pair(tables[0], Full(tables[1])).page(Call("query", request))
+
+
+def test_a_walk_ends_with_an_error_or_an_end(tables):
+    """An error is the walk's outcome."""
+    assert walk(tables[0], Call("query", {"KeyConditionExpression": "SK = PK"})).error is not None
+
+
+@pytest.mark.parametrize(
+    ("calls", "difference", "verdict"),
+    [(10, None, "equal"), (9, None, "too few calls"), (10, "it differs", "different")],
+)
+def test_the_verdict_needs_calls_and_no_difference(calls, difference, verdict):
+    """Both."""
+    comparison = study.Comparison(
+        combination="c", engine="moto", seed=1, calls={"put_item": calls}, difference=difference
+    )
+    summary = study.summarize([comparison], least_calls=10)
+    assert (summary.verdict, summary.calls, len(summary.differences)) == (verdict, calls, int(difference is not None))
+
+
+def test_a_difference_is_reported_with_what_led_to_it(monkeypatch):
+    """The call, both outcomes, and the history as hypothesis shortened it."""
+
+    def fail(*_, counter, **__):
+        counter["put_item"] += 3
+        error = DifferenceError("put_item differs")
+        error.add_note("state.put_item()")
+        raise error
+
+    monkeypatch.setattr(study, "run_machine", fail)
+    comparison = study.compare(STRINGS, "moto", 100, seed=1)
+    assert comparison.difference == "put_item differs\nstate.put_item()"
+    assert json.dumps(comparison.calls) == '{"put_item": 3}'

@@ -1,0 +1,299 @@
+"""Calls on a table, drawn by hypothesis: right ones of every kind, and wrong ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from boto3.dynamodb.conditions import Attr, Key
+from hypothesis import strategies as st
+
+from tools.equivalence.combinations import ATTRIBUTE, PARTITION, SORT, Combination
+
+COLLECTIONS = ("room-1", "room-2", "über#x")
+DEVICES = ("dev-0", "dev-1", "dev-2", "dev-3")
+PLACES = 14
+"""Sort keys of each collection."""
+
+
+class Call(NamedTuple):
+    """A method of the table and its parameters."""
+
+    method: str
+    request: Mapping[str, Any]
+
+
+def sort_key(combination: Combination, place: int) -> Any:
+    """Return one of the sort keys; their order is that of their places."""
+    match combination.sort_type:
+        case "N":
+            return Decimal(place * 7 - 30) / 4
+        case "B":
+            return bytes([place, 255 - place])
+        case _:
+            return ("é" if place > PLACES - 3 else "") + f"{place:02d}#{'x' * (place % 3)}"
+
+
+class Calls:
+    """The strategies for one combination."""
+
+    def __init__(self, combination: Combination) -> None:
+        self._combination = combination
+        places = st.integers(0, PLACES - 1)
+        self._sort_keys = places.map(lambda place: sort_key(combination, place))
+        self.keys = st.builds(self._key, st.sampled_from(COLLECTIONS), places)
+
+    def _key(self, collection: str, place: int) -> dict[str, Any]:
+        return {PARTITION: collection, SORT: sort_key(self._combination, place)}
+
+    def device_of(self, key: Mapping[str, Any]) -> str:
+        """Return an item's device: it belongs to the item as its key does."""
+        return DEVICES[sum(repr((key[PARTITION], key[SORT])).encode()) % len(DEVICES)]
+
+    @property
+    def items(self) -> st.SearchStrategy[dict[str, Any]]:
+        """Items: key, device, and some of the other attributes."""
+        extras = st.fixed_dictionaries(
+            {},
+            optional={
+                "rank": st.integers(0, 5).map(Decimal),
+                "colour": st.sampled_from(["red", "green", "blue"]),
+                "text": st.sampled_from(["", "hello", "grüß dich", "x" * 300]),
+                "tags": st.sets(st.sampled_from(["a", "b", "c"]), min_size=1),
+                "nested": st.just({"list": [1, "two", None, True], "map": {"size": Decimal("1.5")}}).map(_decimals),
+            },
+        )
+        return st.builds(lambda key, extra: {**key, ATTRIBUTE: self.device_of(key), **extra}, self.keys, extras)
+
+    @property
+    def puts(self) -> st.SearchStrategy[Call]:
+        """Create or replace an item."""
+
+        def build(item: Mapping[str, Any], condition: Mapping[str, Any], returns: Mapping[str, Any]) -> Call:
+            return Call("put_item", {"Item": item, **condition, **returns})
+
+        return st.builds(build, self.items, _conditions, _returns(["NONE", "ALL_OLD"]))
+
+    @property
+    def updates(self) -> st.SearchStrategy[Call]:
+        """Change an item, or create it."""
+
+        def build(
+            key: Mapping[str, Any], change: str, condition: Mapping[str, Any], returns: Mapping[str, Any]
+        ) -> Call:
+            names = {"#d": ATTRIBUTE, "#text": "text"}
+            values: dict[str, Any] = {":d": self.device_of(key)}
+            expression = f"SET #d = :d{_CHANGES[change][0]}"
+            values |= _CHANGES[change][1]
+            if "#text" not in expression:
+                del names["#text"]
+            values |= condition.get("ExpressionAttributeValues", {})
+            request = {
+                "Key": key,
+                "UpdateExpression": expression,
+                **{name: value for name, value in condition.items() if name != "ExpressionAttributeValues"},
+                "ExpressionAttributeNames": {**names, **condition.get("ExpressionAttributeNames", {})},
+                "ExpressionAttributeValues": values,
+                **returns,
+            }
+            return Call("update_item", request)
+
+        returns = _returns(["NONE", "ALL_OLD", "ALL_NEW", "UPDATED_OLD", "UPDATED_NEW"])
+        return st.builds(build, self.keys, st.sampled_from(sorted(_CHANGES)), _text_conditions, returns)
+
+    @property
+    def deletes(self) -> st.SearchStrategy[Call]:
+        """Delete an item."""
+
+        def build(key: Mapping[str, Any], condition: Mapping[str, Any], returns: Mapping[str, Any]) -> Call:
+            return Call("delete_item", {"Key": key, **condition, **returns})
+
+        return st.builds(build, self.keys, _conditions, _returns(["NONE", "ALL_OLD"]))
+
+    @property
+    def gets(self) -> st.SearchStrategy[Call]:
+        """Read an item."""
+
+        def build(key: Mapping[str, Any], projection: Mapping[str, Any], is_strong: bool) -> Call:
+            return Call("get_item", {"Key": key, "ConsistentRead": is_strong, **projection})
+
+        return st.builds(build, self.keys, _projections, st.booleans())
+
+    @property
+    def queries(self) -> st.SearchStrategy[Call]:
+        """Read a page of a collection."""
+
+        def build(collection: str, condition: Any, options: Mapping[str, Any], shape: Mapping[str, Any]) -> Call:
+            key = Key(PARTITION).eq(collection)
+            return Call(
+                "query", {"KeyConditionExpression": key if condition is None else key & condition, **options, **shape}
+            )
+
+        sort = Key(SORT)
+        two = st.tuples(self._sort_keys, self._sort_keys).map(lambda pair: sort.between(*sorted(pair)))
+        kinds = ["eq", "lt", "lte", "gt", "gte"]
+        one = st.builds(lambda kind, value: getattr(sort, kind)(value), st.sampled_from(kinds), self._sort_keys)
+        begins = [] if self._combination.sort_type == "N" else [self._sort_keys.map(lambda v: sort.begins_with(v[:1]))]
+        conditions = st.one_of(st.none(), one, two, *begins)
+        return st.builds(build, st.sampled_from(COLLECTIONS), conditions, _page_options, _shapes)
+
+    @property
+    def text_queries(self) -> st.SearchStrategy[Call]:
+        """Read a page, with the condition as text."""
+
+        def build(collection: str, value: Any, operator: str, options: Mapping[str, Any]) -> Call:
+            request = {
+                "KeyConditionExpression": f"#p = :p AND {SORT} {operator} :s",
+                "ExpressionAttributeNames": {"#p": PARTITION},
+                "ExpressionAttributeValues": {":p": collection, ":s": value},
+                **options,
+            }
+            return Call("query", request)
+
+        operators = st.sampled_from(["<", "<=", ">", ">=", "="])
+        return st.builds(build, st.sampled_from(COLLECTIONS), self._sort_keys, operators, _page_options)
+
+    @property
+    def index_queries(self) -> st.SearchStrategy[tuple[Call, str]]:
+        """Read an index; with what sorts it. The local one has the table's partition key, the global one its own."""
+
+        def local(collection: str, rank: int, options: Mapping[str, Any]) -> tuple[Call, str]:
+            condition = Key(PARTITION).eq(collection) & Key("rank").gte(rank)
+            return Call("query", {"IndexName": "by-rank", "KeyConditionExpression": condition, **options}), "rank"
+
+        def of_colour(colour: str) -> tuple[Call, str]:
+            condition = {"KeyConditionExpression": "colour = :c", "ExpressionAttributeValues": {":c": colour}}
+            return Call("query", {"IndexName": "by-colour", **condition}), SORT
+
+        return st.one_of(
+            st.builds(local, st.sampled_from(COLLECTIONS), st.integers(0, 5), _page_options),
+            st.sampled_from(["red", "green", "blue"]).map(of_colour),
+        )
+
+    def list_wrong(self) -> list[Call]:
+        """List calls that DynamoDB or boto3 refuses."""
+        key = self._key("room-1", 3)
+        item = {**key, ATTRIBUTE: self.device_of(key)}
+        other_type = 7 if self._combination.sort_type != "N" else "seven"
+        condition = Key(PARTITION).eq("room-1")
+        return [
+            Call("put_item", {"Item": {PARTITION: "room-1", ATTRIBUTE: "dev-1"}}),
+            Call("put_item", {"Item": {**item, SORT: other_type}}),
+            Call("put_item", {"Item": {**item, PARTITION: ""}}),
+            Call("put_item", {"Item": {**item, "rank": "no number"}}),
+            Call("put_item", {"Item": item, "ConditionExpression": "attribute_exists("}),
+            Call("put_item", {"Item": item, "ConditionExpression": "n > :missing"}),
+            Call("put_item", {"Item": item, "ReturnValues": "ALL_NEW"}),
+            Call("put_item", {"Item": {**item, "ratio": 1.5}}),
+            Call("put_item", {}),
+            Call("get_item", {"Key": {PARTITION: "room-1"}}),
+            Call("get_item", {"Key": {**key, "more": "1"}}),
+            Call("get_item", {"Key": {**key, SORT: other_type}}),
+            Call("get_item", {"Key": key, "ProjectionExpression": "#unknown"}),
+            Call("get_item", {"Key": key, "Nonsense": True}),
+            Call("update_item", {"Key": key, "UpdateExpression": "SET"}),
+            Call(
+                "update_item",
+                {
+                    "Key": key,
+                    "UpdateExpression": f"SET {SORT} = :s",
+                    "ExpressionAttributeValues": {":s": key[SORT]},
+                },
+            ),
+            Call("delete_item", {"Key": {SORT: key[SORT]}}),
+            Call("delete_item", {"Key": key, "ReturnValues": "ALL_NEW"}),
+            Call("query", {"KeyConditionExpression": Key(SORT).eq(key[SORT])}),
+            Call("query", {"KeyConditionExpression": Key(PARTITION).gt("room-1")}),
+            Call("query", {"KeyConditionExpression": condition & Key("colour").eq("red")}),
+            Call("query", {"KeyConditionExpression": condition, "Limit": 0}),
+            Call("query", {"KeyConditionExpression": condition, "IndexName": "no-such-index"}),
+            Call("query", {"KeyConditionExpression": condition, "FilterExpression": Attr(SORT).eq(key[SORT])}),
+            Call("query", {}),
+        ]
+
+
+def _decimals(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _decimals(each) for name, each in value.items()}
+        case list():
+            return [_decimals(each) for each in value]
+        case int() if not isinstance(value, bool):
+            return Decimal(value)
+        case _:
+            return value
+
+
+_CHANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "add": (" ADD hits :one", {":one": 1}),
+    "append": (", log = list_append(if_not_exists(log, :none), :more)", {":none": [], ":more": ["entry"]}),
+    "count": (", hits = if_not_exists(hits, :zero) + :one", {":zero": 0, ":one": 1}),
+    "delete": (" DELETE tags :a", {":a": {"a"}}),
+    "remove": (" REMOVE #text, colour", {}),
+    "set": (", #text = :text, rank = :rank", {":text": "changed", ":rank": 3}),
+}
+
+
+def _returns(values: list[str]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "ReturnValues": st.sampled_from(values),
+            "ReturnValuesOnConditionCheckFailure": st.sampled_from(["NONE", "ALL_OLD"]),
+        },
+    )
+
+
+_text_conditions: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [
+        {},
+        {},
+        {"ConditionExpression": f"attribute_exists({PARTITION})"},
+        {"ConditionExpression": "attribute_not_exists(#s)", "ExpressionAttributeNames": {"#s": SORT}},
+        {"ConditionExpression": "hits < :three", "ExpressionAttributeValues": {":three": 3}},
+        {
+            "ConditionExpression": "attribute_not_exists(hits) OR hits > :two",
+            "ExpressionAttributeValues": {":two": 2},
+        },
+    ]
+)
+_conditions: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    _text_conditions,
+    st.sampled_from(
+        [
+            {"ConditionExpression": Attr(PARTITION).not_exists()},
+            {"ConditionExpression": Attr(SORT).exists() & Attr("colour").is_in(["red", "blue"])},
+            {"ConditionExpression": ~Attr("text").eq("hello")},
+        ]
+    ),
+)
+_projections: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [
+        {},
+        {},
+        {"ProjectionExpression": "colour, #t", "ExpressionAttributeNames": {"#t": "text"}},
+        {"ProjectionExpression": f"{SORT}, nested.#m", "ExpressionAttributeNames": {"#m": "map"}},
+        {"ProjectionExpression": "hits"},
+    ]
+)
+_shapes: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    _projections,
+    st.sampled_from(
+        [
+            {"Select": "COUNT"},
+            {"FilterExpression": Attr("colour").eq("red")},
+            {"FilterExpression": Attr(ATTRIBUTE).eq("dev-1")},
+            {"FilterExpression": Attr(ATTRIBUTE).eq("dev-1"), "Select": "COUNT"},
+            {"FilterExpression": Attr("rank").between(1, 3) | Attr("text").exists(), "ProjectionExpression": SORT},
+        ]
+    ),
+)
+_page_options: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "Limit": st.integers(1, 9),
+        "ScanIndexForward": st.booleans(),
+        "ConsistentRead": st.just(True),
+    },
+)

@@ -1,0 +1,165 @@
+"""Makes a call on both tables, and says where they differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from boto3.dynamodb.types import Binary
+from botocore.exceptions import ClientError
+
+from tools.equivalence.calls import Call
+
+MOST_PAGES = 60
+"""Of a walk; one that goes on longer goes in circles."""
+
+
+_NOT_COMPARED = frozenset({"ResponseMetadata", "ConsumedCapacity"})
+"""Units are counted by another test. moto reports them unasked for some calls."""
+
+
+TYPE_AND_TEXT = 2
+"""Parts of an error that is not DynamoDB's."""
+
+
+class Outcome(NamedTuple):
+    """What came of a call: a response, or what was raised."""
+
+    response: Mapping[str, Any] | None
+    error: tuple[Any, ...] | None
+
+
+class DifferenceError(AssertionError):
+    """The two tables differ."""
+
+
+def perform(table: Any, call: Call) -> Outcome:
+    """Make a call, and keep what its caller would see."""
+    try:
+        response = getattr(table, call.method)(**call.request)
+    except ClientError as error:
+        kept = {name: value for name, value in error.response.items() if name != "ResponseMetadata"}
+        return Outcome(None, (type(error).__name__, error.response["Error"]["Code"], str(error), plain(kept)))
+    except Exception as error:  # noqa: BLE001 - what boto3 itself refuses, a ShardedTable refuses alike
+        return Outcome(None, (type(error).__name__, str(error)))
+    kept = {name: plain(value) for name, value in response.items() if name not in _NOT_COMPARED}
+    if kept.get("Attributes") == {}:
+        # Nothing to return: some say so with an empty map, some by leaving it out.
+        del kept["Attributes"]
+    return Outcome(kept, None)
+
+
+def kind_of(outcome: Outcome) -> tuple[Any, ...] | None:
+    """Return what kind of error it was: its type, and DynamoDB's code for it."""
+    return (
+        None
+        if outcome.error is None
+        else outcome.error[:2]
+        if len(outcome.error) > TYPE_AND_TEXT
+        else outcome.error[:1]
+    )
+
+
+def plain(value: Any) -> Any:
+    """Turn a value into one that can be compared and sorted by its text."""
+    match value:
+        case Mapping():
+            return {name: plain(value[name]) for name in sorted(value)}
+        case list():
+            return [plain(each) for each in value]
+        case set() | frozenset():
+            return ["a set", *sorted((plain(each) for each in value), key=repr)]
+        case Binary():
+            return bytes(value)  # type: ignore[call-overload]  # it has __bytes__, which the stubs do not know
+        case Decimal():
+            return value.normalize()
+        case _:
+            return value
+
+
+def require_equal(call: Call, expected: Outcome, found: Outcome) -> None:
+    """Compare two outcomes.
+
+    Raises:
+        DifferenceError: they differ.
+    """
+    if expected != found:
+        raise DifferenceError(f"{call}\n  boto3: {expected}\n  ours:  {found}")
+
+
+class Pair:
+    """The same calls on an unsharded table and on the sharded one."""
+
+    def __init__(self, expected: Any, found: Any) -> None:
+        self.expected, self.found = expected, found
+
+    def call(self, call: Call, told: Call) -> None:
+        """Make a call on both and compare; `told` is the call as ours gets it."""
+        require_equal(told, perform(self.expected, call), perform(self.found, told))
+
+    def page(self, call: Call) -> None:
+        """Compare the pages of a query, one by one, each from where boto3's table says the last one ended."""
+        start: Mapping[str, Any] | None = None
+        for _ in range(MOST_PAGES):
+            request = call.request if start is None else {**call.request, "ExclusiveStartKey": start}
+            asked = Call(call.method, request)
+            expected, found = perform(self.expected, asked), perform(self.found, asked)
+            self._require_same_page(asked, expected, found)
+            if expected.response is None or "LastEvaluatedKey" not in expected.response:
+                return
+            start = expected.response["LastEvaluatedKey"]
+        raise DifferenceError(f"{call}: no end after {MOST_PAGES} pages")
+
+    def walk(self, call: Call, order_of: Callable[[Mapping[str, Any]], Any] | None = None) -> None:
+        """Compare a whole walk: the same items, in the order of `order_of`, or in any if there is none."""
+        expected, found = walk(self.expected, call), walk(self.found, call)
+        if isinstance(expected, Outcome) or isinstance(found, Outcome):
+            if expected != found:
+                raise DifferenceError(f"{call}\n  boto3: {expected}\n  ours:  {found}")
+            return
+        if order_of is None:
+            alike = Counter(map(repr, expected)) == Counter(map(repr, found))
+        else:
+            # Items that an index puts at the same place come in any order.
+            alike = Counter(map(repr, expected)) == Counter(map(repr, found)) and [*map(order_of, expected)] == [
+                *map(order_of, found)
+            ]
+        if not alike:
+            raise DifferenceError(f"walk of {call}\n  boto3: {expected}\n  ours:  {found}")
+
+    def _require_same_page(self, call: Call, expected: Outcome, found: Outcome) -> None:
+        """Compare pages. One may end with a cursor behind which nothing is: DynamoDB's own do now and then."""
+        if expected.response is None or found.response is None:
+            require_equal(call, expected, found)
+            return
+        ends = [outcome.response.get("LastEvaluatedKey") for outcome in (expected, found) if outcome.response]
+        if ends[0] != ends[1]:
+            for end, table in zip(ends, (self.expected, self.found), strict=True):
+                if end is None:
+                    continue
+                rest = walk(table, Call(call.method, {**call.request, "ExclusiveStartKey": end}))
+                if rest:
+                    raise DifferenceError(f"{call}\n  boto3: {expected}\n  ours:  {found}")
+        left = [
+            {name: value for name, value in (outcome.response or {}).items() if name != "LastEvaluatedKey"}
+            for outcome in (expected, found)
+        ]
+        if left[0] != left[1]:
+            raise DifferenceError(f"{call}\n  boto3: {expected}\n  ours:  {found}")
+
+
+def walk(table: Any, call: Call) -> list[Any] | Outcome:
+    """Read all pages: their items, or the number of them where only that is asked for."""
+    items: list[Any] = []
+    request = dict(call.request)
+    for _ in range(MOST_PAGES):
+        outcome = perform(table, Call(call.method, request))
+        if outcome.response is None:
+            return outcome
+        items += outcome.response.get("Items", [None] * outcome.response["Count"])
+        if "LastEvaluatedKey" not in outcome.response:
+            return items
+        request["ExclusiveStartKey"] = outcome.response["LastEvaluatedKey"]
+    raise DifferenceError(f"{call}: no end after {MOST_PAGES} pages")
