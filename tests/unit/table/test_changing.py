@@ -224,6 +224,44 @@ def test_an_update_that_creates_must_be_told_where(plain):
         table.put_item(Item={"PK": "room", "SK": "0002"})
 
 
+@pytest.mark.parametrize(
+    ("expression", "values"),
+    [
+        ("SET device = :new", {":new": "d2"}),
+        ("SET n = :new, device = :new", {":new": "d2"}),
+        ("SET device = n", None),
+        ("REMOVE device", None),
+        ("ADD n :one, device :one", {":one": 1}),
+        ("SET device = :old + :one", {":old": 1, ":one": 1}),
+    ],
+)
+def test_what_the_shard_is_chosen_by_is_not_changed(plain, expression, values):
+    """The item would have to move; the same value, and attributes inside others, are no change."""
+    table = ShardedTable(plain, shards=fixed(SHARDS), hashed=by_attribute("device"))
+    table.put_item(Item={"PK": "room", "SK": "0001", "device": "d1", "info": {"device": 1}})
+    update = {"Key": {"PK": "room", "SK": "0001"}, "Hashed": "d1"}
+    with pytest.raises(InvalidRequestError, match="put it anew"):
+        table.update_item(
+            **update, UpdateExpression=expression, **({"ExpressionAttributeValues": values} if values else {})
+        )
+    table.update_item(
+        **update,
+        UpdateExpression="SET device = :same, info.device = :two, copied = device",
+        ExpressionAttributeValues={":same": "d1", ":two": 2},
+    )
+    (item,) = table.query(**EVERYTHING)["Items"]
+    assert item == {"PK": "room", "SK": "0001", "device": "d1", "info": {"device": 2}, "copied": "d1"}
+
+
+def test_an_attribute_that_keys_tell_must_fit_them(plain):
+    """Otherwise two items of one key could lie on two shards."""
+    hashed = by_attribute("device", from_key=lambda key: key["SK"].split("#")[1])
+    table = ShardedTable(plain, shards=fixed(SHARDS), hashed=hashed)
+    table.put_item(Item={"PK": "room", "SK": "1#d1", "device": "d1"})
+    with pytest.raises(InvalidRequestError, match="the item's key says 'd1'"):
+        table.put_item(Item={"PK": "room", "SK": "1#d1", "device": "d2"})
+
+
 @pytest.mark.parametrize("name", ["hp_changes", "hp_shards"])
 def test_attributes_of_ours_are_refused(table, name):
     """They would be taken for counts."""

@@ -159,6 +159,33 @@ def find_equality(request: Mapping[str, Any], attribute: str) -> Any:
     return None
 
 
+class Update(NamedTuple):
+    """What an `UpdateExpression` does to one attribute; `is_plain`: it sets it to `value`."""
+
+    is_plain: bool
+    value: Any = None
+
+
+_CLAUSES = frozenset({"SET", "REMOVE", "ADD", "DELETE"})
+
+
+def find_update(request: Mapping[str, Any], attribute: str) -> Update | None:
+    """Find what an `UpdateExpression` does to an attribute as a whole; None: nothing."""
+    names, values = request.get("ExpressionAttributeNames") or {}, request.get("ExpressionAttributeValues") or {}
+    clause = ""
+    words = ["", *split(request.get("UpdateExpression") or ""), "", "", ""]
+    for before, word, following, operand, after in zip(*(words[start:] for start in range(5)), strict=False):
+        clause = word.upper() if word.upper() in _CLAUSES else clause
+        if names.get(word, word) != attribute or before == "." or following in {".", "["}:
+            continue
+        if clause == "SET" and following == "=":
+            is_plain = operand in values and after not in {"+", "-"}
+            return Update(is_plain, values.get(operand))
+        if clause in {"REMOVE", "ADD", "DELETE"}:
+            return Update(is_plain=False)
+    return None
+
+
 def _conjuncts(tokens: list[str]) -> Iterator[list[str]]:
     """Split at the ANDs outside of parentheses; nothing where there is an OR among them."""
     parts: list[list[str]] = [[]]

@@ -69,16 +69,28 @@ class ByAttribute:
             if told is None:
                 raise InvalidRequestError.of(self.attribute, "is what the shard is chosen by: every item must have it")
             return told
-        try:
-            return text_of(item[self.attribute])
-        except TypeError as error:
-            raise InvalidRequestError.of(self.attribute, str(error)) from error
+        return self.of_value(schema, item, item[self.attribute])
 
     def of_key(self, schema: Schema, key: Mapping[str, Any]) -> str | None:
         """See `Hashing.of_key`."""
         if self.from_key is None:
             return None
         return text_of(self.from_key({schema.partition: key[schema.partition], schema.sort: key[schema.sort]}))
+
+    def of_value(self, schema: Schema, key: Mapping[str, Any], value: Any) -> str:
+        """Return the text for a value that the attribute of an item is given.
+
+        Raises:
+            InvalidRequestError: it is no string, number or binary, or another value than its key tells.
+        """
+        try:
+            text = text_of(value)
+        except TypeError as error:
+            raise InvalidRequestError.of(self.attribute, str(error)) from error
+        told = self.of_key(schema, key)
+        if told not in {None, text}:
+            raise InvalidRequestError.of(self.attribute, f"is {text!r}, but the item's key says {told!r} (from_key)")
+        return text
 
     def of_nothing(self) -> str:
         """See `Hashing.of_nothing`.
@@ -121,7 +133,9 @@ def by_sort_key() -> BySortKey:
 def by_attribute(name: str, *, from_key: Callable[[Mapping[str, Any]], Any] | None = None) -> ByAttribute:
     """Choose shards by an attribute: a query for one value of it asks the base key and that value's shard only.
 
-    An item keeps its value of the attribute for good: it belongs to the item as its key does.
+    An item keeps its value of the attribute for good: it belongs to the item as its key does. A put with the same key
+    and another value would make a second item of that key, so keys should tell the value (`from_key`), as when the
+    sort key ends in it: what does not fit is refused then.
 
     Args:
         name: the attribute. Every item must have it.

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from hotpartition.errors import InvalidRequestError
 from hotpartition.table.boto3_table import Boto3Table, without
 from hotpartition.table.changing import Change, Changer
 from hotpartition.table.copies import show
-from hotpartition.table.expressions import project_also
+from hotpartition.table.expressions import find_update, project_also
 from hotpartition.table.locating import Locator
 from hotpartition.table.patience import as_boto3_raises
 from hotpartition.table.refused import refuse_parameters
-from hotpartition.table.schema import Attributes
+from hotpartition.table.schema import Attributes, is_text_of
 from hotpartition.table.sharding import Sharding, Target
 
 Request = Mapping[str, Any]
@@ -48,6 +49,7 @@ class ItemCalls:
         if key is None or not self._schema.is_key(key):
             return self._table.let_refuse(method, request)
         target = self._sharding.target_of_key(key, request.get("Hashed"))
+        self._refuse_move(request, target)
         return self._change(Change(_OPERATIONS[method], dict(key), without(request, "Key", "Hashed")), target)
 
     def get(self, request: Request) -> Any:
@@ -64,6 +66,22 @@ class ItemCalls:
             located, metadata = self._locator.read(requests, target, options)
         found = {"Item": show(self._schema, located.copies[0].item, hidden)} if located.copies else {}
         return requests.finish({**found, "ResponseMetadata": metadata})
+
+    def _refuse_move(self, request: Request, target: Target) -> None:
+        """Refuse an update of the attribute that shards are chosen by: the item would have to move.
+
+        Raises:
+            InvalidRequestError: it is changed, or set to another value than the caller tells.
+        """
+        attribute = self._sharding.hashing.attribute
+        if attribute is None or (update := find_update(request, attribute)) is None:
+            return
+        if not update.is_plain or target.hashed is None or not is_text_of(update.value, target.hashed):
+            raise InvalidRequestError.of(
+                attribute,
+                "is what the shard is chosen by, and is not changed. A new item's value is told as well (Hashed=…);"
+                " for another value delete the item, and put it anew",
+            )
 
     def _change(self, change: Change, target: Target) -> Attributes:
         requests = self._table.requests(change.request)

@@ -119,6 +119,14 @@ def order_of(value: Any) -> Any:
     return bytes(binary) if isinstance(value, (Binary, bytearray)) else value
 
 
+def is_text_of(value: Any, text: str) -> bool:
+    """Say whether `text_of` gives this text for a value of any type."""
+    try:
+        return text_of(value) == text
+    except TypeError:
+        return False
+
+
 def text_of(value: Any) -> str:
     """Build the text of a value that the shard is chosen by: equal values have equal texts.
 

@@ -17,6 +17,7 @@ from hotpartition.core.backoff import Clock
 from hotpartition.table.batches import Batches
 from hotpartition.table.boto3_table import Boto3Table
 from hotpartition.table.changing import Changer
+from hotpartition.table.client_table import ClientTable
 from hotpartition.table.gathering import Gatherer
 from hotpartition.table.hashing import Hashing, by_sort_key
 from hotpartition.table.item_calls import ItemCalls
@@ -30,6 +31,7 @@ from hotpartition.table.sharding import Position, Sharding
 from hotpartition.table.shards import Fixed
 
 if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_dynamodb.service_resource import Table
     from mypy_boto3_dynamodb.type_defs import (
         DeleteItemInputTableDeleteItemTypeDef,
@@ -126,6 +128,21 @@ class ShardedTable:
         self._patience = Patience(clock, budget_ms)
         self._built: _Parts | None = None
         self._lock = Lock()
+
+    @classmethod
+    def of_client(cls, client: DynamoDBClient, table_name: str, **options: Any) -> ShardedTable:
+        """Wrap a table of a boto3 client: the methods take and give Python values, as those of a boto3 `Table`.
+
+        Args:
+            client: a boto3 client, not that of a resource, with whatever retries, endpoint and credentials.
+            table_name: the table.
+            options: as those of the class.
+
+        Example:
+            >>> ShardedTable.of_client(boto3.client("dynamodb"), "readings", shards=fixed(16))
+        """
+        table: Any = ClientTable(client, table_name)
+        return cls(table, **options)
 
     def put_item(self, **request: Unpack[PutItemInputTablePutItemTypeDef]) -> PutItemOutputTableTypeDef:
         """Create an item, or replace it: as boto3's `put_item`.

@@ -1,0 +1,69 @@
+"""A table of a boto3 *client*, in the shape of a boto3 `Table`: Python values instead of DynamoDB's typed ones."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+from boto3.dynamodb.transform import TransformationInjector
+from botocore import xform_name
+
+from hotpartition.table.schema import Attributes
+
+
+class ClientTable:
+    """As much of a boto3 `Table` as a `ShardedTable` uses: its methods, its name and what describes it."""
+
+    def __init__(self, client: Any, name: str) -> None:
+        """Use the client as it is; its own values stay as they are for whoever else uses it."""
+        self.name = name
+        self.meta = SimpleNamespace(client=PythonValues(client))
+        self._description: Attributes | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a method of the client about this table, or what DescribeTable tells (`key_schema`, …)."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name in self.meta.client.methods:
+            return partial(getattr(self.meta.client, name), TableName=self.name)
+        if self._description is None:
+            self._description = self.meta.client.describe_table(TableName=self.name)["Table"]
+        told = {xform_name(member): value for member, value in self._description.items()}
+        if name not in told and name not in _OPTIONAL:
+            raise AttributeError(name)
+        return told.get(name)
+
+    def __repr__(self) -> str:
+        return f"ClientTable({self.name!r})"
+
+
+_OPTIONAL = ("local_secondary_indexes", "global_secondary_indexes")
+"""What DescribeTable leaves out where there is none."""
+
+
+class PythonValues:
+    """A boto3 client that takes and gives Python values, as the client of a resource does. Safe under threads."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.methods: dict[str, str] = client.meta.method_to_api_mapping
+        self._injector = TransformationInjector()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a method, or whatever else the client has."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        found = getattr(self._client, name)
+        return partial(self._call, found, self.methods[name]) if name in self.methods else found
+
+    def _call(self, method: Callable[..., Attributes], operation: str, **request: Any) -> Attributes:
+        model = self._client.meta.service_model.operation_model(operation)
+        params = copy.deepcopy(request)
+        self._injector.inject_condition_expressions(params, model)
+        self._injector.inject_attribute_value_input(params, model)
+        response = method(**params)
+        self._injector.inject_attribute_value_output(response, model)
+        return response
