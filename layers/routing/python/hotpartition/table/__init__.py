@@ -8,8 +8,9 @@ These names are not repeated in `hotpartition` itself: they need boto3, and the 
 faster without it.
 """
 
+from hotpartition.table.adaptive import adaptive
 from hotpartition.table.hashing import at_random, by_attribute, by_sort_key
 from hotpartition.table.sharded_table import ShardedTable
 from hotpartition.table.shards import fixed
 
-__all__ = ["ShardedTable", "at_random", "by_attribute", "by_sort_key", "fixed"]
+__all__ = ["ShardedTable", "adaptive", "at_random", "by_attribute", "by_sort_key", "fixed"]

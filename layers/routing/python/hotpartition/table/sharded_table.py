@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from boto3.dynamodb.table import BatchWriter
 
 from hotpartition.core.backoff import Clock
+from hotpartition.table.adaptive import Adaptive
 from hotpartition.table.batches import Batches
 from hotpartition.table.boto3_table import Boto3Table
 from hotpartition.table.changing import Changer
@@ -25,7 +26,7 @@ from hotpartition.table.locating import Locator
 from hotpartition.table.page_calls import PageCalls, read_pages
 from hotpartition.table.patience import Patience
 from hotpartition.table.refused import refuse_method
-from hotpartition.table.routes import FixedRoutes
+from hotpartition.table.routes import FixedRoutes, Routes
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharding import Position, Sharding
 from hotpartition.table.shards import Fixed
@@ -100,7 +101,7 @@ class ShardedTable:
         self,
         table: Table,
         *,
-        shards: Fixed,
+        shards: Fixed | Adaptive,
         hashed: Hashing | None = None,
         position: Position | None = None,
         append_only: bool = False,
@@ -112,7 +113,7 @@ class ShardedTable:
         Args:
             table: a boto3 `Table`, with whatever retries, endpoint and credentials. As this class tries again itself,
                 clients with few retries of their own are quicker: `Config(retries={"total_max_attempts": 1})`.
-            shards: how many shards a partition key has: `fixed(n)`.
+            shards: how many shards a partition key has: `fixed(n)` or `adaptive()`.
             hashed: what the shard is chosen by: `by_sort_key()` (the default), `by_attribute(name)` or `at_random()`.
             position: tells the position of a sort key, an integer that never falls as the sort key grows: its time, for
                 instance. With it, generations can begin at a position.
@@ -278,7 +279,7 @@ class ShardedTable:
 
     def _build(self) -> _Parts:
         schema = Schema.of(self._table)
-        routes = FixedRoutes(self._shards, schema.form, self._patience.clock, self._patience.budget_ms)
+        routes = self._build_routes(schema)
         sharding = Sharding(schema, routes, self._hashing, self._position)
         table = Boto3Table(self._table, is_counted=routes.is_counted)
         locator = Locator(sharding, self._patience)
@@ -291,3 +292,9 @@ class ShardedTable:
             pages=PageCalls(table, sharding, Gatherer(sharding, executor, self._patience)),
             batches=Batches(sharding, locator, table.requests({}), self._patience.clock, append_only=self._append_only),
         )
+
+    def _build_routes(self, schema: Schema) -> Routes:
+        clock, budget_ms = self._patience.clock, self._patience.budget_ms
+        if isinstance(self._shards, Fixed):
+            return FixedRoutes(self._shards, schema.form, clock, budget_ms)
+        return self._shards.build_routes(self._table, schema, clock, budget_ms)

@@ -1,0 +1,237 @@
+"""As many shards as the load asks for: the second way to say how many shards a partition key has.
+
+Needs what raises the routes (stream consumer, Redis, schedule) deployed beside the table. Redis away, a table works on:
+new items go where the last known route says, and reads ask the journal, as they do anyway.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from boto3.dynamodb.types import TypeSerializer
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.capacity import item_size_bytes
+from hotpartition.core.route import MAX_CHOICES, Route
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.jobs.route_cache import RouteCache, RouteSource
+from hotpartition.jobs.verifying import RouteVerifier
+from hotpartition.jobs.writer import Writer
+from hotpartition.ports import Background, JournalEntry, JournalReading, Registry, ReportSink, Telemetry
+from hotpartition.table.journal_items import key_of_journal, read_entry
+from hotpartition.table.routes import LoggedTelemetry, SharedCounter
+from hotpartition.table.schema import Schema
+
+_serialize = TypeSerializer().serialize
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """As many shards for each partition key as its load asks for."""
+
+    choices: int = MAX_CHOICES
+    telemetry: Telemetry | None = None
+    environ: Mapping[str, str] | None = None
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
+        """Build the routes of a boto3 `Table`. Nothing is opened yet; REQUIRES: not before a snapshot is taken.
+
+        Raises:
+            SettingsError: naming every setting that is missing or out of range.
+        """
+        # Only who is adaptive has redis-py and pydantic installed.
+        from hotpartition.dynamodb.boto3_client import Boto3Call  # noqa: PLC0415
+        from hotpartition.redis.registry import RedisRegistry  # noqa: PLC0415
+        from hotpartition.redis.reports import RedisReportSink  # noqa: PLC0415
+        from hotpartition.runtime.background import BackgroundThread  # noqa: PLC0415
+        from hotpartition.runtime.settings import AdaptiveSettings  # noqa: PLC0415
+        from hotpartition.runtime.wiring import build_journal_place, connect_redis  # noqa: PLC0415
+
+        environ = os.environ if self.environ is None else self.environ
+        settings = AdaptiveSettings.from_env(environ, **{**self.settings, "table_name": table.name})
+        telemetry = self.telemetry or LoggedTelemetry()
+        place = build_journal_place(settings, schema.partition, schema.sort)
+        if schema.sort_type != "S" and not place.is_apart:
+            raise NotImplementedError(
+                f"the sort key of {table.name} ({schema.sort}) is no string, so no routing item can lie beside its "
+                "items. Give the routing items a table of their own: adaptive(journal_table_name=...)"
+            )
+        connection = connect_redis(settings, telemetry, "table")
+        background = BackgroundThread()
+        return AdaptiveRoutes(
+            registry=RedisRegistry(connection, settings.table_name, telemetry),
+            reports=RedisReportSink(
+                connection,
+                settings.table_name,
+                partitions=settings.stream_partitions,
+                background=background,
+                now_ms=clock.now_ms,
+            ),
+            journal=TableJournal(Boto3Call(table.meta.client), place),
+            place=place,
+            background=background,
+            telemetry=telemetry,
+            clock=clock,
+            schema=schema,
+            choices=self.choices,
+            limits=Limits(
+                route_cache_seconds=settings.route_cache_seconds,
+                route_cache_entries=settings.route_cache_entries,
+                sampling_distance_wcu=settings.sampling_distance_wcu,
+                budget_ms=budget_ms,
+            ),
+            timer=time.monotonic,
+            process_id=uuid.uuid4().hex,
+        )
+
+
+def adaptive(
+    *,
+    choices: int = MAX_CHOICES,
+    telemetry: Telemetry | None = None,
+    environ: Mapping[str, str] | None = None,
+    **settings: object,
+) -> Adaptive:
+    """Spread a partition key over as many shards as its load asks for; one that is never hot has none.
+
+    Settings come from the environment (`HOTPARTITION_REGISTRY_HOST` and so on, which the construct sets) or are given
+    here by name (`registry_host="..."`), which comes first.
+
+    Args:
+        choices: how many of the shards may take one item: where its first one refuses, the next does.
+        telemetry: told of metrics and events; by default events are logged.
+        environ: read instead of the process's own variables.
+        settings: those of `AdaptiveSettings`, by name.
+
+    Raises:
+        ValueError: `choices` is out of range.
+
+    Example:
+        >>> adaptive(registry_host="redis.example", journal_table_name="readings-journal")
+    """
+    if not 1 <= choices <= MAX_CHOICES:
+        raise ValueError(f"choices={choices}: should be from 1 to {MAX_CHOICES}")
+    return Adaptive(choices, telemetry, environ, settings)
+
+
+class TableJournal:
+    """The journal read through a boto3 `Table`'s client, whose values are Python's."""
+
+    def __init__(self, call: Any, place: JournalPlace) -> None:
+        """Use a function that sends one request; `place` says where the routing items lie."""
+        self._call = call
+        self._place = place
+
+    def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
+        """Implement `JournalReading.get`."""
+        key = key_of_journal(self._place, collection)
+        request = {"TableName": self._place.table_name, "Key": key, "ConsistentRead": is_strong}
+        return read_entry(self._call("GetItem", request).get("Item"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much is kept, and how long is waited."""
+
+    route_cache_seconds: float
+    route_cache_entries: int
+    sampling_distance_wcu: float
+    budget_ms: float
+
+
+class AdaptiveRoutes:
+    """`Routes` that the journal holds and Redis tells. Safe under threads.
+
+    Writes use a generation only once the journal has shown it to this process; reads take Redis's word and verify it.
+    So each has a cache of its own.
+    """
+
+    is_counted = True
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        reports: ReportSink,
+        journal: JournalReading,
+        place: JournalPlace,
+        background: Background,
+        telemetry: Telemetry,
+        clock: Clock,
+        schema: Schema,
+        choices: int,
+        limits: Limits,
+        timer: Callable[[], float],
+        process_id: str,
+    ) -> None:
+        """Start knowing nothing.
+
+        Args:
+            registry: the routes in Redis.
+            reports: where crossings of the writes are told.
+            journal: confirms what Redis tells writers.
+            place: where the routing items lie.
+            background: repairs Redis beside the request.
+            telemetry: told of metrics and events.
+            clock: time and chance.
+            schema: the table's keys.
+            choices: how many shards may hold an item under one N.
+            limits: how much is kept, and how long is waited.
+            timer: a monotonic clock in seconds.
+            process_id: unique in the fleet.
+        """
+        self.choices = choices
+        self.journal: JournalPlace | None = place
+        self._clock = clock
+        self._telemetry = telemetry
+
+        def source(confirmed_by: JournalReading | None) -> RouteSource:
+            cache = RouteCache(
+                ttl_seconds=limits.route_cache_seconds, max_entries=limits.route_cache_entries, random=clock.random
+            )
+            return RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=timer, journal=confirmed_by)
+
+        self._reading = source(None)
+        self._verifier = RouteVerifier(
+            registry=registry, routes=self._reading, background=background, telemetry=telemetry
+        )
+        self.writer = Writer(
+            routes=source(journal),
+            counter=SharedCounter(
+                environment_id=process_id,
+                sampling_distance_wcu=limits.sampling_distance_wcu,
+                random=clock.random,
+            ),
+            reports=reports,
+            telemetry=telemetry,
+            clock=clock,
+            budget_ms=limits.budget_ms,
+            form=schema.form,
+            choices=choices,
+        )
+
+    def get(self, collection: str) -> Route:
+        """Implement `Routes.get`: what Redis tells, or the last route known."""
+        return self._reading.get_route(collection, self._clock.now_ms())
+
+    def verify(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
+        """Implement `Routes.verify`."""
+        return self._verifier.verify(collection, hint, entry, self._clock.now_ms(), is_strong=is_strong)
+
+    def meet(self, items: Iterable[Mapping[str, Any]]) -> None:
+        """Implement `Routes.meet`: the journal says all that there is to know."""
+
+    def marks_of(self, position: int) -> dict[str, int]:
+        """Implement `Routes.marks_of`: the journal says under which N items may lie."""
+        del position
+        return {}
+
+    def size_of(self, attributes: Mapping[str, Any]) -> int:
+        """Implement `Routes.size_of`."""
+        return item_size_bytes({name: _serialize(value) for name, value in attributes.items()})

@@ -1,0 +1,129 @@
+"""`ShardedTable` with `adaptive()` on a real Redis, and the consumer that raises for it: nothing but settings."""
+
+import threading
+import time
+
+import boto3
+import pytest
+from boto3.dynamodb.conditions import Key
+
+from hotpartition.core.route import EMPTY_ROUTE
+from hotpartition.dynamodb.clients import open_dynamodb
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
+from hotpartition.runtime.wiring import find_journal
+from hotpartition.runtime.wiring_consumer import build_consumer
+from hotpartition.runtime.wiring_operations import build_operations
+from hotpartition.table import ShardedTable, adaptive
+from support.fakes import FakeTelemetry
+
+STRING_KEYS = [{"AttributeName": name, "AttributeType": "S"} for name in ("Sensor", "At")]
+INDEXED = [{"AttributeName": name, "AttributeType": "S"} for name in ("routing_partition", "updated_at")]
+INDEX = {
+    "IndexName": "routing-index",
+    "KeySchema": [
+        {"AttributeName": "routing_partition", "KeyType": "HASH"},
+        {"AttributeName": "updated_at", "KeyType": "RANGE"},
+    ],
+    "Projection": {"ProjectionType": "ALL"},
+}
+READINGS = {
+    "TableName": "readings",
+    "KeySchema": [{"AttributeName": "Sensor", "KeyType": "HASH"}, {"AttributeName": "At", "KeyType": "RANGE"}],
+    "BillingMode": "PAY_PER_REQUEST",
+}
+ROUTES = {
+    "TableName": "readings-routes",
+    "AttributeDefinitions": [{"AttributeName": "collection", "AttributeType": "S"}],
+    "KeySchema": [{"AttributeName": "collection", "KeyType": "HASH"}],
+    "BillingMode": "PAY_PER_REQUEST",
+}
+PLACES = {
+    "in the collection": {"journal_sort_key": "~route"},
+    "apart": {"journal_table_name": "readings-routes", "journal_partition_key_name": "collection"},
+}
+
+
+@pytest.fixture(params=PLACES.values(), ids=PLACES)
+def deployment(request, dynamodb, redis_server):
+    """Where everything is, as the environment of every process says."""
+    if "journal_table_name" in request.param:
+        dynamodb.client.create_table(**ROUTES)
+        dynamodb.client.create_table(**READINGS, AttributeDefinitions=STRING_KEYS)
+    else:
+        dynamodb.client.create_table(
+            **READINGS, AttributeDefinitions=[*STRING_KEYS, *INDEXED], GlobalSecondaryIndexes=[INDEX]
+        )
+    with redis_server.admin as admin:
+        admin.flushall()
+    return {
+        **request.param,
+        "registry_host": "127.0.0.1",
+        "registry_port": redis_server.port,
+        "registry_tls": False,
+        "registry_command_timeout_ms": 2000,
+        "route_cache_seconds": 0.1,
+    }
+
+
+@pytest.fixture
+def deciding(deployment):
+    """What consumer and operations are told beside it: the table's keys; and to find a little load hot."""
+    return {
+        **deployment,
+        "table_name": "readings",
+        "partition_key_name": "Sensor",
+        "sort_key_name": "At",
+        "key_separator": "#_",
+        "has_positions": False,
+        "hot_sustained_wcu": 5.0,
+    }
+
+
+def replace(consumer, running):
+    """End a consumer as its successor does: within a second."""
+    consumer._source.announce(int(time.time() * 1000) + 1000)
+    running.join()
+
+
+def test_load_alone_raises_a_table_of_anybodys(request, deployment, deciding):
+    """From counted writes to new shards: reported, summed, decided, journalled, told, and used."""
+    told = {name: value for name, value in deciding.items() if name != "route_cache_seconds"}
+    consumer = build_consumer(
+        ConsumerSettings.model_validate({**told, "hot_at_once_wcu": 10.0, "target_shard_wcu": 5.0}), FakeTelemetry()
+    )
+    running = threading.Thread(target=consumer.run, args=(60_000,))
+    running.start()
+    request.addfinalizer(lambda: replace(consumer, running))
+    plain = boto3.resource("dynamodb").Table("readings")
+    table = ShardedTable(plain, shards=adaptive(environ={}, sampling_distance_wcu=1.0, **deployment))
+    journal = DynamoDBJournal(open_dynamodb("boto3"), find_journal(ConsumerSettings.model_validate(told)))
+    ends, number = time.monotonic() + 30, 0
+    while journal.get("dev|7", is_strong=True).route == EMPTY_ROUTE:
+        assert time.monotonic() < ends, "nobody raised it"
+        for _ in range(10):
+            number += 1
+            table.put_item(Item={"Sensor": "dev|7", "At": f"{number:06}"})
+    time.sleep(0.2)
+    for _ in range(20):
+        number += 1
+        table.put_item(Item={"Sensor": "dev|7", "At": f"{number:06}"})
+    assert any(item["Sensor"].startswith("dev|7#_") for item in plain.scan()["Items"])
+    page = table.query(KeyConditionExpression=Key("Sensor").eq("dev|7"), ConsistentRead=True)
+    assert [item["At"] for item in page["Items"]] == [f"{n + 1:06}" for n in range(number)]
+
+
+def test_a_raise_by_hand_holds_for_all_items(deployment, deciding):
+    """Of a table without positions; operators see it, and the registry is filled from either place."""
+    operations, check = build_operations(OperateSettings.model_validate(deciding), FakeTelemetry())
+    done = operations.raise_by_hand("dev|7", 4)
+    assert (done.is_changed, done.generation.since_ms, done.is_in_registry) == (True, 0, True)
+    assert [row.collection for row in operations.list_routes(None, 10).rows] == ["dev|7"]
+    assert check.rebuild(None, budget_ms=5_000).routes == 1
+    plain = boto3.resource("dynamodb").Table("readings")
+    table = ShardedTable(plain, shards=adaptive(environ={}, **deployment))
+    table.put_item(Item={"Sensor": "dev|7", "At": "1"})
+    stored = [item["Sensor"] for item in plain.scan()["Items"] if item["At"] == "1"]
+    assert len(stored) == 1
+    assert stored[0].startswith("dev|7#_")
+    assert table.get_item(Key={"Sensor": "dev|7", "At": "1"})["Item"] == {"Sensor": "dev|7", "At": "1"}

@@ -1,0 +1,240 @@
+"""`adaptive()`: routes from Redis and the journal, and every write counted."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from boto3.dynamodb.conditions import Key
+
+from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, choose_shards
+from hotpartition.dynamodb.boto3_client import Boto3Call
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.errors import SettingsError
+from hotpartition.table import ShardedTable, adaptive
+from hotpartition.table.adaptive import AdaptiveRoutes, Limits, TableJournal
+from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
+
+EIGHT = Generation(since_ms=0, shard_count=8)
+IN_COLLECTION = JournalPlace("readings", "PK", "SK", "~route")
+APART = JournalPlace("routes", "collection", sort_key="")
+
+
+class Stage:
+    """A table whose routes come from a registry in memory and a journal on moto."""
+
+    def __init__(self, plain, place, **options):
+        self.plain, self.place = plain, place
+        self.registry, self.reports, self.telemetry = FakeRegistry(), FakeReports(), FakeTelemetry()
+        self.clock = FakeClock()
+        self.table = ShardedTable(plain, shards=self, clock=self.clock.as_clock(), **options)
+
+    def build_routes(self, table, schema, clock, budget_ms):
+        return AdaptiveRoutes(
+            registry=self.registry,
+            reports=self.reports,
+            journal=TableJournal(Boto3Call(table.meta.client), self.place),
+            place=self.place,
+            background=InlineBackground(),
+            telemetry=self.telemetry,
+            clock=clock,
+            schema=schema,
+            choices=3,
+            limits=Limits(
+                route_cache_seconds=0.0, route_cache_entries=10, sampling_distance_wcu=1.0, budget_ms=budget_ms
+            ),
+            timer=lambda: 0.0,
+            process_id="p",
+        )
+
+    def raise_journal(self, collection="room", generation=EIGHT):
+        """Raise a collection as a consumer does that dies before it tells Redis."""
+        key = {name: value["S"] for name, value in self.place.key_of(collection).items()}
+        item = {**key, "generations": {generation.encode()}, "updated_at": "2026-01-01T00:00:00.000Z"}
+        self.plain.meta.client.put_item(TableName=self.place.table_name, Item=item)
+
+    def raise_all(self, collection="room", generation=EIGHT):
+        """Raise a collection."""
+        self.raise_journal(collection, generation)
+        self.registry.add(collection, [generation])
+
+    def places(self):
+        """Where the items lie."""
+        found = self.plain.scan()["Items"]
+        return {item["SK"]: item["PK"] for item in found if item["SK"] != self.place.routing_sort_key}
+
+    def read(self, **options):
+        page = self.table.query(KeyConditionExpression=Key("PK").eq("room"), ConsistentRead=True, **options)
+        return [item["SK"] for item in page["Items"]]
+
+    def get(self):
+        return [self.table.get_item(Key=item(1), ConsistentRead=True)["Item"]["SK"]]
+
+    def counted(self):
+        """WCU by collection, as the reports tell."""
+        totals = {}
+        for stream in self.reports.streams:
+            for entry in stream:
+                collection, value = entry.fields["r"].split("|")[1], float(entry.fields["r"].split("|")[3])
+                totals[collection] = max(totals.get(collection, 0.0), value)
+        return totals
+
+
+@pytest.fixture(params=[IN_COLLECTION, APART], ids=["journal in the collection", "journal apart"])
+def stage(request, dynamodb, plain):
+    """The table, with its routing items in either place."""
+    routes = dynamodb.create_table(
+        TableName="routes",
+        AttributeDefinitions=[{"AttributeName": "collection", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "collection", "KeyType": "HASH"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    yield Stage(plain, request.param)
+    routes.delete()
+
+
+def item(number, **more):
+    return {"PK": "room", "SK": f"{number:04}", **more}
+
+
+def shards_of(number):
+    return {f"room#_{shard}" for shard in choose_shards(f"{number:04}", 8)}
+
+
+def test_what_was_never_hot_lies_at_its_own_key(stage):
+    """As with boto3 alone."""
+    for number in range(5):
+        stage.table.put_item(Item=item(number))
+    assert set(stage.places().values()) == {"room"}
+    assert stage.read() == ["0000", "0001", "0002", "0003", "0004"]
+
+
+def test_new_items_go_to_shards_and_old_ones_stay(stage):
+    """Both are read, changed and deleted where they are."""
+    stage.table.put_item(Item=item(0))
+    stage.raise_all()
+    stage.table.put_item(Item=item(1))
+    assert stage.places()["0000"] == "room"
+    assert stage.places()["0001"] in shards_of(1)
+    for number in (0, 1):
+        stage.table.update_item(
+            Key=item(number), UpdateExpression="SET note = :t", ExpressionAttributeValues={":t": "x"}
+        )
+    assert stage.read(ScanIndexForward=False) == ["0001", "0000"]
+    assert [stage.table.get_item(Key=item(n))["Item"]["note"] for n in (0, 1)] == ["x", "x"]
+    assert len(stage.places()) == 2
+    for number in (0, 1):
+        stage.table.delete_item(Key=item(number))
+    assert stage.read() == []
+    assert stage.places() == {}
+
+
+def test_reads_find_what_only_the_journal_tells(stage):
+    """Redis may be behind: the raiser died, or Redis lost the route. It learns of it."""
+    stage.raise_all()
+    stage.table.put_item(Item=item(1))
+    for read in (Stage.read, Stage.get):
+        another = Stage(stage.plain, stage.place)  # a process that knows nothing yet
+        assert read(another) == ["0001"]
+        assert another.registry.routes["room"] == Route(frozenset({EIGHT}))
+
+
+def test_redis_away_everything_goes_on(stage):
+    """New items go where the last known route says; reads ask the journal."""
+    stage.table.put_item(Item=item(0))
+    stage.raise_all()
+    stage.registry.is_down = True
+    stage.table.put_item(Item=item(1))
+    assert stage.places() == {"0000": "room", "0001": "room"}
+    stage.registry.is_down = False
+    stage.table.put_item(Item=item(2))
+    stage.registry.is_down = True
+    stage.table.put_item(Item=item(3))
+    assert stage.places()["0003"] in shards_of(3)
+    assert stage.read() == ["0000", "0001", "0002", "0003"]
+
+
+def test_nothing_goes_where_redis_alone_says(stage):
+    """An invented generation is looked up in the journal, and left alone."""
+    stage.registry.add("room", [EIGHT])
+    stage.table.put_item(Item=item(1))
+    assert stage.places() == {"0001": "room"}
+
+
+def test_a_routing_item_is_nobodys_item(stage):
+    """Neither pages nor counts show it."""
+    stage.raise_all()
+    stage.table.put_item(Item=item(1))
+    assert stage.read() == ["0001"]
+    assert [shown["SK"] for shown in stage.table.scan()["Items"]] == ["0001"]
+
+
+def test_every_write_is_counted(stage):
+    """Puts, changes, deletes and batches, in the units that DynamoDB charges; each once."""
+    stage.raise_all("other")
+    stage.table.put_item(Item=item(0, text="x" * 3000))  # 3 units
+    assert stage.counted()["room"] == pytest.approx(3, abs=1)
+    for number in range(1, 11):
+        stage.table.put_item(Item=item(number))
+    assert stage.counted()["room"] == pytest.approx(13, abs=1)
+    for number in range(1, 6):
+        stage.table.update_item(
+            Key=item(number), UpdateExpression="SET note = :t", ExpressionAttributeValues={":t": "x"}
+        )
+    changed = stage.counted()["room"]
+    assert changed >= 15  # moto charges half a unit for what changes in place
+    for number in range(1, 6):
+        stage.table.delete_item(Key=item(number))
+    deleted = stage.counted()["room"]
+    assert deleted >= changed + 2
+    with stage.table.batch_writer() as batch:
+        for number in range(20, 40):
+            batch.put_item(Item=item(number))
+            batch.put_item(Item={**item(number), "PK": "other"})
+    assert stage.counted() == {"room": pytest.approx(deleted + 20, abs=1), "other": pytest.approx(20, abs=1)}
+
+
+def test_threads_count_together(stage):
+    """Nothing is lost between them."""
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda number: stage.table.put_item(Item=item(number)), range(100)))
+    assert stage.counted()["room"] == pytest.approx(100, abs=1)
+    assert len(stage.read()) == 100
+
+
+def test_an_operator_hears_of_a_registry_that_is_ahead(stage):
+    """A strong read saw less in the journal than Redis told: somebody restored a table, or wrote to Redis."""
+    stage.registry.add("room", [EIGHT])
+    assert stage.read() == []
+    assert stage.telemetry.counts["RegistryAheadOfJournal"] == 1
+    assert stage.table._parts.items._sharding.routes.writer._routes.get_route("room", 0) == EMPTY_ROUTE
+
+
+class TestSettings:
+    def test_arguments_come_before_the_environment(self, plain):
+        """And what neither names has its default."""
+        environ = {"HOTPARTITION_REGISTRY_HOST": "a.example", "HOTPARTITION_REGISTRY_PORT": "6380"}
+        shards = adaptive(environ=environ, registry_host="b.example", registry_tls=False)
+        built = ShardedTable(plain, shards=shards)._parts.items._sharding.routes
+        assert built._reading._registry._connection._options["url"] == "redis://b.example:6380"
+        assert built.journal == JournalPlace("readings", "PK", "SK", "r#")
+
+    def test_a_journal_of_its_own_is_named(self, plain):
+        """By an argument, or by the variable that the construct sets."""
+        environ = {"HOTPARTITION_REGISTRY_HOST": "a", "HOTPARTITION_JOURNAL_TABLE_NAME": "routes"}
+        built = ShardedTable(plain, shards=adaptive(environ=environ))._parts.items._sharding.routes
+        assert built.journal == JournalPlace("routes", "pk", sort_key="")
+
+    def test_what_is_wrong_is_named(self, plain):
+        """All of it, with what is allowed."""
+        shards = adaptive(environ={}, registry_port=0, colour="red")
+        with pytest.raises(SettingsError) as caught:
+            ShardedTable(plain, shards=shards).put_item(Item=item(1))
+        text = str(caught.value)
+        assert "HOTPARTITION_REGISTRY_HOST" in text
+        assert "HOTPARTITION_REGISTRY_PORT" in text
+        assert "COLOUR" in text
+
+    @pytest.mark.parametrize("choices", [0, 4])
+    def test_choices_are_one_to_three(self, choices):
+        """Told at once."""
+        with pytest.raises(ValueError, match="should be from 1 to 3"):
+            adaptive(choices=choices)
