@@ -34,8 +34,8 @@ SENDER = "ann"
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One HTTP answer."""
+class Response:
+    """One HTTP response."""
 
     status: int
     content_type: str
@@ -53,14 +53,14 @@ class Load:
     reads: list[Read] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
 
-    def answer(self, answer: Answer, text: str) -> bool:
-        """Take in what a write was answered; whether it is stored."""
-        is_stored = answer.status in {200, 201}
+    def take(self, response: Response, text: str) -> bool:
+        """Take in how a write ended; whether it is stored."""
+        is_stored = response.status in {200, 201}
         with self._lock:
-            self.statuses[answer.status] += 1
+            self.statuses[response.status] += 1
             if is_stored:
-                self.acknowledged[answer.body["message_id"]] = text
-                self.acknowledged_at[answer.body["message_id"]] = time.monotonic()
+                self.acknowledged[response.body["message_id"]] = text
+                self.acknowledged_at[response.body["message_id"]] = time.monotonic()
         return is_stored
 
     def history(self, conversation: str) -> History:
@@ -96,26 +96,26 @@ class Stack:
         lines = (json.loads(line) for line in text.splitlines() if line.startswith("{"))
         return [line for line in lines if line.get("message") == message]
 
-    def request(self, method: str, url: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
+    def request(self, method: str, url: str, body: Any = None, headers: dict[str, str] | None = None) -> Response:
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         response = self._http.request(method, url, body=data, headers=headers or {})
         content_type = response.headers.get("content-type", "")
         is_json = "json" in content_type
-        return Answer(
+        return Response(
             response.status,
             content_type,
             {k.lower(): v for k, v in response.headers.items()},
             json.loads(response.data) if is_json and response.data else response.data,
         )
 
-    def write(self, conversation: str, body: Any) -> Answer:
+    def write(self, conversation: str, body: Any) -> Response:
         return self.request("POST", f"{self.api_url}/conversations/{quote(conversation, safe='')}/messages", body)
 
-    def read(self, conversation: str, **query: Any) -> Answer:
+    def read(self, conversation: str, **query: Any) -> Response:
         path = f"{self.api_url}/conversations/{quote(conversation, safe='')}/messages"
         return self.request("GET", f"{path}?{urlencode(query)}" if query else path)
 
-    def read_one(self, conversation: str, message_id: str, **query: Any) -> Answer:
+    def read_one(self, conversation: str, message_id: str, **query: Any) -> Response:
         path = f"{self.api_url}/conversations/{quote(conversation, safe='')}/messages/{quote(message_id, safe='')}"
         return self.request("GET", f"{path}?{urlencode(query)}" if query else path)
 
@@ -142,16 +142,16 @@ class Stack:
         load.reads.append(join_pages(pages))
 
     def pages(self, conversation: str, query: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str | None]]:
-        """Read page by page: each as it was answered, with the cursor that asked for it."""
+        """Read page by page: each as it came, with the cursor that asked for it."""
         cursor: str | None = None
         while True:
-            answer = self.read(conversation, **query, **({"cursor": cursor} if cursor else {}))
-            if answer.status == 503:
+            response = self.read(conversation, **query, **({"cursor": cursor} if cursor else {}))
+            if response.status == 503:
                 time.sleep(0.2)
                 continue
-            assert answer.status == 200, answer
-            yield answer.body, cursor
-            cursor = answer.body["next_cursor"]
+            assert response.status == 200, response
+            yield response.body, cursor
+            cursor = response.body["next_cursor"]
             if cursor is None:
                 return
 
@@ -161,10 +161,10 @@ class Stack:
     def timeline(self) -> list[dict[str, Any]]:
         return self.request("GET", f"{self.control_url}/dynamodb/timeline").body["buckets"]
 
-    def control(self, path: str, body: Any = None) -> Answer:
-        answer = self.request("POST", f"{self.control_url}{path}", body)
-        assert answer.status == 200, answer
-        return answer
+    def control(self, path: str, body: Any = None) -> Response:
+        response = self.request("POST", f"{self.control_url}{path}", body)
+        assert response.status == 200, response
+        return response
 
     def set_faults(self, *rules: dict[str, Any]) -> None:
         """Replace the faults that DynamoDB shows; none ends them."""
@@ -179,9 +179,9 @@ class Stack:
         facts = self.status()["dynamodb"]
         headers = {"X-Amz-Target": f"DynamoDB_20120810.{operation}", "Content-Type": "application/x-amz-json-1.0"}
         body = {"TableName": facts["table"], **request}
-        answer = self._http.request("POST", facts["endpoint"], body=json.dumps(body).encode(), headers=headers)
-        assert answer.status == 200, answer.data
-        result: dict[str, Any] = json.loads(answer.data)
+        response = self._http.request("POST", facts["endpoint"], body=json.dumps(body).encode(), headers=headers)
+        assert response.status == 200, response.data
+        result: dict[str, Any] = json.loads(response.data)
         return result
 
     def routing_item(self, conversation: str) -> dict[str, Any] | None:
@@ -205,12 +205,12 @@ class Stack:
         if mint_id is not None:
             body["message_id"] = mint_id()
         for attempt in range(60):
-            answer = self.write(conversation, body)
-            if load.answer(answer, text):
+            response = self.write(conversation, body)
+            if load.take(response, text):
                 return
-            assert answer.status in {500, 502, 503, 504}, answer
-            if isinstance(answer.body, dict) and answer.body.get("message_id"):
-                body["message_id"] = answer.body["message_id"]
+            assert response.status in {500, 502, 503, 504}, response
+            if isinstance(response.body, dict) and response.body.get("message_id"):
+                body["message_id"] = response.body["message_id"]
             time.sleep(min(1.0, 0.05 * 2**attempt))
         raise AssertionError(f"never stored: {text}")
 
@@ -260,7 +260,7 @@ def wait_for(condition: Callable[[], Any], *, seconds: float) -> Any:
 def assert_read_back(stack: Stack, conversation: str, load: Load, *, statuses: Iterable[int] = (200, 201, 503)) -> None:
     """Every acknowledged message exactly once, in order, in both directions and in every read before.
 
-    No write was answered otherwise than it may be.
+    No write ended otherwise than it may.
     """
     assert set(load.statuses) <= set(statuses)
     stack.read_into(load, conversation, order="newest")

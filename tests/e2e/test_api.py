@@ -53,25 +53,25 @@ def _uuid7_bytes():
 
 @pytest.mark.parametrize("identifier", ["a#1", "", "x" * 257, "sp ace", "sl/ash", "ünï"])
 def test_other_conversation_ids_are_400(stack, identifier):
-    """Also those that a URL can hardly carry; the answer names the rule."""
-    for answer in (stack.write(identifier, {"sender": "a", "body": "b"}), stack.read(identifier)):
-        assert (answer.status, answer.content_type) == (400, "application/problem+json")
-        assert [e["field"] for e in answer.body["errors"]] == ["conversation_id"]
+    """Also those that a URL can hardly carry; the response names the rule."""
+    for response in (stack.write(identifier, {"sender": "a", "body": "b"}), stack.read(identifier)):
+        assert (response.status, response.content_type) == (400, "application/problem+json")
+        assert [e["field"] for e in response.body["errors"]] == ["conversation_id"]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"hello", b"\xff\xfe", b"[]", b"null", b"3"])
 def test_a_body_that_is_no_json_object_is_400(stack, conversation, body):
-    """And the answer says so."""
-    answer = stack.write(conversation, body)
-    assert (answer.status, answer.content_type) == (400, "application/problem+json")
-    assert answer.body["errors"]
+    """And the response says so."""
+    response = stack.write(conversation, body)
+    assert (response.status, response.content_type) == (400, "application/problem+json")
+    assert response.body["errors"]
 
 
 def test_all_wrong_fields_are_named_at_once(stack, conversation):
     """One round trip."""
-    answer = stack.write(conversation, {"sender": 3, "attributes": [], "extra": 1})
-    assert answer.status == 400
-    assert {e["field"] for e in answer.body["errors"]} == {"sender", "body", "attributes", "extra"}
+    response = stack.write(conversation, {"sender": 3, "attributes": [], "extra": 1})
+    assert response.status == 400
+    assert {e["field"] for e in response.body["errors"]} == {"sender", "body", "attributes", "extra"}
 
 
 @pytest.mark.parametrize(
@@ -79,15 +79,15 @@ def test_all_wrong_fields_are_named_at_once(stack, conversation):
 )
 def test_other_message_ids_are_400(stack, conversation, identifier):
     """No ULID or UUIDv7, or from the future."""
-    answer = stack.write(conversation, {"sender": "a", "body": "b", "message_id": identifier})
-    assert answer.status == 400
-    assert [e["field"] for e in answer.body["errors"]] == ["message_id"]
+    response = stack.write(conversation, {"sender": "a", "body": "b", "message_id": identifier})
+    assert response.status == 400
+    assert [e["field"] for e in response.body["errors"]] == ["message_id"]
 
 
 def test_an_item_over_the_limit_is_413(stack, conversation):
     """400 KiB and a little."""
-    answer = stack.write(conversation, {"sender": "a", "body": "x" * 410_000})
-    assert (answer.status, answer.content_type) == (413, "application/problem+json")
+    response = stack.write(conversation, {"sender": "a", "body": "x" * 410_000})
+    assert (response.status, response.content_type) == (413, "application/problem+json")
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ def test_an_item_over_the_limit_is_413(stack, conversation):
 )
 def test_wrong_queries_are_400(stack, conversation, query, field):
     """Each names its field."""
-    answer = stack.read(conversation, **query)
-    assert answer.status == 400
-    assert [e["field"] for e in answer.body["errors"]] == [field]
+    response = stack.read(conversation, **query)
+    assert response.status == 400
+    assert [e["field"] for e in response.body["errors"]] == [field]
 
 
 def test_a_cursor_belongs_to_its_conversation_and_order(stack, conversation):

@@ -14,7 +14,7 @@ REQUESTS = ("PutItem", "UpdateItem", "GetItem", "Query", "BatchGetItem")
 
 
 def test_a_rush_under_faults_is_raised_and_read_back(guarded_stack):
-    """Answers are lost, errors come, and a conversation gets hot meanwhile: nothing is lost or doubled."""
+    """Responses are lost, errors come, and a conversation gets hot meanwhile: nothing is lost or doubled."""
     conversation, load = f"sdk:{uuid.uuid4().hex}", Load()
     guarded_stack.set_faults(
         {"operation": "PutItem", "fault": "lose_answer", "probability": 0.1},

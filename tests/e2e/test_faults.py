@@ -1,4 +1,4 @@
-"""Parts that fail in mid-load: whatever was acknowledged is read back, once and in order, and nothing answers 500.
+"""Parts that fail in mid-load: whatever was acknowledged is read back, once and in order, and no response is a 500.
 
 The short form of each fault; docs/operations.md, "When a part is down", says what clients and operators see.
 """
@@ -64,7 +64,7 @@ def offer_and_read(stack, conversation, *, rate, seconds):
     return load
 
 
-def test_puts_whose_answer_is_lost_are_not_doubled(stack, conversation):
+def test_puts_whose_response_is_lost_are_not_doubled(stack, conversation):
     """Stored, but the writer never hears of it: it tries again, and so does the client, with the same id."""
     before = stack.injected()
     stack.set_faults(
@@ -78,7 +78,7 @@ def test_puts_whose_answer_is_lost_are_not_doubled(stack, conversation):
 
 
 def test_a_dynamodb_that_fails_and_is_slow_costs_no_message(stack, conversation):
-    """A fifth of its answers are errors and a fifth are late: requests are tried again or refused with 503."""
+    """A fifth of its responses are errors and a fifth are late: requests are tried again or refused with 503."""
     before = stack.injected()
     stack.set_faults(
         *({"operation": o, "fault": "error", "probability": 0.2} for o in REQUESTS),
@@ -93,7 +93,7 @@ def test_a_dynamodb_that_fails_and_is_slow_costs_no_message(stack, conversation)
 
 
 def test_throttles_that_salting_does_not_cure_raise_nothing(stack, conversation):
-    """Limits of the account, the table and the index: tried again, never answered with shards."""
+    """Limits of the account, the table and the index: tried again, never met with shards."""
     before = stack.injected()
     limits = [f"{target}%s{limit}" for target in ("Table", "Index") for limit in LIMITS_OF_OTHERS]
     stack.set_faults(
@@ -150,7 +150,7 @@ def test_an_emptied_redis_is_filled_again(stack, conversation, registry):
 
 
 def test_writes_go_on_while_redis_is_paused(stack, conversation):
-    """Its connections stay open and nothing answers, for 3 s."""
+    """Its connections stay open and nothing responds, for 3 s."""
     load = Load()
     acknowledged_while_paused = 0
 
@@ -169,7 +169,7 @@ def test_writes_go_on_while_redis_is_paused(stack, conversation):
 
 
 def test_write_environments_killed_in_mid_request_lose_nothing(stack, conversation):
-    """The gateway answers 500 for them, as API Gateway does; clients repeat with the id that they minted."""
+    """The gateway responds with 500 for them, as API Gateway does; clients repeat with the id that they minted."""
     killed_before = stack.status()["functions"]["write_message"]["killed"]
 
     def kill():
@@ -191,7 +191,7 @@ def test_a_consumer_killed_between_journal_and_registry_is_made_up_for(stack, co
 
     def kill_in_raise():
         nonlocal was_apart
-        # The consumer still waits for the answer of its update when it dies.
+        # The consumer still waits for the response of its update when it dies.
         assert wait_for(lambda: route_in_journal(stack, conversation), seconds=10), "nothing was raised"
         while stack.status()["functions"]["consume_reports"]["busy"]:  # two, when the schedule has just fired
             stack.control("/functions/consume_reports/kill")

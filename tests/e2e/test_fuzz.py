@@ -1,4 +1,4 @@
-"""Whatever is sent to the API, its answer is one that `docs/openapi.json` describes, and never 500."""
+"""Whatever is sent to the API, its response is one that `docs/openapi.json` describes, and never 500."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def unsigned(tmp_path_factory) -> Path:
     return file
 
 
-def test_generated_requests_get_described_answers(stack, unsigned):
+def test_generated_requests_get_described_responses(stack, unsigned):
     """Right and wrong requests of every shape, alone and in sequences along the links, the same ones in each run."""
     report = unsigned.parent / "report.ndjson"
     command = [
@@ -96,7 +96,7 @@ def exchange(stack, head: bytes, body: bytes = b"") -> tuple[int, dict[str, str]
         *("%", "%zz=1", "limit=50#fragment", "cursor=%ED%A0%80" * 14, "limit=%F0%9F%92%A9", "=limit"),
     ],
 )
-def test_odd_queries_get_described_answers(stack, query):
+def test_odd_queries_get_described_responses(stack, query):
     """Repeated, empty, joined, encoded twice, far too long: a page or 400."""
     target = f"GET /conversations/fuzz/messages?{query} HTTP/1.1".encode("latin-1")
     status, headers, body = exchange(stack, target)
@@ -126,7 +126,7 @@ def test_odd_queries_get_described_answers(stack, query):
         *("a" * 257, "a" * 6_000, "a;b", "a+b", "a%20b", "~", "a,b", "(a)", "null%0d%0aX: 1", "\xe9", "a%3Fb"),
     ],
 )
-def test_odd_conversation_ids_get_described_answers(stack, segment):
+def test_odd_conversation_ids_get_described_responses(stack, segment):
     """Encodings that are none, control characters, paths of thousands of characters: 400, read or written."""
     for route, head, sent in (
         (PAGE, f"GET /conversations/{segment}/messages HTTP/1.1", b""),
@@ -166,9 +166,9 @@ GOOD = '{"sender": "a", "body": "b"}'
         (b"\x1f\x8b\x08\x00", {400}),
     ],
 )
-def test_odd_bodies_get_described_answers(stack, content_type, body, statuses):
+def test_odd_bodies_get_described_responses(stack, content_type, body, statuses):
     """In other encodings and types, cut off, deeply nested, with endless numbers; it is JSON whatever its label."""
     head = f"POST /conversations/fuzz/messages HTTP/1.1\r\nContent-Type: {content_type}".encode()
-    status, headers, answer = exchange(stack, head, body)
-    assert status in statuses, answer
-    check_described(POST, status, headers, answer)
+    status, headers, response = exchange(stack, head, body)
+    assert status in statuses, response
+    check_described(POST, status, headers, response)

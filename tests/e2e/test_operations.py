@@ -26,7 +26,7 @@ def conversation():
 
 @pytest.fixture
 def tool(stack):
-    """Runs the console script: exit status, and its answer as JSON (or its text)."""
+    """Runs the console script: exit status, and its response as JSON (or its text)."""
 
     def tool(*arguments, as_json=True):
         assert TOOL.exists(), "make setup installs it"
@@ -154,10 +154,10 @@ def test_tables_are_for_people(tool, conversation):
 def test_mistakes_have_their_status(tool, conversation):
     """2 for a wrong command, 3 for nobody there."""
     assert tool("route", "a#1")[0] == 2
-    status, answer = tool("raise", conversation, "--n", "1")
-    assert (status, answer["error"]["kind"]) == (2, "invalid-request")
-    status, answer = tool("hot", "--url", "http://127.0.0.1:1")
-    assert (status, answer["error"]["kind"]) == (3, "unreachable")
+    status, response = tool("raise", conversation, "--n", "1")
+    assert (status, response["error"]["kind"]) == (2, "invalid-request")
+    status, response = tool("hot", "--url", "http://127.0.0.1:1")
+    assert (status, response["error"]["kind"]) == (3, "unreachable")
 
 
 def test_without_redis_no_load_is_shown(stack, tool, conversation):

@@ -136,8 +136,8 @@ class TestReplica:
     def test_a_run_without_a_replica_says_so(self, stack):
         """409, and Redis goes on."""
         for order in ("cut-replica", "fail-over"):
-            answer = stack.request("POST", f"{stack.control_url}/redis/{order}")
-            assert (answer.status, answer.body) == (409, {"message": "no replica runs"})
+            response = stack.request("POST", f"{stack.control_url}/redis/{order}")
+            assert (response.status, response.body) == (409, {"message": "no replica runs"})
         assert stack.status()["redis"]["running"]
 
 
@@ -152,11 +152,11 @@ class TestGone:
             for _ in range(60):
                 fresh = f"{conversation}:{next(number)}"
                 started = time.perf_counter()
-                answer = stack.write(fresh, {"sender": SENDER, "body": state})
+                response = stack.write(fresh, {"sender": SENDER, "body": state})
                 milliseconds[state].append((time.perf_counter() - started) * 1000)
-                assert answer.status == 201
+                assert response.status == 201
                 loads[fresh] = Load()
-                loads[fresh].answer(answer, state)
+                loads[fresh].take(response, state)
 
         try:
             for _ in range(3):

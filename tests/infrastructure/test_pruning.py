@@ -26,8 +26,8 @@ class Context:
     get_remaining_time_in_millis = staticmethod(lambda: 4_000)
 
 try:
-    answer = handler.handler(json.loads(sys.argv[1]), Context())
-    outcome = answer.get("statusCode") or sorted(answer)
+    response = handler.handler(json.loads(sys.argv[1]), Context())
+    outcome = response.get("statusCode") or sorted(response)
 except Exception as error:
     outcome = type(error).__name__
 root = sys.argv[2]
@@ -155,7 +155,7 @@ def run(function, layers, root, **settings):
 
 
 OUTCOMES = {
-    "write_message": 503,  # nobody answers in DynamoDB's and Redis's place
+    "write_message": 503,  # nobody responds in DynamoDB's and Redis's place
     "read_messages": 503,
     "consume_reports": None,
     "operate": ["error"],
@@ -166,7 +166,7 @@ OUTCOMES = {
 @pytest.mark.parametrize("client", ["curl", "boto3"])
 @pytest.mark.parametrize("function", EVENTS)
 def test_every_function_serves_from_what_is_left(function, client, layers, root):
-    """With either client, it does what it does where neither DynamoDB nor Redis answers; all it imports is compiled."""
+    """With either client, it does what it does without DynamoDB and Redis; all it imports is compiled."""
     folders = tuple(layer / "python" for layer in layers)
     served = run(function, folders, root, HOTPARTITION_DYNAMODB_CLIENT=client)
     if OUTCOMES[function] is not None:

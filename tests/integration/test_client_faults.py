@@ -65,7 +65,7 @@ class Peer:
         self.sock.sendall(whole(content, status=status, more=more))
 
     def echo(self) -> None:
-        """Answer every request with itself, to the connection's end."""
+        """Echo every request, to the connection's end."""
         while (request := self.take()) is not None:
             self.reply({"Count": request, "Items": [{"text": {"S": self.text}}]})
 
@@ -161,7 +161,7 @@ def connect(aws_environment, client_name, open_calls, monkeypatch) -> Callable[.
     def build(
         port: int,
         *,
-        answer_seconds: float = PATIENCE_SECONDS,
+        response_seconds: float = PATIENCE_SECONDS,
         connect_seconds: float = 2.0,
         host: str = "127.0.0.1",
         is_tls: bool = False,
@@ -173,7 +173,7 @@ def connect(aws_environment, client_name, open_calls, monkeypatch) -> Callable[.
             monkeypatch.setenv("AWS_CA_BUNDLE", ca_file)
         else:
             monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
-        timeouts = {"connect_timeout_seconds": connect_seconds, "read_timeout_seconds": answer_seconds}
+        timeouts = {"connect_timeout_seconds": connect_seconds, "read_timeout_seconds": response_seconds}
         return open_calls(client_name, **timeouts, **options)
 
     return build
@@ -198,7 +198,7 @@ def echoed(calls: DynamoDBCalls, text: str) -> str:
 
 
 def counts(outcomes) -> list:
-    """What the answers say, and the types of what is no answer."""
+    """What the responses say, and the types of what is no response."""
     return [outcome["Count"] if isinstance(outcome, dict) else type(outcome) for outcome in outcomes]
 
 
@@ -213,14 +213,14 @@ only_curl = pytest.mark.parametrize("client_name", ["curl"])
 @contextmanager
 def unavailable(*reasons: str) -> Iterator[None]:
     """What the body does fails, and may be repeated; an operator can learn why, whoever asked does not."""
-    with pytest.raises(StoreUnavailableError, match=r"^DynamoDB did not answer \((curl error \d+|\w+)\)$") as raised:
+    with pytest.raises(StoreUnavailableError, match=r"^DynamoDB did not response \((curl error \d+|\w+)\)$") as raised:
         yield
     cause = repr(raised.value.__cause__)
     assert any(reason in cause for reason in reasons), cause
 
 
 def once(peer: Peer) -> None:
-    """Answer one request, and close."""
+    """Serve one request, and close."""
     assert peer.take() is not None
     peer.reply({})
 
@@ -229,7 +229,7 @@ class TestOneConnection:
     """Many requests, one after the other."""
 
     def test_a_connection_is_kept(self, serve, connect):
-        """Requests follow one another on it, and answers are those of their requests."""
+        """Requests follow one another on it, and responses are those of their requests."""
         server = serve(Peer.echo)
         calls = connect(server.port)
         assert [ask(calls, n) for n in range(5)] == list(range(5))
@@ -256,7 +256,7 @@ class TestOneConnection:
     @pytest.mark.parametrize("operation", ["Query", "PutItem", "UpdateItem"])
     @pytest.mark.parametrize("end", [Peer.reset, lambda peer: peer.sock.close()], ids=["reset", "closed"])
     def test_one_that_closes_on_a_request_is_replaced_once(self, serve, connect, operation, end):
-        """Before a line of the answer: the request goes again, on a new connection."""
+        """Before a line of the response: the request goes again, on a new connection."""
 
         def close_on_second(peer):
             assert peer.take() is not None
@@ -274,13 +274,13 @@ class TestOneConnection:
     def test_it_is_replaced_only_once(self, serve, connect):
         """What fails on a new connection is told, not tried for ever."""
 
-        def answer_then_close(peer):
+        def response_then_close(peer):
             if peer.number == 0:
                 assert peer.take() is not None
                 peer.reply({})
             assert peer.take() is not None
 
-        server = serve(answer_then_close)
+        server = serve(response_then_close)
         calls = connect(server.port)
         ask(calls)
         with unavailable(*CLOSED):
@@ -297,7 +297,7 @@ class TestOneConnection:
     @only_curl
     @pytest.mark.parametrize("is_reused", [False, True])
     @pytest.mark.parametrize("half", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Le", whole({"a": 1})[:-1]])
-    def test_half_an_answer_is_a_failure(self, serve, connect, is_reused, half):
+    def test_half_a_response_is_a_failure(self, serve, connect, is_reused, half):
         """The request has arrived: it is not sent again behind its caller's back."""
 
         def break_off(peer):
@@ -317,11 +317,11 @@ class TestOneConnection:
         assert ask(calls, 2) == 2
 
     @pytest.mark.parametrize("is_reused", [False, True])
-    def test_an_answer_that_does_not_come_in_time_is_a_failure(self, serve, connect, is_reused):
-        """It is not repeated, and its connection never serves again: the answer may still come."""
+    def test_a_response_that_does_not_come_in_time_is_a_failure(self, serve, connect, is_reused):
+        """It is not repeated, and its connection never serves again: the response may still come."""
         late = Event()
 
-        def answer_late(peer):
+        def response_late(peer):
             if is_reused:
                 assert peer.take() is not None
                 peer.reply({})
@@ -329,8 +329,8 @@ class TestOneConnection:
             late.wait(PATIENCE_SECONDS)
             peer.reply({"late": True})
 
-        server = serve(answer_late, Peer.echo)
-        calls = connect(server.port, answer_seconds=READ_TIMEOUT_SECONDS)
+        server = serve(response_late, Peer.echo)
+        calls = connect(server.port, response_seconds=READ_TIMEOUT_SECONDS)
         if is_reused:
             ask(calls)
         started = time.monotonic()
@@ -342,7 +342,7 @@ class TestOneConnection:
         assert server.connections()[-1] == 1
 
     @only_curl
-    def test_an_answer_that_drips_is_late_as_well(self, serve, connect):
+    def test_a_response_that_drips_is_late_as_well(self, serve, connect):
         """The limit is for the whole of it."""
 
         def drip(peer):
@@ -352,11 +352,11 @@ class TestOneConnection:
                 time.sleep(0.02)
 
         with unavailable(*LATE):
-            ask(connect(serve(drip).port, answer_seconds=READ_TIMEOUT_SECONDS))
+            ask(connect(serve(drip).port, response_seconds=READ_TIMEOUT_SECONDS))
 
     @only_curl
     @pytest.mark.parametrize(
-        "answer",
+        "response",
         [
             b"SSH-2.0-OpenSSH_9\r\n",
             b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
@@ -366,12 +366,12 @@ class TestOneConnection:
         ],
         ids=["other protocol", "no length", "wrong checksum", "no JSON", "gateway"],
     )
-    def test_what_is_no_answer_is_worth_a_retry(self, serve, connect, answer):
+    def test_what_is_no_response_is_worth_a_retry(self, serve, connect, response):
         """And the next request finds a connection in order."""
 
         def send(peer):
             assert peer.take() is not None
-            peer.sock.sendall(answer)
+            peer.sock.sendall(response)
             peer.echo()
 
         calls = connect(serve(send, Peer.echo).port)
@@ -381,7 +381,7 @@ class TestOneConnection:
 
     @only_curl
     def test_what_nobody_asked_for_ends_a_connection(self, serve, connect):
-        """Bytes behind an answer, at once or later, would be taken for the next one."""
+        """Bytes behind a response, at once or later, would be taken for the next one."""
         taken, sent = Event(), Event()
 
         def chatter(peer):
@@ -408,11 +408,11 @@ class TestOneConnection:
     def test_a_connection_is_closed_when_it_is_said_so(self, serve, connect, more):
         """The next request opens another one."""
 
-        def answer(peer):
+        def response(peer):
             while peer.take() is not None:
                 peer.reply({}, more=more)
 
-        server = serve(answer)
+        server = serve(response)
         calls = connect(server.port)
         ask(calls)
         ask(calls)
@@ -420,11 +420,11 @@ class TestOneConnection:
 
     def test_answers_may_come_in_chunks_and_in_pieces(self, serve, connect):
         """However they are cut."""
-        answer = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{"Count":\r\n2\r\n1}\r\n0\r\n\r\n'
+        response = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{"Count":\r\n2\r\n1}\r\n0\r\n\r\n'
 
         def send(peer):
             while peer.take() is not None:
-                for byte in answer:
+                for byte in response:
                     peer.sock.sendall(bytes([byte]))
 
         server = serve(send)
@@ -454,7 +454,7 @@ class TestOneConnection:
         assert ask(calls, 1) == 1
 
     @only_curl
-    def test_an_answer_may_come_before_the_request_was_taken(self, serve, connect):
+    def test_a_response_may_come_before_the_request_was_taken(self, serve, connect):
         """A refusal for its size, for instance; the rest of the request must not reach anybody as a new one."""
         refused = Event()
 
@@ -677,7 +677,7 @@ class TestRounds:
     """Several requests at the same time, on one thread."""
 
     def test_no_more_run_at_once_than_allowed(self, serve, connect):
-        """However many there are; answers keep the order of their requests."""
+        """However many there are; responses keep the order of their requests."""
         running, most, lock = [0], [0], Lock()
 
         def count(peer):
@@ -698,7 +698,7 @@ class TestRounds:
         assert server.accepted == 3
 
     def test_failures_stay_with_their_requests(self, serve, connect):
-        """The others' answers are all there."""
+        """The others' responses are all there."""
 
         def fail_some(peer):
             while (request := peer.take()) is not None:
@@ -754,7 +754,7 @@ class TestRounds:
         assert server.accepted == 10
 
     def test_a_refusal_is_raised_and_the_others_are_left_in_order(self, serve, connect):
-        """A bug is not hidden; what was under way does not answer the next request."""
+        """A bug is not hidden; what was under way is not taken for the next request's response."""
         release = Event()
 
         def refuse_one(peer):
@@ -774,7 +774,7 @@ class TestRounds:
             assert ask(calls, number) == number
 
     def test_threads_share_a_client(self, serve, connect):
-        """Each gets its own answers."""
+        """Each gets its own responses."""
         calls = connect(serve(Peer.echo).port, parallel=4)
         wrong = []
 
@@ -801,10 +801,10 @@ def experienced(seconds=0.03):
 
 
 class TestHedges:
-    """Requests that are slow to be answered are asked a second time."""
+    """Requests whose responses are slow are sent a second time."""
 
-    def test_the_first_answer_is_taken(self, serve, connect, client_name):
-        """The round does not wait for the slow one, whose connection serves again only after its answer has come."""
+    def test_the_first_response_is_taken(self, serve, connect, client_name):
+        """The round does not wait for the slow one, whose connection serves again only after its response has come."""
         release, asked, lock = Event(), {}, Lock()
 
         def slow_once(peer):
@@ -827,7 +827,7 @@ class TestHedges:
         for number in range(10, 16):
             assert ask(calls, number) == number
         release.set()
-        time.sleep(0.1)  # the late answer crosses the loopback
+        time.sleep(0.1)  # the late response crosses the loopback
         outcomes, _ = calls.call_many(queries(range(20, 23)), is_hedged=False)
         assert counts(outcomes) == [20, 21, 22]
         if client_name == "curl":  # threads share fewer connections while responses come fast
@@ -884,8 +884,8 @@ class TestHedges:
         assert hedged == 4
         assert len(server.log) == 16
 
-    def test_answers_are_never_mixed_up(self, serve, connect):
-        """Rounds with slow, hedged, failing and closing requests, one after the other: each answer is its request's."""
+    def test_responses_are_never_mixed_up(self, serve, connect):
+        """Rounds with slow, hedged, failing and closing requests, in turn: each response is its request's."""
         chance = random.Random(7)
         lock = Lock()
 
@@ -904,7 +904,7 @@ class TestHedges:
 
         server = serve(unreliable)
         calls = connect(server.port, parallel=5, policy=experienced(0.005))
-        hedges = answered = 0
+        hedges = responded = 0
         for turn in range(120):
             numbers = [turn * 10 + n for n in range(8)]
             outcomes, hedged = calls.call_many(queries(numbers), is_hedged=True)
@@ -912,6 +912,6 @@ class TestHedges:
             for number, outcome in zip(numbers, outcomes, strict=True):
                 if not isinstance(outcome, StoreUnavailableError):
                     assert outcome["Count"] == number
-                    answered += 1
+                    responded += 1
         assert hedges > 10
-        assert answered > 800
+        assert responded > 800

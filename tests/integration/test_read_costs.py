@@ -45,7 +45,7 @@ class Costs:
 
     @property
     def items(self) -> int:
-        return sum(exchange.answer["ScannedCount"] for exchange in self.exchanges if exchange.operation == "Query")
+        return sum(exchange.response["ScannedCount"] for exchange in self.exchanges if exchange.operation == "Query")
 
     def fetch(self, *arguments: Any, **options: Any) -> Any:
         self.rounds += 1

@@ -27,7 +27,7 @@ What keeps the number of states small, and why nothing is lost by it:
   step is on one of the pages; and since every page lies strictly past its cursor, it is on no more than one.
 - Once the reader is done, nobody looks any more: such states have no next ones.
 - `is_reduced` leaves out orders that cannot matter. (a) A writer asks and puts in one step: what the journal can show
-  only grows, so what it showed long before the put it can still show just before it. (b) A read whose answer no
+  only grows, so what it showed long before the put it can still show just before it. (b) A read whose response no
   remaining step can change is done at once (no put that may still come is within its bounds; every raise is in the
   journal): it commutes with all that others may do until then. `test_model.py` shows that the pages which come out are
   the same without either.
@@ -88,7 +88,7 @@ class World:
     """Generations that Redis may show although nobody ever raised them."""
     lookups: bool = True
     cuts: bool = True
-    """Whether an answer may end before its query's limit though more follows, as DynamoDB's do at 1 MB."""
+    """Whether a response may end before its query's limit though more follows, as DynamoDB's do at 1 MB."""
 
 
 class Place(NamedTuple):
@@ -110,16 +110,16 @@ class State(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One store operation. `what` is its object: a raise, place or goal, or a query's answer."""
+    """One store operation. `what` is its object: a raise, place or goal, or a query's response."""
 
     kind: str
     what: object = None
     hint: int = 0
-    """What Redis answers to a reader, and what a writer has learned from Redis and the journal."""
+    """What Redis tells a reader, and what a writer has learned from Redis and the journal."""
 
 
-class Answer(NamedTuple):
-    """What one key answered."""
+class Response(NamedTuple):
+    """One key's response."""
 
     query: KeyQuery
     message_ids: tuple[str, ...]
@@ -167,10 +167,10 @@ class Reading(NamedTuple):
     """What was acknowledged before this page's first step and lies in the rest of the range."""
     route: int
     is_verified: bool
-    past: tuple[Answer, ...] = ()
-    """Answers of earlier rounds."""
-    answers: tuple[Answer, ...] = ()
-    """Answers of this round, by key: within a round their order is of no account to `PageMerge`."""
+    past: tuple[Response, ...] = ()
+    """Responses of earlier rounds."""
+    responses: tuple[Response, ...] = ()
+    """Responses of this round, by key: within a round their order is of no account to `PageMerge`."""
     pending: tuple[KeyQuery, ...] = ()
     wants_journal: bool = False
     journal: int | None = None
@@ -205,7 +205,7 @@ class ProtocolModel:
         self._numbers: dict[tuple[type, Reader], int] = {}
         self._reads: list[tuple[tuple[KeyQuery, int], ...]] = []
         self._begun: dict[tuple[int, int], tuple[tuple[Step, int], ...]] = {}
-        self._answered: dict[tuple[int, int, int], tuple[tuple[Step, int], ...]] = {}
+        self._replies: dict[tuple[int, int, int], tuple[tuple[Step, int], ...]] = {}
         self._journal_read: dict[tuple[int, int], int] = {}
         self.number_of(Idle())
 
@@ -329,7 +329,7 @@ class ProtocolModel:
             yield from ((Lookup(message_id), None) for message_id in self.world.message_ids)
 
     def begin(self, goal: Goal, position: str | None, acknowledged: frozenset[str], hint: int) -> Reader:
-        """Begin a page or a lookup, with Redis's answer."""
+        """Begin a page or a lookup, with Redis's response."""
         owed = frozenset(i for i in acknowledged if lies_in_rest(goal, position, i))
         if isinstance(goal, PageRequest) and build_range(goal) is None:
             return Broken("an acknowledged message is missing", ()) if owed else Done()
@@ -349,48 +349,48 @@ class ProtocolModel:
         if isinstance(reading.goal, PageRequest):
             return tuple(self._merge(reading).next_queries(route))
         key = build_key(CONVERSATION, reading.goal.message_id)
-        asked = {answer.query.partition_key for answer in reading.past}
-        is_found = any(answer.message_ids for answer in reading.past)
+        asked = {response.query.partition_key for response in reading.past}
+        is_found = any(response.message_ids for response in reading.past)
         keys = self.variant.candidates(route, key, KEY_FORM, asked=asked, is_found=is_found)
         return tuple(
             KeyQuery(place, newest_first=True, limit=1, first=key.sort_key, last=key.sort_key) for place in keys
         )
 
     def _merge(self, reading: Reading) -> PageMerge:
-        """Build the page's merge again from the answers so far: states hold values, and `PageMerge` is none."""
+        """Build the page's merge again from the responses so far: states hold values, and `PageMerge` is none."""
         assert isinstance(reading.goal, PageRequest)
         page_range = build_range(reading.goal)
         assert page_range is not None
         merge = self.variant.merge_type(page_range, KEY_FORM, position_of)
-        for answer in reading.past:
-            messages = [self._messages[message_id] for message_id in answer.message_ids]
-            merge.add(answer.query, messages, is_exhausted=answer.is_exhausted)
+        for response in reading.past:
+            messages = [self._messages[message_id] for message_id in response.message_ids]
+            merge.add(response.query, messages, is_exhausted=response.is_exhausted)
         return merge
 
     def _run_query(self, state: State, index: int) -> list[tuple[Step, State]]:
         query, mask = self._reads[state.reader][index]
         key = (state.reader, index, state.stored & mask)
-        if key not in self._answered:
+        if key not in self._replies:
             reading = self._readers[state.reader]
             assert isinstance(reading, Reading)
             pending = tuple(q for q in reading.pending if q != query)
-            self._answered[key] = tuple(
-                (Step("query", answer), self.number_of(self._take(reading, pending, answer)))
-                for answer in self._answers(query, state.stored & mask)
+            self._replies[key] = tuple(
+                (Step("query", response), self.number_of(self._take(reading, pending, response)))
+                for response in self._responses(query, state.stored & mask)
             )
-        return [(step, _with_reader(state, number)) for step, number in self._answered[key]]
+        return [(step, _with_reader(state, number)) for step, number in self._replies[key]]
 
-    def _take(self, reading: Reading, pending: tuple[KeyQuery, ...], answer: Answer) -> Reader:
-        answers = tuple(sorted((*reading.answers, answer), key=lambda a: a.query.partition_key))
-        return self._close_round(reading._replace(answers=answers, pending=pending))
+    def _take(self, reading: Reading, pending: tuple[KeyQuery, ...], response: Response) -> Reader:
+        responses = tuple(sorted((*reading.responses, response), key=lambda a: a.query.partition_key))
+        return self._close_round(reading._replace(responses=responses, pending=pending))
 
-    def _answers(self, query: KeyQuery, stored: int) -> Iterator[Answer]:
-        """Answer as DynamoDB does: a query that stops at its limit, or before, cannot know whether anything follows."""
+    def _responses(self, query: KeyQuery, stored: int) -> Iterator[Response]:
+        """Respond as DynamoDB does: a query that stops at its limit or before cannot know whether anything follows."""
         found = [p.message_id for i, p in enumerate(self.places) if stored >> i & 1]
         taken = tuple(sorted(found, reverse=query.newest_first)[: query.limit])
-        yield Answer(query, taken, is_exhausted=len(taken) < query.limit)
+        yield Response(query, taken, is_exhausted=len(taken) < query.limit)
         if self.world.cuts:
-            yield from (Answer(query, taken[:size], is_exhausted=False) for size in range(1, len(taken) + 1))
+            yield from (Response(query, taken[:size], is_exhausted=False) for size in range(1, len(taken) + 1))
 
     def _read_journal(self, state: State) -> int:
         key = (state.reader, state.journal)
@@ -405,7 +405,7 @@ class ProtocolModel:
         """Once everything of the round is there, take it in: what the journal says counts from the next round on."""
         if reading.pending or reading.wants_journal:
             return reading
-        closed = reading._replace(past=reading.past + reading.answers, answers=())
+        closed = reading._replace(past=reading.past + reading.responses, responses=())
         if reading.journal is not None:
             closed = closed._replace(route=reading.route | reading.journal, is_verified=True, journal=None)
         return self._open_round(closed)
@@ -413,7 +413,7 @@ class ProtocolModel:
     def finish(self, reading: Reading) -> Reader:
         """Judge what was read, and return what the reader does next."""
         if isinstance(reading.goal, Lookup):
-            found = tuple({i for answer in reading.past for i in answer.message_ids})
+            found = tuple({i for response in reading.past for i in response.message_ids})
             self.outcomes.add(Outcome(reading.goal, found))
             is_missing = bool(reading.owed) and not found
             return Broken("an acknowledged message was not found", ()) if is_missing else Done()
@@ -497,8 +497,8 @@ def judge_page(reading: Reading, ids: tuple[str, ...], *, has_more: bool) -> str
         return "the page holds a message from outside its bounds or an earlier page"
     if len(ids) > request.limit or (has_more and not ids):
         return "the page has a wrong size"
-    answered = {i for answer in reading.past for i in answer.message_ids}
-    if not answered.issuperset(ids):
+    responded = {i for response in reading.past for i in response.message_ids}
+    if not responded.issuperset(ids):
         return "the page holds a message that nobody stored"
     missing = [i for i in reading.owed if i not in ids and not (has_more and _comes_after(request, i, ids[-1]))]
     return "an acknowledged message is missing" if missing else None

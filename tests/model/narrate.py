@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hotpartition.core.route import Generation
 from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.reading import PageRequest
-from model.model import Answer, Broken, Lookup, Place, ProtocolModel, Reading, State, Step
+from model.model import Broken, Lookup, Place, ProtocolModel, Reading, Response, State, Step
 
 
 def narrate(model: ProtocolModel, trace: Sequence[tuple[State, Step]], fault: str) -> str:
@@ -35,7 +35,7 @@ class _Teller:
                 return f"writer   learns {self._route(step.hint)}; puts {self._place(place)}: acknowledged"
             case Step("begin", goal):
                 return f"reader   begins {self._goal(state, goal)}; asks Redis: {self._route(step.hint)}"
-            case Step("query", Answer(query, found, is_exhausted)):
+            case Step("query", Response(query, found, is_exhausted)):
                 rest = "" if is_exhausted else " (and there may be more)"
                 return f"reader   queries {query.partition_key} for {query.limit}: {self._messages(found)}{rest}"
             case Step("read-journal"):

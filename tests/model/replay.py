@@ -14,7 +14,7 @@ from hotpartition_messages.errors import MessageNotFoundError
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key
 from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.writing import NewMessage
-from model.model import CONVERSATION, Answer, Broken, Done, Lookup, Place, ProtocolModel, Step
+from model.model import CONVERSATION, Broken, Done, Lookup, Place, ProtocolModel, Response, Step
 from support.builders import World as Stores
 from support.fakes import KEY_RANGE_THROTTLE, FakeTable
 
@@ -33,33 +33,33 @@ def walk(model: ProtocolModel, random: Random) -> list[Step]:
 
 @dataclass
 class _ScriptedTable(FakeTable):
-    """Answers a round of queries by doing the script's next steps; so each query sees what is stored at its own."""
+    """Responds to a round of queries by doing the script's next steps; so each query sees what is stored at its own."""
 
     script: deque[Step] = field(default_factory=deque)
     do: Callable[[Step], None] = lambda _: None
     is_written: bool = False
 
     def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched:
-        answers: dict[KeyQuery, QueryResponse] = {}
+        responses: dict[KeyQuery, QueryResponse] = {}
         journal: JournalEntry | None = None
-        while len(answers) < len(queries) or (journal_of is not None and journal is None):
+        while len(responses) < len(queries) or (journal_of is not None and journal is None):
             step = self.script.popleft()
             match step:
                 case Step("read-journal"):
                     assert journal_of is not None, "the real reader did not ask for the journal"
                     journal = self.routes.get(journal_of, JournalEntry())
-                case Step("query", Answer() as told):
+                case Step("query", Response() as told):
                     assert told.query in queries, "the real reader did not ask this"
-                    answers[told.query] = self._cut(told, is_strong=is_strong)
+                    responses[told.query] = self._cut(told, is_strong=is_strong)
                 case _:
                     self.do(step)
-        return Fetched(tuple(answers[query] for query in queries), journal)
+        return Fetched(tuple(responses[query] for query in queries), journal)
 
-    def _cut(self, told: Answer, *, is_strong: bool) -> QueryResponse:
-        """Answer truly, but end where the model's answer ended."""
-        answer = super().fetch([told.query], is_strong=is_strong).responses[0]
-        assert isinstance(answer, QueryResponse)
-        messages = answer.items[: len(told.message_ids)]
+    def _cut(self, told: Response, *, is_strong: bool) -> QueryResponse:
+        """Respond truly, but end where the model's response ended."""
+        response = super().fetch([told.query], is_strong=is_strong).responses[0]
+        assert isinstance(response, QueryResponse)
+        messages = response.items[: len(told.message_ids)]
         assert tuple(message.message_id for message in messages) == told.message_ids
         return QueryResponse(messages, told.is_exhausted)
 
@@ -68,8 +68,8 @@ class _ScriptedTable(FakeTable):
             return (), None
         queries = [KeyQuery(key, newest_first=True, limit=1, first=sort_key, last=sort_key) for key in partition_keys]
         fetched = self.fetch(queries, is_strong=is_strong, journal_of=journal_of)
-        answered = zip(partition_keys, fetched.responses, strict=True)
-        return tuple(Copy(key, message) for key, answer in answered for message in answer.items), fetched.journal
+        responded = zip(partition_keys, fetched.responses, strict=True)
+        return tuple(Copy(key, message) for key, response in responded for message in response.items), fetched.journal
 
 
 class Replay:

@@ -20,11 +20,11 @@ from hotpartition_messages.reading import PageRequest
 from model.explore import explore
 from model.model import (
     CONVERSATION,
-    Answer,
     Lookup,
     Outcome,
     ProtocolModel,
     Reading,
+    Response,
     Variant,
     World,
     judge_page,
@@ -239,9 +239,9 @@ def test_a_page_is_judged_by_the_promise(returned, has_more, fault):
     """Missing, double, misplaced and invented messages are each found in the page after `AT_SECOND`."""
     request = PageRequest(CONVERSATION, newest_first=True, limit=3, after_ms=START + 10, is_strong=True)
     query = KeyQuery(CONVERSATION, newest_first=True, limit=4)
-    answer = Answer(query, (AT_SECOND, BETWEEN, AT_FIRST, BEFORE), is_exhausted=True)
+    response = Response(query, (AT_SECOND, BETWEEN, AT_FIRST, BEFORE), is_exhausted=True)
     owed = frozenset({BETWEEN, AT_FIRST})
-    reading = Reading(request, AT_SECOND, owed, route=0, is_verified=True, past=(answer,))
+    reading = Reading(request, AT_SECOND, owed, route=0, is_verified=True, past=(response,))
     assert judge_page(reading, tuple(returned), has_more=has_more) == fault
 
 
@@ -288,10 +288,10 @@ def test_real_reader_and_writer_take_the_steps_of_the_model(raises):
         world(SHRINKING, cuts=False),
         world(messages=(BEFORE, AT_FIRST, BETWEEN, AT_SECOND), writers=4, cuts=False, **FEW_REQUESTS),
     ],
-    ids=["answers cut short", "shrinking shards, all bounds", "four writers of four messages"],
+    ids=["responses cut short", "shrinking shards, all bounds", "four writers of four messages"],
 )
 def test_no_order_of_steps_breaks_the_promise_with_more_of_everything(large, tell_explored, request):
-    """Answers that end early though more follows; every request; a fourth writer, and a message between both times."""
+    """Responses that end early though more follows; every request; a fourth writer; a message between both times."""
     model = ProtocolModel(large)
     assert_right(model, explore_and_tell(model, f"large: {request.node.callspec.id}", tell_explored))
     assert_everything_happened(model)

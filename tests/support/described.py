@@ -1,4 +1,4 @@
-"""Holds answers to the published description of the API."""
+"""Holds responses to the published description of the API."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def description() -> dict[str, Any]:
 
 
 def check_described(route_key: str, status: int, headers: dict[str, str], body: str | bytes) -> None:
-    """Assert that an answer's status, headers, content type and content are among those described for its route."""
+    """Assert that a response's status, headers, content type and content are among those described for its route."""
     method, _, path = route_key.partition(" ")
-    answers = description()["paths"][path][method.lower()]["responses"]
-    assert str(status) in answers, f"{route_key} answered {status}: {body!r:.300}"
-    answer = answers[str(status)]
+    responses = description()["paths"][path][method.lower()]["responses"]
+    assert str(status) in responses, f"{route_key} responded {status}: {body!r:.300}"
+    response = responses[str(status)]
     lowered = {name.lower(): value for name, value in headers.items()}
-    assert lowered["content-type"] in answer["content"]
-    for name in answer.get("headers", {}):
+    assert lowered["content-type"] in response["content"]
+    for name in response.get("headers", {}):
         assert name.lower() in lowered
     _validator(route_key, status, lowered["content-type"]).validate(json.loads(body))
 

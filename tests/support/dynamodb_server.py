@@ -22,7 +22,7 @@ UNWATCHED = "/unwatched"
 
 
 class Scripted(NamedTuple):
-    """An answer instead of moto's."""
+    """A response instead of moto's."""
 
     status: int
     content: Mapping[str, Any]
@@ -34,12 +34,12 @@ def error(code: str, status: int = 400, **facts: Any) -> Scripted:
 
 
 class Exchange(NamedTuple):
-    """A request, and what it was answered with."""
+    """A request and its response."""
 
     operation: str
     request: Mapping[str, Any]
     status: int
-    answer: Mapping[str, Any]
+    response: Mapping[str, Any]
 
 
 class DynamoDBServer:
@@ -48,9 +48,9 @@ class DynamoDBServer:
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []
         self.script: deque[Scripted] = deque()
-        """Answers for the next requests, in their order."""
+        """Responses for the next requests, in their order."""
         self.intervene: Callable[[str, dict[str, Any]], Scripted | None] = lambda *_: None
-        """Asked about each request, which it may change as well; what it returns is the answer."""
+        """Asked about each request, which it may change as well; what it returns is the response."""
         self._lock = Lock()
 
     @property
@@ -65,8 +65,8 @@ class DynamoDBServer:
         """Forget what was counted."""
         self.exchanges.clear()
 
-    def answer(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-        """Answer one request; moto handles one at a time."""
+    def response(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
+        """Serve one request; moto handles one at a time."""
         operation = headers["X-Amz-Target"].rpartition(".")[2]
         request = json.loads(body)
         with self._lock:
@@ -74,11 +74,11 @@ class DynamoDBServer:
                 return _ask_moto(headers, body)
             scripted = self.script.popleft() if self.script else self.intervene(operation, request)
             if scripted is None:
-                status, answer = _ask_moto(headers, json.dumps(request).encode())
+                status, response = _ask_moto(headers, json.dumps(request).encode())
             else:
-                status, answer = scripted.status, json.dumps(scripted.content).encode()
-            self.exchanges.append(Exchange(operation, request, status, json.loads(answer)))
-            return status, answer
+                status, response = scripted.status, json.dumps(scripted.content).encode()
+            self.exchanges.append(Exchange(operation, request, status, json.loads(response)))
+            return status, response
 
 
 @contextmanager
@@ -91,13 +91,13 @@ def running(server: DynamoDBServer) -> Iterator[str]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            status, answer = server.answer(self.path, self.headers, body)
+            status, response = server.response(self.path, self.headers, body)
             self.send_response(status)
             self.send_header("Content-Type", "application/x-amz-json-1.0")
-            self.send_header("x-amz-crc32", str(zlib.crc32(answer)))
-            self.send_header("Content-Length", str(len(answer)))
+            self.send_header("x-amz-crc32", str(zlib.crc32(response)))
+            self.send_header("Content-Length", str(len(response)))
             self.end_headers()
-            self.wfile.write(answer)
+            self.wfile.write(response)
 
         def log_message(self, *_: Any) -> None:
             """Say nothing."""

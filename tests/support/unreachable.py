@@ -18,14 +18,14 @@ def closed_port() -> Iterator[int]:
 
 @contextmanager
 def silent_port() -> Iterator[int]:
-    """A port that takes connections and never answers."""
+    """A port that takes connections and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening.getsockname()[1]
 
 
 @contextmanager
 def full_port() -> Iterator[int]:
-    """A port whose queue of connections is full, so that further ones get no answer at all."""
+    """A port whose queue of connections is full, so that further ones get no response at all."""
     with ExitStack() as stack:
         listening = stack.enter_context(socket.socket())
         listening.bind(("127.0.0.1", 0))
@@ -38,13 +38,13 @@ def full_port() -> Iterator[int]:
 
 
 @contextmanager
-def scripted_port(answer: Callable[[bytes, int], bytes]) -> Iterator[int]:
-    """A port where a function answers each piece of data that arrives; it is given the port as well."""
+def scripted_port(response: Callable[[bytes, int], bytes]) -> Iterator[int]:
+    """A port where a function responds to each piece of data that arrives; it is given the port as well."""
 
     def serve(connection: socket.socket) -> None:
         with connection, suppress(OSError):  # the client may break off
             while data := connection.recv(65536):
-                connection.sendall(answer(data, port))
+                connection.sendall(response(data, port))
 
     def accept() -> None:
         while True:

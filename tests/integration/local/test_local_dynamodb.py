@@ -111,7 +111,7 @@ def _throttle(call: Any, **request: Any) -> dict[str, Any]:
 
 
 def test_a_hot_partition_throttles_with_dynamodbs_error_and_recovers(proxy: Proxy) -> None:
-    """An on-demand table answers ThrottlingException with the reason and the table's ARN; time cures it."""
+    """An on-demand table responds with ThrottlingException with the reason and the table's ARN; time cures it."""
     for number in range(10):
         proxy.client.put_item(TableName="t", Item=_item("hot", str(number), 100))
     response = _throttle(proxy.client.put_item, TableName="t", Item=_item("hot", "more", 100))
@@ -226,7 +226,7 @@ def test_reads_cost_what_is_read(proxy: Proxy) -> None:
 
 
 def test_a_batch_returns_what_a_partition_refused(proxy: Proxy) -> None:
-    """Keys of a throttled partition are unprocessed, the rest is answered; only refused keys are an error."""
+    """Keys of a throttled partition are unprocessed, the rest is read; only refused keys are an error."""
     proxy.client.put_item(TableName="t", Item=_item("cold", "0", 100))
     for _ in range(20):
         proxy.client.get_item(TableName="t", Key=_key("hot", "0"), ConsistentRead=True)

@@ -75,7 +75,7 @@ def test_an_environment_is_frozen_between_requests(loop: Any, make_pool: Any) ->
     assert Path(f"/proc/{environment.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     loop.run(asyncio.sleep(0.5))
     second_start, second_end = _invoke(loop, pool)
-    # The moments between the answer and the stop let it tick a little; half a second would be hundreds.
+    # The moments between the response and the stop let it tick a little; half a second would be hundreds.
     assert second_start - first_end < 100
     assert second_end > second_start
 
@@ -130,7 +130,7 @@ def test_reserved_concurrency_refuses_at_once_and_the_limit_after_a_while(loop: 
 
 
 def test_a_timeout_kills_the_environment(loop: Any, make_pool: Any) -> None:
-    """The answer is Lambda's, and the next request gets a new process."""
+    """The response is Lambda's, and the next request gets a new process."""
     source = "import os, time\ndef handler(event, context):\n    time.sleep(event or 0)\n    return os.getpid()\n"
     pool = make_pool(source, timeout_seconds=0.5)
     first = _invoke(loop, pool, 0)
@@ -179,7 +179,7 @@ def test_who_asks_a_function_that_cannot_be_imported_is_told_why(loop: Any, make
 
 
 def test_redis_comes_back_from_its_append_only_file(loop: Any, tmp_path: Path) -> None:
-    """What was written more than a second ago survives a kill; the cluster answers again by itself."""
+    """What was written more than a second ago survives a kill; the cluster responds again by itself."""
     server = RedisServer(find_binary(os.environ), tmp_path / "redis", free_port())
     try:
         loop.run(server.start())

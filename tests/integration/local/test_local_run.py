@@ -82,10 +82,10 @@ def test_the_run_serves_the_template_and_stops_without_a_trace(assembly: Path, t
         children = _children(process.pid)
         assert process.pid == ready["pid"]
         assert len(children) == 3  # Redis, moto, one environment
-        status, answer = _call(f"{ready['api_url']}/echo/a%23b", b'{"x": 1}')
+        status, response = _call(f"{ready['api_url']}/echo/a%23b", b'{"x": 1}')
         assert status == 200
-        assert (answer["path"], answer["body"], answer["table"]) == ({"word": "a#b"}, '{"x": 1}', "s-Table")
-        assert answer["redis"] == str(ready["redis"]["port"])
+        assert (response["path"], response["body"], response["table"]) == ({"word": "a#b"}, '{"x": 1}', "s-Table")
+        assert response["redis"] == str(ready["redis"]["port"])
         assert _call(f"{ready['api_url']}/echo/", b"{}")[1]["path"] == {"word": ""}
         assert _call(f"{ready['api_url']}/nowhere") == (404, {"message": "Not Found"})
         assert _call(f"{ready['api_url']}/echo/a", b"x" * (7 * 1024 * 1024))[0] == 413
@@ -95,7 +95,7 @@ def test_the_run_serves_the_template_and_stops_without_a_trace(assembly: Path, t
         assert _call(f"{control}/functions/other/kill", b"")[0] == 404
         state = _call(f"{control}/status")[1]
         assert state["functions"]["echo"]["invocations"] == 4  # one by the schedule
-        assert state["dynamodb"]["endpoint"] == answer["endpoint"]
+        assert state["dynamodb"]["endpoint"] == response["endpoint"]
         assert _call(f"{control}/redis/kill", b"")[1]["running"] is False
         assert _call(f"{control}/redis/start", b"")[1]["running"] is True
         assert _call(f"{control}/dynamodb/timeline?since_ms=0") == (200, {"buckets": []})
@@ -132,7 +132,7 @@ def test_a_port_that_is_taken_is_one_line_and_nothing_is_left(assembly: Path, tm
 
 
 def test_a_dynamodb_that_is_away_is_one_line(assembly: Path, tmp_path: Path) -> None:
-    """Another endpoint than moto can be named; if it does not answer, the line says so, and Redis is stopped again."""
+    """Another endpoint than moto can be named; if it does not respond, the line says so, and Redis is stopped again."""
     ended = _run_to_its_end(assembly, tmp_path, environment={"DYNAMODB_ENDPOINT": "http://127.0.0.1:9"})
     assert ended.returncode == 1
     assert ended.stderr.startswith("error: the table cannot be created at http://127.0.0.1:9: InternalServerError")

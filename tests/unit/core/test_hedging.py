@@ -1,4 +1,4 @@
-"""Hedged requests: only the slow ones, only within the budget, and the first good answer wins."""
+"""Hedged requests: only the slow ones, only within the budget, and the first good response wins."""
 
 import pytest
 
@@ -48,7 +48,7 @@ class TestRoundState:
     """One round, with time as an argument."""
 
     def test_a_round_is_complete_with_its_last_result(self):
-        """In the order of the calls, whatever the order of the answers."""
+        """In the order of the calls, whatever the order of the responses."""
         state = RoundState(3, None)
         attempts = [state.begin(call, now=0.0) for call in range(3)]
         for call in (2, 0, 1):
@@ -80,7 +80,7 @@ class TestRoundState:
         assert state.end(hedge, FAILED_TOO, now=9.2) is None
         assert state.results() == [FAILED_TOO]
 
-    def test_the_first_answer_stays(self):
+    def test_the_first_response_stays(self):
         """The other attempt is not needed any more; what it says all the same changes nothing."""
         state = RoundState(1, policy())
         first = state.begin(0, now=0.0)
@@ -175,7 +175,7 @@ def run(transport, *, parallel=9, subject=None):
 class TestRunRound:
     """A round over a transport: production's clients and the simulator run this."""
 
-    def test_the_first_answer_is_taken_and_the_other_attempt_given_up(self):
+    def test_the_first_response_is_taken_and_the_other_attempt_given_up(self):
         """The round does not wait for the slow one."""
         transport = Transport([(0.001, "a")], [(9.0, "late"), (0.002, "soon")])
         assert run(transport, subject=policy(latency=0.01)) == (["a", "soon"], 1)

@@ -1,4 +1,4 @@
-"""Rounds on threads: only the slow calls are asked again, only within the budget, and the first good answer wins."""
+"""Rounds on threads: only the slow calls are asked again, only within the budget, and the first good response wins."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +16,12 @@ PATIENCE_SECONDS = 0.25
 FAILED = StoreUnavailableError("failed")
 
 
-def answer(text):
+def response(text):
     return {"text": text}
 
 
-def answers(*texts):
-    return [answer(text) for text in texts]
+def responses(*texts):
+    return [response(text) for text in texts]
 
 
 def fail():
@@ -47,7 +47,7 @@ def run(functions, subject, parallel=12, *, is_hedged=True):
         return calls.call_many([Call("Query", {"index": n}) for n in range(len(functions))], is_hedged=is_hedged)
 
 
-def test_a_slow_call_is_asked_again_and_the_first_answer_taken():
+def test_a_slow_call_is_asked_again_and_the_first_response_taken():
     """The first attempt hangs until the test ends; the round does not wait for it."""
     released, attempts = Event(), []
 
@@ -55,33 +55,33 @@ def test_a_slow_call_is_asked_again_and_the_first_answer_taken():
         attempts.append(len(attempts))
         if len(attempts) == 1:
             assert released.wait(10)
-            return answer("late")
-        return answer("soon")
+            return response("late")
+        return response("soon")
 
-    results, hedges = run([lambda: answer("a"), slow_once, lambda: answer("c")], policy(latency=PATIENCE_SECONDS))
+    results, hedges = run([lambda: response("a"), slow_once, lambda: response("c")], policy(latency=PATIENCE_SECONDS))
     released.set()
-    assert (results, hedges) == (answers("a", "soon", "c"), 1)
+    assert (results, hedges) == (responses("a", "soon", "c"), 1)
 
 
 def test_a_failed_attempt_waits_for_the_other_one():
-    """The hedge fails at once; the first attempt's answer still counts."""
+    """The hedge fails at once; the first attempt's response still counts."""
     released, attempts = Event(), []
 
     def slow_then_failing():
         attempts.append(len(attempts))
         if len(attempts) == 1:
             assert released.wait(10)
-            return answer("good")
+            return response("good")
         released.set()
         raise FAILED
 
-    results, hedges = run([slow_then_failing, lambda: answer("b")], policy(latency=PATIENCE_SECONDS))
-    assert (results, hedges) == (answers("good", "b"), 1)
+    results, hedges = run([slow_then_failing, lambda: response("b")], policy(latency=PATIENCE_SECONDS))
+    assert (results, hedges) == (responses("good", "b"), 1)
 
 
 def test_a_failure_without_another_attempt_is_the_result():
     """Nobody waits for what is not under way."""
-    assert run([fail, lambda: answer("b")], policy(latency=PATIENCE_SECONDS)) == ([FAILED, answer("b")], 0)
+    assert run([fail, lambda: response("b")], policy(latency=PATIENCE_SECONDS)) == ([FAILED, response("b")], 0)
 
 
 def test_what_a_call_raises_is_raised():
@@ -102,7 +102,7 @@ def test_what_waits_for_a_thread_is_not_slow():
 
 
 def test_refusals_do_not_count_as_latencies():
-    """A throttle is answered fast; the delay is about answers."""
+    """A throttle comes fast; the delay is about responses."""
     subject = HedgePolicy(quantile=0.95)
     run([fail] * 100, subject)
     assert subject.delay_seconds() is None
@@ -110,7 +110,7 @@ def test_refusals_do_not_count_as_latencies():
 
 def test_without_experience_nothing_is_hedged():
     """Everything is simply waited for."""
-    assert run([lambda: answer("a"), lambda: answer("b")], HedgePolicy(quantile=0.95)) == (answers("a", "b"), 0)
+    assert run([lambda: response("a"), lambda: response("b")], HedgePolicy(quantile=0.95)) == (responses("a", "b"), 0)
 
 
 def test_nothing_is_asked_twice_where_that_is_not_wanted():

@@ -118,9 +118,9 @@ def test_our_own_store_reads_pages_and_routes(client: Any, setup: Setup) -> None
     newest = KeyQuery("c", newest_first=True, limit=2)
     store = DynamoDBItemStore(ThreadedCalls(Boto3Call(client)), describe_table("t"), Message.from_item)
     fetched = store.fetch([newest], is_strong=True, journal_of="c")
-    (answer,) = fetched.responses
-    assert isinstance(answer, QueryResponse)
-    assert [m.message_id for m in answer.items] == [IDS[4], IDS[3]]
+    (response,) = fetched.responses
+    assert isinstance(response, QueryResponse)
+    assert [m.message_id for m in response.items] == [IDS[4], IDS[3]]
     assert fetched.journal is not None
     assert getattr(fetched.journal, "route", None) == Route.decode(["4@17"])
 
@@ -152,8 +152,8 @@ def test_delays_overlap(client: Any, setup: Setup) -> None:
     assert 0.2 <= time.perf_counter() - started < 1.4
 
 
-def test_slow_answers_are_as_many_as_asked_for(setup: Setup) -> None:
-    """The share of slow answers is the one that was set, and the same seed gives the same ones."""
+def test_slow_responses_are_as_many_as_asked_for(setup: Setup) -> None:
+    """The share of slow responses is the one that was set, and the same seed gives the same ones."""
     server = StandIn()
     server.control("Configure", {"usual_ms": 5, "slow_ms": 100, "slow_share": 0.1, "seed": 3})
     drawn = [server.delays.next_seconds() for _ in range(2000)]

@@ -39,7 +39,7 @@ def test_a_rule_is_for_its_operation_alone():
 
 
 def test_delays_add_up_and_come_with_other_faults():
-    """A request can be slow and lose its answer."""
+    """A request can be slow and lose its response."""
     faults = policy(
         FaultRule("PutItem", Fault.DELAY, ALWAYS, delay_ms=100),
         FaultRule("PutItem", Fault.DELAY, ALWAYS, delay_ms=50),
@@ -49,14 +49,14 @@ def test_delays_add_up_and_come_with_other_faults():
     assert faults.injected == Counter(delay=2, lose_answer=1)
 
 
-def test_an_answer_can_be_late_where_the_request_is_not():
+def test_a_response_can_be_late_where_the_request_is_not():
     """The data changes at once; who asked learns of it later."""
     faults = policy(FaultRule("UpdateItem", Fault.LATE_ANSWER, ALWAYS, delay_ms=800))
     assert faults.choose("UpdateItem") == Injection(response_delay_ms=800)
 
 
-def test_the_first_refusal_decides_and_its_answer_arrives():
-    """A request that was refused was not carried out, so its answer cannot be the lost one."""
+def test_the_first_refusal_decides_and_its_response_arrives():
+    """A request that was refused was not carried out, so its response cannot be the lost one."""
     throttle = FaultRule("PutItem", Fault.THROTTLE, ALWAYS, reason=REASON)
     faults = policy(
         FaultRule("PutItem", Fault.LOSE_ANSWER, ALWAYS),

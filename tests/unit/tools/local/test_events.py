@@ -83,7 +83,7 @@ def test_bodies_that_are_no_text_are_base64(content_type: str, body: bytes, expe
 
 
 @pytest.mark.parametrize(
-    ("answer", "expected"),
+    ("response", "expected"),
     [
         (
             {"statusCode": 201, "body": "x", "headers": {"A": "b"}, "cookies": ["c=1", "d=2"]},
@@ -106,12 +106,12 @@ def test_bodies_that_are_no_text_are_base64(content_type: str, body: bytes, expe
         ("text", HttpResponse(200, b"text", (("Content-Type", "application/json"),))),
     ],
 )
-def test_answers_of_format_2(answer: object, expected: HttpResponse) -> None:
-    """Status, headers, cookies and encoding are taken over; an answer without status is the body."""
-    assert read_http_response(json.dumps(answer).encode()) == expected
+def test_answers_of_format_2(response: object, expected: HttpResponse) -> None:
+    """Status, headers, cookies and encoding are taken over; a response without status is the body."""
+    assert read_http_response(json.dumps(response).encode()) == expected
 
 
 @pytest.mark.parametrize("payload", [b"no json", b'{"statusCode": "x"}', b'{"statusCode": 200, "headers": []}'])
-def test_an_answer_that_cannot_be_read_is_a_500(payload: bytes) -> None:
+def test_a_response_that_cannot_be_read_is_a_500(payload: bytes) -> None:
     """As API Gateway, the client learns nothing of it; an empty list of headers is no mistake."""
     assert read_http_response(payload).status == (200 if b"[]" in payload else 500)

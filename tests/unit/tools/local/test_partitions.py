@@ -16,8 +16,8 @@ def _write(key: PartitionKey, units: float) -> list[Demand]:
 def test_a_partition_takes_one_second_of_writes_and_then_refuses() -> None:
     """A full bucket holds exactly one second's worth."""
     model = PartitionModel(write_limit_wcu=3)
-    answers = [model.admit(_write(HOT, 1), 0.0) for _ in range(4)]
-    assert answers == [None, None, None, Throttle(HOT, Kind.WRITE)]
+    responses = [model.admit(_write(HOT, 1), 0.0) for _ in range(4)]
+    assert responses == [None, None, None, Throttle(HOT, Kind.WRITE)]
 
 
 def test_a_partition_recovers_at_its_rate() -> None:

@@ -134,7 +134,7 @@ def test_each_of_the_sixteen_reasons_is_met(kind, is_index, limit, throughput):
             return table.read("secret", 1, 0.0, index="i" if is_index else None)
         return table.write("secret", 1, 0.0, [IndexWrite("i", "secret", 1)] if is_index else ())
 
-    throttle = next(answer for answer in iter(ask, "never") if answer is not None)
+    throttle = next(response for response in iter(ask, "never") if response is not None)
     assert throttle.reason == f"{'Index' if is_index else 'Table'}{kind}{limit}"
     assert throttle.reason in REASONS
     assert throttle.resource == (f"{ARN}/index/i" if is_index else ARN)
@@ -149,10 +149,10 @@ def test_there_are_sixteen_reasons():
 def test_a_throttled_index_throttles_its_tables_write_and_leaves_the_table_untouched():
     """Even keys, but an index keyed by one status: 1,000 writes, then the index's reason; the table loses nothing."""
     table = build(indexes={"by-status": IndexConfig()})
-    answers = [table.write(f"k{n}", 1, 0.0, [IndexWrite("by-status", "open", 1)]) for n in range(1500)]
-    assert answers.count(None) == 1000
-    assert answers[-1].reason == "IndexWriteKeyRangeThroughputExceeded"
-    assert answers[-1].resource == f"{ARN}/index/by-status"
+    responses = [table.write(f"k{n}", 1, 0.0, [IndexWrite("by-status", "open", 1)]) for n in range(1500)]
+    assert responses.count(None) == 1000
+    assert responses[-1].reason == "IndexWriteKeyRangeThroughputExceeded"
+    assert responses[-1].resource == f"{ARN}/index/by-status"
     assert table.consumed(Kind.WRITE) == 1000
     assert table.indexes["by-status"].consumed(Kind.WRITE) == 1000
     assert table.all_throttled() == {"IndexWriteKeyRangeThroughputExceeded": 500}

@@ -95,17 +95,17 @@ def test_a_refusal_takes_nothing(asked, index_keys):
 
 
 @given(requests, st.integers(0, 3))
-def test_the_same_requests_meet_the_same_answers(asked, seed):
+def test_the_same_requests_meet_the_same_responses(asked, seed):
     """A table is a function of its configuration, its seed and its requests, splits included."""
 
     def play():
         table = build(heat=QUICK, growing_keys=False, seed=seed)
-        now, answers = 0.0, []
+        now, responses = 0.0, []
         for gap, key, amount in asked:
             now += gap * 0.1
-            answers.append(table.write(key, amount, now))
-            answers.append(table.read_many(key, amount * 5, now, gap * 0.1))
-        return answers, table.splits, table.describe(), table.all_throttled()
+            responses.append(table.write(key, amount, now))
+            responses.append(table.read_many(key, amount * 5, now, gap * 0.1))
+        return responses, table.splits, table.describe(), table.all_throttled()
 
     assert play() == play()
 

@@ -35,12 +35,12 @@ def test_events_of_one_instant_keep_their_order(engine):
 
 
 def test_a_call_happens_in_between(engine):
-    """A call takes effect on the way, and its answer comes back later."""
+    """A call takes effect on the way, and its response comes back later."""
     times = []
 
     def effect():
         times.append(engine.now)
-        return "answer"
+        return "response"
 
     def work():
         times.append(engine.call(1.0, effect, 2.0))
@@ -48,11 +48,11 @@ def test_a_call_happens_in_between(engine):
 
     engine.spawn(work)
     engine.run_until(5.0)
-    assert times == [1.0, "answer", 3.0]
+    assert times == [1.0, "response", 3.0]
 
 
 def test_a_call_hands_its_error_over(engine):
-    """What the effect raises is raised where the answer is awaited."""
+    """What the effect raises is raised where the response is awaited."""
 
     def fail():
         raise KeyError("gone")
@@ -94,13 +94,13 @@ def test_a_frozen_process_goes_on_at_its_thaw(engine):
 
     def work():
         engine.call(1.0, lambda: log.append(("sent", engine.now)), 1.0)
-        log.append(("answered", engine.now))
+        log.append(("responded", engine.now))
 
     engine.spawn(work, process)
     engine.at(0.5, lambda: engine.freeze(process))
     engine.at(7.0, lambda: engine.thaw(process))
     engine.run_until(10.0)
-    assert log == [("sent", 1.0), ("answered", 7.0)]
+    assert log == [("sent", 1.0), ("responded", 7.0)]
 
 
 def test_a_dead_process_never_goes_on(engine):
@@ -109,7 +109,7 @@ def test_a_dead_process_never_goes_on(engine):
 
     def work():
         engine.call(1.0, lambda: log.append("sent"), 1.0)
-        log.append("answered")
+        log.append("responded")
 
     engine.spawn(work, process)
     engine.at(0.5, lambda: engine.kill(process))

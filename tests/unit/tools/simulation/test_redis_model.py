@@ -82,7 +82,7 @@ def test_a_dead_node_fails_after_its_timeout_and_is_then_left_alone(engine, serv
 
 
 def test_a_lost_command_may_have_run(engine, server):
-    """A command without an answer has sometimes taken effect, and sometimes not."""
+    """A command without a response has sometimes taken effect, and sometimes not."""
     server.lost = 1.0
     connection = SimulatedConnection(server, timeout_ms=30, cooldown_ms=0)
     registry = RedisRegistry(connection, "t")

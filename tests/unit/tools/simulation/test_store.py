@@ -52,8 +52,8 @@ class Rig:
 
     def ids(self, is_strong=True, **query):
         fetched = self.messages.fetch([KeyQuery(partition_key="c", **query)], is_strong=is_strong)
-        (answer,) = fetched.responses
-        return [IDS.index(m.message_id) for m in answer.items], answer.is_exhausted
+        (response,) = fetched.responses
+        return [IDS.index(m.message_id) for m in response.items], response.is_exhausted
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_taken_key_is_left_as_it_is(rig):
 
 
 def test_queries_are_in_order_and_within_bounds(rig):
-    """Both orders, inclusive bounds, limits, and only an answer below its limit is known to be the last."""
+    """Both orders, inclusive bounds, limits, and only a response below its limit is known to be the last."""
 
     def work():
         for index in (4, 1, 3, 0, 2):
@@ -87,7 +87,7 @@ def test_queries_are_in_order_and_within_bounds(rig):
 
 @pytest.mark.parametrize("newest_first", [True, False])
 def test_a_short_page_goes_on_after_its_last_item(rig, newest_first):
-    """An answer that ends before its limit says so, and nothing is skipped or repeated when it is continued."""
+    """A response that ends before its limit says so, and nothing is skipped or repeated when it is continued."""
     rig.table.faults = StoreFaults(short_page=0.7)
 
     def work():
@@ -128,7 +128,7 @@ def test_a_client_continues_from_a_key(rig):
 
 
 def test_the_routing_item_comes_along_with_the_newest_page(rig):
-    """Its query's answer holds the route, and the messages without it."""
+    """Its query's response holds the route, and the messages without it."""
 
     def work():
         rig.put(IDS[0])
@@ -205,8 +205,8 @@ def test_a_full_partition_refuses_with_its_reason():
         (StoreFaults(server_error=1.0), {True, False}),
     ],
 )
-def test_a_write_without_a_good_answer_may_be_stored(rig, faults, stored):
-    """A lost request stores nothing, a lost answer hides a success, and a server error can be either."""
+def test_a_write_without_a_good_response_may_be_stored(rig, faults, stored):
+    """A lost request stores nothing, a lost response hides a success, and a server error can be either."""
 
     def work():
         rig.table.faults = faults
