@@ -26,6 +26,7 @@ from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Route
 from hotpartition.jobs.consumer import Consumer, RunSummary
 from hotpartition.ports import JournalEntry, StreamEntry
+from hotpartition_messages.keys import KEY_FORM
 from support.builders import THRESHOLDS
 from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeRoutingItems, FakeTable, FakeTelemetry
 from support.fleet import START_MS, Arrival
@@ -138,6 +139,7 @@ class Stage:
             clock=Clock(now_ms=lambda: self.now_ms, sleep=actor.sleep, random=lambda: 0.5),
             thresholds=self.thresholds,
             stream_partitions=STREAM_PARTITIONS,
+            form=KEY_FORM,
         )
 
     def run(self, until_ms: int) -> None:
