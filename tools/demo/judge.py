@@ -225,11 +225,15 @@ def promise_conditions(summary: Summary, history: Verdict, unexpected: Sequence[
         _none("no message out of order", summary.out_of_order, history),
         _none("no message altered", history.altered, history),
         _none("no message from nowhere", history.phantom, history),
-        _none("every message looked for", history.unverified, history),
+        Condition(
+            "every message looked for",
+            history.unverified == 0,
+            f"{history.acknowledged - history.unverified} of {history.acknowledged} acknowledged",
+        ),
         Condition(
             "no unexpected answer",
             not unexpected,
-            f"{len(unexpected)}{f' noted, the first: {unexpected[0]}' if unexpected else ''}",
+            f"{len(unexpected)} noted, the first: {unexpected[0]}" if unexpected else "none noted",
         ),
     )
 
@@ -245,4 +249,5 @@ def summary_document(summary: Summary, judgement: Judgement) -> dict[str, Any]:
 
 
 def _none(name: str, count: int, history: Verdict) -> Condition:
-    return Condition(name, count == 0, f"{count} of {history.acknowledged} acknowledged, in {history.reads} reads")
+    figures = f"{count or 'none'} of {history.acknowledged} acknowledged, in {history.reads} reads"
+    return Condition(name, count == 0, figures)

@@ -32,5 +32,6 @@ def replay(path: Path) -> Scenario:
         workload=Workload((flow,)),
         seconds=REPLAY_SECONDS + REST_SECONDS,
         onset=0.0,
+        heat_end=REPLAY_SECONDS,
         hot_conversation=largest,
     )

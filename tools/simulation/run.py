@@ -166,7 +166,7 @@ class _Run:
 
     def _unskipped(self, seconds: float | None) -> float | None:
         """Add the part of the rush that was left out, since nothing changes in it."""
-        return None if seconds is None else seconds + self.strategy.skipped_seconds
+        return seconds + self.strategy.skipped_seconds if seconds else seconds
 
     def _unserved_share(self) -> float:
         """Compute `RunResult.unserved_share_of_ten_minutes`."""

@@ -296,7 +296,7 @@ def test_messages_become_a_scenario(tmp_path):
     rooms = ["a", "b", "b", "b", "c"]
     path.write_text("".join(json.dumps({"conversation_id": room, **message}) + "\n" for room in rooms))
     scenario = replay(path)
-    assert (scenario.hot_conversation, scenario.onset) == ("b", 0.0)
+    assert (scenario.hot_conversation, scenario.onset, scenario.heat_ends) == ("b", 0.0, 30.0)
     assert "5 messages of messages.jsonl, 3 of them" in scenario.description
     path.write_text("")
     with pytest.raises(ValueError, match="holds no messages"):
