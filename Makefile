@@ -9,6 +9,10 @@ PORT ?= 8000
 ROUNDS ?= 3
 LOAD ?= 4
 BIN := .venv/bin
+# The functions' Python (infra/environments.py): where it is here, the suite's fast part and a local run are tried on it, too.
+FUNCTIONS_PYTHON := 3.13
+FUNCTIONS_BIN := .venv-$(FUNCTIONS_PYTHON)/bin
+FUNCTIONS_TESTS := $(addprefix tests/unit/,core jobs messages lambdas runtime dynamodb redis aws)
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 TYPED := layers/routing/python/hotpartition layers/messages/python/hotpartition_messages lambdas infra app.py tools hotpartition_cli
 # Plugins that packages bring and no test uses: importing them takes each process seconds.
@@ -18,7 +22,7 @@ PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadgroup
 # The CDK's Node.js side warns about Node 20's age on every start.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 
-.PHONY: table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials help setup build check lint types unit test test-long demo up synth deploy destroy lock format clean
+.PHONY: table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials help setup build check lint types unit test test-long demo up synth deploy destroy lock format clean acceptance test-functions
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -32,6 +36,7 @@ pip = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 locked = $(pip) --no-compile --require-hashes
 
 .venv/.run: requirements/run.txt layers/dependencies/requirements.txt
+	@[ ! -L .venv ] || { echo ".venv is a link to another checkout's, which is not to be emptied: run make there" >&2; exit 1; }
 	@echo "installing what runs the project into .venv: half a minute to two minutes, once"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; this is " + sys.version)'
 	@command -v node > /dev/null || { echo "Node.js is needed: the CDK runs on it" >&2; exit 1; }
@@ -69,6 +74,27 @@ unit: setup
 	$(PYTEST) $(PARALLEL) -m "not slow" tests/unit tests/infrastructure
 
 check: lint types unit ## The fast part: lint, types, unit tests
+
+# Packages as in .venv, for the functions' Python; empty where there is none.
+.venv-$(FUNCTIONS_PYTHON)/.installed: .venv/.development
+	@python=$$($(BIN)/python -m infra.bytecode $(FUNCTIONS_PYTHON)); mkdir -p $(@D); if [ -z "$$python" ]; then \
+	  echo "there is no Python $(FUNCTIONS_PYTHON) here: nothing is tried on it"; \
+	else \
+	  echo "installing what tests on Python $(FUNCTIONS_PYTHON) into .venv-$(FUNCTIONS_PYTHON): half a minute, once"; \
+	  $(BIN)/uv venv --quiet --clear --seed --python "$$python" $(@D); \
+	  $(BIN)/uv pip install --quiet --python $(FUNCTIONS_BIN)/python --require-hashes -r requirements/development.txt; \
+	  $(BIN)/uv pip install --quiet --python $(FUNCTIONS_BIN)/python --offline --no-deps --no-build-isolation --editable .; \
+	fi
+	@touch $@
+
+test-functions: setup .venv-$(FUNCTIONS_PYTHON)/.installed ## The library's unit tests and `make acceptance` on the functions' Python
+	@if [ -x $(FUNCTIONS_BIN)/python ]; then \
+	  $(FUNCTIONS_BIN)/python -m pytest $(PARALLEL) $(WITHOUT_PLUGINS) -m "not slow" $(FUNCTIONS_TESTS); \
+	  $(FUNCTIONS_BIN)/python -m tools.acceptance; \
+	else $(BIN)/python -m tools.acceptance; fi
+
+acceptance: .venv/.tool ## Check a local run of its own from end to end, as `make deploy` checks a stack (half a minute)
+	$(BIN)/python -m tools.acceptance
 
 test: lint types ## Everything: lint, types, all tests
 	$(BIN)/python -m infra.bundle --environment local
@@ -136,8 +162,10 @@ synth: setup ## Synthesize dev and prod, and have cdk-nag and cfn-lint judge the
 	  $(BIN)/python -m infra.sizes out/synth/$$name; \
 	done
 
-deploy: build node_modules/.installed ## Deploy to AWS with the CDK (ENVIRONMENT=dev|prod)
-	npx cdk deploy --require-approval never --context environment=$(ENVIRONMENT)
+deploy: build node_modules/.installed ## Look at the account, deploy to AWS with the CDK, and check the stack (ENVIRONMENT=dev|prod)
+	@stack=$$($(BIN)/python -m infra.account --environment $(ENVIRONMENT)); \
+	npx cdk deploy --require-approval never --context environment=$(ENVIRONMENT); \
+	$(BIN)/hotpartition check --stack "$$stack"
 
 destroy: .venv/.tool node_modules/.installed ## Take the stack down again (ENVIRONMENT=dev)
 	npx cdk destroy --force --context environment=$(ENVIRONMENT)
@@ -152,5 +180,5 @@ format: setup
 	$(BIN)/ruff check --fix
 
 clean: ## Remove everything that was made here
-	rm -rf .venv build out cdk.out node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis hotpartition.egg-info
+	rm -rf .venv .venv-$(FUNCTIONS_PYTHON) build out cdk.out node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis hotpartition.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

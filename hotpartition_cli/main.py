@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -49,10 +50,14 @@ class Screen:
         if self.as_json:
             print(json.dumps(outcome.document), flush=True)
         else:
-            view = VIEWS[command](outcome.document)
-            for part in view.renderables if isinstance(view, Group) else [view]:
-                # A sentence stays one line where somebody may search for it.
-                self.console.print(part, soft_wrap=isinstance(part, Text) and not self.console.is_terminal)
+            self.render(command, outcome.document)
+
+    def render(self, command: str, document: Mapping[str, Any]) -> None:
+        """Print a response as people read it."""
+        view = VIEWS[command](document)
+        for part in view.renderables if isinstance(view, Group) else [view]:
+            # A sentence stays one line where somebody may search for it.
+            self.console.print(part, soft_wrap=isinstance(part, Text) and not self.console.is_terminal)
 
     def say(self, sentence: str) -> None:
         """Print a sentence beside the response."""

@@ -1,4 +1,7 @@
-"""Bytecode for the functions' Python, compiled by an interpreter of that very version, if there is one here."""
+"""Bytecode for the functions' Python, compiled by an interpreter of that very version, if there is one here.
+
+`python -m infra.bytecode 3.13` prints where that interpreter is.
+"""
 
 from __future__ import annotations
 
@@ -79,3 +82,9 @@ def _candidates(version: str, environ: Mapping[str, str]) -> Iterator[str]:
             yield str(Path(folder) / name)
     root = Path(environ.get("PYENV_ROOT") or Path(environ.get("HOME", "/")) / ".pyenv")
     yield from (str(path) for path in sorted((root / "versions").glob(f"{version}.*/bin/{name}"), reverse=True))
+
+
+if __name__ == "__main__":
+    # Prints the interpreter of a version, or nothing.
+    found = find_interpreter(sys.argv[1], os.environ)
+    print(found.path if found else "")  # noqa: T201 - for the Makefile

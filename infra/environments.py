@@ -33,7 +33,17 @@ _LONGEST_STACK_NAME = 31
 
 PythonVersion = Literal["3.13", "3.14"]
 PYTHON_VERSIONS: tuple[PythonVersion, ...] = get_args(PythonVersion)
-"""What the functions may run on: Lambda's current Pythons, the newest last (decision 15)."""
+"""What the functions may run on: Lambda's current Pythons, the newest last."""
+
+TESTED_PYTHON: PythonVersion = "3.13"
+"""The newest that the suite runs on as well (decision 39): no machine that develops this has 3.14."""
+
+ENGINE = "valkey"
+ENGINE_VERSION = "9.0"
+"""The first version that can be durable; ElastiCache takes no patch level here."""
+
+ZONES = 2
+"""Availability zones where nobody names any: the first two of the account, in the region's order."""
 
 FULL_CPU_MB = 1769
 """Memory at which Lambda gives a function one whole CPU; below, it gets a share (Lambda guide, "Configure memory")."""
@@ -302,7 +312,7 @@ class LayerTarget(Options):
     """What the packages in the dependency layer are built for.
 
     Attributes:
-        python_version: Minor version of the functions' Python, such as `3.14`.
+        python_version: Minor version of the functions' Python, such as `3.13`.
         architecture: The functions' instruction set, in Lambda's words.
         wheel_platforms: Platform tags of the wheels, newest first; none takes those of the running interpreter.
         is_deployed: Whether it goes to Lambda, where bytecode that is not shipped is made anew at each cold start.
@@ -406,7 +416,7 @@ class Host:
 
 
 _LAMBDA_TARGET = LayerTarget(
-    python_version=PYTHON_VERSIONS[-1], architecture="arm64", wheel_platforms=linux_wheels("aarch64")
+    python_version=TESTED_PYTHON, architecture="arm64", wheel_platforms=linux_wheels("aarch64")
 )
 """arm64 costs about a fifth less per millisecond; every package we ship has
 wheels for it."""

@@ -119,7 +119,7 @@ class FunctionFactory:
             acknowledge(
                 function,
                 "L1",
-                reason="Option target.python_version chose an older Python, which Lambda supports no shorter",
+                reason="The suite runs on this Python; Lambda supports the newer one no longer (decision 39)",
             )
         self.made[folder] = function
         return function

@@ -9,13 +9,10 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra.environments import NetworkOptions
+from infra.environments import ZONES, NetworkOptions
 from infra.logs import LogKeeping
 
 REGISTRY_PORT = 6379
-
-ZONES = 2
-"""Availability zones where nobody names any: the first two of the account, in the region's order."""
 
 _HTTPS_PORT = 443
 

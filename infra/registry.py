@@ -12,13 +12,8 @@ from constructs import Construct
 
 from hotpartition.redis.acl import Role, build_rights
 from infra.acknowledgements import acknowledge
-from infra.environments import RegistrySize
+from infra.environments import ENGINE, ENGINE_VERSION, RegistrySize
 from infra.network import REGISTRY_PORT, Network
-
-_ENGINE = "valkey"
-
-_ENGINE_VERSION = "9.0"
-"""The first version that can be durable; ElastiCache takes no patch level here."""
 
 _PARAMETER_FAMILY = "valkey9"
 """Not named in the pages of the ElastiCache guide we could read; as used by public templates that run 9.0.
@@ -54,8 +49,8 @@ class Registry(Construct):
             self,
             "ReplicationGroup",
             replication_group_description="hotpartition: routes of hot conversations, and load reports",
-            engine=_ENGINE,
-            engine_version=_ENGINE_VERSION,
+            engine=ENGINE,
+            engine_version=ENGINE_VERSION,
             # A later deployment sends the version again. After an upgrade by itself that would be a downgrade: refused.
             auto_minor_version_upgrade=False,
             cache_node_type=size.node_type,
@@ -143,7 +138,7 @@ class Registry(Construct):
             role: elasticache.CfnUser(
                 self,
                 f"User-{role}",
-                engine=_ENGINE,
+                engine=ENGINE,
                 user_id=f"{stack_name}-{role}",
                 user_name=f"{stack_name}-{role}",
                 access_string=f"on {build_rights([role], table_name)}",
@@ -160,7 +155,7 @@ class Registry(Construct):
         return elasticache.CfnUserGroup(
             self,
             "Users",
-            engine=_ENGINE,
+            engine=ENGINE,
             user_group_id=cdk.Stack.of(self).stack_name,
             user_ids=[user.ref for user in self._users.values()],
         )

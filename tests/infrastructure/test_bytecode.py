@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from infra.bundle import SourceBundle, _say_bytecode, build_bundle
+from infra.bundle import ROOT, SourceBundle, _say_bytecode, build_bundle
 from infra.bytecode import Interpreter, find_interpreter
-from infra.environments import DEV
+from infra.environments import DEV, PROD, TESTED_PYTHON
 from infra.sizes import FunctionSizes, measure
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -139,3 +139,10 @@ def test_sizes_are_those_of_the_assets(tmp_path):
     )
     assert list(measure(tmp_path)) == [FunctionSizes(name="write_message", code=10, layers=(2000, 300))]
     assert next(measure(tmp_path)).total == 2310
+
+
+def test_the_suite_is_tried_on_the_functions_python():
+    """The Makefile names the version that is deployed by default."""
+    makefile = (ROOT / "Makefile").read_text()
+    assert f"FUNCTIONS_PYTHON := {TESTED_PYTHON}\n" in makefile
+    assert {DEV.target.python_version, PROD.target.python_version} == {TESTED_PYTHON}

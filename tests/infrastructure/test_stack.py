@@ -321,7 +321,7 @@ class TestFunctions:
         """Deployed functions run Python 3.13 on arm64."""
         for template in (dev, prod):
             functions = [template.function(folder) for folder in FUNCTIONS]
-            assert {(f["Runtime"], *f["Architectures"]) for f in functions} == {("python3.14", "arm64")}
+            assert {(f["Runtime"], *f["Architectures"]) for f in functions} == {("python3.13", "arm64")}
 
     def test_local_ones_run_on_this_machine(self, local):
         """The local run's functions take the interpreter and the processor that are there."""

@@ -76,7 +76,7 @@ def test_without_bundling_a_fresh_clone_needs_no_network(clone, fresh_runs, tmp_
     assert not (clone / "build").exists()
     bundled = run_app(clone, tmp_path)
     assert bundled.returncode == 1
-    assert "the dependency layer for Python 3.14 on arm64 could not be built" in bundled.stderr.splitlines()[-1]
+    assert "the dependency layer for Python 3.13 on arm64 could not be built" in bundled.stderr.splitlines()[-1]
 
 
 def test_without_bundling_nothing_can_be_deployed(tmp_path):

@@ -1,0 +1,57 @@
+"""`python -m tools.acceptance`: writes `out/check/summary.json`, the check's own report; the exit status is its own."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hotpartition_cli.check import Limits, check
+from hotpartition_cli.main import Screen
+from hotpartition_cli.stacks import LocalStack
+from tools.demo.stack import Stack, StackError
+
+BROKEN = 2
+
+
+async def accept(out_dir: Path, *, load_seconds: float) -> Mapping[str, Any]:
+    """Start a local run whose Redis asks for TLS and a user, as on AWS, and check it."""
+    ready_file = out_dir / "ready.json"
+    command = (
+        *(sys.executable, "-m", "tools.local", "up", "--redis-auth"),
+        *("--min-environments", "write_message=2", "--min-environments", "read_messages=2"),
+        *("--work-dir", str(out_dir / "local"), "--ready-file", str(ready_file)),
+    )
+    async with Stack(command, ready_file=ready_file, log_file=out_dir / "local.log") as stack:
+        ready = await stack.ready()
+        limits = Limits(load_seconds=load_seconds, wait_seconds=30.0)
+        outcome = await asyncio.to_thread(check, LocalStack(ready["control_url"]), limits, lambda _: None)
+    return {**outcome.document, "python": platform.python_version()}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Check, print the table, and return 0 when everything passed."""
+    parser = argparse.ArgumentParser(prog="python -m tools.acceptance", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("out/check"), metavar="FOLDER")
+    parser.add_argument("--seconds", type=float, default=15.0, help="longest load (default 15)")
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    try:
+        document = asyncio.run(accept(options.out, load_seconds=options.seconds))
+    except StackError as error:
+        print(error, file=sys.stderr)
+        return BROKEN
+    summary = options.out / "summary.json"
+    summary.write_text(json.dumps(document, indent=2) + "\n")
+    Screen(as_json=False).render("check", document)
+    print(summary)
+    return 0 if document["passed"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
