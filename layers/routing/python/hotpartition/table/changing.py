@@ -18,6 +18,7 @@ from typing import Any
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 from botocore.exceptions import ClientError
 
+from hotpartition.core.capacity import write_units
 from hotpartition.errors import ThrottledError
 from hotpartition.table.consumed import Requests
 from hotpartition.table.copies import Copy, show
@@ -84,9 +85,8 @@ class Changer:
         raise lost or AssertionError
 
     def _change_once(self, requests: Requests, change: Change, target: Target) -> Attributes:
-        if self._is_cold(requests, change, target):
-            # There is one place only, and DynamoDB does there what it does without us.
-            return self._change_at(requests, change, target, target.collection, exists=None)
+        if (response := self._change_cold(requests, change, target)) is not None:
+            return response
         (located,) = self._locator.locate(requests, [target])
         if len(located.copies) > 1:
             self._remove_others(requests, located.copies)
@@ -99,14 +99,24 @@ class Changer:
             return self._change_at(requests, change, target, target.collection, exists=False)
         return self._create(requests, change, target, exists=False)
 
-    def _is_cold(self, requests: Requests, change: Change, target: Target) -> bool:
-        """Say whether the item can only be at the base key, as the journal says, and nothing need be read of it.
+    def _change_cold(self, requests: Requests, change: Change, target: Target) -> Attributes | None:
+        """Make a change in a collection that was never raised, as boto3 alone would.
 
-        A put must know how often the item was changed.
+        The journal confirms that. There is one place only, so nothing need be known of the item.
+
+        Returns:
+            None when the collection was raised, or may be by now, since DynamoDB refuses.
         """
-        if change.item is not None or self._routes.journal is None or self._routes.get(target.collection):
-            return False
-        return not self._locator.verify(requests, target.collection)
+        collection = target.collection
+        if self._routes.journal is None or self._routes.get(collection) or self._locator.verify(requests, collection):
+            return None
+        try:
+            with naming_throttles():
+                response = self._send(requests, change, collection, exists=None, marks={})
+        except ThrottledError:
+            return None
+        self._count(target, change, requests.last_units)
+        return response
 
     def _change_at(
         self,
@@ -115,20 +125,25 @@ class Changer:
         target: Target,
         partition_key: str,
         *,
-        exists: bool | None,
+        exists: bool,
         marks: Mapping[str, int] = MappingProxyType({}),
     ) -> Attributes:
         """Make a change where its item lies, or where it does not; with waits, since there is no other place."""
-        key = self._sharding.key_of_stored(target)
         try:
             response = self._patience.send(
                 lambda: self._send(requests, change, partition_key, exists=exists, marks=marks)
             )
         except ThrottledError:
-            self._routes.writer.count(key, 1)
+            self._count(target, change, 1)
             raise
-        self._routes.writer.count(key, requests.last_units)
+        self._count(target, change, requests.last_units)
         return response
+
+    def _count(self, target: Target, change: Change, units: float) -> None:
+        """Count a change that was made where its item lies: what DynamoDB told, and at least the new item's size."""
+        if self._routes.is_counted:
+            least = 0 if change.item is None else write_units(self._routes.size_of(change.item))
+            self._routes.writer.count(self._sharding.key_of_stored(target), max(units, least))
 
     def _create(self, requests: Requests, change: Change, target: Target, *, exists: bool | None) -> Attributes:
         """Create the item at its first choice that does not refuse; a conditional one at its first only.

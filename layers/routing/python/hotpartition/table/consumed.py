@@ -25,11 +25,11 @@ class Requests:
         self.client = client
         self.table_name = table_name
         self._is_reported = report not in {None, "NONE"}
-        asked = "TOTAL" if is_counted and not self._is_reported else report
+        asked = "INDEXES" if is_counted and not self._is_reported else report
         self._report = {"ReturnConsumedCapacity": asked} if asked else {}
         self._consumed: list[Mapping[str, Any]] = []
         self.last_units = 1.0
-        """What the last request consumed, where it was told."""
+        """What the last request consumed of the table itself, where it was told."""
 
     def send(self, operation: str, **request: Any) -> Attributes:
         """Send one request to the table."""
@@ -41,7 +41,7 @@ class Requests:
         told = response.pop("ConsumedCapacity", ())
         consumed = [told] if isinstance(told, Mapping) else told
         self._consumed.extend(consumed)
-        self.last_units = sum(part.get("CapacityUnits", 0.0) for part in consumed) or 1.0
+        self.last_units = sum(part.get("Table", part).get("CapacityUnits", 0.0) for part in consumed) or 1.0
         return response
 
     def finish(self, response: Attributes) -> Attributes:
