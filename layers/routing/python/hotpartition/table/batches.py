@@ -116,7 +116,8 @@ class Batches:
         self._routes.writer.count(self._sharding.key_of_stored(target), units)
 
     def _put(self, item: Attributes, partition_key: str, marks: Mapping[str, int]) -> Attributes:
-        return {"PutRequest": {"Item": {**item, self._schema.partition: partition_key, **marks}}}
+        keys = self._sharding.index_keys(partition_key, item)
+        return {"PutRequest": {"Item": {**item, self._schema.partition: partition_key, **keys, **marks}}}
 
     def _delete(self, partition_key: str, item: Attributes) -> Attributes:
         return {"DeleteRequest": {"Key": {**self._schema.key_of(item), self._schema.partition: partition_key}}}

@@ -25,12 +25,13 @@ from hotpartition.table.copies import Copy, show
 from hotpartition.table.expressions import enclose
 from hotpartition.table.locating import Locator
 from hotpartition.table.patience import Patience, naming_throttles
-from hotpartition.table.schema import CHANGES, RESERVED, SHARDS, Attributes
+from hotpartition.table.schema import CHANGES, SHARDS, Attributes
 from hotpartition.table.sharding import Sharding, Target
 
 MAX_RACES = 20
 """How often a change begins anew because the item came or went meanwhile, before it fails."""
 
+_SET = re.compile(r"(?<![#:.\w])SET(?=\s)", re.IGNORECASE)
 _ADD = re.compile(r"(?<![#:.\w])ADD(?=\s)", re.IGNORECASE)
 
 
@@ -201,11 +202,13 @@ class Changer:
     ) -> Attributes:
         request = dict(change.request)
         if change.item is not None:
-            request["Item"] = {**change.item, self._schema.partition: partition_key, **marks}
+            keys = self._sharding.index_keys(partition_key, change.item)
+            request["Item"] = {**change.item, self._schema.partition: partition_key, **keys, **marks}
         else:
             request["Key"] = {**change.key, self._schema.partition: partition_key}
         if change.operation == "UpdateItem":
             request = _count_change(request, marks if exists is False else {})
+            request = _set_also(request, self._sharding.index_keys(partition_key, change.key))
         if exists is not None:
             function = "attribute_exists" if exists else "attribute_not_exists"
             request = _guard(request, f"{function}(#hpp)", {"#hpp": self._schema.partition})
@@ -256,7 +259,7 @@ class Changer:
         """Leave in an error what its owner asked for: the item, in DynamoDB's form, as boto3 gives it there."""
         item = refusal.pop("Item", None)
         if item and change.request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD":
-            shown = {name: value for name, value in item.items() if name not in RESERVED}
+            shown = {name: value for name, value in item.items() if name not in self._schema.reserved}
             partition_key = item[self._schema.partition]["S"]
             refusal["Item"] = {**shown, self._schema.partition: {"S": self._schema.collection_of(partition_key)}}
 
@@ -277,6 +280,25 @@ def _count_change(request: Attributes, marks: Mapping[str, int]) -> Attributes:
         "UpdateExpression": expression,
         "ExpressionAttributeNames": {**(request.get("ExpressionAttributeNames") or {}), **names},
         "ExpressionAttributeValues": {**(request.get("ExpressionAttributeValues") or {}), **values},
+    }
+
+
+def _set_also(request: Attributes, attributes: Mapping[str, Any]) -> Attributes:
+    """Let an update set attributes of ours as well."""
+    if not attributes:
+        return request
+    names = {f"#hpi{position}": name for position, name in enumerate(attributes)}
+    values = {f":hpi{position}": value for position, value in enumerate(attributes.values())}
+    added = ", ".join(f"{name} = {value}" for name, value in zip(names, values, strict=True))
+    expression = request["UpdateExpression"]
+    is_setting = _SET.search(expression)
+    return {
+        **request,
+        "UpdateExpression": _SET.sub(f"SET {added},", expression, count=1)
+        if is_setting
+        else f"SET {added} {expression}",
+        "ExpressionAttributeNames": {**request["ExpressionAttributeNames"], **names},
+        "ExpressionAttributeValues": {**request["ExpressionAttributeValues"], **values},
     }
 
 

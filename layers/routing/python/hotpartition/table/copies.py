@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from hotpartition.table.schema import CHANGES, RESERVED, Attributes, Schema
+from hotpartition.table.schema import CHANGES, Attributes, Schema
 
 
 class Copy(NamedTuple):
@@ -33,7 +33,7 @@ def sort_copies(copies: Iterable[Copy]) -> list[Copy]:
 
 def show(schema: Schema, item: Mapping[str, Any], hidden: frozenset[str] = frozenset()) -> Attributes:
     """Turn a stored item into the owner's: its own partition key, and no attribute that was not asked for."""
-    shown = {name: value for name, value in item.items() if name not in RESERVED and name not in hidden}
+    shown = {name: value for name, value in item.items() if name not in schema.reserved and name not in hidden}
     if schema.partition in shown:
         shown[schema.partition] = schema.collection_of(shown[schema.partition])
     return shown

@@ -47,6 +47,19 @@ class Query:
     """Its `ExclusiveStartKey`."""
     hashed: str | None
     """What the shards of all wanted items were chosen by, where that is known."""
+    bucket: Callable[[str], Attributes] | None = None
+    """For an index by time: builds its hash key for a place. What sorts it is the table's sort key."""
+
+
+REACHED = "hp_reached"
+"""In the response of a bucket's query: how far it was read."""
+
+
+class Reached(NamedTuple):
+    """The sort key of the last item that a bucket's query found (None: none), and whether the bucket has more."""
+
+    sort_value: Any
+    is_more: bool
 
 
 class _Response(NamedTuple):
@@ -150,7 +163,7 @@ class _Gathering:
     def _bounds(self) -> tuple[Place | None, Place | None]:
         """Return what all wanted items lie between, inclusive."""
         condition = self._query.condition
-        if condition is None or "IndexName" in self._query.request:
+        if condition is None or self._is_sorted_otherwise:
             return None, None
         first, last = order_of(condition.operands[0]), order_of(condition.operands[-1])
         match condition.operator:
@@ -162,7 +175,12 @@ class _Gathering:
                 return (first,), None
 
     def _position_of(self, place: Place) -> int | None:
-        return None if "IndexName" in self._query.request else self._sharding.position_of(place[0])
+        return None if self._is_sorted_otherwise else self._sharding.position_of(place[0])
+
+    @property
+    def _is_sorted_otherwise(self) -> bool:
+        """Say whether what is queried is sorted by another attribute than positions are told by."""
+        return "IndexName" in self._query.request and self._query.bucket is None
 
     def _ask_once(self, limit: int | None) -> list[_Response]:
         """Query all places, each once; those too that only the responses tell of."""
@@ -242,9 +260,11 @@ class _Gathering:
         self, request: Attributes, partition_key: str, limit: int | None, after: Place | None
     ) -> Callable[[], Attributes]:
         names = (self._query.names.partition, self._query.names.sort or "")
-        part = with_key_condition(request, names, KeyCondition(partition_key, self._query.condition))
+        bucket = self._query.bucket(partition_key) if self._query.bucket else {}
+        asked = bucket.get(names[0], partition_key)
+        part = with_key_condition(request, names, KeyCondition(asked, self._query.condition))
         if after is not None:
-            part["ExclusiveStartKey"] = self._key_at(after, partition_key)
+            part["ExclusiveStartKey"] = {**self._key_at(after, partition_key), **bucket}
         if limit is not None:
             part["Limit"] = limit
         return partial(self._requests.send, "Query", **part)
@@ -300,6 +320,9 @@ class _Gathering:
     def _place_of(self, item: Mapping[str, Any]) -> Place:
         return tuple(order_of(item[name]) for name in self._merged_by)
 
+    def _value_at(self, place: Place) -> Any:
+        return self._key_at(place, "")[self._schema.sort]
+
     def _key_at(self, place: Place, partition_key: str) -> Attributes:
         values = (Binary(value) if isinstance(value, bytes) else value for value in place)
         return {self._schema.partition: partition_key, **dict(zip(self._merged_by, values, strict=True))}
@@ -326,6 +349,9 @@ class _Gathering:
             "ScannedCount": scanned if is_filtered and scanned is not None else len(copies),
             "ResponseMetadata": self._metadata,
         }
+        if self._query.bucket is not None:
+            last = copies[-1].item[self._schema.sort] if copies else None
+            return response | {REACHED: Reached(last if end is None else self._value_at(end), end is not None)}
         if end is not None:
             response["LastEvaluatedKey"] = self._key_at(end, self._query.collection)
         return self._requests.finish(response)

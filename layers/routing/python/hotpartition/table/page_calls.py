@@ -21,6 +21,7 @@ from hotpartition.table.patience import as_boto3_raises
 from hotpartition.table.refused import refuse_parameters
 from hotpartition.table.schema import CHANGES, SHARDS, Attributes, Index, text_of
 from hotpartition.table.sharding import Sharding
+from hotpartition.table.time_ranges import RangeCalls
 
 Request = Mapping[str, Any]
 
@@ -30,6 +31,7 @@ class PageCalls:
 
     def __init__(self, table: Boto3Table, sharding: Sharding, gatherer: Gatherer) -> None:
         self._table = table
+        self._ranges = RangeCalls(table, sharding.schema, sharding.index, gatherer) if sharding.index else None
         self._sharding = sharding
         self._schema = sharding.schema
         self._gatherer = gatherer
@@ -37,6 +39,8 @@ class PageCalls:
     def query(self, request: Request) -> Any:
         """Carry out `query`."""
         refuse_parameters("query", request)
+        if self._ranges is not None and request.get("IndexName") == self._ranges.index_name:
+            return self._ranges.query(request, self._hashed(request))
         index = self._index(request)
         if index.partition != self._schema.partition:
             return self._pass_on("query", request)

@@ -47,6 +47,8 @@ class Schema:
     indexes: Mapping[str, Index]
     form: KeyForm = field(default_factory=KeyForm)
     """How the partition keys of shards are built."""
+    reserved: frozenset[str] = RESERVED
+    """The attributes that are ours: no owner writes or sees them."""
 
     @classmethod
     def of(cls, table: Any) -> Schema:

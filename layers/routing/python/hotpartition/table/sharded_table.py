@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Unpack
@@ -30,6 +30,7 @@ from hotpartition.table.routes import FixedRoutes, Routes
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharding import Position, Sharding
 from hotpartition.table.shards import Fixed
+from hotpartition.table.time_buckets import BucketIndex, TimeBuckets
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -104,6 +105,7 @@ class ShardedTable:
         shards: Fixed | Adaptive,
         hashed: Hashing | None = None,
         position: Position | None = None,
+        time_buckets: TimeBuckets | None = None,
         append_only: bool = False,
         budget_ms: float = DEFAULT_BUDGET_MS,
         clock: Clock = REAL_CLOCK,
@@ -117,6 +119,7 @@ class ShardedTable:
             hashed: what the shard is chosen by: `by_sort_key()` (the default), `by_attribute(name)` or `at_random()`.
             position: tells the position of a sort key, an integer that never falls as the sort key grows: its time, for
                 instance. With it, generations can begin at a position.
+            time_buckets: an index for ranges of time, `TimeBuckets("hour", index="by-time")`.
             append_only: items are only ever created, never put a second time: then a put looks for nothing.
             budget_ms: how long one call may try again what DynamoDB refused.
             clock: time and chance.
@@ -125,6 +128,7 @@ class ShardedTable:
         self._shards = shards
         self._hashing = hashed or by_sort_key()
         self._position = position
+        self._time_buckets = time_buckets
         self._append_only = append_only
         self._patience = Patience(clock, budget_ms)
         self._built: _Parts | None = None
@@ -279,8 +283,12 @@ class ShardedTable:
 
     def _build(self) -> _Parts:
         schema = Schema.of(self._table)
+        index = None
+        if self._time_buckets is not None:
+            index = BucketIndex.of(self._time_buckets, schema)
+            schema = replace(schema, reserved=schema.reserved | index.attributes)
         routes = self._build_routes(schema)
-        sharding = Sharding(schema, routes, self._hashing, self._position)
+        sharding = Sharding(schema, routes, self._hashing, self._position, index)
         table = Boto3Table(self._table, is_counted=routes.is_counted)
         locator = Locator(sharding, self._patience)
         changer = Changer(sharding, locator, self._patience, append_only=self._append_only)

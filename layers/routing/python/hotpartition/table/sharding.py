@@ -12,7 +12,8 @@ from hotpartition.errors import InvalidRequestError
 from hotpartition.table.hashing import Hashing
 from hotpartition.table.journal_items import is_journal
 from hotpartition.table.routes import Routes
-from hotpartition.table.schema import RESERVED, Schema, text_of
+from hotpartition.table.schema import Attributes, Schema, text_of
+from hotpartition.table.time_buckets import BucketIndex
 
 Position = Callable[[Any], int | None]
 """Tells a sort key's position: an integer that never falls as the sort key grows.
@@ -38,6 +39,12 @@ class Sharding:
     routes: Routes
     hashing: Hashing
     position: Position | None
+    index: BucketIndex | None = None
+    """An index by time, if there is one."""
+
+    def index_keys(self, partition_key: str, attributes: Mapping[str, Any]) -> Attributes:
+        """Build what is stored in an item for the index by time, under a partition key; nothing without one."""
+        return {} if self.index is None else self.index.keys_of(partition_key, attributes[self.schema.sort])
 
     def target_of_item(self, item: Mapping[str, Any]) -> Target:
         """Return which item this is.
@@ -62,7 +69,7 @@ class Sharding:
         Raises:
             InvalidRequestError: naming what is reserved.
         """
-        for name in sorted(RESERVED & item.keys()):
+        for name in sorted(self.schema.reserved & item.keys()):
             raise InvalidRequestError.of(name, "is reserved for ShardedTable. Call the attribute something else")
         if is_journal(self.routes.journal, self.schema, item):
             raise InvalidRequestError.of(self.schema.sort, f"{item[self.schema.sort]!r} is reserved for ShardedTable")

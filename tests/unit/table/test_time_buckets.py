@@ -1,0 +1,223 @@
+"""An index by time: ranges over any number of buckets, in both directions, and index shards that follow the table's."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from boto3.dynamodb.conditions import Attr, Key
+
+from hotpartition.errors import InvalidRequestError
+from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, by_sort_key, fixed
+
+START = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+INDEX = "by-owner"
+"""The index of the tests' table whose range key is an attribute of its own: hash key `owner`, range key `at`."""
+
+
+def sort_key(number):
+    return f"{(START + timedelta(minutes=10 * number)).isoformat()}#{number:04d}"
+
+
+FIRST, LAST = sort_key(0), sort_key(47)
+
+
+def between(first=FIRST, last=LAST, collection="room-1"):
+    return {"IndexName": INDEX, "KeyConditionExpression": Key("PK").eq(collection) & Key("SK").between(first, last)}
+
+
+def open_table(plain, shards=None, hashed=None, granularity="hour", **options):
+    buckets = TimeBuckets(granularity, index=INDEX)
+    return ShardedTable(
+        plain, shards=shards or fixed(3), hashed=hashed or by_sort_key(), time_buckets=buckets, **options
+    )
+
+
+@pytest.fixture
+def table(plain):
+    """48 items, ten minutes apart: eight hours in nine buckets."""
+    table = open_table(plain)
+    with table.batch_writer() as batch:
+        for number in range(48):
+            batch.put_item(Item={"PK": "room-1", "SK": sort_key(number), "n": number, "colour": "red"})
+    return table
+
+
+def numbers(pages):
+    return [int(item["n"]) for page in pages for item in page["Items"]]
+
+
+class TestWhatIsStored:
+    def test_an_item_has_its_bucket_and_shard_in_the_index(self, table, plain):
+        """The index's hash key is collection, bucket and the item's own shard; its range key the sort key."""
+        for item in plain.scan()["Items"]:
+            collection, _, shard = item["PK"].rpartition("#_")
+            assert item["owner"] == f"{collection}#{item['SK'][:13]}#_{shard}"
+            assert item["at"] == item["SK"]
+        assert len({item["owner"].rpartition("#_")[2] for item in plain.scan()["Items"]}) == 3
+
+    @pytest.mark.parametrize("method", ["put_item", "update_item", "update_item_with_set"])
+    def test_every_way_to_create_an_item_writes_the_index_keys(self, plain, method):
+        """And none of them is shown."""
+        table = open_table(plain)
+        key = {"PK": "room-1", "SK": sort_key(1)}
+        if method == "put_item":
+            table.put_item(Item=key)
+        else:
+            change = "SET n = :one" if method.endswith("set") else "ADD n :one"
+            values = {":one": 1}
+            changed = table.update_item(
+                Key=key, UpdateExpression=change, ExpressionAttributeValues=values, ReturnValues="ALL_NEW"
+            )
+            assert changed["Attributes"] == {**key, "n": 1}
+        assert table.get_item(Key=key)["Item"].keys() <= {"PK", "SK", "n"}
+        (stored,) = plain.scan()["Items"]
+        assert stored["owner"].startswith("room-1#2026-11-21T09#_")
+        assert len(table.query(**between())["Items"]) == 1
+
+    def test_the_index_keys_are_reserved(self, table):
+        """An owner who wrote them would take the item out of its bucket."""
+        with pytest.raises(InvalidRequestError, match="owner"):
+            table.put_item(Item={"PK": "room-1", "SK": sort_key(1), "owner": "ann"})
+
+    def test_an_item_on_the_base_key_has_no_index_shard(self, plain):
+        """As what was written before any raise."""
+        buckets = TimeBuckets("day", index=INDEX)
+        plain.put_item(Item={"PK": "room-1", "SK": FIRST, "n": 0, "owner": "room-1#2026-11-21", "at": FIRST})
+        table = ShardedTable(plain, shards=fixed(4), time_buckets=buckets)
+        assert numbers([table.query(**between())]) == [0]
+
+
+class TestRanges:
+    @pytest.mark.parametrize("limit", [None, 1, 5, 7, 100])
+    @pytest.mark.parametrize("newest_first", [False, True])
+    def test_a_range_goes_over_many_buckets_in_both_directions(self, table, limit, newest_first):
+        """Every item once, in order, whatever the page's size."""
+        options = {} if limit is None else {"Limit": limit}
+        pages = list(table.query_pages(**between(), ScanIndexForward=not newest_first, **options))
+        expected = list(range(48))
+        assert numbers(pages) == (expected[::-1] if newest_first else expected)
+        assert all(limit is None or len(page["Items"]) <= limit for page in pages)
+
+    def test_bounds_are_inclusive(self, table):
+        """As `between` is."""
+        assert numbers(table.query_pages(**between(sort_key(5), sort_key(12)))) == list(range(5, 13))
+
+    def test_bounds_need_be_no_sort_keys(self, table):
+        """A time is enough."""
+        pages = table.query_pages(**between("2026-11-21T10", "2026-11-21T11:59"))
+        assert numbers(pages) == list(range(3, 15))
+
+    def test_only_the_buckets_of_the_range_are_asked(self, table, watched):
+        """Base key and three shards of each."""
+        list(table.query_pages(**between(sort_key(0), sort_key(2))))
+        assert {key.split("#")[1] for key in watched.queried} == {"2026-11-21T09"}
+        assert len(watched.queried) == 4
+
+    def test_a_page_ends_in_the_middle_of_a_bucket_and_the_next_goes_on_there(self, table):
+        """The cursor has the table's own keys, and says nothing of buckets."""
+        page = table.query(**between(), Limit=5)
+        assert page["LastEvaluatedKey"] == {"PK": "room-1", "SK": sort_key(4)}
+        following = table.query(**between(), Limit=5, ExclusiveStartKey=page["LastEvaluatedKey"])
+        assert numbers([following]) == [5, 6, 7, 8, 9]
+
+    @pytest.mark.parametrize("limit", [None, 4])
+    def test_a_filter_drops_items_and_loses_none(self, table, limit):
+        """Also where whole buckets have nothing that it keeps."""
+        options = {} if limit is None else {"Limit": limit}
+        wanted = Attr("n").is_in([0, 1, 30, 47])
+        assert numbers(table.query_pages(**between(), FilterExpression=wanted, **options)) == [0, 1, 30, 47]
+
+    def test_items_are_counted(self, table):
+        """Without being shown."""
+        pages = table.query_pages(**between(), Select="COUNT")
+        assert sum(page["Count"] for page in pages) == 48
+
+    def test_a_projection_shows_what_it_names(self, table):
+        """The page goes on although the sort key is not shown."""
+        pages = list(table.query_pages(**between(), ProjectionExpression="n", Limit=7))
+        assert [item for page in pages for item in page["Items"]] == [{"n": n} for n in range(48)]
+
+    def test_a_larger_n_later_is_found_as_well(self, table, plain):
+        """The index's shards are those of the table."""
+        larger = open_table(plain, fixed(3, 9))
+        for number in range(48, 60):
+            larger.put_item(Item={"PK": "room-1", "SK": sort_key(number), "n": number})
+        assert numbers(larger.query_pages(**between(last=sort_key(60)))) == list(range(60))
+
+    def test_one_value_of_the_attribute_asks_one_shard_of_each_bucket(self, plain, watched):
+        """And the base key."""
+        table = open_table(plain, fixed(8), by_attribute("device"), granularity="day")
+        for number in range(6):
+            table.put_item(Item={"PK": "room-1", "SK": sort_key(number), "n": number, "device": f"dev-{number % 2}"})
+        watched.queried.clear()
+        assert numbers(table.query_pages(**between(), FilterExpression=Attr("device").eq("dev-1"))) == [1, 3, 5]
+        assert len(watched.queried) == 2
+
+    def test_random_shards_have_an_index_as_well(self, plain):
+        """The pattern of the article: random suffix, and a view by time."""
+        table = open_table(plain, fixed(8), at_random(), append_only=True)
+        for number in range(20):
+            table.put_item(Item={"PK": "room-1", "SK": sort_key(number), "n": number})
+        assert numbers(table.query_pages(**between())) == list(range(20))
+
+
+class TestWhatItSays:
+    def test_a_page_says_that_it_is_eventually_consistent(self, table):
+        """An index is filled a moment after its table."""
+        assert table.query(**between())["ConsistentRead"] is False
+
+    def test_consistency_is_refused(self, table):
+        """With what to do instead."""
+        with pytest.raises(NotImplementedError, match="Query the table"):
+            table.query(**between(), ConsistentRead=True)
+
+    @pytest.mark.parametrize("condition", [Key("PK").eq("room-1"), Key("PK").eq("room-1") & Key("SK").gt(FIRST)])
+    def test_an_open_end_is_refused(self, table, condition):
+        """Nobody knows which buckets to ask."""
+        with pytest.raises(NotImplementedError, match="both ends"):
+            table.query(IndexName=INDEX, KeyConditionExpression=condition)
+
+    def test_too_many_buckets_are_refused(self, table):
+        """Each costs a query for every shard."""
+        with pytest.raises(ValueError, match="larger buckets"):
+            table.query(**between("2026-01-01", "2026-11-21"))
+
+    def test_a_wrong_index_is_named(self, plain):
+        """With those that there are."""
+        table = ShardedTable(plain, shards=fixed(2), time_buckets=TimeBuckets("hour", index="nope"))
+        with pytest.raises(ValueError, match="by-owner"):
+            table.get_item(Key={"PK": "a", "SK": "b"})
+
+    def test_a_wrong_granularity_is_named(self):
+        """With those that there are."""
+        with pytest.raises(ValueError, match="minute, hour, day"):
+            TimeBuckets("week", index=INDEX)
+
+    def test_a_sort_key_without_a_time_is_refused(self, table):
+        """Where it says how its time is read, any sort key is taken."""
+        with pytest.raises(ValueError, match="isoformat"):
+            table.put_item(Item={"PK": "room-1", "SK": "not a time"})
+
+
+def test_buckets_are_those_of_utc():
+    """Whatever offset a sort key has."""
+    assert TimeBuckets("hour", index=INDEX).bucket_of("2026-11-21T01:30:00+02:00#x") == "2026-11-20T23"
+
+
+def test_an_index_sorted_by_the_tables_sort_key_needs_no_copy(dynamodb):
+    """Only its hash key is written."""
+    keys = {"PK": "HASH", "SK": "RANGE"}, {"bucket": "HASH", "SK": "RANGE"}
+    schemas = [[{"AttributeName": name, "KeyType": kind} for name, kind in each.items()] for each in keys]
+    plain = dynamodb.create_table(
+        TableName="with-time",
+        KeySchema=schemas[0],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK", "bucket")],
+        GlobalSecondaryIndexes=[{"IndexName": INDEX, "KeySchema": schemas[1], "Projection": {"ProjectionType": "ALL"}}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    table = open_table(plain)
+    for number in range(10):
+        table.put_item(Item={"PK": "room-1", "SK": sort_key(number), "n": number})
+    pages = table.query_pages(**between(), Limit=3, ScanIndexForward=False)
+    assert numbers(pages) == list(reversed(range(10)))
+    assert plain.scan()["Items"][0].keys() - {"PK", "SK", "n"} == {"bucket", "hp_shards"}
+    plain.delete()
