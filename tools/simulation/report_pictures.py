@@ -117,10 +117,10 @@ def _outcome(comparison: Comparison) -> Picture:
             stack(axis, layers, width=course.bin_seconds)
             steps(axis, course.offered, width=course.bin_seconds, color=Color.INK, label="offered by clients")
             axis.axvline(run.onset_seconds, color=Color.SOFT, linestyle=":", label="the rush begins")
+            title = f"{STRATEGY_NAMES[run.strategy]}: {percent(run.writes.failed_wcu, run.writes.offered_wcu)} failed"
             if first := next((r for r in run.raises if r.conversation_id == run.hot_conversation), None):
                 axis.axvline(first.at_seconds, color=Color.PURPLE, label="N is raised")
-            share = percent(run.writes.failed_wcu, run.writes.offered_wcu)
-            title = f"{STRATEGY_NAMES[run.strategy]}: {share} failed"
+            title += f" here ({run.left_out_seconds:.0f} s left out)" if run.left_out_seconds else ""
             panel(axis, title, y="WCU/s", x="seconds" if axis is axes[-1] else "", top=highest)
             axis.set_xlim(0, course.seconds)
 

@@ -221,6 +221,8 @@ class RunResult:
     counters: tuple[tuple[str, float], ...] = ()
     """The product's own metrics, summed over all its functions."""
     phases: tuple[Phase, ...] = ()
+    left_out_seconds: float = 0.0
+    """How much of the rush was left out, since nothing changes in it; the times above count it."""
     prompt_seconds: float | None = None
     """From the onset until, for as long as the heat lasts, 95 % of what is offered is stored within a second."""
     unserved_share_of_ten_minutes: float = 0.0

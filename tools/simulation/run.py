@@ -155,6 +155,7 @@ class _Run:
             faults=tuple(sorted(counts.items())),
             counters=tuple(sorted((name, float(count)) for name, count in self.world.counters.items())),
             phases=self.phases.summed(),
+            left_out_seconds=self.strategy.skipped_seconds,
             unserved_share_of_ten_minutes=round(self._unserved_share(), 6),
         )
 
