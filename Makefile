@@ -18,7 +18,7 @@ TYPED := layers/routing/python/hotpartition layers/messages/python/hotpartition_
 # Plugins that packages bring and no test uses: importing them takes each process seconds.
 PYTEST := $(BIN)/pytest -p no:schemathesis -p no:pydynox -p no:anyio -p no:typeguard
 # Files of tests side by side.
-PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadgroup
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadscope
 # The CDK's Node.js side warns about Node 20's age on every start.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 

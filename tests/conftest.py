@@ -1,26 +1,35 @@
 """What all tests share."""
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 # Shared and busy machines are slow at times: no test of ours is about the time that an example takes.
 settings.register_profile("hotpartition", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hotpartition")
 
-INFRASTRUCTURE = Path(__file__).parent / "infrastructure"
-SMALL_STACKS = {"guarded_stack", "replicated_stack"}
+SMALL_STACKS = {f"tests/e2e/test_{name}.py" for name in ("clients", "consumers", "registry_faults")}
+ALONE = ("tests/model/", "tests/golden/")
+"""Their tests share nothing, and some take long."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a file's tests in one process; those in one that share templates, or stacks that few tests use."""
-    for item in items:
-        if INFRASTRUCTURE in item.path.parents:
-            group = "infrastructure"
-        elif SMALL_STACKS.intersection(getattr(item, "fixturenames", ())):
-            group = "small stacks"
-        else:
-            group = str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+class SharedFixtures(LoadScopeScheduling):
+    """Gives tests that share fixtures to one process: those of a file, of the infrastructure, and of the small stacks.
+
+    Not by pytest-xdist's own marks, which it writes into node ids: pytest 9.2 does not take them there.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        if path.startswith("tests/infrastructure/"):
+            return "infrastructure"
+        if path.startswith(ALONE):
+            return nodeid
+        return "small stacks" if path in SMALL_STACKS else path
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedFixtures:
+    return SharedFixtures(config, log)
