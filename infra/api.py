@@ -39,7 +39,10 @@ _JWT_CALLER = "$context.authorizer.claims.sub"
 _AUTHORIZER_IDENTITY = ["$request.header.Authorization", "$context.routeKey"]
 """What a decision of a Lambda authorizer is kept under: one on reading is none on writing."""
 
-_CORS_HEADERS = ["authorization", "content-type", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token"]
+_CORS_HEADERS = [
+    *("authorization", "content-type", "if-match"),
+    *("x-amz-content-sha256", "x-amz-date", "x-amz-security-token"),
+]
 """What a page sends: a body's type, and a token or a signature."""
 
 
@@ -92,6 +95,16 @@ class MessageApi(Construct):
             burst=options.write_burst,
             scopes=options.write_scopes,
         )
+        changes = [
+            Route(
+                method=method,
+                path=MESSAGE_PATH,
+                rate=options.write_rate,
+                burst=options.write_burst,
+                scopes=options.change_scopes,
+            )
+            for method in (apigateway.HttpMethod.PATCH, apigateway.HttpMethod.DELETE)
+        ]
         reads = [
             Route(
                 method=apigateway.HttpMethod.GET,
@@ -106,7 +119,8 @@ class MessageApi(Construct):
         reading = integrations.HttpLambdaIntegration("Reading", reader)
         made = [
             resource
-            for route, integration in [(write, writing), *((route, reading) for route in reads)]
+            for routes, integration in (([write, *changes], writing), (reads, reading))
+            for route in routes
             for resource in api.add_routes(
                 path=route.path,
                 methods=[route.method],
@@ -114,7 +128,7 @@ class MessageApi(Construct):
                 authorization_scopes=list(route.scopes) or None,
             )
         ]
-        self._add_stage(api, [write, *reads], access_log).node.add_dependency(*made)
+        self._add_stage(api, [write, *changes, *reads], access_log).node.add_dependency(*made)
         self.url = api.api_endpoint
         self.api_id = api.api_id
 
@@ -140,10 +154,15 @@ class MessageApi(Construct):
             return None
         return apigateway.CorsPreflightOptions(
             allow_origins=list(self._options.cors_origins),
-            allow_methods=[apigateway.CorsHttpMethod.GET, apigateway.CorsHttpMethod.POST],
+            allow_methods=[
+                apigateway.CorsHttpMethod.GET,
+                apigateway.CorsHttpMethod.POST,
+                apigateway.CorsHttpMethod.PATCH,
+                apigateway.CorsHttpMethod.DELETE,
+            ],
             allow_headers=_CORS_HEADERS,
-            # What a refused writer should wait for is in a header.
-            expose_headers=["retry-after"],
+            # What a refused writer should wait for, and what an editor's `If-Match` should say, are in headers.
+            expose_headers=["etag", "retry-after"],
             max_age=cdk.Duration.hours(1),
         )
 

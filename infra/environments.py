@@ -196,8 +196,8 @@ class ApiOptions(Options):
     reached before.
     """
 
-    write_rate: Requests = Field(description="requests/s that the write route accepts")
-    write_burst: Requests = Field(description="requests that the write route accepts at once")
+    write_rate: Requests = Field(description="requests/s that each route that writes accepts")
+    write_burst: Requests = Field(description="requests that each route that writes accepts at once")
     read_rate: Requests = Field(description="requests/s that each read route accepts")
     read_burst: Requests = Field(description="requests that each read route accepts at once")
     jwt_issuer: Issuer | None = Field(
@@ -209,6 +209,7 @@ class ApiOptions(Options):
     write_scopes: ListOf[Scope] = Field(
         default=(), description="scopes of which a token needs one to write; none: any token may"
     )
+    change_scopes: ListOf[Scope] = Field(default=(), description="scopes of which a token needs one to edit and delete")
     read_scopes: ListOf[Scope] = Field(default=(), description="scopes of which a token needs one to read")
     authorizer_arn: FunctionArn | None = Field(
         default=None, description="a Lambda authorizer of yours, in the same account and region, that is asked instead"
@@ -236,12 +237,13 @@ class ApiOptions(Options):
             raise ValueError("options api.jwt_issuer and api.jwt_audience are given together, or not at all")
         if self.jwt_issuer is not None and self.authorizer_arn is not None:
             raise ValueError("options api.jwt_issuer and api.authorizer_arn exclude each other")
-        if bool(self.write_scopes) != bool(self.read_scopes):
-            raise ValueError("options api.write_scopes and api.read_scopes are given together, or not at all")
-        if self.write_scopes and self.jwt_issuer is None:
+        scopes = (self.write_scopes, self.change_scopes, self.read_scopes)
+        if any(scopes) and not all(scopes):
             raise ValueError(
-                "options api.write_scopes and api.read_scopes need api.jwt_issuer: only tokens have scopes"
+                "options api.write_scopes, change_scopes and read_scopes are given together, or not at all"
             )
+        if any(scopes) and self.jwt_issuer is None:
+            raise ValueError("options api.write_scopes, change_scopes and read_scopes need api.jwt_issuer, its tokens")
         if self.authorizer_cache_seconds and self.authorizer_arn is None:
             raise ValueError("option api.authorizer_cache_seconds needs api.authorizer_arn")
         if self.sender_claim is not None and self.jwt_issuer is None and self.authorizer_arn is None:
@@ -349,6 +351,12 @@ class Environment(Options):
         description=(
             "whether writer and reader start from a snapshot (SnapStart), which costs for its cache and each restore"
         )
+    )
+    retention_days: int | None = Field(
+        default=None,
+        ge=1,
+        le=36_500,
+        description="how long after its time a message expires, in days, for those written from then on; null: never",
     )
     log_retention_days: RetentionDays = Field(description="how long logs are kept, in days")
     is_data_retained: bool = Field(

@@ -22,7 +22,14 @@ _WIDTH = 12
 _GRAPHS: tuple[tuple[str, Sequence[MetricName], str], ...] = (
     (
         "Messages",
-        (MetricName.MESSAGES_WRITTEN, MetricName.MESSAGES_REPLAYED, MetricName.PAGES_READ, MetricName.MESSAGES_READ),
+        (
+            MetricName.MESSAGES_WRITTEN,
+            MetricName.MESSAGES_REPLAYED,
+            MetricName.MESSAGES_EDITED,
+            MetricName.MESSAGES_DELETED,
+            MetricName.PAGES_READ,
+            MetricName.MESSAGES_READ,
+        ),
         "Sum",
     ),
     (
@@ -73,6 +80,8 @@ _SERVED_BY = {
     MetricName.REGISTRY_AHEAD_OF_JOURNAL: "read_messages",
     MetricName.MESSAGES_WRITTEN: "write_message",
     MetricName.MESSAGES_REPLAYED: "write_message",
+    MetricName.MESSAGES_EDITED: "write_message",
+    MetricName.MESSAGES_DELETED: "write_message",
     MetricName.WRITES_THROTTLED: "write_message",
     MetricName.REPORTS_DROPPED: "write_message",
 }

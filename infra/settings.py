@@ -29,6 +29,7 @@ WIRED_NAMES = frozenset(
         "registry_user",
         "registry_cache_name",
         "consumers",
+        "retention_days",
         "sender_claim",
     }
 )

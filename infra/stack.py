@@ -112,6 +112,7 @@ class HotPartitionStack(cdk.Stack):
             "dynamodb_endpoint": f"https://dynamodb.{self.region}.{self.url_suffix}",
             "routing_index_name": ROUTING_INDEX,
             "consumers": str(environment.consumers),
+            **({"retention_days": str(environment.retention_days)} if environment.retention_days else {}),
             **({"sender_claim": environment.api.sender_claim} if environment.api.sender_claim else {}),
             **self._registry.wiring(),
         }
@@ -127,7 +128,8 @@ class HotPartitionStack(cdk.Stack):
             serves_api=True,
             is_snap_started=environment.is_snap_started,
         )
-        # Refreshing a route from the journal; looking whether a message that is sent again lies at another choice.
+        # Refreshing a route from the journal; looking whether a message that is sent again lies at another choice, and
+        # where all copies of one lie that is edited or deleted. Both of these are puts.
         self._table.grant_items(writer, "dynamodb:BatchGetItem", "dynamodb:GetItem")
         self._table.grant_message_put(writer)
         return writer
@@ -164,8 +166,11 @@ class HotPartitionStack(cdk.Stack):
     def _watch(self, environment: Environment, api: MessageApi, detection: Detection) -> None:
         functions = self._functions.made
         slow_read_ms = environment.alarms.slow_read_ms
+        slow_write_ms = environment.alarms.slow_write_ms
         routes = (
-            WatchedRoute(name="Write", method="POST", path=MESSAGES_PATH, slow_ms=environment.alarms.slow_write_ms),
+            WatchedRoute(name="Write", method="POST", path=MESSAGES_PATH, slow_ms=slow_write_ms),
+            WatchedRoute(name="Edit", method="PATCH", path=MESSAGE_PATH, slow_ms=slow_write_ms),
+            WatchedRoute(name="Delete", method="DELETE", path=MESSAGE_PATH, slow_ms=slow_write_ms),
             WatchedRoute(name="ReadPage", method="GET", path=MESSAGES_PATH, slow_ms=slow_read_ms),
             WatchedRoute(name="ReadMessage", method="GET", path=MESSAGE_PATH, slow_ms=slow_read_ms),
         )

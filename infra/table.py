@@ -11,7 +11,7 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
-from hotpartition_messages.messages import MESSAGE_ATTRIBUTES
+from hotpartition_messages.messages import MESSAGE_ATTRIBUTES, TTL_ATTRIBUTE
 from infra.environments import TableOptions
 
 ROUTING_INDEX = "routing-index"
@@ -58,6 +58,8 @@ class MessageTable(Construct):
             warm_throughput=_warm_throughput(options),
             # Without a key DynamoDB encrypts the table at rest under one of AWS, which costs nothing.
             encryption_key=None if key_arn is None else kms.Key.from_key_arn(self, "Key", key_arn),
+            # DynamoDB removes what has expired within days, at no price; readers leave it out at once.
+            time_to_live_attribute=TTL_ATTRIBUTE,
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),

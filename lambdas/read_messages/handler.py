@@ -21,6 +21,7 @@ from hotpartition_messages.api import (
     count_fitting,
     create_resolver,
     json_response,
+    message_response,
     page_text,
     remaining_ms,
     route_event,
@@ -56,7 +57,7 @@ def build_app(reader: MessageReader) -> APIGatewayHttpResolver:
             remaining_ms=remaining_ms(app.lambda_context),
         )
         metrics.add_metric(name=MetricName.MESSAGES_READ, unit=MetricUnit.Count, value=1)
-        return json_response(HTTPStatus.OK, message.json)
+        return message_response(message)
 
     return app
 

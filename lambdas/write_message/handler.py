@@ -1,4 +1,4 @@
-"""The write function: `POST /conversations/{conversation_id}/messages`."""
+"""The write function: `POST /conversations/{conversation_id}/messages`, `PATCH` and `DELETE …/{message_id}`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,18 @@ from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
 from hotpartition.runtime.settings import WriterSettings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
-from hotpartition_messages.api import MESSAGES_PATH, create_resolver, json_response, remaining_ms, route_event
-from hotpartition_messages.requests import parse_write
-from hotpartition_messages.wiring_writer import build_message_writer
+from hotpartition_messages.api import (
+    MESSAGE_PATH,
+    MESSAGES_PATH,
+    create_resolver,
+    json_response,
+    message_response,
+    remaining_ms,
+    route_event,
+)
+from hotpartition_messages.changing import MessageChanger
+from hotpartition_messages.requests import parse_delete, parse_edit, parse_write
+from hotpartition_messages.wiring_writer import build_message_changer, build_message_writer
 from hotpartition_messages.writing import MessageWriter
 
 logger = Logger()
@@ -26,8 +35,8 @@ metrics = Metrics()
 prepare_snapshot(os.environ)
 
 
-def build_app(writer: MessageWriter, *, sender_claim: str = "") -> APIGatewayHttpResolver:
-    """Build the event handler around the message writer; `sender_claim` is what of a caller is the sender."""
+def build_app(writer: MessageWriter, changer: MessageChanger, *, sender_claim: str = "") -> APIGatewayHttpResolver:
+    """Build the event handler around the jobs; `sender_claim` is what of a caller is the sender."""
     app = create_resolver()
 
     @app.post(MESSAGES_PATH)
@@ -47,6 +56,20 @@ def build_app(writer: MessageWriter, *, sender_claim: str = "") -> APIGatewayHtt
         text = json.dumps(acknowledgement, separators=(",", ":"))
         return json_response(HTTPStatus.OK if written.is_replay else HTTPStatus.CREATED, text)
 
+    @app.patch(MESSAGE_PATH)
+    def edit_message() -> Response[Any]:
+        target, edit = parse_edit(app.current_event.raw_event, sender_claim=sender_claim)
+        message = changer.edit(target, edit, remaining_ms=remaining_ms(app.lambda_context))
+        metrics.add_metric(name=MetricName.MESSAGES_EDITED, unit=MetricUnit.Count, value=1)
+        return message_response(message)
+
+    @app.delete(MESSAGE_PATH)
+    def delete_message() -> Response[Any]:
+        target = parse_delete(app.current_event.raw_event, sender_claim=sender_claim)
+        changer.delete(target, remaining_ms=remaining_ms(app.lambda_context))
+        metrics.add_metric(name=MetricName.MESSAGES_DELETED, unit=MetricUnit.Count, value=1)
+        return Response(status_code=int(HTTPStatus.NO_CONTENT), body="")
+
     return app
 
 
@@ -54,7 +77,9 @@ def build_app(writer: MessageWriter, *, sender_claim: str = "") -> APIGatewayHtt
 def _app() -> APIGatewayHttpResolver:
     telemetry = PowertoolsTelemetry(logger, metrics)
     settings = WriterSettings.from_env(os.environ)
-    return build_app(build_message_writer(settings, telemetry), sender_claim=settings.sender_claim)
+    messages = build_message_writer(settings, telemetry)
+    changer = build_message_changer(settings, telemetry, messages)
+    return build_app(messages, changer, sender_claim=settings.sender_claim)
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)

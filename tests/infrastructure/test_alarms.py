@@ -16,6 +16,8 @@ from infrastructure.templates import FUNCTIONS, short_name
 
 ROUTES = (
     WatchedRoute(name="Write", method="POST", path=MESSAGES_PATH, slow_ms=1000),
+    WatchedRoute(name="Edit", method="PATCH", path=MESSAGE_PATH, slow_ms=1000),
+    WatchedRoute(name="Delete", method="DELETE", path=MESSAGE_PATH, slow_ms=1000),
     WatchedRoute(name="ReadPage", method="GET", path=MESSAGES_PATH, slow_ms=1000),
     WatchedRoute(name="ReadMessage", method="GET", path=MESSAGE_PATH, slow_ms=1000),
 )
@@ -26,7 +28,11 @@ NAMES = {
     "TableReadsThrottled",
     "IndexThrottled",
     "TableLimitReached",
-    *(f"{route}{what}" for route in ("Write", "ReadPage", "ReadMessage") for what in ("Failing", "Slow")),
+    *(
+        f"{route}{what}"
+        for route in ("Write", "Edit", "Delete", "ReadPage", "ReadMessage")
+        for what in ("Failing", "Slow")
+    ),
     "ConsumerMissing",
     "ConsumerBehind",
     "ReportsLost",
@@ -52,7 +58,7 @@ WAKING = {
     "TableWritesThrottled",
     "TableReadsThrottled",
     "TableLimitReached",
-    *(f"{route}Failing" for route in ("Write", "ReadPage", "ReadMessage")),
+    *(f"{route}Failing" for route in ("Write", "Edit", "Delete", "ReadPage", "ReadMessage")),
     "ConsumerMissing",
     "RegistryUnreachable",
     "RaiseAtCap",

@@ -96,8 +96,14 @@ def test_any_number_may_be_changed():
         ({"api": {"jwt_issuer": "https://a/"}}, "options api.jwt_issuer and api.jwt_audience are given together, or"),
         ({"api": {"jwt_audience": ["chat"]}}, "options api.jwt_issuer and api.jwt_audience are given together, or"),
         ({"api": {**TOKENS, "authorizer_arn": ASKED}}, "options api.jwt_issuer and api.authorizer_arn exclude each"),
-        ({"api": {**TOKENS, "write_scopes": ["w"]}}, "options api.write_scopes and api.read_scopes are given together"),
-        ({"api": {"write_scopes": ["w"], "read_scopes": ["r"]}}, "options api.write_scopes and api.read_scopes need"),
+        (
+            {"api": {**TOKENS, "write_scopes": ["w"]}},
+            "options api.write_scopes, change_scopes and read_scopes are given",
+        ),
+        (
+            {"api": {"write_scopes": ["w"], "change_scopes": ["c"], "read_scopes": ["r"]}},
+            "options api.write_scopes, change_scopes and read_scopes need api.jwt_issuer",
+        ),
         (
             {"api": {**TOKENS, "write_scopes": ["a b"], "read_scopes": ["r"]}},
             "option api.write_scopes should be a list of texts, like messages.write, not 'a b'",
@@ -362,6 +368,7 @@ def test_options_reach_the_template(synthesize):
         options={
             "writer": {"memory_mb": 3008},
             "log_retention_days": 400,
+            "retention_days": 30,
             "table": {"max_write_units": 40_000, "max_read_units": 80_000, "warm_write_units": 9000},
             "registry": {"node_type": "cache.r7g.large", "shard_count": 6, "replicas_per_shard": 1},
             "api": {
@@ -371,6 +378,7 @@ def test_options_reach_the_template(synthesize):
                 "jwt_audience": ["chat"],
                 "cors_origins": ["https://chat.example.com"],
                 "write_scopes": ["messages.write", "messages.all"],
+                "change_scopes": ["messages.change"],
                 "read_scopes": ["messages.read"],
                 "sender_claim": "sub",
             },
@@ -390,6 +398,7 @@ def test_options_reach_the_template(synthesize):
     registry = template.only("AWS::ElastiCache::ReplicationGroup")
     assert (registry["CacheNodeType"], registry["NumNodeGroups"]) == ("cache.r7g.large", 6)
     assert template.function("write_message")["MemorySize"] == 3008
+    assert template.variables("write_message")["HOTPARTITION_RETENTION_DAYS"] == "30"
     assert template.variables("consume_reports")["HOTPARTITION_MAX_SHARD_COUNT"] == "64"
     assert template.of_type("AWS::SNS::Topic") == {}
     alarms = [alarm["Properties"] for alarm in template.of_type("AWS::CloudWatch::Alarm").values()]
@@ -420,18 +429,21 @@ def check_api(template):
     assert {route["AuthorizationType"] for route in routes} == {"JWT"}
     assert {(route["RouteKey"].split()[0], *route["AuthorizationScopes"]) for route in routes} == {
         ("POST", "messages.write", "messages.all"),
+        ("PATCH", "messages.change"),
+        ("DELETE", "messages.change"),
         ("GET", "messages.read"),
     }
     assert template.variables("write_message")["HOTPARTITION_SENDER_CLAIM"] == "sub"
     cors = template.only("AWS::ApiGatewayV2::Api")["CorsConfiguration"]
     assert cors["AllowOrigins"] == ["https://chat.example.com"]
-    assert cors["AllowMethods"] == ["GET", "POST"]
+    assert cors["AllowMethods"] == ["GET", "POST", "PATCH", "DELETE"]
     stage = template.only("AWS::ApiGatewayV2::Stage")
     limits = {
         key.split()[0]: (limit["ThrottlingRateLimit"], limit["ThrottlingBurstLimit"])
         for key, limit in stage["RouteSettings"].items()
     }
-    assert limits == {"POST": (700, 2500), "GET": (5000, 900)}
+    writes = dict.fromkeys(("POST", "PATCH", "DELETE"), (700, 2500))
+    assert limits == {**writes, "GET": (5000, 900)}
     assert "$context.authorizer.claims.sub" in stage["AccessLogSettings"]["Format"]
 
 

@@ -199,8 +199,10 @@ def test_resources_admit_who_must_get_in(template):
 
 def test_a_stored_message_has_no_other_attributes():
     """What the writer puts passes the condition of its role."""
-    item = build_message(conversation_id="c").to_item("c#1")
-    assert {*item, "attributes"} == set(MESSAGE_ATTRIBUTES)
+    message = build_message(conversation_id="c")
+    edited = message.edit(body="x", stored_attributes={"M": {"a": {"S": ""}}}, edited_at="t")
+    items = [message.to_item("c#1"), edited.to_item("c"), message.delete(deleted_at="t").to_item("c")]
+    assert {"expires_at"}.union(*items) == set(MESSAGE_ATTRIBUTES)
 
 
 def test_a_raise_names_no_other_attributes():

@@ -56,6 +56,12 @@ class TestTable:
         ]
         assert {a["AttributeType"] for a in table["AttributeDefinitions"]} == {"S"}
 
+    def test_forgets_what_has_expired(self, template):
+        """By the attribute that readers look at, too."""
+        specification = template.only("AWS::DynamoDB::Table")["TimeToLiveSpecification"]
+        assert specification == {"AttributeName": "expires_at", "Enabled": True}
+        assert "HOTPARTITION_RETENTION_DAYS" not in template.variables("write_message")
+
     def test_is_protected_in_prod_only(self, prod, dev):
         """Production's table cannot be deleted by mistake; a development stack leaves nothing behind."""
         assert prod.only("AWS::DynamoDB::Table")["DeletionProtectionEnabled"] is True
@@ -339,6 +345,8 @@ class TestApi:
             f"POST {MESSAGES}": "write_message",
             f"GET {MESSAGES}": "read_messages",
             f"GET {MESSAGES}/{{message_id}}": "read_messages",
+            f"PATCH {MESSAGES}/{{message_id}}": "write_message",
+            f"DELETE {MESSAGES}/{{message_id}}": "write_message",
         }
         assert {route["AuthorizationType"] for route in routes.values()} == {"AWS_IAM"}
 

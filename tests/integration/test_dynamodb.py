@@ -14,7 +14,7 @@ from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation
 from hotpartition.dynamodb.boto3_client import create_client
 from hotpartition.dynamodb.calls import Round
-from hotpartition.dynamodb.item_store import MAX_BATCH_ROUNDS, DynamoDBItemStore
+from hotpartition.dynamodb.item_store import MAX_BATCH_ROUNDS, DynamoDBItemStore, Replacement
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES, ROUTING_PARTITIONS, routing_partition_of
@@ -88,6 +88,49 @@ class TestPut:
         """A retry across a raise leaves two copies: the condition is about one key, not about the message."""
         message = build_message(1)
         assert [dynamodb.store.create(message.to_item(key)) for key in ("c", "c#0")] == [None, None]
+
+
+class TestReplace:
+    """Each stored message is exchanged only while it is still the version that was found."""
+
+    def replacement(self, before, after, partition_key="c"):
+        expected = None if before.version == 1 else {"N": str(before.version)}
+        return Replacement(after.to_item(partition_key), {"version": expected})
+
+    @pytest.fixture
+    def versions(self):
+        first = build_message(1)
+        second = first.edit(body="x", stored_attributes=first.stored_attributes, edited_at="t")
+        return first, second, second.delete(deleted_at="t")
+
+    def stored(self, dynamodb, message, *partition_keys):
+        copies, _ = dynamodb.store.get(partition_keys, message.sort_key, is_strong=True)
+        return {copy.partition_key: copy.item for copy in copies}
+
+    def test_one_is_a_put_and_several_a_transaction(self, dynamodb, versions):
+        """All of them or none; from the first version to the second, and on to the tombstone."""
+        first, second, tombstone = versions
+        for partition_key in ("c", "c#1"):
+            dynamodb.store.create(first.to_item(partition_key))
+        dynamodb.server.clear()
+        assert dynamodb.store.replace([self.replacement(first, second)])
+        both = [self.replacement(second, tombstone), self.replacement(first, tombstone, "c#1")]
+        assert dynamodb.store.replace(both)
+        assert self.stored(dynamodb, first, "c", "c#1") == {"c": tombstone, "c#1": tombstone}
+        assert dynamodb.server.operations["PutItem"] == 1
+        assert dynamodb.server.operations["TransactWriteItems"] == 1
+
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_what_is_another_by_now_or_gone_is_left(self, dynamodb, versions, count):
+        """Nothing is stored where nothing was, and nothing is replaced by what does not know it."""
+        first, second, tombstone = versions
+        dynamodb.store.create(first.to_item("c"))
+        others = [self.replacement(first, tombstone, "c#1")] * (count - 1)
+        assert not dynamodb.store.replace([self.replacement(second, tombstone), *others])
+        assert dynamodb.store.replace([self.replacement(first, second)])
+        assert not dynamodb.store.replace([self.replacement(first, tombstone), *others])
+        assert not dynamodb.store.replace([self.replacement(first, tombstone, "c#2"), *others])
+        assert self.stored(dynamodb, first, "c", "c#1", "c#2") == {"c": second}
 
 
 class TestFetch:
@@ -672,7 +715,7 @@ class TestCost:
         writer, reader, clock = jobs
         before = [writer.write(new_message("early")).message]
         dynamodb.journal.add("c", [Generation(NOW_MS + 1, 4)], reason="raised", now_ms=NOW_MS)
-        writer._writer._routes.learn("c", route_of((4, NOW_MS + 1)), clock.now_ms)
+        writer.writer.routes.learn("c", route_of((4, NOW_MS + 1)), clock.now_ms)
         for i in range(20):
             clock.now_ms += 1
             before.append(writer.write(new_message(str(i))).message)

@@ -17,6 +17,7 @@ from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.jobs.writer import Writer
 from hotpartition.ports import JournalEntry
 from hotpartition_messages import Message
+from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.keys import KEY_FORM, position_of
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import MessageReader, PageRequest
@@ -79,7 +80,12 @@ class World:
         )
 
     def writer(
-        self, *, sampling_distance_wcu: float = 1.0, budget_ms: float = 300, ttl_seconds: float = 2.0
+        self,
+        *,
+        sampling_distance_wcu: float = 1.0,
+        budget_ms: float = 300,
+        ttl_seconds: float = 2.0,
+        retention_days: int = 0,
     ) -> MessageWriter:
         writer = Writer(
             routes=self.routes(ttl_seconds=ttl_seconds, with_journal=True),
@@ -94,7 +100,29 @@ class World:
             budget_ms=budget_ms,
             form=KEY_FORM,
         )
-        return MessageWriter(writer, self.table, now_ms=lambda: self.clock.now_ms, random_bits=self.random.getrandbits)
+        return MessageWriter(
+            writer,
+            self.table,
+            now_ms=lambda: self.clock.now_ms,
+            random_bits=self.random.getrandbits,
+            retention_days=retention_days,
+        )
+
+    def changer(self, *, budget_ms: float = 300, ttl_seconds: float = 2.0) -> MessageChanger:
+        messages = self.writer(budget_ms=budget_ms, ttl_seconds=ttl_seconds)
+        clock = self.clock.as_clock()
+        gatherer = Gatherer(
+            store=self.table,
+            registry=None,
+            routes=messages.writer.routes,
+            background=InlineBackground(),
+            telemetry=self.telemetry,
+            clock=clock,
+            budget_ms=budget_ms,
+            form=KEY_FORM,
+            position_of=position_of,
+        )
+        return MessageChanger(messages, gatherer, telemetry=self.telemetry, clock=clock, budget_ms=budget_ms)
 
     def reader(self, *, budget_ms: float = 300, ttl_seconds: float = 2.0) -> MessageReader:
         gatherer = Gatherer(
@@ -168,8 +196,14 @@ class World:
         self.table.items[partition_key, item["sk"]["S"]] = item
 
 
-def new_message(body: str = "hello", *, conversation_id: str = "c", message_id: str | None = None) -> NewMessage:
-    return NewMessage(conversation_id, "ann", body, message_id=message_id)
+def new_message(
+    body: str = "hello",
+    *,
+    conversation_id: str = "c",
+    message_id: str | None = None,
+    expires_at_s: int | None = None,
+) -> NewMessage:
+    return NewMessage(conversation_id, "ann", body, message_id=message_id, expires_at_s=expires_at_s)
 
 
 def read_all(reader: MessageReader, request: PageRequest) -> list[Message]:

@@ -87,6 +87,29 @@ def post_event(conversation_id: str, body: object, **options: Any) -> dict[str, 
     return http_event("POST", COLLECTION, {"conversation_id": conversation_id}, body=text, **options)
 
 
+def edit_event(
+    conversation_id: str, message_id: str, body: object, *, if_match: str | None = None, **options: Any
+) -> dict[str, Any]:
+    """Build the request that edits a message; `body` as that of `post_event`."""
+    parameters = {"conversation_id": conversation_id, "message_id": message_id}
+    text = body if isinstance(body, str) or body is None else json.dumps(body)
+    return _matching(http_event("PATCH", ELEMENT, parameters, body=text, **options), if_match)
+
+
+def delete_event(
+    conversation_id: str, message_id: str, *, if_match: str | None = None, **options: Any
+) -> dict[str, Any]:
+    """Build the request that deletes a message."""
+    parameters = {"conversation_id": conversation_id, "message_id": message_id}
+    return _matching(http_event("DELETE", ELEMENT, parameters, content_type=None, **options), if_match)
+
+
+def _matching(event: dict[str, Any], if_match: str | None) -> dict[str, Any]:
+    if if_match is not None:
+        event["headers"]["if-match"] = if_match
+    return event
+
+
 def page_event(conversation_id: str, **query: Any) -> dict[str, Any]:
     """Build the request for a page."""
     texts = {name: str(value) for name, value in query.items()}

@@ -12,6 +12,7 @@ from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.route_history import decode_raises, encode_raises
 from hotpartition.core.shares import WHOLE, Share
+from hotpartition.dynamodb.item_store import Replacement
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError, RetryLaterError, ThrottledError
 from hotpartition.ports import Copy, Fetched, JournalEntry, QueryResponse, RoutingItem, StreamEntry
 from hotpartition_messages import Message
@@ -70,6 +71,16 @@ class FakeTable:
             return Message.from_item(self.items[key])
         self.items[key] = dict(item)
         return None
+
+    def replace(self, replacements: Sequence[Replacement]) -> bool:
+        self._call(f"replace {','.join(r.item['pk']['S'] for r in replacements)}")
+        for item, expected in replacements:
+            stored = self.items.get((item["pk"]["S"], item["sk"]["S"]))
+            if stored is None or any(stored.get(name) != value for name, value in expected.items()):
+                return False
+        for item, _ in replacements:
+            self.items[item["pk"]["S"], item["sk"]["S"]] = dict(item)
+        return True
 
     def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched:
         journal: JournalEntry | RetryLaterError | None = None

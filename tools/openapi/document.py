@@ -47,7 +47,7 @@ _Described = tuple[type[BaseModel], JsonSchemaMode]
 def build_document() -> dict[str, Any]:
     """Build the document from the code."""
     paths: dict[str, dict[str, Any]] = {}
-    documents = {s.document for o in OPERATIONS for s in o.successes.values()}
+    documents = {s.document for o in OPERATIONS for s in o.successes.values() if s.document is not None}
     documents |= {document_of(kind) for o in OPERATIONS for kind in o.problems}
     models: list[_Described] = [(model, "serialization") for model in documents]
     bodies: list[_Described] = [(_part(o, "body"), "validation") for o in OPERATIONS if _has(o, "body")]
@@ -75,7 +75,7 @@ def _describe(operation: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "summary": operation.summary,
         "operationId": operation.operation_id,
-        "parameters": [*_parameters(operation, "path"), *_parameters(operation, "query")],
+        "parameters": [each for part in ("path", "query", "header") for each in _parameters(operation, part)],
     }
     if _has(operation, "body"):
         body = _part(operation, "body")
@@ -84,7 +84,11 @@ def _describe(operation: Operation) -> dict[str, Any]:
 
 
 def _describe_success(success: Success) -> dict[str, Any]:
-    described: dict[str, Any] = {"description": success.description, "content": _json_content(success.document)}
+    described: dict[str, Any] = {"description": success.description}
+    if success.has_etag:
+        described["headers"] = {"ETag": {"description": "The message's entity tag.", "schema": {"type": "string"}}}
+    if success.document is not None:
+        described["content"] = _json_content(success.document)
     return {**described, "links": success.links} if success.links else described
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hotpartition.aws.environment import Certificates
+from hotpartition.dynamodb.calls import build_error
 from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.dynamodb.curl import CurlCalls
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.errors import SettingsError
+from hotpartition.errors import ConditionFailedError, SettingsError, StoreRefusedError, ThrottledError
 from hotpartition.runtime.settings import ReaderSettings, WriterSettings
 from hotpartition_messages.wiring_reader import build_message_reader
 from hotpartition_messages.wiring_writer import build_message_writer
@@ -34,7 +35,7 @@ def test_the_setting_names_the_client(name, kind):
     calls = open_dynamodb(name)
     assert isinstance(calls, kind)
     calls.close()
-    assert isinstance(build_message_writer(settings, FakeTelemetry())._store._calls, kind)
+    assert isinstance(build_message_writer(settings, FakeTelemetry()).store._calls, kind)
 
 
 def test_curl_is_the_default():
@@ -62,6 +63,26 @@ def test_a_reader_runs_as_many_queries_as_it_is_told(quantile):
 def test_the_configured_endpoint_is_used():
     """Unless a variable of AWS's own names another one."""
     settings = WriterSettings(**HERE, dynamodb_endpoint="https://dynamodb.cn-north-1.amazonaws.com.cn")
-    calls = build_message_writer(settings, FakeTelemetry())._store._calls
+    calls = build_message_writer(settings, FakeTelemetry()).store._calls
     assert calls._target.endpoint == "https://dynamodb.cn-north-1.amazonaws.com.cn"
     assert calls._target.certificates != Certificates()
+
+
+@pytest.mark.parametrize(
+    ("code", "reasons", "kind"),
+    [
+        ("TransactionConflictException", (), ThrottledError),
+        ("TransactionInProgressException", (), ThrottledError),
+        ("TransactionCanceledException", ("None", "ConditionalCheckFailed"), ConditionFailedError),
+        ("TransactionCanceledException", ("TransactionConflict", "None"), ThrottledError),
+        ("TransactionCanceledException", ("ThrottlingError", "None"), ThrottledError),
+        ("TransactionCanceledException", ("ThrottlingError", "ConditionalCheckFailed"), ConditionFailedError),
+        ("TransactionCanceledException", ("ValidationError", "None"), StoreRefusedError),
+    ],
+)
+def test_a_cancelled_transaction_says_what_to_do(code, reasons, kind):
+    """Look again, wait in the same place, or mend the code; in each case nothing was written."""
+    facts = {"CancellationReasons": [{"Code": reason} for reason in reasons]}
+    error = build_error(code, status=400, facts=facts)
+    assert type(error) is kind
+    assert not getattr(error, "is_key_range", False)

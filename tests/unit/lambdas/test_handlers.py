@@ -27,7 +27,15 @@ from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, Writ
 from hotpartition_messages.api import route_event
 from hotpartition_messages.cursor import build_cursor
 from support.builders import World, message_id, route_of
-from support.events import FakeContext, http_event, message_event, page_event, post_event
+from support.events import (
+    FakeContext,
+    delete_event,
+    edit_event,
+    http_event,
+    message_event,
+    page_event,
+    post_event,
+)
 from support.handlers import load_handler
 
 NOW_MS = 1_700_000_000_000
@@ -57,15 +65,18 @@ class Api:
 
     def __init__(self) -> None:
         self.world = World()
-        self.write_app = load_handler("write_message").build_app(self.world.writer())
+        self.write_app = load_handler("write_message").build_app(self.world.writer(), self.world.changer())
         self.read_app = load_handler("read_messages").build_app(self.world.reader())
 
     def call(self, event: dict[str, Any], context: FakeContext | None = None) -> Answer:
         """Resolve an event, and hold every answer to what is promised of all of them."""
-        app = self.write_app if event["routeKey"].startswith("POST") else self.read_app
+        app = self.read_app if event["routeKey"].startswith("GET") else self.write_app
         raw = app.resolve(route_event(event), context or FakeContext())
         json.dumps(raw).encode()
         raw["body"].encode()
+        if raw["statusCode"] == 204:
+            assert raw["body"] == ""
+            return Answer(204, raw["headers"], None, "")
         answer = Answer(raw["statusCode"], raw["headers"], json.loads(raw["body"]), raw["body"])
         if answer.status >= 400:
             check_problem(answer)
@@ -319,12 +330,118 @@ class TestWrite:
         assert api.post().status == 201
 
 
+class TestChange:
+    """`PATCH` and `DELETE`, and what is left of a message behind them."""
+
+    @pytest.fixture
+    def stored(self, api):
+        return api.post(message_id=message_id(NOW_MS), attributes={"n": 1}).body["message_id"]
+
+    def test_an_edit_answers_with_the_message(self, api, stored):
+        """As it is read from then on, with its tag."""
+        before = api.call(message_event("c", stored))
+        answer = api.call(edit_event("c", stored, {"body": "hi all"}, if_match=before.headers["ETag"]))
+        after = api.call(message_event("c", stored))
+        assert (answer.status, answer.body, answer.headers["ETag"]) == (200, after.body, after.headers["ETag"])
+        assert after.body == {**before.body, "body": "hi all", "edited_at": format_time(NOW_MS)}
+        assert api.call(page_event("c")).body["messages"] == [after.body]
+        assert after.headers["ETag"] != before.headers["ETag"]
+
+    def test_a_stale_tag_is_412(self, api, stored):
+        """For either change; `*` and a list that has the right one are not stale; a weak tag matches nothing."""
+        tag = api.call(message_event("c", stored)).headers["ETag"]
+        assert api.call(edit_event("c", stored, {"body": "x"}, if_match=f'"old", {tag}')).status == 200
+        answer = api.call(edit_event("c", stored, {"body": "y"}, if_match=tag))
+        assert (answer.status, answer.body["type"]) == (412, "urn:hotpartition:message-changed")
+        assert api.call(delete_event("c", stored, if_match=tag)).status == 412
+        now = api.call(message_event("c", stored)).headers["ETag"]
+        assert api.call(delete_event("c", stored, if_match=f"W/{now}")).status == 412
+        assert api.call(edit_event("c", stored, {"body": "z"}, if_match="*")).status == 200
+
+    @pytest.mark.parametrize("tag", ["", "1-abc", '"', "'x'", '"a" "b"', '"a",', '"a\x7f"', "\ud800"])
+    def test_what_is_no_tag_is_refused(self, api, stored, tag):
+        """A tag without its quotation marks would never match: 400 says so."""
+        answer = api.call(delete_event("c", stored, if_match=tag))
+        assert (answer.status, answer.wrong_fields) == (400, ["If-Match"])
+
+    def test_a_deleted_message_is_gone(self, api, stored):
+        """204, and again; then 410 for reading, editing and writing it, and no page has it."""
+        assert [api.call(delete_event("c", stored)).status for _ in range(2)] == [204, 204]
+        gone = [
+            api.call(message_event("c", stored)),
+            api.call(edit_event("c", stored, {"body": "x"})),
+            api.post(message_id=stored, attributes={"n": 1}),
+            api.post(message_id=stored, body="other"),
+        ]
+        assert {(a.status, a.body["type"]) for a in gone} == {(410, "urn:hotpartition:message-gone")}
+        assert api.call(page_event("c")).body["messages"] == []
+
+    def test_an_unknown_message_is_404(self, api):
+        """For both."""
+        for event in (edit_event("c", message_id(1), {"body": "x"}), delete_event("c", message_id(1))):
+            assert api.call(event).status == 404
+
+    @pytest.mark.parametrize(
+        ("body", "wrong"),
+        [
+            ({}, ["body"]),
+            ({"body": None}, ["body"]),
+            ({"attributes": None, "body": 5, "sender": "bob"}, ["attributes", "body", "sender"]),
+            ({"attributes": {"a": float("nan")}}, ["attributes.a"]),
+            ({"body": "\ud800"}, ["body"]),
+            ("[]", ["body"]),
+        ],
+    )
+    def test_an_edit_has_a_new_body_or_attributes(self, api, stored, body, wrong):
+        """And nothing else: a message keeps its sender."""
+        answer = api.call(edit_event("c", stored, body))
+        assert (answer.status, sorted(answer.wrong_fields)) == (400, wrong)
+
+    def test_an_edit_over_the_limit_is_413(self, api, stored):
+        """As a write."""
+        assert api.call(edit_event("c", stored, {"body": "x" * 409_600})).status == 413
+        assert api.call(edit_event("c", stored, {"body": "x" * 409_000})).status == 200
+
+    def test_a_message_may_expire(self, api):
+        """It says when, and is not there from then on: 404, whether DynamoDB has removed it or not."""
+        sent = api.post(expires_at="2023-11-14T22:14:20.5Z")
+        event = message_event("c", sent.body["message_id"])
+        assert api.call(event).body["expires_at"] == "2023-11-14T22:14:21.000Z"
+        api.world.clock.now_ms += 61_000
+        assert api.call(event).status == 404
+        assert api.call(page_event("c")).body["messages"] == []
+        assert api.post(expires_at="2023-11-14T22:13:20Z").status == 410
+
+    @pytest.mark.parametrize("expires_at", [5, "tomorrow", "2026-01-01T00:00:00", "0001-01-01T00:00:00Z", True])
+    def test_other_expiries_are_refused(self, api, expires_at):
+        """An RFC 3339 time."""
+        assert api.post(expires_at=expires_at).wrong_fields == ["expires_at"]
+
+    def test_with_a_sender_claim_only_the_sender_may(self, api, stored):
+        """403 for everybody else, and for whoever is nobody."""
+        api.write_app = load_handler("write_message").build_app(
+            api.world.writer(), api.world.changer(), sender_claim="sub"
+        )
+        for authorizer in (by_token(sub="bob"), by_token(), None):
+            for event in (
+                edit_event("c", stored, {"body": "x"}, authorizer=authorizer),
+                delete_event("c", stored, authorizer=authorizer),
+            ):
+                answer = api.call(event)
+                assert (answer.status, answer.body["type"]) == (403, "urn:hotpartition:not-the-sender")
+        ann = by_token(sub="ann")
+        assert api.call(edit_event("c", stored, {"body": "x"}, authorizer=ann)).status == 200
+        assert api.call(delete_event("c", stored, authorizer=ann)).status == 204
+
+
 class TestSender:
     """With `sender_claim`, who writes is who the authorizer says."""
 
     @pytest.fixture
     def claimed(self, api):
-        api.write_app = load_handler("write_message").build_app(api.world.writer(), sender_claim="sub")
+        api.write_app = load_handler("write_message").build_app(
+            api.world.writer(), api.world.changer(), sender_claim="sub"
+        )
         return api
 
     @pytest.mark.parametrize("authorizer", [by_token(sub="ann", aud="chat"), {"lambda": {"sub": "ann"}}])
@@ -559,7 +676,7 @@ class TestRead:
     def test_reads_are_complete_without_redis(self, api):
         """The journal knows what Redis would have said."""
         api.world.raise_to(4, NOW_MS)
-        api.write_app = load_handler("write_message").build_app(api.world.writer())
+        api.write_app = load_handler("write_message").build_app(api.world.writer(), api.world.changer())
         ids = self.write(api, 10)
         api.world.registry.is_down = True
         api.read_app = load_handler("read_messages").build_app(api.world.reader())

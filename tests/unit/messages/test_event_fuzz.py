@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotpartition_messages.api import route_event
-from support.builders import World, message_id
+from support.builders import World, message_id, new_message
 from support.described import check_described
 from support.events import COLLECTION, ELEMENT, FakeContext
 from support.handlers import load_handler
@@ -21,6 +21,8 @@ ROUTES = {
     f"POST {COLLECTION}": "write_message",
     f"GET {COLLECTION}": "read_messages",
     f"GET {ELEMENT}": "read_messages",
+    f"PATCH {ELEMENT}": "write_message",
+    f"DELETE {ELEMENT}": "write_message",
 }
 
 anything = st.text(max_size=12) | st.text(st.characters(codec=None, categories=["Cs", "Cc", "Lo", "So"]), max_size=4)
@@ -33,9 +35,19 @@ queries = st.none() | st.dictionaries(
     max_size=5,
 )
 headers = st.none() | st.dictionaries(
-    st.sampled_from(["content-type", "Content-Type", "content-encoding", "accept-encoding", "cookie", "x-http-method"])
+    st.sampled_from(
+        [
+            *("content-type", "Content-Type", "content-encoding", "accept-encoding", "cookie", "x-http-method"),
+            *("if-match", "If-Match"),
+        ]
+    )
     | anything,
-    st.sampled_from(["application/json", "text/plain; charset=utf-16", "gzip", "multipart/form-data", "DELETE"])
+    st.sampled_from(
+        [
+            *("application/json", "text/plain; charset=utf-16", "gzip", "multipart/form-data", "DELETE"),
+            *('"1-0"', 'W/"1", "2"', "*", "1", '"', ","),
+        ]
+    )
     | anything,
     max_size=4,
 )
@@ -43,6 +55,11 @@ texts = st.sampled_from(
     [
         '{"sender":"a","body":"b"}',
         '{"sender":"a","body":"b","message_id":null}',
+        '{"body":"b"}',
+        '{"attributes":{"x":[1e300]}}',
+        '{"body":null}',
+        '{"sender":"a","body":"b","expires_at":"9999-12-31T23:59:59.9Z"}',
+        '{"sender":"a","body":"b","expires_at":"1970-01-01T00:00:00Z"}',
         '{"sender":"a","body":"b","attributes":{"x":[1e300,-0.0,123456789012345678901234567890]}}',
         '{"sender":"a","body":"b"} ',
         '{"sender":"a","body":"b"}{}',
@@ -94,7 +111,9 @@ def resolve(event: dict[str, Any]) -> dict[str, Any]:
     """Let the function of the event's route answer it, in a world of its own."""
     world = World()
     function = load_handler(ROUTES[event["routeKey"]])
-    app = function.build_app(world.writer() if ROUTES[event["routeKey"]] == "write_message" else world.reader())
+    world.writer().write(new_message(message_id=message_id(NOW_MS)))
+    is_write = ROUTES[event["routeKey"]] == "write_message"
+    app = function.build_app(world.writer(), world.changer()) if is_write else function.build_app(world.reader())
     # Through JSON, as the runtime gets and gives it.
     answer = app.resolve(route_event(json.loads(json.dumps(event))), FakeContext())
     result: dict[str, Any] = json.loads(json.dumps(answer))

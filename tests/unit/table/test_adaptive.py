@@ -205,7 +205,7 @@ def test_an_operator_hears_of_a_registry_that_is_ahead(stage):
     stage.registry.add("room", [EIGHT])
     assert stage.read() == []
     assert stage.telemetry.counts["RegistryAheadOfJournal"] == 1
-    assert stage.table._parts.items._sharding.routes.writer._routes.get_route("room", 0) == EMPTY_ROUTE
+    assert stage.table._parts.items._sharding.routes.writer.routes.get_route("room", 0) == EMPTY_ROUTE
 
 
 class TestSettings:

@@ -16,13 +16,20 @@ from hotpartition.errors import (
     Problem,
     RetryLaterError,
 )
-from hotpartition_messages.callers import NotTheSenderError
-from hotpartition_messages.errors import MessageConflictError, MessageNotFoundError
+from hotpartition_messages.errors import (
+    MessageChangedError,
+    MessageConflictError,
+    MessageGoneError,
+    MessageNotFoundError,
+    NotTheSenderError,
+)
 from hotpartition_messages.keys import parse_sort_key
 from hotpartition_messages.messages import Message
 from hotpartition_messages.problems import (
     INVALID_REQUEST,
+    MESSAGE_CHANGED,
     MESSAGE_CONFLICT,
+    MESSAGE_GONE,
     MESSAGE_NOT_FOUND,
     MESSAGE_TOO_LARGE,
     NO_SUCH_RESOURCE,
@@ -81,6 +88,13 @@ def remaining_ms(context: Any) -> float:
 def json_response(status: HTTPStatus, text: str) -> Response[Any]:
     """Build a response of JSON text."""
     return Response(status_code=int(status), content_type="application/json", body=text)
+
+
+def message_response(message: Message) -> Response[Any]:
+    """Build a response of one message, with its entity tag."""
+    response = json_response(HTTPStatus.OK, message.json)
+    response.headers["ETag"] = message.etag
+    return response
 
 
 def page_text(messages: Sequence[Message], *, next_cursor: str | None, settled_until: str) -> str:
@@ -153,6 +167,8 @@ _RESPONSES: Mapping[type[Exception], Callable[[Any], Response[Any]]] = {
     InvalidRequestError: _on_invalid_request,
     NotTheSenderError: lambda error: problem_response(NOT_THE_SENDER, str(error)),
     ContentEncodingError: lambda error: problem_response(UNSUPPORTED_ENCODING, str(error)),
+    MessageGoneError: lambda error: problem_response(MESSAGE_GONE, str(error)),
+    MessageChangedError: lambda error: problem_response(MESSAGE_CHANGED, str(error)),
     MessageNotFoundError: lambda error: problem_response(MESSAGE_NOT_FOUND, str(error)),
     MessageConflictError: lambda e: problem_response(MESSAGE_CONFLICT, str(e), message_id=e.message_id),
     ItemTooLargeError: _on_too_large,

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hotpartition.errors import HotPartitionError
+from hotpartition_messages.errors import NotTheSenderError
 
 MAX_SENDER_LENGTH = 256
-
-
-class NotTheSenderError(HotPartitionError):
-    """The caller may not write as this sender, or as nobody that could be named."""
 
 
 def find_sender(event: Mapping[str, Any], claim: str) -> str:

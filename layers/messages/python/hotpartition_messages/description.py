@@ -10,14 +10,18 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 
 from hotpartition_messages.api import MESSAGE_PATH, MESSAGES_PATH
 from hotpartition_messages.cursor import CURSOR_PATTERN
 from hotpartition_messages.keys import CONVERSATION_ID_PATTERN
 from hotpartition_messages.message_ids import CANONICAL_MESSAGE_ID_PATTERN
 from hotpartition_messages.problems import (
+    CHANGE_LATER,
     INVALID_REQUEST,
+    MESSAGE_CHANGED,
     MESSAGE_CONFLICT,
+    MESSAGE_GONE,
     MESSAGE_NOT_FOUND,
     MESSAGE_TOO_LARGE,
     NOT_THE_SENDER,
@@ -31,6 +35,8 @@ from hotpartition_messages.reading import MAX_LIMIT
 from hotpartition_messages.requests import (
     EXAMPLE_MESSAGE,
     MAX_PROBLEMS,
+    MessageDeleteRequest,
+    MessageEditRequest,
     MessageReadRequest,
     PageReadRequest,
     WriteRequest,
@@ -85,6 +91,12 @@ class MessageProblemDocument(ProblemDocument):
     message_id: CanonicalMessageId
 
 
+def _absent_time(schema: dict[str, Any]) -> None:
+    """Describe a time that is there or not, and never null."""
+    del schema["default"]
+    schema["format"] = "date-time"
+
+
 class StoredMessage(Documented):
     """A message as it is read."""
 
@@ -96,6 +108,12 @@ class StoredMessage(Documented):
     body: str
     sent_at: SentAt
     attributes: dict[str, Any] = Field(description="As it was sent; numbers keep their value, not their spelling.")
+    edited_at: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=_absent_time)] = Field(
+        None, description="When it was edited last; absent if it never was."
+    )
+    expires_at: Annotated[str | SkipJsonSchema[None], Field(json_schema_extra=_absent_time)] = Field(
+        None, description="From when on it is not shown; absent if it stays."
+    )
 
 
 _ACKNOWLEDGED = {name: EXAMPLE_MESSAGE[name] for name in ("conversation_id", "message_id", "sent_at")}
@@ -136,13 +154,14 @@ class Success:
     """A good response, and which operations a client may go on with."""
 
     description: str
-    document: type[Documented]
+    document: type[Documented] | None
     links: Mapping[str, Any] = field(default_factory=dict)
+    has_etag: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One operation. `request` has the models of its parts: `path`, `query`, `body`."""
+    """One operation. `request` has the models of its parts: `path`, `query`, `header`, `body`."""
 
     method: str
     path: str
@@ -196,7 +215,7 @@ OPERATIONS = (
             ),
         },
         problems=(
-            *(INVALID_REQUEST, NOT_THE_SENDER, MESSAGE_CONFLICT, MESSAGE_TOO_LARGE),
+            *(INVALID_REQUEST, NOT_THE_SENDER, MESSAGE_CONFLICT, MESSAGE_GONE, MESSAGE_TOO_LARGE),
             *(UNSUPPORTED_ENCODING, WRITE_LATER),
         ),
     ),
@@ -215,7 +234,30 @@ OPERATIONS = (
         summary="Read one message",
         operation_id="read_message",
         request=MessageReadRequest,
-        successes={200: Success("The message", StoredMessage)},
-        problems=(INVALID_REQUEST, MESSAGE_NOT_FOUND, UNREADABLE_ROUTE, READ_LATER),
+        successes={200: Success("The message", StoredMessage, has_etag=True)},
+        problems=(INVALID_REQUEST, MESSAGE_NOT_FOUND, MESSAGE_GONE, UNREADABLE_ROUTE, READ_LATER),
+    ),
+    Operation(
+        method="patch",
+        path=MESSAGE_PATH,
+        summary="Edit a message",
+        operation_id="edit_message",
+        request=MessageEditRequest,
+        successes={200: Success("The message as it is now", StoredMessage, has_etag=True)},
+        problems=(
+            *(INVALID_REQUEST, NOT_THE_SENDER, MESSAGE_NOT_FOUND, MESSAGE_GONE, MESSAGE_CHANGED, MESSAGE_TOO_LARGE),
+            *(UNSUPPORTED_ENCODING, UNREADABLE_ROUTE, CHANGE_LATER),
+        ),
+    ),
+    Operation(
+        method="delete",
+        path=MESSAGE_PATH,
+        summary="Delete a message",
+        operation_id="delete_message",
+        request=MessageDeleteRequest,
+        successes={204: Success("Deleted, now or before; nothing brings it back", None)},
+        problems=(
+            *(INVALID_REQUEST, NOT_THE_SENDER, MESSAGE_NOT_FOUND, MESSAGE_CHANGED, UNREADABLE_ROUTE, CHANGE_LATER),
+        ),
     ),
 )

@@ -6,7 +6,10 @@ InvalidRequestError (the engine's)
 └── InvalidCursorError
 HotPartitionError (the engine's)
 ├── MessageConflictError             reject the request: the id is taken by other content
-└── MessageNotFoundError             the message does not exist
+├── MessageNotFoundError             the message does not exist, or no more: it has expired
+├── MessageGoneError                 the message was deleted; for a write also: it would have expired already
+├── MessageChangedError              reject the request: the message is in another state than the client says
+└── NotTheSenderError                reject the request: the caller may not write as this sender
 """
 
 from __future__ import annotations
@@ -33,6 +36,27 @@ class MessageConflictError(HotPartitionError):
         super().__init__("a message with this id and other content is already stored")
         self.conversation_id = conversation_id
         self.message_id = message_id
+
+
+class MessageGoneError(HotPartitionError):
+    """The message was deleted, or its time is over."""
+
+    def __init__(self, conversation_id: str, message_id: str) -> None:
+        super().__init__("the message was deleted or has expired; nothing brings it back")
+        self.conversation_id = conversation_id
+        self.message_id = message_id
+
+
+class MessageChangedError(HotPartitionError):
+    """The message is in another state than the one that the client wants to change."""
+
+    def __init__(self, etag: str) -> None:
+        super().__init__("the message was changed since; read it again")
+        self.etag = etag
+
+
+class NotTheSenderError(HotPartitionError):
+    """The caller may not write as this sender, or is nobody that could be named."""
 
 
 class MessageNotFoundError(HotPartitionError):

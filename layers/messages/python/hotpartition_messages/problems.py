@@ -63,6 +63,26 @@ MESSAGE_NOT_FOUND = ProblemKind(
     meaning="No such message is stored; with `consistency=strong`, it was stored nowhere when the read began",
     example={"detail": "no message with this id is stored in this conversation"},
 )
+MESSAGE_GONE = ProblemKind(
+    name="message-gone",
+    status=HTTPStatus.GONE,
+    meaning="The message was deleted, and stays so; a write also gets it for what would have expired already",
+    example={"detail": "the message was deleted or has expired; nothing brings it back"},
+)
+MESSAGE_CHANGED = ProblemKind(
+    name="message-changed",
+    status=HTTPStatus.PRECONDITION_FAILED,
+    meaning="The message has none of the entity tags of `If-Match`: somebody changed it since",
+    example={"detail": "the message was changed since; read it again"},
+)
+CHANGE_LATER = ProblemKind(
+    name="retry-later",
+    status=HTTPStatus.SERVICE_UNAVAILABLE,
+    meaning="The message could not be changed within the budget, or nobody knows whether it was; repeat the request",
+    example={
+        "detail": "DynamoDB throttled the request (TableWriteKeyRangeThroughputExceeded); repeat the request",
+    },
+)
 NO_SUCH_RESOURCE = ProblemKind(
     name="no-such-resource",
     status=HTTPStatus.NOT_FOUND,

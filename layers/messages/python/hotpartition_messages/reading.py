@@ -10,8 +10,8 @@ from hotpartition.core.timestamps import format_time
 from hotpartition.errors import InvalidRequestError
 from hotpartition.jobs.gatherer import Gatherer
 from hotpartition_messages.cursor import build_cursor, parse_cursor
-from hotpartition_messages.errors import MessageNotFoundError
-from hotpartition_messages.keys import build_key, build_sort_key, parse_conversation_id
+from hotpartition_messages.errors import MessageGoneError, MessageNotFoundError
+from hotpartition_messages.keys import build_key, build_sort_key, parse_conversation_id, parse_sort_key
 from hotpartition_messages.message_ids import (
     MAX_TIME_MS,
     first_message_id_at,
@@ -89,9 +89,14 @@ class MessageReader:
         page_range = build_range(request)
         if page_range is None:
             return self._result(request, Page((), has_more=False, divergent=0), started_ms)
-        page = self._gatherer.gather(page_range, is_strong=request.is_strong, remaining_ms=remaining_ms)
+        page = self._gatherer.gather(
+            page_range,
+            is_strong=request.is_strong,
+            remaining_ms=remaining_ms,
+            is_shown=lambda message: message.is_shown_at(started_ms),
+        )
         if page.items and (count := max(1, fits(page.items))) < len(page.items):
-            page = replace(page, items=page.items[:count], has_more=True)
+            page = replace(page, items=page.items[:count], has_more=True, last=page.items[count - 1].sort_key)
         return self._result(request, page, started_ms)
 
     def read_message(
@@ -101,7 +106,8 @@ class MessageReader:
 
         Raises:
             InvalidRequestError: an id is malformed.
-            MessageNotFoundError: it is not stored.
+            MessageNotFoundError: it is not stored, or has expired.
+            MessageGoneError: it was deleted.
             RetryLaterError: it could not be looked up within the budget.
         """
         parse_conversation_id(conversation_id)
@@ -110,10 +116,15 @@ class MessageReader:
         copies = self._gatherer.locate(key, is_strong=is_strong, remaining_ms=remaining_ms).copies
         if not copies:
             raise MessageNotFoundError(conversation_id, message_id)
-        return choose_copy([copy.item for copy in copies])
+        message = choose_copy([copy.item for copy in copies])
+        if message.deleted_at is not None:
+            raise MessageGoneError(conversation_id, message_id)
+        if not message.is_shown_at(self._now_ms()):
+            raise MessageNotFoundError(conversation_id, message_id)
+        return message
 
     def _result(self, request: PageRequest, page: Page[Message], started_ms: int) -> PageResult:
-        last = page.items[-1].message_id if page.items else None
+        last = parse_sort_key(page.last) if page.last else None
         # What lies behind the cursor was read since the walk began, and no page of it looks there again.
         walk_started_ms = _walk_start(request, started_ms)
         next_cursor = None

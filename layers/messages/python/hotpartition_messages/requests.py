@@ -29,10 +29,18 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES
 from hotpartition.errors import HotPartitionError, InvalidRequestError, ItemTooLargeError, Problem
 from hotpartition_messages.attributes import MAX_DEPTH, EncodedAttributes, encode_attributes
-from hotpartition_messages.callers import MAX_SENDER_LENGTH, NotTheSenderError, find_sender
+from hotpartition_messages.callers import MAX_SENDER_LENGTH, find_sender
+from hotpartition_messages.changing import Edit, Target
 from hotpartition_messages.cursor import CURSOR_PATTERN, parse_cursor, split_cursor
+from hotpartition_messages.errors import NotTheSenderError
 from hotpartition_messages.keys import CONVERSATION_ID_PATTERN, CONVERSATION_ID_RULE, MAX_CONVERSATION_ID_LENGTH
-from hotpartition_messages.message_ids import MAX_FUTURE_MS, MESSAGE_ID_PATTERN, MESSAGE_ID_RULE, parse_message_id
+from hotpartition_messages.message_ids import (
+    MAX_FUTURE_MS,
+    MAX_TIME_MS,
+    MESSAGE_ID_PATTERN,
+    MESSAGE_ID_RULE,
+    parse_message_id,
+)
 from hotpartition_messages.reading import DEFAULT_LIMIT, MAX_LIMIT, PageRequest
 from hotpartition_messages.writing import NewMessage
 
@@ -52,6 +60,8 @@ EXAMPLE_MESSAGE: dict[str, Any] = {
 _EXAMPLE_BODY = {name: EXAMPLE_MESSAGE[name] for name in ("sender", "body", "attributes")}
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE | re.ASCII)
+_ENTITY_TAG = r'(W/)?"[!#-~]*"'
+_ENTITY_TAGS = rf"^(\*|{_ENTITY_TAG}( *, *{_ENTITY_TAG})*)$"
 _WHOLE_NUMBER = re.compile(r"-?[0-9]+")
 _SIGNATURE_PREFIX = "x-amz-"
 """Parameters of a signature that is part of the URL: the gateway's, not ours."""
@@ -90,6 +100,11 @@ def parse_time_ms(text: str) -> int:
     return since_epoch // timedelta(milliseconds=1)
 
 
+def _parse_expiry_s(text: object) -> object:
+    """Parse an RFC 3339 time to Unix seconds, rounded up: what expires is shown until then."""
+    return -(-parse_time_ms(text if isinstance(text, str) else "") // 1000)
+
+
 def _not_dots(text: str) -> str:
     if text in {".", ".."}:
         raise ValueError(f"should be {CONVERSATION_ID_RULE}")
@@ -101,6 +116,15 @@ def _canonical(text: str) -> str:
         return parse_message_id(text)
     except InvalidRequestError as error:
         raise ValueError(error.problems[0].message) from error
+
+
+def _parse_tags(text: object) -> object:
+    """Parse `If-Match`: None for `*`, which any message matches. A weak tag matches none (RFC 9110, 13.1.1)."""
+    if not isinstance(text, str) or not re.fullmatch(_ENTITY_TAGS, text.strip()):
+        raise ValueError("should be `*`, or entity tags as `ETag` has them, with their quotation marks")
+    if text.strip() == "*":
+        return None
+    return frozenset(found[0] for found in re.finditer(_ENTITY_TAG, text) if not found[0].startswith("W/"))
 
 
 def _encoded(attributes: dict[str, Any]) -> EncodedAttributes:
@@ -143,6 +167,17 @@ class _Request(BaseModel):
     """Base of all requests' models: a function builds those that it uses, when it first does."""
 
     model_config = ConfigDict(defer_build=True)
+
+
+_Attributes = Annotated[
+    dict[str, Any],
+    Field(
+        description="Whatever else belongs to the message. Whole numbers keep 38 digits, others are doubles; "
+        f"names are not empty; at most {MAX_DEPTH} levels deep.",
+        json_schema_extra={"propertyNames": {"minLength": 1}},
+    ),
+    AfterValidator(_encoded),
+]
 
 
 class ConversationPath(_Request):
@@ -191,16 +226,55 @@ class NewMessageBody(_Request):
         ]
         | None
     ) = None
-    attributes: Annotated[
-        dict[str, Any],
-        Field(
-            description="Whatever else belongs to the message. Whole numbers keep 38 digits, others are doubles; "
-            f"names are not empty; at most {MAX_DEPTH} levels deep.",
-            json_schema_extra={"propertyNames": {"minLength": 1}},
-            validate_default=True,
-        ),
-        AfterValidator(_encoded),
-    ] = {}
+    attributes: Annotated[_Attributes, Field(validate_default=True)] = {}
+    expires_at: (
+        Annotated[
+            int,
+            BeforeValidator(_parse_expiry_s),
+            Field(ge=0, le=MAX_TIME_MS // 1000),
+            WithJsonSchema(
+                {
+                    "type": "string",
+                    "format": "date-time",
+                    "description": "From then on the message is not shown any more (RFC 3339; a part of a second is "
+                    "rounded up). Nothing changes it later.",
+                }
+            ),
+        ]
+        | None
+    ) = None
+
+
+class MessageEditBody(_Request):
+    """What is new about a message. At least one of them."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"minProperties": 1, "examples": [{"body": "hello, all"}]},
+    )
+
+    body: str = Field(default_factory=str, description="The new text.")
+    attributes: _Attributes = Field(
+        default_factory=dict, description="The new attributes, in place of all that there were."
+    )
+
+
+class ChangeHeader(_Request):
+    """The headers that a change looks at."""
+
+    if_match: (
+        Annotated[
+            frozenset[str] | None,
+            BeforeValidator(_parse_tags),
+            WithJsonSchema({"type": "string", "pattern": _ENTITY_TAGS, "examples": ['"1-5f2a9c04"', "*"]}),
+        ]
+        | None
+    ) = Field(
+        None,
+        alias="If-Match",
+        description="Change the message only if it has one of these entity tags: the `ETag` of reading it, or `*`.",
+    )
 
 
 class NoQuery(_Request):
@@ -259,6 +333,23 @@ class WriteRequest(_Request):
     body: NewMessageBody
 
 
+class MessageEditRequest(_Request):
+    """Edit a message."""
+
+    path: MessagePath
+    query: NoQuery
+    header: ChangeHeader
+    body: MessageEditBody
+
+
+class MessageDeleteRequest(_Request):
+    """Delete a message."""
+
+    path: MessagePath
+    query: NoQuery
+    header: ChangeHeader
+
+
 class PageReadRequest(_Request):
     """Read a page."""
 
@@ -288,7 +379,7 @@ def parse_write(event: Mapping[str, Any], *, sender_claim: str = "") -> NewMessa
         ContentEncodingError: the body is compressed.
     """
     sender = find_sender(event, sender_claim) if sender_claim else None
-    body, unlisted = _listed_fields(_parse_body(event))
+    body, unlisted = _listed_fields(_parse_body(event), NewMessageBody)
     if sender is not None and isinstance(body, dict) and body.setdefault("sender", sender) != sender:
         raise NotTheSenderError(f"the message's sender should be the caller's {sender_claim}, or be left out")
     request = _validate(WriteRequest, {**_path_and_query(event), "body": body}, unlisted)
@@ -299,7 +390,68 @@ def parse_write(event: Mapping[str, Any], *, sender_claim: str = "") -> NewMessa
         body=message.body,
         attributes=message.attributes,  # type: ignore[arg-type]  # encoded by its validator
         message_id=message.message_id,
+        expires_at_s=message.expires_at,
     )
+
+
+def parse_edit(event: Mapping[str, Any], *, sender_claim: str = "") -> tuple[Target, Edit]:
+    """Read from an event which message is to be edited, and how.
+
+    Args:
+        event: what API Gateway sent.
+        sender_claim: what of the caller is the sender, who alone may edit; empty: anybody may.
+
+    Raises:
+        NotTheSenderError: the caller has no such claim.
+        InvalidRequestError: naming every wrong field.
+        BodyTooLargeError: the body is longer than that of any message that can be stored.
+        ItemTooLargeError: the message cannot become an item.
+        ContentEncodingError: the body is compressed.
+    """
+    sender = find_sender(event, sender_claim) if sender_claim else None
+    body, unlisted = _listed_fields(_parse_body(event), MessageEditBody)
+    content = {**_path_and_query(event), "header": _change_header(event), "body": body}
+    request = _validate(MessageEditRequest, content, unlisted)
+    new = request.body
+    if not new.model_fields_set:
+        raise InvalidRequestError.of("body", "should have a new body, new attributes, or both")
+    edit = Edit(
+        body=new.body if "body" in new.model_fields_set else None,
+        attributes=new.attributes if "attributes" in new.model_fields_set else None,  # type: ignore[arg-type]  # encoded by its validator
+    )
+    return _target(request.path, request.header, sender), edit
+
+
+def parse_delete(event: Mapping[str, Any], *, sender_claim: str = "") -> Target:
+    """Read from an event which message is to be deleted.
+
+    Args:
+        event: what API Gateway sent.
+        sender_claim: what of the caller is the sender, who alone may delete; empty: anybody may.
+
+    Raises:
+        NotTheSenderError: the caller has no such claim.
+        InvalidRequestError: naming every wrong field.
+    """
+    sender = find_sender(event, sender_claim) if sender_claim else None
+    request = _validate(MessageDeleteRequest, {**_path_and_query(event), "header": _change_header(event)})
+    return _target(request.path, request.header, sender)
+
+
+def _target(path: MessagePath, header: ChangeHeader, sender: str | None) -> Target:
+    return Target(
+        conversation_id=path.conversation_id,
+        message_id=path.message_id,
+        if_match=header.if_match,
+        sender=sender,
+    )
+
+
+def _change_header(event: Mapping[str, Any]) -> dict[str, str]:
+    for name, value in (event.get("headers") or {}).items():
+        if name.lower() == "if-match":
+            return {"If-Match": value}
+    return {}
 
 
 def parse_page_read(event: Mapping[str, Any]) -> PageRequest:
@@ -385,16 +537,16 @@ def check_separators(text: str) -> None:
         raise ItemTooLargeError(least_bytes, ITEM_LIMIT_BYTES, is_least=True)
 
 
-def _listed_fields(body: Any) -> tuple[Any, int]:
+def _listed_fields(body: Any, model: type[BaseModel]) -> tuple[Any, int]:
     """Leave out unknown fields past the first few, which are to be named; return also how many were left out."""
     if not isinstance(body, dict):
         return body, 0
-    unknown = body.keys() - NewMessageBody.model_fields.keys()
+    unknown = body.keys() - model.model_fields.keys()
     unlisted = len(unknown) - MAX_PROBLEMS
     if unlisted <= 0:
         return body, 0
     listed = [name for name in body if name in unknown][:MAX_PROBLEMS]
-    known = [name for name in NewMessageBody.model_fields if name in body]
+    known = [name for name in model.model_fields if name in body]
     return {name: body[name] for name in (*known, *listed)}, unlisted
 
 

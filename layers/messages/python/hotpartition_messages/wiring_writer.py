@@ -1,4 +1,4 @@
-"""How the write function's job is put together from its settings."""
+"""How the write function's jobs are put together from its settings."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import random
 
 from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
+from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.ports import Telemetry
+from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.settings import WriterSettings
-from hotpartition.runtime.wiring import wall_clock_ms
+from hotpartition.runtime.wiring import system_clock, wall_clock_ms
 from hotpartition.runtime.wiring_writer import build_writer
-from hotpartition_messages.keys import describe_table
+from hotpartition_messages.changing import MessageChanger
+from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.messages import Message
 from hotpartition_messages.writing import MessageWriter
 
@@ -24,4 +27,22 @@ def build_message_writer(settings: WriterSettings, telemetry: Telemetry) -> Mess
         DynamoDBItemStore(calls, table, Message.from_item),
         now_ms=wall_clock_ms,
         random_bits=random.SystemRandom().getrandbits,
+        retention_days=settings.retention_days,
     )
+
+
+def build_message_changer(settings: WriterSettings, telemetry: Telemetry, messages: MessageWriter) -> MessageChanger:
+    """Build the job that edits and deletes, on the connections and the routes of the one that writes."""
+    clock = system_clock()
+    gatherer = Gatherer(
+        store=messages.store,
+        registry=None,  # a writer repairs nothing: its user in Redis may not
+        routes=messages.writer.routes,
+        background=BackgroundThread(),
+        telemetry=telemetry,
+        clock=clock,
+        budget_ms=settings.request_budget_ms,
+        form=KEY_FORM,
+        position_of=position_of,
+    )
+    return MessageChanger(messages, gatherer, telemetry=telemetry, clock=clock, budget_ms=settings.request_budget_ms)

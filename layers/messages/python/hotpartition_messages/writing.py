@@ -8,12 +8,13 @@ from typing import Protocol
 
 from hotpartition.core.capacity import Item, item_size_bytes
 from hotpartition.core.merge import choose_copy
+from hotpartition.dynamodb.item_store import Replacement
 from hotpartition.jobs.writer import Writer
 from hotpartition.ports import ItemStore
 from hotpartition_messages.attributes import NO_ATTRIBUTES, EncodedAttributes
-from hotpartition_messages.errors import MessageConflictError
+from hotpartition_messages.errors import MessageConflictError, MessageGoneError
 from hotpartition_messages.keys import build_key
-from hotpartition_messages.message_ids import check_not_ahead, mint_message_id
+from hotpartition_messages.message_ids import check_not_ahead, message_time_ms, mint_message_id
 from hotpartition_messages.messages import Message
 
 
@@ -21,7 +22,7 @@ from hotpartition_messages.messages import Message
 class NewMessage:
     """What a client asks to store. Without `message_id` the server mints one.
 
-    REQUIRES: checked ids, the message's in canonical form.
+    `expires_at_s` is Unix time in s. REQUIRES: checked ids, the message's in canonical form.
     """
 
     conversation_id: str
@@ -29,6 +30,7 @@ class NewMessage:
     body: str
     attributes: EncodedAttributes = NO_ATTRIBUTES
     message_id: str | None = None
+    expires_at_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,14 @@ class MessageStore(ItemStore[Message], Protocol):
         """
         ...
 
+    def replace(self, replacements: Sequence[Replacement]) -> bool:
+        """Replace stored messages, all or none, if each is still what is expected: one attempt.
+
+        Returns:
+            False when one of them is another by now, or gone; then none was replaced.
+        """
+        ...
+
 
 class MessageWriter:
     """Writes messages. One per execution environment; serves one request at a time."""
@@ -61,6 +71,7 @@ class MessageWriter:
         *,
         now_ms: Callable[[], int],
         random_bits: Callable[[int], int],
+        retention_days: int = 0,
     ) -> None:
         """Start with nothing stored.
 
@@ -69,9 +80,11 @@ class MessageWriter:
             store: stores them.
             now_ms: Unix time in ms.
             random_bits: so many random bits, for the ids of messages that come without one.
+            retention_days: how long after its time a message expires, at the latest; 0: never.
         """
-        self._writer = writer
-        self._store = store
+        self._retention_s = retention_days * 86_400
+        self.writer = writer
+        self.store = store
         self._now_ms = now_ms
         self._random_bits = random_bits
 
@@ -87,21 +100,27 @@ class MessageWriter:
             InvalidRequestError: sender or body is no valid Unicode.
             ItemTooLargeError: the item would pass DynamoDB's limit.
             MessageConflictError: its id is taken, at the same place, by other content.
+            MessageGoneError: it was deleted, as far as its place shows; or it would have expired already.
             RetryLaterError: DynamoDB refused for the whole budget; `sort_key` tells the id to repeat with.
         """
         message_id = self._choose_id(new.message_id)
-        message = Message(new.conversation_id, message_id, new.sender, new.body, new.attributes.stored)
+        expires_at_s = self._choose_expiry(message_id, new.expires_at_s)
+        message = Message(
+            new.conversation_id, message_id, new.sender, new.body, new.attributes.stored, expires_at_s=expires_at_s
+        )
+        if not message.is_shown_at(self._now_ms()):
+            raise MessageGoneError(message.conversation_id, message_id)
         attributes = message.to_attributes()
         key = build_key(message.conversation_id, message_id)
 
         def put(partition_key: str) -> Message | None:
-            return self._store.create({"pk": {"S": partition_key}, **attributes})
+            return self.store.create({"pk": {"S": partition_key}, **attributes})
 
         def find(partition_keys: Sequence[str]) -> Message | None:
-            copies, _ = self._store.get(partition_keys, key.sort_key, is_strong=True)
+            copies, _ = self.store.get(partition_keys, key.sort_key, is_strong=True)
             return choose_copy([copy.item for copy in copies]) if copies else None
 
-        existing = self._writer.write(
+        existing = self.writer.write(
             key,
             put=put,
             find=find,
@@ -111,9 +130,18 @@ class MessageWriter:
         )
         if existing is None:
             return Written(message, is_replay=False)
+        if existing.deleted_at is not None:
+            raise MessageGoneError(message.conversation_id, message_id)
         if existing.has_same_content(message):
             return Written(existing, is_replay=True)
         raise MessageConflictError(message.conversation_id, message.message_id)
+
+    def _choose_expiry(self, message_id: str, wanted_s: int | None) -> int | None:
+        """Choose when a message expires. The retention counts from its id's time, so a repetition has the same."""
+        if not self._retention_s:
+            return wanted_s
+        kept_until_s = -(-message_time_ms(message_id) // 1000) + self._retention_s
+        return kept_until_s if wanted_s is None else min(wanted_s, kept_until_s)
 
     def _choose_id(self, wanted: str | None) -> str:
         now_ms = self._now_ms()

@@ -25,6 +25,8 @@ MOST_PAGES = 2.5
 each would sum up to far more than it saves in second questions."""
 SECOND_ROUND_ITEMS = 0.25
 """What a second round reads of each shard, on average: left for it of the above."""
+MOST_HIDDEN = 1000
+"""A page ends early behind so many items that are not shown: a read is bounded, however many were deleted."""
 SMALL_PAGE = 50
 """Smaller pages may read as much as this one: their items share read units, so another question costs more."""
 
@@ -84,11 +86,15 @@ class KeyQuery:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[ItemT]):
-    """Items in the page's order, each once. `divergent` counts sort keys whose copies differ in content."""
+    """Items in the page's order, each once. `divergent` counts sort keys whose copies differ in content.
+
+    `last` is the sort key that the page ends with, shown or not: the next page begins behind it.
+    """
 
     items: tuple[ItemT, ...]
     has_more: bool
     divergent: int
+    last: str | None = None
 
 
 @dataclass(slots=True)
@@ -110,6 +116,9 @@ class PageMerge(Generic[ItemT]):
     """Only keys that can hold items with this hashed value are asked; None: all."""
     choices: int = MAX_CHOICES
     """With `hashed`: how many shards may hold an item under one N."""
+    is_shown: Callable[[ItemT], bool] | None = None
+    """Says whether an item belongs on a page; of several copies, whether the chosen one does. None: all do."""
+    _has_hidden: bool = False
     _keys: dict[str, _KeyState] = field(default_factory=dict)
     _found: dict[str, list[ItemT]] = field(default_factory=dict)
 
@@ -142,6 +151,8 @@ class PageMerge(Generic[ItemT]):
         state.rounds += 1
         for item in items:
             self._found.setdefault(item.sort_key, []).append(item)
+            if self.is_shown is not None and not self.is_shown(item):
+                self._has_hidden = True
         if reached is not None or items:
             state.reached = reached or items[-1].sort_key
         end, range_end = self._end_of(query), self._end_of(self.range)
@@ -154,11 +165,16 @@ class PageMerge(Generic[ItemT]):
     def page(self) -> Page[ItemT]:
         """Build the page. REQUIRES: `next_queries` has nothing left to ask."""
         sort_keys = self._sorted_keys()
-        chosen = [self._found[sort_key] for sort_key in sort_keys[: self.range.limit]]
+        end = self._find_edge(sort_keys)
+        chosen = [self._found[sort_key] for sort_key in sort_keys[:end]]
+        items = [choose_copy(copies) for copies in chosen]
+        if self._has_hidden and self.is_shown is not None:
+            items = [item for item in items if self.is_shown(item)]
         return Page(
-            items=tuple([choose_copy(copies) for copies in chosen]),
-            has_more=len(sort_keys) > self.range.limit,
+            items=tuple(items),
+            has_more=end is not None,
             divergent=sum(1 for copies in chosen if len(copies) > 1 and not _is_same(copies)),
+            last=sort_keys[:end][-1] if sort_keys[:end] else None,
         )
 
     @property
@@ -172,7 +188,24 @@ class PageMerge(Generic[ItemT]):
     def _edge(self) -> str | None:
         """The last sort key that matters, if so many are known already. What is past it cannot be on the page."""
         sort_keys = self._sorted_keys()
-        return sort_keys[self._want - 1] if len(sort_keys) >= self._want else None
+        end = self._find_edge(sort_keys)
+        return None if end is None else sort_keys[end]
+
+    def _find_edge(self, sort_keys: Sequence[str]) -> int | None:
+        """Find the edge among the sort keys that are known: the first one behind a full page."""
+        if not self._has_hidden:
+            return self.range.limit if len(sort_keys) >= self._want else None
+        shown = 0
+        for index, sort_key in enumerate(sort_keys):
+            if shown == self.range.limit and self._shows(sort_key):
+                return index
+            if index - shown == MOST_HIDDEN:
+                return index
+            shown += self._shows(sort_key)
+        return None
+
+    def _shows(self, sort_key: str) -> bool:
+        return self.is_shown is None or self.is_shown(choose_copy(self._found[sort_key]))
 
     def _is_read_up_to(self, key: str, edge: str | None) -> bool:
         """Say whether a key was read up to the edge, so that it holds nothing more before it."""
@@ -249,6 +282,9 @@ class PageMerge(Generic[ItemT]):
         """
         state = self._keys[key]
         room = self._want - sum(1 for i in self._found if state.reached and self._precedes(i, state.reached))
+        if self._has_hidden:
+            # What is not shown takes no room: how much of a key that is, only reading on can tell.
+            room = max(room, min(2 * state.asked, MOST_HIDDEN))
         if edge is not None or live == 1:
             return max(1, room)
         fair = ceil(room / live + sqrt(room / live))

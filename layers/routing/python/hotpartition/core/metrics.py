@@ -11,6 +11,8 @@ class MetricName(StrEnum):
     REQUESTS = "Requests"
     MESSAGES_WRITTEN = "MessagesWritten"
     MESSAGES_REPLAYED = "MessagesReplayed"
+    MESSAGES_EDITED = "MessagesEdited"
+    MESSAGES_DELETED = "MessagesDeleted"
     PAGES_READ = "PagesRead"
     MESSAGES_READ = "MessagesRead"
     WRITES_THROTTLED = "WritesThrottled"

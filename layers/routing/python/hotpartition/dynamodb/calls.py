@@ -83,6 +83,13 @@ class StaleSignatureError(StoreUnavailableError):
 _logger = logging.getLogger(__name__)
 
 _THROTTLES = frozenset({"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"})
+_CONFLICTS = frozenset({"TransactionConflictException", "TransactionInProgressException"})
+"""Another transaction is at work on the same item: nothing was written."""
+_CANCELLED = "TransactionCanceledException"
+_CONDITION_FAILED_REASON = "ConditionalCheckFailed"
+_PASSING_REASONS = frozenset(
+    {"ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded", "TransactionConflict"}
+)
 _STALE = frozenset({"ExpiredTokenException", "ExpiredToken", "RequestExpired", "RequestTimeTooSkewed"})
 _SKEWED = ("Signature expired", "Signature not yet current")
 _SERVER_ERROR_STATUS = 500
@@ -103,6 +110,10 @@ def build_error(code: str, *, status: int, explanation: str = "", facts: Mapping
         # Two spellings, by exception (the service model of DynamoDB).
         reasons = facts.get("ThrottlingReasons") or facts.get("throttlingReasons") or ()
         return ThrottledError([reason["reason"] for reason in reasons if "reason" in reason])
+    if code in _CONFLICTS:
+        return ThrottledError([code])
+    if code == _CANCELLED:
+        return _build_cancellation(explanation, facts.get("CancellationReasons") or ())
     if _is_stale(code, explanation):
         # New credentials are on their way, or the clock is about to be set: repeating helps, if not at once. Logged
         # here, since whoever gives up in the end only answers that it did.
@@ -113,6 +124,16 @@ def build_error(code: str, *, status: int, explanation: str = "", facts: Mapping
     if code == "ConditionalCheckFailedException":
         return ConditionFailedError(facts.get("Item"), explanation)
     return StoreRefusedError(code, explanation)
+
+
+def _build_cancellation(explanation: str, reasons: Sequence[Mapping[str, Any]]) -> HotPartitionError:
+    """Build the error of a transaction that was cancelled, which wrote nothing."""
+    codes = [str(reason.get("Code", "None")) for reason in reasons]
+    if _CONDITION_FAILED_REASON in codes:
+        return ConditionFailedError(None, explanation)
+    if passing := sorted(_PASSING_REASONS.intersection(codes)):
+        return ThrottledError(passing)
+    return StoreRefusedError(_CANCELLED, explanation)
 
 
 def _is_stale(code: str, explanation: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic
+from typing import Any, Generic, NamedTuple
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, AttributeValue, Item, item_size_bytes
 from hotpartition.core.merge import ItemT, KeyQuery
@@ -23,6 +23,13 @@ BATCH_GET_KEYS = 100
 """BatchGetItem takes no more keys at once."""
 MAX_BATCH_ROUNDS = 5
 """How often unprocessed keys of a batch are asked for again before the whole call counts as throttled."""
+
+
+class Replacement(NamedTuple):
+    """An item that takes the place of a stored one, if that still has `expected`: None stands for no such attribute."""
+
+    item: Item
+    expected: Mapping[str, AttributeValue | None]
 
 
 class DynamoDBItemStore(Generic[ItemT]):
@@ -62,6 +69,54 @@ class DynamoDBItemStore(Generic[ItemT]):
                 raise ItemTooLargeError(item_size_bytes(item), ITEM_LIMIT_BYTES) from error
             raise
         return None
+
+    def replace(self, replacements: Sequence[Replacement]) -> bool:
+        """Replace stored items, all of them or none: one attempt. Several are one transaction, at twice the units.
+
+        Returns:
+            Whether they were replaced; False when one of the stored items is another by now, or gone.
+
+        Raises:
+            ThrottledError: DynamoDB refused for a limit.
+            StoreUnavailableError: nobody knows whether they were replaced.
+            ItemTooLargeError: one passes DynamoDB's limit.
+        """
+        puts = [self._build_replacement(replacement) for replacement in replacements]
+        try:
+            if len(puts) == 1:
+                self._calls.call("PutItem", puts[0])
+            else:
+                self._calls.call("TransactWriteItems", {"TransactItems": [{"Put": put} for put in puts]})
+        except ConditionFailedError:
+            return False
+        except StoreRefusedError as error:
+            if _is_size_refusal(error):
+                sizes = [item_size_bytes(replacement.item) for replacement in replacements]
+                raise ItemTooLargeError(max(sizes), ITEM_LIMIT_BYTES) from error
+            raise
+        return True
+
+    def _build_replacement(self, replacement: Replacement) -> dict[str, Any]:
+        conditions = [f"attribute_exists({self._table.partition_key})"]
+        names: dict[str, str] = {}
+        values: dict[str, AttributeValue] = {}
+        for index, (name, value) in enumerate(replacement.expected.items()):
+            names[f"#n{index}"] = name
+            if value is None:
+                conditions.append(f"attribute_not_exists(#n{index})")
+            else:
+                conditions.append(f"#n{index} = :v{index}")
+                values[f":v{index}"] = value
+        request: dict[str, Any] = {
+            "TableName": self._table.name,
+            "Item": replacement.item,
+            "ConditionExpression": " AND ".join(conditions),
+        }
+        if names:
+            request["ExpressionAttributeNames"] = names
+        if values:
+            request["ExpressionAttributeValues"] = values
+        return request
 
     def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched[ItemT]:
         """Implement `ItemStore.fetch`."""

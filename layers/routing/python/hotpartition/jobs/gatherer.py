@@ -7,7 +7,7 @@ empty or unreachable Redis costs time, never an item (docs/architecture.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic
@@ -19,7 +19,7 @@ from hotpartition.core.merge import ItemT, KeyQuery, Page, PageMerge, PageRange,
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import MAX_CHOICES, Route, next_candidates
 from hotpartition.errors import MalformedGenerationError, RetryLaterError
-from hotpartition.jobs.route_cache import RouteSource
+from hotpartition.jobs.route_cache import KnownRoutes
 from hotpartition.jobs.verifying import RouteVerifier
 from hotpartition.ports import Background, Copy, ItemStore, JournalEntry, QueryResponse, Registry, Telemetry
 
@@ -39,8 +39,8 @@ class Gatherer(Generic[ItemT]):
         self,
         *,
         store: ItemStore[ItemT],
-        registry: Registry,
-        routes: RouteSource,
+        registry: Registry | None,
+        routes: KnownRoutes,
         background: Background,
         telemetry: Telemetry,
         clock: Clock,
@@ -53,7 +53,7 @@ class Gatherer(Generic[ItemT]):
 
         Args:
             store: the items.
-            registry: repaired where it knows less than the journal.
+            registry: repaired where it knows less than the journal; None: left as it is.
             routes: the collections' routes as Redis has them.
             background: repairs beside the request.
             telemetry: told of what is wrong.
@@ -73,8 +73,21 @@ class Gatherer(Generic[ItemT]):
         self._position_of = position_of
         self._choices = choices
 
-    def gather(self, page_range: PageRange, *, is_strong: bool, remaining_ms: float = float("inf")) -> Page[ItemT]:
+    def gather(
+        self,
+        page_range: PageRange,
+        *,
+        is_strong: bool,
+        remaining_ms: float = float("inf"),
+        is_shown: Callable[[ItemT], bool] | None = None,
+    ) -> Page[ItemT]:
         """Read one page: complete, or an error.
+
+        Args:
+            page_range: which page.
+            is_strong: whether the read is strongly consistent, the journal's included.
+            remaining_ms: time the caller has left; the budget never passes it.
+            is_shown: says whether an item belongs on a page; None: all do.
 
         Raises:
             RetryLaterError: a key could not be read within the budget.
@@ -82,7 +95,8 @@ class Gatherer(Generic[ItemT]):
         """
         budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
         with self._naming_unreadable_routes(page_range.collection):
-            page = self._gather(page_range, budget, is_strong=is_strong)
+            merge = PageMerge(page_range, self._form, self._position_of, is_shown=is_shown)
+            page = self._gather(merge, budget, is_strong=is_strong)
         if page.divergent:
             self._telemetry.count(MetricName.DIVERGENT_COPIES, page.divergent)
         return page
@@ -134,10 +148,9 @@ class Gatherer(Generic[ItemT]):
             self._verifier.name_unreadable(collection, error)
             raise
 
-    def _gather(self, page_range: PageRange, budget: Budget, *, is_strong: bool) -> Page[ItemT]:
-        collection = page_range.collection
+    def _gather(self, merge: PageMerge[ItemT], budget: Budget, *, is_strong: bool) -> Page[ItemT]:
+        collection = merge.range.collection
         route = hint = self._routes.get_route(collection, self._clock.now_ms())
-        merge: PageMerge[ItemT] = PageMerge(page_range, self._form, self._position_of)
         is_verified = False
         while (queries := merge.next_queries(route)) or not is_verified:
             entry = self._run_round(merge, queries, budget, is_strong=is_strong, with_journal=not is_verified)

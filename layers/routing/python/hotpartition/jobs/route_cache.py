@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from math import log
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
@@ -119,6 +119,18 @@ class RouteCache:
         if len(self._entries) > self._max_entries:
             self._entries.popitem(last=False)
         return merged
+
+
+class KnownRoutes(Protocol):
+    """The routes as an environment knows them: `RouteSource`, or what code told."""
+
+    def get_route(self, collection: str, now_ms: int) -> Route:
+        """Return a collection's route."""
+        ...
+
+    def learn(self, collection: str, route: Route, now_ms: int) -> Route:
+        """Take in a route that the journal showed, and return what is known then."""
+        ...
 
 
 class RouteSource:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import Route
 from hotpartition.errors import MalformedGenerationError, RegistryUnavailableError
-from hotpartition.jobs.route_cache import RouteSource
+from hotpartition.jobs.route_cache import KnownRoutes
 from hotpartition.ports import Background, JournalEntry, Registry, Telemetry
 
 MAX_NAMED = 20
@@ -18,12 +18,12 @@ class RouteVerifier:
     """Compares what a read began with and what the journal showed beside it. Safe under threads."""
 
     def __init__(
-        self, *, registry: Registry, routes: RouteSource, background: Background, telemetry: Telemetry
+        self, *, registry: Registry | None, routes: KnownRoutes, background: Background, telemetry: Telemetry
     ) -> None:
         """Start with nothing verified.
 
         Args:
-            registry: repaired where it knows less than the journal.
+            registry: repaired where it knows less than the journal; None: left as it is.
             routes: learns what the journal showed.
             background: repairs beside the request.
             telemetry: told of what differs.
@@ -63,10 +63,13 @@ class RouteVerifier:
 
     def _repair(self, collection: str, route: Route) -> None:
         self._telemetry.count(MetricName.REGISTRY_BEHIND_JOURNAL)
+        registry = self._registry
+        if registry is None:
+            return
 
         def add() -> None:
             # Not counted: this runs beside the request, whose thread alone may touch the metrics.
             with suppress(RegistryUnavailableError):
-                self._registry.add(collection, route.generations)
+                registry.add(collection, route.generations)
 
         self._background.submit(add)

@@ -24,6 +24,7 @@ from hotpartition.core.refusals import RecentRefusals
 from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Placement, Route, choose_placement, choose_placements
 from hotpartition.errors import ItemTooLargeError, RetryLaterError, StoreUnavailableError, ThrottledError
+from hotpartition.jobs.route_cache import KnownRoutes
 from hotpartition.ports import ReportSink, Telemetry
 
 _STORED_AT = (None, MetricName.STORED_AT_SECOND_CHOICE, MetricName.STORED_AT_THIRD_CHOICE)
@@ -40,12 +41,8 @@ Find = Callable[[Sequence[str]], FoundT | None]
 """Looks for the item under partition keys; None: none of them has it. It raises as `Put` does."""
 
 
-class WriterRoutes(Protocol):
+class WriterRoutes(KnownRoutes, Protocol):
     """The routes that a writer places by: confirmed by the journal, or told by code."""
-
-    def get_route(self, collection: str, now_ms: int) -> Route:
-        """Return a collection's route."""
-        ...
 
     def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
         """Return the route as it is after all choices refused: the collection may have been raised meanwhile."""
@@ -96,7 +93,7 @@ class Writer:
             form: how partition keys are built.
             choices: how many shards may hold an item under one N.
         """
-        self._routes = routes
+        self.routes = routes
         self._counter = counter
         self._reports = reports
         self._telemetry = telemetry
@@ -143,7 +140,7 @@ class Writer:
         now_ms = self._clock.now_ms()
         budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
         write = _Write(key, put, find, may_be_stored, choices or self._choices)
-        self._begin(write, self._routes.get_route(key.collection, now_ms), now_ms)
+        self._begin(write, self.routes.get_route(key.collection, now_ms), now_ms)
         report = self._count(key, size_bytes, write.placements[0], now_ms)
         while True:
             try:
@@ -157,7 +154,7 @@ class Writer:
                     raise
                 if is_refused_everywhere:
                     # The collection may have been raised meanwhile: this very item may have a better place now.
-                    route = self._routes.refresh_after_throttle(key.collection, self._clock.now_ms())
+                    route = self.routes.refresh_after_throttle(key.collection, self._clock.now_ms())
                     self._begin(write, route, self._clock.now_ms())
 
     def place(self, key: ItemKey, *, size_bytes: int) -> Placement:
@@ -168,7 +165,7 @@ class Writer:
             size_bytes: what DynamoDB counts for the item at its base key.
         """
         now_ms = self._clock.now_ms()
-        route = self._routes.get_route(key.collection, now_ms)
+        route = self.routes.get_route(key.collection, now_ms)
         placement = choose_placement(route, key, self._form)
         if self._refusals.has(placement.partition_key, now_ms):
             placements = choose_placements(route, key, self._form, choices=self._choices)

@@ -205,6 +205,9 @@ class AdaptiveSettings(_CountingSettings, JournalSettings):
 class WriterSettings(_CountingSettings):
     """Settings of the write function."""
 
+    retention_days: int = Field(
+        default=0, ge=0, le=36_500, description="How long after its time a message expires, in days; 0: never."
+    )
     sender_claim: str = Field(
         default="",
         description="Claim of the caller's token, or value that a Lambda authorizer passes on, that is the sender;"

@@ -124,6 +124,11 @@ class FixedRoutes:
         del collection, now_ms
         return self._written
 
+    def learn(self, collection: str, route: Route, now_ms: int) -> Route:
+        """Implement `KnownRoutes.learn`: there is no journal."""
+        del collection, route, now_ms
+        return self._written
+
     def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
         """Implement `WriterRoutes.refresh_after_throttle`: nothing but the code changes it."""
         del collection, now_ms

@@ -1,0 +1,226 @@
+"""Edits and deletes messages where they are stored, and no copy of an older version wins over what was done.
+
+    locate every copy (strong, journal included) ─> the one that counts ─> put its next version in its place,
+                                                                           if it is still the one that was found
+
+The version that is put names the one it replaces, so of two changes one comes first and the other looks again. A
+deletion puts a tombstone; nothing replaces a tombstone, and it never expires. Where a message has several copies (a
+retry across a raise), one transaction gives all of them the new version.
+
+Why nothing deleted comes back, and no edit is undone: a place that has a version keeps it or gets a higher one, since
+writes of new messages never replace anything. Readers ask every place that can hold the message, and choose the
+tombstone, else the highest version. A retry of the write that is still under way can only add a copy of version 1, at a
+place of its own: it is never chosen. docs/architecture.md has the whole argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hotpartition.core.backoff import Budget, Clock
+from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes, write_units
+from hotpartition.core.merge import choose_copy
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.timestamps import format_time
+from hotpartition.dynamodb.item_store import Replacement
+from hotpartition.errors import ItemTooLargeError, RetryLaterError, StoreUnavailableError, ThrottledError
+from hotpartition.jobs.gatherer import Gatherer
+from hotpartition.ports import Copy, Telemetry
+from hotpartition_messages.attributes import EncodedAttributes
+from hotpartition_messages.errors import (
+    MessageChangedError,
+    MessageGoneError,
+    MessageNotFoundError,
+    NotTheSenderError,
+)
+from hotpartition_messages.keys import KEY_FORM, build_key
+from hotpartition_messages.messages import Message
+from hotpartition_messages.writing import MessageWriter
+
+_TRANSACTION_FACTOR = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Which message is to be changed. REQUIRES: checked ids, the message's in canonical form.
+
+    `if_match` are the entity tags of which the message must have one; None: whatever its state. `sender` is who
+    changes it, and must be who sent it; None: anybody may.
+    """
+
+    conversation_id: str
+    message_id: str
+    if_match: frozenset[str] | None = None
+    sender: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """What is new about a message; None stays as it is."""
+
+    body: str | None = None
+    attributes: EncodedAttributes | None = None
+
+
+class MessageChanger:
+    """Edits and deletes messages. One per execution environment; serves one request at a time."""
+
+    def __init__(
+        self,
+        messages: MessageWriter,
+        gatherer: Gatherer[Message],
+        *,
+        telemetry: Telemetry,
+        clock: Clock,
+        budget_ms: float,
+    ) -> None:
+        """Start with nothing changed.
+
+        Args:
+            messages: the job that writes them, whose store replaces the copies, and whose writer counts that.
+            gatherer: finds the copies.
+            telemetry: told of refusals.
+            clock: time and chance.
+            budget_ms: how long a change goes on trying.
+        """
+        self._writer = messages.writer
+        self._store = messages.store
+        self._gatherer = gatherer
+        self._telemetry = telemetry
+        self._clock = clock
+        self._budget_ms = budget_ms
+
+    def edit(self, target: Target, edit: Edit, *, remaining_ms: float = float("inf")) -> Message:
+        """Edit a message. One that has this content already stays as it is, so a repetition is safe.
+
+        Args:
+            target: which message.
+            edit: what is new about it.
+            remaining_ms: time the function has left; the budget never passes it.
+
+        Returns:
+            The message as it is now.
+
+        Raises:
+            MessageNotFoundError: it is not stored, or has expired.
+            MessageGoneError: it was deleted.
+            NotTheSenderError: somebody else sent it.
+            MessageChangedError: it has none of the entity tags.
+            ItemTooLargeError: the item would pass DynamoDB's limit.
+            RetryLaterError: DynamoDB refused for the whole budget, or nobody knows whether it was edited.
+        """
+
+        def decide(found: Message) -> Message | None:
+            if found.deleted_at is not None:
+                raise MessageGoneError(target.conversation_id, target.message_id)
+            edited = found.edit(
+                body=found.body if edit.body is None else edit.body,
+                stored_attributes=found.stored_attributes if edit.attributes is None else edit.attributes.stored,
+                edited_at=format_time(self._clock.now_ms()),
+            )
+            if found.has_equal_content(edited):
+                return None
+            _check_tag(target, found)
+            return edited
+
+        return self._change(target, decide, remaining_ms)
+
+    def delete(self, target: Target, *, remaining_ms: float = float("inf")) -> None:
+        """Delete a message; one that is deleted already stays so, so a repetition is safe.
+
+        Args:
+            target: which message.
+            remaining_ms: time the function has left; the budget never passes it.
+
+        Raises:
+            MessageNotFoundError: it is not stored, or has expired.
+            NotTheSenderError: somebody else sent it.
+            MessageChangedError: it has none of the entity tags.
+            RetryLaterError: DynamoDB refused for the whole budget, or nobody knows whether it was deleted.
+        """
+
+        def decide(found: Message) -> Message | None:
+            if found.deleted_at is not None:
+                return None
+            _check_tag(target, found)
+            return found.delete(deleted_at=format_time(self._clock.now_ms()))
+
+        self._change(target, decide, remaining_ms)
+
+    def _change(self, target: Target, decide: Callable[[Message], Message | None], remaining_ms: float) -> Message:
+        """Put what is decided of a message in its place; decide anew when it was changed meanwhile."""
+        budget_ms = min(self._budget_ms, remaining_ms)
+        deadline_ms = self._clock.now_ms() + budget_ms
+        budget = Budget(self._clock, budget_ms)
+        is_counted = False
+        unsure_of: int | None = None
+        while True:
+            copies = self._locate(target, deadline_ms - self._clock.now_ms())
+            found = choose_copy([copy.item for copy in copies])
+            changed = decide(found)
+            if changed is None:
+                return found
+            if unsure_of is not None and found.version > unsure_of:
+                # Somebody changed it after an attempt of ours that had no response: ours may have come before.
+                raise StoreUnavailableError("the message was changed by somebody else meanwhile")
+            replacements = [_build_replacement(copy, changed) for copy in copies]
+            if not is_counted:
+                self._count(target, copies, replacements)
+                is_counted = True
+            refusal = self._attempt(replacements)
+            if refusal is None:
+                return changed
+            if isinstance(refusal, StoreUnavailableError):
+                unsure_of = found.version
+            if not budget.wait():
+                raise refusal
+
+    def _attempt(self, replacements: Sequence[Replacement]) -> RetryLaterError | None:
+        """Replace the copies once; return why it was not done, or why nobody knows."""
+        try:
+            is_done = self._store.replace(replacements)
+        except ThrottledError as error:
+            self._telemetry.count(MetricName.WRITES_THROTTLED)
+            return error
+        except StoreUnavailableError as error:
+            return error
+        return None if is_done else RetryLaterError("others kept changing the message")
+
+    def _locate(self, target: Target, remaining_ms: float) -> Sequence[Copy[Message]]:
+        """Find all copies of a message that its caller may change."""
+        key = build_key(target.conversation_id, target.message_id)
+        copies = self._gatherer.locate(key, is_strong=True, everywhere=True, remaining_ms=remaining_ms).copies
+        if not copies:
+            raise MessageNotFoundError(target.conversation_id, target.message_id)
+        found = choose_copy([copy.item for copy in copies])
+        if found.deleted_at is None:
+            if not found.is_shown_at(self._clock.now_ms()):
+                raise MessageNotFoundError(target.conversation_id, target.message_id)
+            if target.sender is not None and target.sender != found.sender:
+                raise NotTheSenderError("only who sent a message may edit or delete it")
+        return copies
+
+    def _count(self, target: Target, copies: Sequence[Copy[Message]], replacements: Sequence[Replacement]) -> None:
+        """Count the write as offered. An item that is replaced costs the larger of both."""
+        largest = max(item_size_bytes(replacement.item) for replacement in replacements)
+        if largest + KEY_FORM.longest_suffix_bytes > ITEM_LIMIT_BYTES:
+            raise ItemTooLargeError(largest + KEY_FORM.longest_suffix_bytes, ITEM_LIMIT_BYTES)
+        units = [
+            max(write_units(item_size_bytes(each.item)), write_units(item_size_bytes(copy.item.to_item(""))))
+            for copy, each in zip(copies, replacements, strict=True)
+        ]
+        factor = _TRANSACTION_FACTOR if len(units) > 1 else 1
+        key = build_key(target.conversation_id, target.message_id)
+        self._writer.count(key, float(factor * sum(units)))
+
+
+def _check_tag(target: Target, found: Message) -> None:
+    if target.if_match is not None and found.etag not in target.if_match:
+        raise MessageChangedError(found.etag)
+
+
+def _build_replacement(copy: Copy[Message], changed: Message) -> Replacement:
+    version = copy.item.version
+    expected = {"version": None if version == 1 else {"N": str(version)}}
+    return Replacement(changed.to_item(copy.partition_key), expected)
