@@ -5,10 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from boto3.dynamodb.conditions import Key
 
+from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, choose_shards
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.errors import SettingsError
+from hotpartition.errors import MalformedGenerationError, SettingsError
 from hotpartition.table import ShardedTable, adaptive
 from hotpartition.table.adaptive import AdaptiveRoutes, Limits, TableJournal
 from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
@@ -198,6 +199,18 @@ def test_threads_count_together(stage):
         list(threads.map(lambda number: stage.table.put_item(Item=item(number)), range(100)))
     assert stage.counted()["room"] == pytest.approx(100, abs=1)
     assert len(stage.read()) == 100
+
+
+@pytest.mark.parametrize("generations", [{"many@0"}, ["8@0"], {8}])
+def test_a_routing_item_that_cannot_be_read_fails_the_call_and_is_named(stage, generations):
+    """What it hides could be anywhere."""
+    key = {name: value["S"] for name, value in stage.place.key_of("room").items()}
+    stage.plain.meta.client.put_item(TableName=stage.place.table_name, Item={**key, "generations": generations})
+    calls = [stage.read, stage.get, lambda: stage.table.put_item(Item=item(1))]
+    for call in calls:
+        with pytest.raises(MalformedGenerationError):
+            call()
+    assert stage.telemetry.counts[MetricName.JOURNAL_MALFORMED] == len(calls)
 
 
 def test_an_operator_hears_of_a_registry_that_is_ahead(stage):

@@ -19,6 +19,7 @@ from hotpartition.core.backoff import Clock
 from hotpartition.core.capacity import item_size_bytes
 from hotpartition.core.route import MAX_CHOICES, Route
 from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.errors import MalformedGenerationError
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.jobs.verifying import RouteVerifier
 from hotpartition.jobs.writer import Writer
@@ -223,6 +224,10 @@ class AdaptiveRoutes:
     def verify(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
         """Implement `Routes.verify`."""
         return self._verifier.verify(collection, hint, entry, self._clock.now_ms(), is_strong=is_strong)
+
+    def name_unreadable(self, collection: str, error: MalformedGenerationError) -> None:
+        """Implement `Routes.name_unreadable`: an operator has to repair it."""
+        self._verifier.name_unreadable(collection, error)
 
     def meet(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Implement `Routes.meet`: the journal says all that there is to know."""

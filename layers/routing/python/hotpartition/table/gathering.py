@@ -21,7 +21,7 @@ from hotpartition.core.route import keys_of_hashed, needed_keys
 from hotpartition.table.consumed import Requests
 from hotpartition.table.copies import Copy, copy_of, show, sort_copies
 from hotpartition.table.expressions import Comparison, KeyCondition, project_also, with_key_condition
-from hotpartition.table.journal_items import GENERATIONS, is_journal, key_of_journal, read_entry
+from hotpartition.table.journal_items import GENERATIONS, is_journal, key_of_journal
 from hotpartition.table.patience import Patience
 from hotpartition.table.schema import CHANGES, SHARDS, Attributes, Index, order_of
 from hotpartition.table.sharding import Sharding
@@ -305,7 +305,7 @@ class _Gathering:
         )
 
     def _verify(self, routing_item: Mapping[str, Any] | None) -> None:
-        entry = read_entry(routing_item)
+        entry = self._sharding.read_entry(self._query.collection, routing_item)
         shown = self._routes.verify(self._query.collection, self._hint, entry, is_strong=self._is_strong)
         self._route = self._route.union(shown)
         self._is_verified = True

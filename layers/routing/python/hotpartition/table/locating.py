@@ -13,7 +13,7 @@ from hotpartition.core.route import Route
 from hotpartition.ports import JournalEntry
 from hotpartition.table.consumed import Requests
 from hotpartition.table.copies import Copy, copy_of, sort_copies
-from hotpartition.table.journal_items import GENERATIONS, is_journal, key_of_journal, read_entry
+from hotpartition.table.journal_items import GENERATIONS, is_journal, key_of_journal
 from hotpartition.table.patience import Patience, naming_throttles
 from hotpartition.table.schema import CHANGES, SHARDS, Attributes, order_of
 from hotpartition.table.sharding import Sharding, Target
@@ -151,7 +151,7 @@ class Locator:
                 else:
                     items.append(item)
         self._routes.meet(items)
-        entries = {collection: read_entry(routing.get(collection)) for collection in journals_of}
+        entries = {name: self._sharding.read_entry(name, routing.get(name)) for name in journals_of}
         return [copy_of(self._schema, item) for item in items], entries, metadata
 
     def _read_part(

@@ -14,6 +14,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Generation, Route
 from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.errors import MalformedGenerationError
 from hotpartition.jobs.writer import Writer
 from hotpartition.ports import JournalEntry
 from hotpartition.table.schema import SHARDS
@@ -38,6 +39,10 @@ class Routes(Protocol):
 
     def verify(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
         """Take in what the journal says beside a hint of `get`, and return it."""
+        ...
+
+    def name_unreadable(self, collection: str, error: MalformedGenerationError) -> None:
+        """Be told that a routing item cannot be read: the read fails, since it could be incomplete."""
         ...
 
     def meet(self, items: Iterable[Mapping[str, Any]]) -> None:
@@ -95,6 +100,9 @@ class FixedRoutes:
         """Implement `Routes.verify`: there is no journal."""
         del collection, entry, is_strong
         return hint
+
+    def name_unreadable(self, collection: str, error: MalformedGenerationError) -> None:
+        """Implement `Routes.name_unreadable`: there is none."""
 
     def meet(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Implement `Routes.meet`."""

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from hotpartition.core.items import ItemKey
 from hotpartition.core.route import Route, needed_keys, next_candidates
-from hotpartition.errors import InvalidRequestError
+from hotpartition.errors import InvalidRequestError, MalformedGenerationError
+from hotpartition.ports import JournalEntry
 from hotpartition.table.hashing import Hashing
-from hotpartition.table.journal_items import is_journal
+from hotpartition.table.journal_items import is_journal, read_entry
 from hotpartition.table.routes import Routes
 from hotpartition.table.schema import Attributes, Schema, text_of
 from hotpartition.table.time_buckets import BucketIndex
@@ -104,6 +105,18 @@ class Sharding:
             everywhere=everywhere,
             choices=self.routes.choices,
         )
+
+    def read_entry(self, collection: str, routing_item: Mapping[str, Any] | None) -> JournalEntry:
+        """Read a collection's routing item; None where there is none.
+
+        Raises:
+            MalformedGenerationError: it cannot be read; an operator is told.
+        """
+        try:
+            return read_entry(routing_item)
+        except MalformedGenerationError as error:
+            self.routes.name_unreadable(collection, error)
+            raise
 
     def position_of(self, sort_value: Any) -> int | None:
         """Return the position of a sort key or bound; 0 where the table gives none, None where it cannot be told."""
