@@ -134,6 +134,19 @@ def test_of_two_copies_the_more_often_changed_one_is_the_item_everywhere(table, 
     assert [stored["PK"] for stored in plain.scan()["Items"]] == [FIRST]
 
 
+def test_a_late_copy_at_the_first_choice_does_not_hide_the_item_at_another(table, watched, plain):
+    """A first attempt that DynamoDB took for long may land when the item was created, and changed, elsewhere."""
+    key = {"PK": "room", "SK": "0001"}
+    refuse(watched, FIRST)
+    table.put_item(Item={**key, "n": 1})
+    refuse(watched)
+    table.update_item(Key=key, UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 2})
+    plain.put_item(Item={**key, "PK": FIRST, "n": 1})
+    assert table.get_item(Key=key, ConsistentRead=True)["Item"]["n"] == 2
+    table.update_item(Key=key, UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 5})
+    assert [(stored["PK"], stored["n"]) for stored in plain.scan()["Items"]] == [(SECOND, 7)]
+
+
 @pytest.mark.parametrize("change", ["put", "delete", "batch delete", "batch put"])
 def test_every_change_leaves_one_copy_at_most(table, plain, change):
     """Deleting removes both; nothing comes back."""

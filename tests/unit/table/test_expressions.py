@@ -77,6 +77,7 @@ def test_what_is_no_key_condition_is_not_guessed_at(expression):
         ("NOT device = :a", None),
         ("NOT (device = :a)", None),
         ("n = :a OR device = :a", None),
+        ("n = :a OR n = :b AND device = :a", None),
         ("device.name = :a", None),
         ("size(device) = :a", None),
         ("device <> :a", None),

@@ -61,7 +61,7 @@ class Locator:
         names = {f"#hp{position}": name for position, name in enumerate(sorted(self.attributes_of_ours))}
         keys_only = {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names}
         options = {"ConsistentRead": True, **keys_only}
-        return [found for found, _ in self._search(requests, targets, options, everywhere=True)]
+        return [found for found, _ in self._search(requests, targets, options)]
 
     def read(self, requests: Requests, target: Target, options: Mapping[str, Any]) -> tuple[Located, Attributes]:
         """Read one item, with options as BatchGetItem takes them for a table.
@@ -69,7 +69,7 @@ class Locator:
         Returns:
             What was found, and the last response's metadata.
         """
-        ((found, metadata),) = self._search(requests, [target], options, everywhere=False)
+        ((found, metadata),) = self._search(requests, [target], options)
         return found, metadata
 
     def verify(self, requests: Requests, collection: str) -> Route:
@@ -81,12 +81,12 @@ class Locator:
         return hint.union(self._routes.verify(collection, hint, entries[collection], is_strong=True))
 
     def _search(
-        self, requests: Requests, targets: Sequence[Target], options: Mapping[str, Any], *, everywhere: bool
+        self, requests: Requests, targets: Sequence[Target], options: Mapping[str, Any]
     ) -> Iterator[tuple[Located, Attributes]]:
         searches = [self._begin(target) for target in targets]
         unverified = {target.collection for target in targets} if self._routes.journal is not None else set()
         metadata: Attributes = {}
-        while places := self._next_places(searches, everywhere=everywhere):
+        while places := self._next_places(searches):
             copies, entries, metadata = self._read(requests, places, sorted(unverified), options)
             by_item: dict[Any, list[Copy]] = {}
             for copy in copies:
@@ -107,13 +107,11 @@ class Locator:
         hint = self._routes.get(target.collection)
         return _Search(target, hint, hint)
 
-    def _next_places(self, searches: Sequence[_Search], *, everywhere: bool) -> list[tuple[str, Any]]:
+    def _next_places(self, searches: Sequence[_Search]) -> list[tuple[str, Any]]:
         """List the places to read next, each once, and take them for asked."""
         places: dict[Any, tuple[str, Any]] = {}
         for search in searches:
-            keys = self._sharding.next_places(
-                search.route, search.target, asked=search.asked, is_found=bool(search.copies), everywhere=everywhere
-            )
+            keys = self._sharding.next_places(search.route, search.target, asked=search.asked)
             search.asked.update(keys)
             sort_value = search.target.sort_value
             places |= {(key, order_of(sort_value)): (key, sort_value) for key in keys}

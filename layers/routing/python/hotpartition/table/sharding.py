@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hotpartition.core.items import ItemKey
-from hotpartition.core.route import Route, needed_keys, next_candidates
+from hotpartition.core.route import Route, candidate_keys, needed_keys
 from hotpartition.errors import InvalidRequestError, MalformedGenerationError
 from hotpartition.ports import JournalEntry
 from hotpartition.table.hashing import Hashing
@@ -88,23 +88,17 @@ class Sharding:
         hashed = self.hashing.of_nothing() if target.hashed is None else target.hashed
         return ItemKey(target.collection, text_of(target.sort_value), target.position, hashed)
 
-    def next_places(
-        self, route: Route, target: Target, *, asked: Collection[str], is_found: bool, everywhere: bool
-    ) -> tuple[str, ...]:
-        """List the partition keys that are asked next for an item; none: what was not found is not there."""
+    def next_places(self, route: Route, target: Target, *, asked: Collection[str]) -> tuple[str, ...]:
+        """List the partition keys that are asked next for an item; none: what was not found is not there.
+
+        All its choices are asked, found or not: a late copy at one may be older than the item at another.
+        """
         form = self.schema.form
         if target.hashed is None:
             keys = needed_keys(route, target.collection, target.position, form)
-            return tuple(key for key in keys if key not in asked)
-        return next_candidates(
-            route,
-            self.key_of_new(target),
-            form,
-            asked=asked,
-            is_found=is_found,
-            everywhere=everywhere,
-            choices=self.routes.choices,
-        )
+        else:
+            keys = candidate_keys(route, self.key_of_new(target), form, choices=self.routes.choices)
+        return tuple(key for key in keys if key not in asked)
 
     def read_entry(self, collection: str, routing_item: Mapping[str, Any] | None) -> JournalEntry:
         """Read a collection's routing item; None where there is none.
