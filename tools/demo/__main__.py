@@ -106,7 +106,7 @@ def present(build: Callable[[], Plan], *, name: str) -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):
         print(f"{name}: interrupted, everything was stopped", file=sys.stderr)
         return INTERRUPTED
-    return _say_outcome(outcome, console)
+    return say_outcome(outcome, console)
 
 
 async def stoppable(work: Coroutine[Any, Any, Outcome]) -> Outcome:
@@ -127,7 +127,8 @@ def _say_error(error: BaseException, name: str) -> int:
     return BROKEN
 
 
-def _say_outcome(outcome: Outcome, console: Console) -> int:
+def say_outcome(outcome: Outcome, console: Console) -> int:
+    """Print what each condition came to and the verdict; give the exit status."""
     for condition in outcome.judgement.conditions:
         mark = "[green]ok  [/]" if condition.holds else "[red]FAIL[/]"
         console.print(f"{mark} {condition.name}: {condition.figures}", highlight=False, soft_wrap=True)
@@ -135,7 +136,8 @@ def _say_outcome(outcome: Outcome, console: Console) -> int:
         text = f"     {finding.fault}: {finding.conversation_id} {finding.message_id}: {finding.detail}"
         console.print(text, highlight=False, markup=False, soft_wrap=True)
     verdict, machine = outcome.judgement.verdict, outcome.machine
-    where = "" if machine.kept_up else ", on a machine that could not keep up"
+    late = f"{machine.waited_percent:.0f} % of its requests waited for it, so run it on a quiet one"
+    where = "" if machine.kept_up else f", on a machine that could not keep up ({late})"
     console.print(machine.describe(), style="" if machine.kept_up else "yellow", highlight=False, soft_wrap=True)
     console.print(
         f"verdict: [bold {'green' if verdict == 'pass' else 'red'}]{verdict}[/] after "

@@ -67,11 +67,15 @@ class Machine:
         """Say whether few enough requests waited long; else latencies and the time to the raise are the machine's."""
         return self.queued_long <= MOST_QUEUED_SHARE * self.requests
 
+    @property
+    def waited_percent(self) -> float:
+        """Part of the write requests that waited long."""
+        return 100 * self.queued_long / max(1, self.requests)
+
     def describe(self) -> str:
         """Say in one sentence how well it kept up, and by how much it did not."""
-        share = 100 * self.queued_long / max(1, self.requests)
         figures = (
-            f"{self.queued_long:,} of {self.requests:,} write requests ({share:.1f} %) waited more than "
+            f"{self.queued_long:,} of {self.requests:,} write requests ({self.waited_percent:.1f} %) waited more than "
             f"{1000 * LONG_QUEUE_SECONDS:g} ms for a free execution environment of this machine "
             f"(p99 of that wait: {self.queued_p99_ms:,.0f} ms)"
         )

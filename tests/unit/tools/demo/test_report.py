@@ -7,14 +7,18 @@ import re
 import xml.etree.ElementTree as ET
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from tests.unit.tools.demo.builders import FALLING, FAULTLESS, GOOD, load
+from tools.demo.__main__ import say_outcome
 from tools.demo.client import Timing
 from tools.demo.judge import Bars, Hot, judge, measure_machine
 from tools.demo.observer import Event, Raise
 from tools.demo.report import Run, build_pictures, build_report
+from tools.demo.run import Outcome
 from tools.history_checker import Finding
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -177,6 +181,22 @@ def test_a_machine_that_was_too_slow_is_named_with_its_figures(html):
     assert "p99 of that wait: 1,500 ms" in head
     assert "run it again" in head
     assert "could not keep up" not in html
+
+
+@pytest.mark.parametrize(
+    ("waits", "words"), [([1.5] * 10, ", on a machine that could not keep up (10 % of"), ([], ";")]
+)
+def test_the_verdict_line_says_whether_the_machine_kept_up(tmp_path, waits, words):
+    """By how much, and what to do: whoever reads no other line reads this one."""
+    told, files = Console(file=StringIO(), width=200), {"summary_file": tmp_path / "s", "report_file": tmp_path / "r"}
+    shown = run(machine=measure_machine([0.0] * 90 + waits))
+    outcome = Outcome(
+        summary=shown.summary, judgement=shown.judgement, history=shown.history, machine=shown.machine, **files
+    )
+    assert say_outcome(outcome, told) == 0
+    line = told.file.getvalue().splitlines()[-1]
+    assert line.startswith("verdict: pass after")
+    assert f" s{words}" in line
 
 
 @pytest.mark.parametrize(
