@@ -215,7 +215,8 @@ def _check(stack: Stack, options: argparse.Namespace, screen: Screen) -> Outcome
     limits = Limits(load_seconds=options.seconds, wait_seconds=options.wait)
     screen.say(
         f"check writes to {stack.name}: at most {write_units_at_most(limits):,} DynamoDB write units with the default"
-        f" thresholds, in at most {limits.load_seconds:g} s; two raised conversations and their messages stay there"
+        f" thresholds, in at most {limits.load_seconds:g} s; two raised conversations stay there,"
+        " and their messages for a day"
     )
     with screen.progress("checking") as progress:
         return check(stack, limits, progress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -24,7 +24,8 @@ class Rush:
     wcu_per_second: float
     seconds: float
     message_wcu: int = MESSAGE_WCU
-    sender: str | None = "rush"
+    members: Mapping[str, object] = field(default_factory=lambda: {"sender": "rush"})
+    """Of each message, beside its body."""
 
     @property
     def messages(self) -> int:
@@ -66,9 +67,7 @@ def make_rush(
 
     `is_over` ends it before its time.
     """
-    content: dict[str, object] = {"body": "x" * (1024 * rush.message_wcu - 512)}
-    if rush.sender is not None:
-        content["sender"] = rush.sender
+    content = {**rush.members, "body": "x" * (1024 * rush.message_wcu - 512)}
     made = Rushed()
 
     def send() -> Response | None:
