@@ -22,7 +22,7 @@ PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadscope
 # The CDK's Node.js side warns about Node 20's age on every start.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 
-.PHONY: table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials help setup build check lint types unit test test-long demo up synth deploy destroy lock format clean acceptance test-functions
+.PHONY: simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials help setup build check lint types unit test test-long demo up synth deploy destroy lock format clean acceptance test-functions
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -125,6 +125,9 @@ simulate: .venv/.tool ## Strategies side by side, a million writes a second, and
 
 simulate-faults: .venv/.tool ## 300 seeds in the simulator with everything failing: nothing lost, nothing doubled (10 minutes; SEEDS=)
 	$(BIN)/python -m tools.simulation faults $(addprefix --seeds ,$(SEEDS))
+
+simulate-table-faults: .venv/.tool ## 300 seeds of ShardedTable with everything failing: nothing lost, doubled or undone (20 minutes; SEEDS=)
+	$(BIN)/python -m tools.simulation table-faults $(addprefix --seeds ,$(SEEDS))
 
 simulate-step: .venv/.tool ## 100 seeds of a step to 4,000 WCU/s: how soon it is noticed, spread and over (10 minutes; SEEDS=)
 	$(BIN)/python -m tools.simulation step $(addprefix --seeds ,$(SEEDS))

@@ -9,6 +9,7 @@ from importlib import import_module
 COMMANDS: Mapping[str, str] = {
     "compare": "tools.simulation.report",
     "faults": "tools.simulation.fault_study",
+    "table-faults": "tools.simulation.table_study",
     "step": "tools.simulation.step_study",
     "replay": "tools.simulation.replay",
 }

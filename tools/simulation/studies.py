@@ -43,8 +43,18 @@ def parse_seeds(command: str, arguments: Sequence[str], *, about: str | None, se
     return range(options.first_seed, options.first_seed + options.seeds), options.out
 
 
-def run_all(name: str, work: Callable[[int], ResultT], seeds: Iterable[int], *, scenario: str) -> list[ResultT]:
-    """Do the work for each seed, on several processes; results come in the order of the seeds."""
+def run_all(
+    name: str,
+    work: Callable[[int], ResultT],
+    seeds: Iterable[int],
+    *,
+    scenario: str,
+    replay: Callable[[str, int], str] = replay_command,
+) -> list[ResultT]:
+    """Do the work for each seed, on several processes; results come in the order of the seeds.
+
+    `replay` names the command that runs a seed again.
+    """
     listed = list(seeds)
     columns = (
         TextColumn("{task.description:<10}"),
@@ -62,7 +72,7 @@ def run_all(name: str, work: Callable[[int], ResultT], seeds: Iterable[int], *, 
         futures = {seed: pool.submit(_run_and_tidy, work, seed) for seed in listed}
         for future in futures.values():
             future.add_done_callback(lambda _: progress.advance(bar))
-        return [_result_of(future, replay_command(scenario, seed)) for seed, future in futures.items()]
+        return [_result_of(future, replay(scenario, seed)) for seed, future in futures.items()]
 
 
 def _result_of(future: Future[ResultT], command: str) -> ResultT:

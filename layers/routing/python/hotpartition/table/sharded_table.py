@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from threading import Lock
@@ -294,7 +294,7 @@ class ShardedTable:
         changer = Changer(sharding, locator, self._patience, append_only=self._append_only)
         # As many threads as the client has connections: more would wait for one.
         config: Any = self._table.meta.client.meta.config
-        executor = ThreadPoolExecutor(config.max_pool_connections, thread_name_prefix="hotpartition-table")
+        executor = self._open_executor(config.max_pool_connections)
         return _Parts(
             items=ItemCalls(table, sharding, locator, changer),
             pages=PageCalls(table, sharding, Gatherer(sharding, executor, self._patience)),
@@ -306,3 +306,7 @@ class ShardedTable:
         if isinstance(self._shards, Fixed):
             return FixedRoutes(self._shards, schema.form, clock, budget_ms)
         return self._shards.build_routes(self._table, schema, clock, budget_ms)
+
+    def _open_executor(self, threads: int) -> Executor:
+        """Open what runs the queries of one page at the same time."""
+        return ThreadPoolExecutor(threads, thread_name_prefix="hotpartition-table")

@@ -1,0 +1,75 @@
+"""`ShardedTable` under all faults: right as it is, and found out when it is broken on purpose."""
+
+from dataclasses import replace
+
+import pytest
+
+from hotpartition.jobs.route_cache import RouteSource
+from hotpartition.table import changing
+from hotpartition.table.adaptive import AdaptiveRoutes
+from tools.simulation.table_history import Breach
+from tools.simulation.table_run import TableParts, open_aws, run_table
+from tools.simulation.table_study import judge
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def aws():
+    with open_aws() as aws:
+        yield aws
+
+
+@pytest.fixture(scope="module")
+def run(aws):
+    """A seed with both journal and items in one table, positions, and shards by an attribute."""
+    return run_table(aws, 1)
+
+
+def test_nothing_is_lost_doubled_or_undone(run):
+    """And something was at stake: raises, shards, changes, deletions and faults of every kind."""
+    assert run.breaches == ()
+    assert min(run.created, run.changed, run.deleted, run.reads, run.raises, run.sharded_items) > 0
+    assert {"lost answer", "refused key", "server error", "short page", "unprocessed"} <= dict(run.faults).keys()
+
+
+def test_a_seed_is_the_same_each_time(aws, run):
+    """To the last request."""
+    assert run_table(aws, 1) == run
+
+
+def test_a_breach_misses_the_bar(run):
+    """Each of its kind."""
+    assert judge([run], least_seeds=1).passed
+    lost = replace(run, breaches=(Breach("lost", "room", "b", ""), Breach("update lost", "room", "c", "")))
+    study = judge([run, lost], least_seeds=2)
+    assert (study.lost, study.updates_lost, study.doubled, study.passed) == (1, 1, 0, False)
+    assert not judge([run], least_seeds=2).passed
+
+
+class UnverifiedRoutes(AdaptiveRoutes):
+    """Takes Redis's word for a route when it reads."""
+
+    def verify(self, collection, hint, entry, *, is_strong):
+        return hint
+
+
+def test_reads_that_trust_redis_lose_items(aws):
+    """Redis loses routes and is told late."""
+    runs = (run_table(aws, seed, TableParts(routes=UnverifiedRoutes)) for seed in (1, 3, 5, 7))
+    assert any(breach.fault == "lost" for run in runs for breach in run.breaches)
+
+
+def test_writes_that_trust_redis_lose_items(aws, monkeypatch):
+    """They go where no reader looks: Redis invents generations."""
+    monkeypatch.setattr(RouteSource, "_confirm", lambda self, collection, told, now_ms: (told, True))
+    runs = (run_table(aws, seed) for seed in (1, 3, 5, 7, 9, 11))
+    assert any(run.breaches for run in runs)
+
+
+def test_changes_that_are_not_counted_are_undone_by_late_copies(aws, monkeypatch):
+    """The first attempt of a creation arrives when the second one has been changed already, at another place."""
+    count = changing._count_change
+    monkeypatch.setattr(changing, "_count_change", lambda request, marks: count(request, {**marks, "hp_changes": 0}))
+    runs = (run_table(aws, seed) for seed in (5, 3, 7, 9, 11))
+    assert any(breach.fault == "update lost" for run in runs for breach in run.breaches)
