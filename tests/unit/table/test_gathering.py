@@ -119,6 +119,18 @@ def test_an_item_that_comes_between_the_looks_of_a_filtered_page_hides_none(tabl
     assert found == sorted(found)
 
 
+@pytest.mark.parametrize("options", [{}, {"Limit": 38}, {"Limit": 38, "ScanIndexForward": False}, {"Limit": 5}])
+def test_a_page_ends_where_a_megabyte_ends_it(plain, options):
+    """Each shard's response is cut there; nothing is left out between pages, and none has all."""
+    table = ShardedTable(plain, shards=fixed(2), append_only=True)
+    for number in range(40):
+        table.put_item(Item=item(number, text="x" * 100_000))
+    pages = [[int(found["n"]) for found in page["Items"]] for page in table.query_pages(**ROOM, **options)]
+    walked = [number for page in pages for number in page]
+    assert walked == sorted(range(40), reverse=not options.get("ScanIndexForward", True))
+    assert max(len(page) for page in pages) < 25
+
+
 def test_pages_are_read_by_many_threads(table):
     """One table serves them all."""
 

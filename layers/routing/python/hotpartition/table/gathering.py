@@ -69,6 +69,13 @@ class _Response(NamedTuple):
     reached: Place | None
     scanned: int
 
+    def is_cut(self, limit: int) -> bool:
+        """Say whether it ended at 1 MB, before its limit."""
+        return self.reached is not None and self.scanned < limit
+
+
+_NOTHING = _Response([], None, 0)
+
 
 class _Found(NamedTuple):
     """A copy as `PageMerge` takes it."""
@@ -190,7 +197,10 @@ class _Gathering:
         return list(responses.values())
 
     def _plan(self, limit: int, request: Attributes) -> tuple[list[Copy], Place | None]:
-        """Read up to a limit of items, however they are spread: the valid copies, and the page's end."""
+        """Read up to a limit of items, however they are spread: the valid copies, and the page's end.
+
+        Where one place's response is cut at 1 MB, the page ends there, as DynamoDB's own pages do.
+        """
         query = self._query
         # To the merge, sort keys are what can be compared.
         bounds: dict[str, Any] = dict(zip(("first", "last"), self._bounds(), strict=True), after=self._start())
@@ -203,16 +213,28 @@ class _Gathering:
             hashed=query.hashed,
             choices=self._routes.choices,
         )
+        read: dict[str, _Response] = {}
         while (queries := merge.next_queries(self._route)) or not self._is_verified:
             parts: dict[str, Any] = {part.partition_key: (part.limit, part.after) for part in queries}
             responses = self._ask(parts, request)
             for part in queries:
-                copies, reached, _ = responses[part.partition_key]
-                end: Any = reached
-                found = [_Found(self._place_of(copy.item), copy) for copy in copies]
-                merge.add(part, found, is_exhausted=reached is None, reached=end)
+                response = responses[part.partition_key]
+                end: Any = response.reached
+                found = [_Found(self._place_of(copy.item), copy) for copy in response.copies]
+                merge.add(part, found, is_exhausted=end is None, reached=end)
+                before = read.get(part.partition_key, _NOTHING)
+                read[part.partition_key] = response._replace(copies=before.copies + response.copies)
+            if any(responses[part.partition_key].is_cut(part.limit) for part in queries):
+                return self._cut(read, limit, request)
         page = merge.page()
         return [found.copy for found in page.items], page.items[-1].sort_key if page.has_more else None
+
+    def _cut(self, read: dict[str, _Response], limit: int, request: Attributes) -> tuple[list[Copy], Place | None]:
+        """End a page where what was read of all places ends."""
+        while unasked := [key for key in self._keys() if key not in read]:
+            read |= self._ask(dict.fromkeys(unasked, (limit, self._start())), request)
+        copies, end = self._merge(list(read.values()))
+        return (copies, end) if len(copies) <= limit else (copies[:limit], self._place_of(copies[limit - 1].item))
 
     def _filtered_page(self, limit: int) -> Attributes:
         """Read a page whose limit counts what a filter drops as well.
