@@ -16,7 +16,8 @@ FUNCTIONS_TESTS := $(addprefix tests/unit/,core jobs messages lambdas runtime dy
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 TYPED := layers/routing/python/hotpartition layers/messages/python/hotpartition_messages lambdas infra app.py tools hotpartition_cli
 # Plugins that packages bring and no test uses: importing them takes each process seconds.
-PYTEST := $(BIN)/pytest -p no:schemathesis -p no:pydynox -p no:anyio -p no:typeguard
+WITHOUT_PLUGINS := -p no:schemathesis -p no:pydynox -p no:anyio -p no:typeguard
+PYTEST := $(BIN)/pytest $(WITHOUT_PLUGINS)
 # Files of tests side by side.
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadscope
 # The CDK's Node.js side warns about Node 20's age on every start.
