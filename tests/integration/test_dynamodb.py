@@ -148,7 +148,7 @@ class TestFetch:
         assert last == QueryResponse((messages[4], messages[3]), is_exhausted=False)
 
     def test_an_empty_key_is_exhausted(self, dynamodb):
-        """A shard that nothing was written to answers with nothing, and with certainty."""
+        """A shard that nothing was written to returns nothing, and with certainty."""
         assert dynamodb.store.fetch([newest("c#7")], is_strong=True).responses == (
             QueryResponse((), is_exhausted=True),
         )
@@ -158,7 +158,7 @@ class TestFetch:
         messages = put_all(dynamodb, [1, 2])
         dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
         fetched = dynamodb.store.fetch([newest(limit=5), oldest(limit=5)], is_strong=True)
-        assert [len(answer.items) for answer in fetched.responses] == [2, 2]
+        assert [len(response.items) for response in fetched.responses] == [2, 2]
         assert fetched.journal is None
         assert fetched.responses[1] == QueryResponse(tuple(messages), is_exhausted=True)
 
@@ -173,10 +173,10 @@ class TestFetch:
             dynamodb.server.clear()
         fetched = dynamodb.store.fetch([newest(limit=2)], is_strong=True, journal_of="c")
         assert fetched.journal == entry
-        (answer,) = fetched.responses
-        assert answer.items == tuple(reversed(messages))[:2]
-        assert answer.is_exhausted or count >= 2
-        assert not (answer.is_exhausted and count > 2)
+        (response,) = fetched.responses
+        assert response.items == tuple(reversed(messages))[:2]
+        assert response.is_exhausted or count >= 2
+        assert not (response.is_exhausted and count > 2)
         assert dynamodb.server.operations == {"Query": 1}
 
     @pytest.mark.parametrize(
@@ -197,11 +197,11 @@ class TestFetch:
         assert dynamodb.server.operations == {"GetItem": 1}
 
     def test_more_queries_than_threads_keep_their_order(self, dynamodb):
-        """Answers belong to their queries, however they were scheduled."""
+        """Responses belong to their queries, however they were scheduled."""
         for index in range(12):
             dynamodb.store.create(build_message(index).to_item(f"c#{index}"))
         fetched = dynamodb.store.fetch([newest(f"c#{index}") for index in range(12)], is_strong=True, journal_of="c")
-        assert [answer.items for answer in fetched.responses] == [(build_message(i),) for i in range(12)]
+        assert [response.items for response in fetched.responses] == [(build_message(i),) for i in range(12)]
 
     @pytest.mark.parametrize("is_strong", [False, True])
     def test_messages_and_journal_are_read_with_one_consistency(self, dynamodb, is_strong):
@@ -266,7 +266,7 @@ class TestGetWithJournal:
         assert sum(len(part) for part in asked) == count + 1
 
     def test_nothing_there(self, dynamodb):
-        """An absent message is an empty answer; an absent routing item is the empty route."""
+        """An absent message is an empty response; an absent routing item is the empty route."""
         assert dynamodb.store.get(["c"], build_sort_key(message_id(1)), is_strong=False, journal_of="c") == (
             (),
             JournalEntry(),
@@ -278,12 +278,12 @@ class TestGetWithJournal:
         routing_key = {"pk": {"S": "c"}, "sk": {"S": "r#"}}
         left_out = {TABLE_NAME: {"Keys": [routing_key], "ConsistentRead": True}}
         routing = {**routing_key, "generations": {"SS": ["4@5"]}, "updated_at": {"S": "1970-01-01T00:00:01.500Z"}}
-        answers = [
+        responses = [
             {"Responses": {TABLE_NAME: [message.to_item("c")]}, "UnprocessedKeys": left_out},
             {"Responses": {}, "UnprocessedKeys": left_out},
             {"Responses": {TABLE_NAME: [routing]}, "UnprocessedKeys": {}},
         ]
-        dynamodb.server.script.extend(Scripted(200, answer) for answer in answers)
+        dynamodb.server.script.extend(Scripted(200, response) for response in responses)
         found = dynamodb.store.get(["c"], message.sort_key, is_strong=True, journal_of="c")
         assert found == ((Copy("c", message),), JournalEntry(route_of((4, 5)), 1500))
         assert [e.request["RequestItems"] for e in dynamodb.server.exchanges[1:]] == [left_out, left_out]
@@ -298,8 +298,8 @@ class TestGetWithJournal:
 
 
 class TestJournal:
-    def test_a_route_only_grows_and_the_answer_is_all_of_it(self, dynamodb):
-        """Adding is a union: idempotent, in any order, and the answer is the route as it is then."""
+    def test_a_route_only_grows_and_the_response_is_all_of_it(self, dynamodb):
+        """Adding is a union: idempotent, in any order, and the response is the route as it is then."""
         assert dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=1500) == JournalEntry(route_of((4, 5)), 1500)
         assert dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=1600).route == route_of((4, 5))
         whole = JournalEntry(route_of((4, 5), (8, 9)), 1700)
@@ -488,14 +488,14 @@ class TestErrors:
         with pytest.raises(ItemTooLargeError):
             dynamodb.store.create(build_message(1).to_item("c"))
 
-    def test_an_answer_that_is_not_dynamodbs_is_worth_a_retry(self, dynamodb):
+    def test_a_response_that_is_not_dynamodbs_is_worth_a_retry(self, dynamodb):
         """Something on the way failed, and says so in its own words."""
         for status in (502, 503, 504):
             dynamodb.server.script.append(Scripted(status, {"html": "<h1>Bad Gateway</h1>"}))
             with pytest.raises(StoreUnavailableError, match=str(status)):
                 dynamodb.journal.get("c", is_strong=True)
 
-    def test_an_empty_part_of_an_answer_is_not_its_end(self, dynamodb):
+    def test_an_empty_part_of_a_response_is_not_its_end(self, dynamodb):
         """Queries without items go on from where they stopped, beside those that had some."""
         (message,) = put_all(dynamodb, [1], "c#1")
         start = {"pk": {"S": "c"}, "sk": {"S": "m#5"}}
@@ -511,14 +511,14 @@ class TestErrors:
         assert fetched.responses == (QueryResponse((), is_exhausted=True), QueryResponse((message,), is_exhausted=True))
         assert asked == [None, None, start]
 
-    def test_failures_of_a_round_are_returned_beside_its_answers(self, dynamodb):
+    def test_failures_of_a_round_are_returned_beside_its_responses(self, dynamodb):
         """What was read is not thrown away because a neighbour failed."""
         (message,) = put_all(dynamodb, [1])
         fail_partition(dynamodb, "c#0")
         fetched = dynamodb.store.fetch([newest("c#0"), newest("c")], is_strong=True, journal_of="c")
-        failure, answer = fetched.responses
+        failure, response = fetched.responses
         assert isinstance(failure, ThrottledError)
-        assert answer == QueryResponse((message,), is_exhausted=True)
+        assert response == QueryResponse((message,), is_exhausted=True)
         assert fetched.journal == JournalEntry()
 
     def test_a_failed_carrier_fails_the_journal_too(self, dynamodb):
@@ -553,7 +553,7 @@ class TestUnreachable:
         return build
 
     @pytest.mark.parametrize("address", [closed_port, silent_port, full_port])
-    def test_no_answer_is_unavailable_after_one_attempt(self, calls_to, address):
+    def test_no_response_is_unavailable_after_one_attempt(self, calls_to, address):
         """Refused, silent or blackholed: one error of ours, in the time of one timeout."""
         with address() as port:
             store = DynamoDBItemStore(calls_to(port), TABLE, Message.from_item)
@@ -740,5 +740,5 @@ def test_attributes_survive_the_store(dynamodb):
     attributes = {"n": [0, -1, 1.5, 10**37, 1e-9], "t": True, "z": None, "m": {"é": "", "k": [], "e": {}}, "s": ""}
     message = Message("c", message_id(1), "ann", "", encode_attributes(attributes).stored)
     dynamodb.store.create(message.to_item("c"))
-    (answer,) = dynamodb.store.fetch([newest()], is_strong=True).responses
-    assert answer.items == (message,)
+    (response,) = dynamodb.store.fetch([newest()], is_strong=True).responses
+    assert response.items == (message,)

@@ -283,7 +283,7 @@ class TestConnection:
         finally:
             redis_server.resume()
         assert patient.get("c").generations == {FOUR}
-        # The answers that came too late are not taken for answers to later questions.
+        # The responses that came too late are not taken for those of later requests.
         assert patient.get("d") == EMPTY_ROUTE
         assert eventually(lambda: registry.get("c").generations) == {FOUR}
         assert eventually(lambda: registry.get("d")) == EMPTY_ROUTE
@@ -317,7 +317,7 @@ class TestConnection:
         """redis-py sleeps for 250 ms on CLUSTERDOWN; it does so once, and not for a second attempt."""
         questions = []
 
-        def answer(data, port):
+        def response(data, port):
             questions.append(data.split(b"\r\n")[2])
             if data.startswith(b"*2\r\n$7\r\nCLUSTER"):
                 return (
@@ -325,7 +325,7 @@ class TestConnection:
                 )
             return b"-CLUSTERDOWN The cluster is down\r\n"
 
-        with scripted_port(answer) as port:
+        with scripted_port(response) as port:
             registry = RedisRegistry(connect(port), "t")
             assert elapsed_ms(lambda: registry.get("c")) >= 250
         assert questions == [b"CLUSTER", b"SSCAN", b"CLUSTER"]
@@ -397,11 +397,11 @@ class TestConnection:
         """TLS is asked for where it is set, and a server that does not speak it is no registry."""
         greetings = []
 
-        def answer(data, port):
+        def response(data, port):
             greetings.append(data[:1])
             return b"-ERR unknown command\r\n"
 
-        with scripted_port(answer) as port, pytest.raises(RegistryUnavailableError):
+        with scripted_port(response) as port, pytest.raises(RegistryUnavailableError):
             RedisRegistry(connect(port, is_tls=True), "t").get("c")
         assert greetings == [b"\x16"]  # a TLS handshake
 

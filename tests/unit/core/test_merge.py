@@ -27,8 +27,8 @@ def run_page(table, page_range, route, *, shuffle=lambda _: None):
         fetched = table.fetch(queries, is_strong=True)
         replies = list(zip(queries, fetched.responses, strict=True))
         shuffle(replies)
-        for query, answer in replies:
-            merge.add(query, answer.items, is_exhausted=answer.is_exhausted)
+        for query, response in replies:
+            merge.add(query, response.items, is_exhausted=response.is_exhausted)
     return merge.page(), rounds
 
 
@@ -69,7 +69,7 @@ def test_a_page_is_what_one_sorted_list_would_give(
 
 
 def test_two_copies_that_differ_are_one_entry_always_the_same():
-    """A client that broke its side of the contract still sees one message, whichever key answers first."""
+    """A client that broke its side of the contract still sees one message, whichever key responds first."""
     first, second = build_message(5, 1, body="a"), build_message(5, 1, body="b")
     merge = PageMerge(PageRange("c", newest_first=True, limit=5), KEY_FORM, position_of)
     base, shard = merge.next_queries(route_of((1, 0)))
@@ -88,7 +88,7 @@ def spread(shards, count, seed=1):
 
 
 class Shelf:
-    """Messages on keys of their own choice, as plain lists: what DynamoDB would answer, and what that costs."""
+    """Messages on keys of their own choice, as plain lists: what DynamoDB would return, and what that costs."""
 
     def __init__(self, page_range, keys):
         self.range, self.keys = page_range, keys
@@ -103,7 +103,7 @@ class Shelf:
         )
 
     def read(self, *routes, cut=len):
-        """Gather the page; each round knows the next route. `cut` says how many of an answer's messages are told."""
+        """Gather the page; each round knows the next route. `cut` says how many of a response's messages are told."""
         merge, routes = PageMerge(self.range, KEY_FORM, position_of), [*routes]
         while (queries := merge.next_queries(routes[0])) or len(routes) > 1:
             assert len(self.rounds) < 50
@@ -144,7 +144,7 @@ class Shelf:
 def test_a_page_is_exact_however_uneven_the_keys_are(
     counts, copies, newest_first, limit, bounds, is_cut, is_news, random
 ):
-    """So many messages on the base key and each shard, at any times, some twice; answers cut short; a late journal."""
+    """So many messages on the base key and each shard, at any times, some twice; pages cut short; a late journal."""
     keys = {"c" if not index else f"c#{index - 1}": {} for index in range(len(counts))}
     for key, count in zip(keys, counts, strict=True):
         for _ in range(count):
@@ -275,7 +275,7 @@ def test_a_larger_route_adds_queries_and_keeps_what_was_read():
     route, table = spread(4, 50)
     merge = PageMerge(PageRange("c", newest_first=True, limit=20), KEY_FORM, position_of)
     (query,) = merge.next_queries(EMPTY_ROUTE)
-    (answer,) = table.fetch([query], is_strong=True).responses
-    merge.add(query, answer.items, is_exhausted=answer.is_exhausted)
+    (response,) = table.fetch([query], is_strong=True).responses
+    merge.add(query, response.items, is_exhausted=response.is_exhausted)
     assert merge.next_queries(EMPTY_ROUTE) == []
     assert {q.partition_key for q in merge.next_queries(route)} == {f"c#{i}" for i in range(4)}

@@ -133,7 +133,7 @@ def test_a_shard_that_refused_a_moment_ago_is_tried_last():
 
 
 def test_a_repetition_is_found_at_its_first_choice_though_that_refuses():
-    """200: stored, the answer lost; then the shard refuses."""
+    """200: stored, the response lost; then the shard refuses."""
     world = Raised()
     first = world.writer().write(new_message(message_id=world.identifier))
     world.refusing = {world.choices[0]}
@@ -167,7 +167,7 @@ def test_a_repetition_whose_first_choice_takes_writes_again_is_stored_there_too(
 
 
 def test_a_repetition_after_a_raise_is_stored_once_more():
-    """201 both times: stored on the base key, the answer lost, raised, repeated. Readers merge the copies."""
+    """201 both times: stored on the base key, the response lost, raised, repeated. Readers merge the copies."""
     world = World()
     identifier = message_id(world.clock.now_ms, 5)
     world.writer().write(new_message(message_id=identifier))
@@ -200,18 +200,18 @@ def test_of_two_contents_at_two_choices_readers_show_one():
     assert world.reader().read_message("c", world.identifier).body == "two"
 
 
-def test_an_attempt_without_answer_makes_the_writer_look_before_it_goes_elsewhere():
-    """Also under an id of the server's own: stored, the answer lost, then refused; found, not stored twice."""
+def test_an_attempt_without_response_makes_the_writer_look_before_it_goes_elsewhere():
+    """Also under an id of the server's own: stored, the response lost, then refused; found, not stored twice."""
     world = Raised()
     original = world.table.create
 
-    def put_and_lose_the_answer(item):
+    def put_and_lose_the_response(item):
         original(item)
         world.table.create = original
         world.refusing.add(item["pk"]["S"])
         raise StoreUnavailableError("read timeout")
 
-    world.table.create = put_and_lose_the_answer
+    world.table.create = put_and_lose_the_response
     assert world.writer().write(new_message()).is_replay
     assert len([1 for _, sort in world.table.items if sort.startswith("m#")]) == 1
 

@@ -193,18 +193,18 @@ def test_the_budget_never_passes_the_functions_remaining_time():
     assert world.clock.now_ms - started < 30
 
 
-def test_a_put_whose_answer_was_lost_is_found_again():
-    """Stored, but the answer never came: the retry finds it, and the client gets its acknowledgement."""
+def test_a_put_whose_response_was_lost_is_found_again():
+    """Stored, but the response never came: the retry finds it, and the client gets its acknowledgement."""
     world = World()
     world.table.failures = []
     original = world.table.create
 
-    def put_and_lose_the_answer(item):
+    def put_and_lose_the_response(item):
         original(item)
         world.table.create = original
         raise StoreUnavailableError("read timeout")
 
-    world.table.create = put_and_lose_the_answer
+    world.table.create = put_and_lose_the_response
     assert world.writer().write(new_message()).is_replay
     assert len(world.table.items) == 1
 
@@ -317,7 +317,7 @@ class TestWhatOnlyRedisKnows:
         writer.write(new_message("after"))
         assert "c" not in self.places(world)
 
-    def test_a_journal_that_does_not_answer_costs_no_write(self, world):
+    def test_a_journal_that_does_not_respond_costs_no_write(self, world):
         """The write goes where the confirmed route says; the journal is asked again, not in each write."""
         asked = []
 

@@ -1,4 +1,4 @@
-"""The operations function from command to answer: every answer is JSON, every refusal one of ours, none too large."""
+"""The operations function from command to response: all is JSON, every refusal one of ours, none too large."""
 
 import json
 
@@ -29,9 +29,9 @@ def world():
 
 
 def ask(world, event, remaining_ms=60_000):
-    answer = load_handler("operate").respond(event, world.operations(), world.reconciler(), remaining_ms=remaining_ms)
-    json.dumps(answer)
-    return answer
+    response = load_handler("operate").respond(event, world.operations(), world.reconciler(), remaining_ms=remaining_ms)
+    json.dumps(response)
+    return response
 
 
 def test_hot(world):
@@ -103,26 +103,26 @@ def test_route(world):
 def test_a_route_that_cannot_be_read_is_shown_with_what_is_wrong(world):
     """The member that somebody has to repair."""
     world.routing_items.unreadable["c"] = ("4@5", "many")
-    answer = ask(world, {"command": "route", "conversation_id": "c"})
-    assert (answer["agreement"], answer["malformed_members"]) == ("malformed", ["many"])
+    response = ask(world, {"command": "route", "conversation_id": "c"})
+    assert (response["agreement"], response["malformed_members"]) == ("malformed", ["many"])
 
 
 def test_without_redis_nothing_is_said_of_the_registry(world):
     """Neither yes nor no."""
     world.raise_to(4, 5)
     world.registry.is_down = True
-    answer = ask(world, {"command": "route", "conversation_id": "c"})
-    assert answer["agreement"] == "registry-unavailable"
-    assert [g["in_registry"] for g in answer["generations"]] == [None]
+    response = ask(world, {"command": "route", "conversation_id": "c"})
+    assert response["agreement"] == "registry-unavailable"
+    assert [g["in_registry"] for g in response["generations"]] == [None]
 
 
 def test_raise(world):
     """What it changed, and then that there was nothing left to change."""
     command = {"command": "raise", "conversation_id": "c", "shard_count": 8, "by": "ann", "since_ms": NOW_MS}
-    answer = ask(world, command)
+    response = ask(world, command)
     generations = [{"shard_count": 8, "since": "2023-11-14T22:13:26.000Z"}]
-    assert answer.pop("warnings")
-    assert answer == {
+    assert response.pop("warnings")
+    assert response == {
         "conversation_id": "c",
         "changed": True,
         "shard_count": 8,
@@ -185,7 +185,7 @@ def test_a_part_ends_before_the_functions_time(world):
         {"command": "verify", "cursor": "elsewhere:"},
     ],
 )
-def test_a_wrong_command_is_an_answer(world, event):
+def test_a_wrong_command_is_a_response(world, event):
     """It names what is wrong, and nothing happened."""
     error = ask(world, event)["error"]
     assert error["kind"] == "invalid-request"
@@ -202,21 +202,21 @@ def test_all_wrong_fields_are_named_at_once(world):
     assert fields == ["conversation_id", "shard_count", "since"]
 
 
-def test_a_refusing_journal_is_an_answer(world):
+def test_a_refusing_journal_is_a_response(world):
     """Worth repeating."""
     world.table.failures = [KEY_RANGE_THROTTLE] * 10_000
     error = ask(world, {"command": "route", "conversation_id": "c"})["error"]
     assert (error["kind"], "repeating" in error["message"]) == ("retry-later", True)
 
 
-def test_an_absent_redis_is_an_answer(world):
+def test_an_absent_redis_is_a_response(world):
     """Where there is nothing to compare with."""
     world.raise_to(4, 5)
     world.registry.is_down = True
     assert ask(world, {"command": "verify"})["error"]["kind"] == "registry-unavailable"
 
 
-def test_an_unreadable_journal_is_an_answer(world):
+def test_an_unreadable_journal_is_a_response(world):
     """Where it should grow."""
 
     def fail(_):
@@ -256,13 +256,13 @@ commands = st.fixed_dictionaries(
 
 
 @given(commands | json_values)
-def test_whatever_arrives_is_answered(event):
+def test_whatever_arrives_gets_a_response(event):
     """By what was asked for, or by an error of ours."""
     world = World()
     world.clock.now_ms = NOW_MS
-    answer = ask(world, event)
-    if "error" in answer:
-        assert answer["error"]["kind"] == "invalid-request"
+    response = ask(world, event)
+    if "error" in response:
+        assert response["error"]["kind"] == "invalid-request"
 
 
 class TestHandler:

@@ -1,4 +1,4 @@
-"""Events that no documentation shows: whatever the gateway hands over, the answer is one that is described."""
+"""Events that no documentation shows: whatever the gateway hands over, the response is one that is described."""
 
 from __future__ import annotations
 
@@ -108,26 +108,26 @@ def events(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def resolve(event: dict[str, Any]) -> dict[str, Any]:
-    """Let the function of the event's route answer it, in a world of its own."""
+    """Let the function of the event's route respond to it, in a world of its own."""
     world = World()
     function = load_handler(ROUTES[event["routeKey"]])
     world.writer().write(new_message(message_id=message_id(NOW_MS)))
     is_write = ROUTES[event["routeKey"]] == "write_message"
     app = function.build_app(world.writer(), world.changer()) if is_write else function.build_app(world.reader())
     # Through JSON, as the runtime gets and gives it.
-    answer = app.resolve(route_event(json.loads(json.dumps(event))), FakeContext())
-    result: dict[str, Any] = json.loads(json.dumps(answer))
+    response = app.resolve(route_event(json.loads(json.dumps(event))), FakeContext())
+    result: dict[str, Any] = json.loads(json.dumps(response))
     return result
 
 
 @settings(max_examples=200)
 @given(events())
-def test_odd_events_get_described_answers(event):
+def test_odd_events_get_described_responses(event):
     """Odd ids, queries, headers, encodings and bodies, present, null or absent."""
-    answer = resolve(event)
-    assert answer["statusCode"] != 500
-    answer["body"].encode()
-    check_described(event["routeKey"], answer["statusCode"], answer["headers"], answer["body"])
+    response = resolve(event)
+    assert response["statusCode"] != 500
+    response["body"].encode()
+    check_described(event["routeKey"], response["statusCode"], response["headers"], response["body"])
 
 
 @pytest.mark.parametrize("present", [{"pathParameters": None}, {}])
