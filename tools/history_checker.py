@@ -1,7 +1,8 @@
 """The history check: judges everything that was written and read by the promise of the product.
 
 The promise: no acknowledged message is ever missing from a strongly consistent read that begins later, none appears
-twice in any read, every read is in order, and what is read is what was written. The check is a pure function of the
+twice in any read, every read is in order, and what is read is what was written. A message that was deleted or has
+expired does not come back, and one that was edited is not read as it was before. The check is a pure function of the
 recorded history; it knows nothing of shards, routes or Redis, so it cannot share a mistake with what it judges.
 
 A history holds three kinds of records:
@@ -9,6 +10,7 @@ A history holds three kinds of records:
 - `Acknowledged`: a write whose success the client was told of, and when;
 - `Unresolved`: a write whose outcome the client does not know (a timeout, a lost connection) or that it gave up on:
   its message may be read or not, both are right;
+- `Edited` and `Deleted`: changes of a message, from when they were first asked for until the answer, if there was one;
 - `Read`: the messages of one read in the order they came, joined from its pages by `join_pages`.
 
 All moments are readings of one clock, in seconds; only their order matters.
@@ -22,13 +24,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from math import inf
+from typing import Any, Literal, get_args
 
 Order = Literal["newest", "oldest"]
 Consistency = Literal["strong", "eventual"]
-Fault = Literal["missing", "duplicated", "out_of_order", "altered", "phantom", "unverified"]
+Fault = Literal["missing", "duplicated", "out_of_order", "altered", "phantom", "unverified", "resurrected", "undone"]
 
-FAULTS: tuple[Fault, ...] = ("missing", "duplicated", "out_of_order", "altered", "phantom", "unverified")
+FAULTS: tuple[Fault, ...] = get_args(Fault)
 EXAMPLES_PER_FAULT = 5
 
 
@@ -40,6 +43,29 @@ class Acknowledged:
     message_id: str
     digest: str
     acknowledged_at: float
+    expires_at: float | None = None
+    """From when on it is not to be read any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edited:
+    """An edit, which gave a message content that no other write gave it. `ended_at` is None where nobody knows."""
+
+    conversation_id: str
+    message_id: str
+    digest: str
+    started_at: float
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted:
+    """A deletion; `ended_at` is None where nobody knows whether it was done."""
+
+    conversation_id: str
+    message_id: str
+    started_at: float
+    ended_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +99,7 @@ class Page:
     messages: tuple[Seen, ...]
     cursor: str | None
     next_cursor: str | None
+    ended_at: float = inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +107,8 @@ class Read:
     """One read of a conversation from its newest or its oldest end.
 
     A complete read went to the other end. A bounded one stopped early: it covers the messages between the end it
-    began at and its last message.
+    began at and its last message. A gathered one holds what many reads found one after another, of which this was the
+    last: of what changed meanwhile it says nothing.
     """
 
     conversation_id: str
@@ -89,15 +117,20 @@ class Read:
     started_at: float
     messages: tuple[Seen, ...]
     complete: bool
+    ended_at: float = inf
+    is_gathered: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Everything that was written and read."""
+    """Everything that was written and read. Expiries are exact to within `clock_error`, in seconds."""
 
     acknowledged: tuple[Acknowledged, ...]
     unresolved: tuple[Unresolved, ...]
     reads: tuple[Read, ...]
+    edits: tuple[Edited, ...] = ()
+    deletions: tuple[Deleted, ...] = ()
+    clock_error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -126,6 +159,8 @@ class Verdict:
     altered: int
     phantom: int
     unverified: int
+    resurrected: int = 0
+    undone: int = 0
     examples: tuple[Finding, ...]
 
     @property
@@ -160,6 +195,7 @@ def join_pages(pages: Iterable[Page]) -> Read:
         started_at=first.started_at,
         messages=tuple(seen for page in given for seen in page.messages),
         complete=last.next_cursor is None,
+        ended_at=last.ended_at,
     )
 
 
@@ -175,7 +211,10 @@ def check_history(history: History) -> Verdict:
         if read.consistency == "strong":
             expected = _expected(read, index)
             verified.update((read.conversation_id, message_id) for message_id in expected)
-            findings.update(_missing(read, expected))
+            findings.update(_missing(read, expected - index.may_be_gone(read)))
+            if not read.is_gathered:
+                findings.update(_resurrected(read, index))
+                findings.update(_undone(read, index))
     findings.update(_phantoms(history.reads, index))
     findings.update(_unverified(index, verified))
     return _verdict(history, index, findings)
@@ -188,23 +227,50 @@ class _Index:
     acknowledged_at: dict[str, dict[str, float]]
     digests: dict[str, dict[str, set[str]]]
     without_id: dict[str, Counter[str]]
+    edits: dict[tuple[str, str], list[Edited]]
+    deletions: dict[str, list[Deleted]]
+    expiries: dict[str, dict[str, float]]
+    clock_error: float
 
     @classmethod
     def build(cls, history: History) -> _Index:
         acknowledged_at: dict[str, dict[str, float]] = defaultdict(dict)
         digests: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
         without_id: dict[str, Counter[str]] = defaultdict(Counter)
+        edits: dict[tuple[str, str], list[Edited]] = defaultdict(list)
+        deletions: dict[str, list[Deleted]] = defaultdict(list)
+        expiries: dict[str, dict[str, float]] = defaultdict(dict)
         for write in history.acknowledged:
             moments = acknowledged_at[write.conversation_id]
             earliest = moments.get(write.message_id, write.acknowledged_at)
             moments[write.message_id] = min(earliest, write.acknowledged_at)
             digests[write.conversation_id][write.message_id].add(write.digest)
+            if write.expires_at is not None:
+                expiries[write.conversation_id][write.message_id] = write.expires_at
+        for edit in history.edits:
+            edits[edit.conversation_id, edit.message_id].append(edit)
+            digests[edit.conversation_id][edit.message_id].add(edit.digest)
+        for deletion in history.deletions:
+            deletions[deletion.conversation_id].append(deletion)
         for offer in history.unresolved:
             if offer.message_id is None:
                 without_id[offer.conversation_id][offer.digest] += 1
             else:
                 digests[offer.conversation_id][offer.message_id].add(offer.digest)
-        return cls(acknowledged_at, digests, without_id)
+        return cls(acknowledged_at, digests, without_id, edits, deletions, expiries, history.clock_error)
+
+    def may_be_gone(self, read: Read) -> set[str]:
+        """List what may be deleted, or have expired, before a read ended."""
+        deleted = {d.message_id for d in self.deletions.get(read.conversation_id, ()) if d.started_at <= read.ended_at}
+        expiries = self.expiries.get(read.conversation_id, {}).items()
+        return deleted | {message_id for message_id, at in expiries if at - self.clock_error <= read.ended_at}
+
+    def must_be_gone(self, read: Read) -> set[str]:
+        """List what was deleted, or has expired, before a read began."""
+        deletions = self.deletions.get(read.conversation_id, ())
+        deleted = {d.message_id for d in deletions if d.ended_at is not None and d.ended_at < read.started_at}
+        expiries = self.expiries.get(read.conversation_id, {}).items()
+        return deleted | {message_id for message_id, at in expiries if at + self.clock_error < read.started_at}
 
     def digests_of(self, conversation_id: str, message_id: str) -> set[str]:
         return self.digests.get(conversation_id, {}).get(message_id, set())
@@ -240,6 +306,32 @@ def _expected(read: Read, index: _Index) -> set[str]:
 def _missing(read: Read, expected: set[str]) -> Iterator[Finding]:
     for message_id in sorted(expected - {seen.message_id for seen in read.messages}):
         yield Finding("missing", read.conversation_id, message_id, f"absent from a {_say(read)}")
+
+
+def _resurrected(read: Read, index: _Index) -> Iterator[Finding]:
+    for message_id in sorted(index.must_be_gone(read).intersection(seen.message_id for seen in read.messages)):
+        detail = f"was deleted or had expired before a {_say(read)}"
+        yield Finding("resurrected", read.conversation_id, message_id, detail)
+
+
+def _undone(read: Read, index: _Index) -> Iterator[Finding]:
+    """Find messages whose content was replaced by an edit that was answered before the read began.
+
+    Content is replaced by an edit that began after whatever gave it had been answered. What nobody answered may come at
+    any time, and is never too old.
+    """
+    for seen in read.messages:
+        edits = index.edits.get((read.conversation_id, seen.message_id), ())
+        given = [edit for edit in edits if edit.digest == seen.digest]
+        if any(edit.ended_at is None for edit in given):
+            continue
+        since = max((edit.ended_at for edit in given if edit.ended_at is not None), default=-inf)
+        for edit in edits:
+            is_later = edit.digest != seen.digest and edit.started_at > since
+            if is_later and edit.ended_at is not None and edit.ended_at < read.started_at:
+                detail = f"digest {seen.digest}, but {edit.digest} came later, before a {_say(read)}"
+                yield Finding("undone", read.conversation_id, seen.message_id, detail)
+                break
 
 
 def _duplicates(read: Read) -> Iterator[Finding]:
@@ -306,5 +398,7 @@ def _verdict(history: History, index: _Index, findings: set[Finding]) -> Verdict
         altered=len(messages["altered"]),
         phantom=len(messages["phantom"]),
         unverified=len(messages["unverified"]),
+        resurrected=len(messages["resurrected"]),
+        undone=len(messages["undone"]),
         examples=tuple(finding for fault in FAULTS for finding in list(messages[fault].values())[:EXAMPLES_PER_FAULT]),
     )

@@ -3,9 +3,12 @@
 from hotpartition.core.backoff import Budget
 from hotpartition.core.merge import PageMerge
 from hotpartition.core.route import EMPTY_ROUTE, Placement, Route
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.jobs.route_cache import RouteSource
 from hotpartition.jobs.writer import Writer
+from hotpartition_messages import Message
+from hotpartition_messages.changing import MessageChanger
 from tools.simulation.wiring import Parts
 
 
@@ -28,18 +31,10 @@ class MergingGatherer(Gatherer):
 
     merge_type = PageMerge
 
-    def _gather(self, page_range, budget: Budget, *, is_strong):
-        collection = page_range.collection
-        route = hint = self._routes.get_route(collection, self._clock.now_ms())
-        merge = self.merge_type(page_range, self._form, self._position_of)
-        merge.now_ms = self._clock.now_ms()
-        is_verified = False
-        while (queries := merge.next_queries(route)) or not is_verified:
-            entry = self._run_round(merge, queries, budget, is_strong=is_strong, with_journal=not is_verified)
-            if entry is not None:
-                route = route.union(self._verify(collection, hint, entry, is_strong=is_strong))
-                is_verified = True
-        return merge.page()
+    def _gather(self, merge, budget: Budget, *, is_strong):
+        own = self.merge_type(merge.range, self._form, self._position_of, is_shown=merge.is_shown)
+        own.now_ms = self._clock.now_ms()
+        return super()._gather(own, budget, is_strong=is_strong)
 
 
 class MergeWithoutBaseKey(PageMerge):
@@ -114,6 +109,28 @@ def merging(merge_type):
     return type(merge_type.__name__ + "Gatherer", (MergingGatherer,), {"merge_type": merge_type})
 
 
+class LivelyMessage(Message):
+    """Does not let a tombstone, nor a higher version, win over another copy."""
+
+    @property
+    def rank(self):
+        return self.deleted_at is not None, self.version, self.sender, self.body
+
+
+class CarelessStore(DynamoDBItemStore):
+    """Replaces what is stored, whatever it has become."""
+
+    def replace(self, replacements):
+        return super().replace([each._replace(expected={}) for each in replacements])
+
+
+class HastyChanger(MessageChanger):
+    """Changes the first copy that it finds, whichever counts."""
+
+    def _locate(self, target, remaining_ms):
+        return super()._locate(target, remaining_ms)[:1]
+
+
 MUTATIONS = {
     "a writer trusts Redis": Parts(routes=TrustingRoutes),
     "reader without verification": Parts(gatherer=UnverifyingGatherer),
@@ -123,3 +140,10 @@ MUTATIONS = {
     "a choice outside of the shards": Parts(writer=OutsideWriter),
     "first choices only": Parts(gatherer=FirstChoicesGatherer),
 }
+
+CHANGE_MUTATIONS = {
+    "a tombstone does not win": (Parts(message=LivelyMessage), ("resurrected", "undone")),
+    "an edit without its condition": (Parts(store=CarelessStore), ("resurrected", "undone")),
+    "any copy is changed": (Parts(changer=HastyChanger), ("resurrected", "undone")),
+}
+"""Edits and deletions broken on purpose, and the breaches of which the history check finds one."""

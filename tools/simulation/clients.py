@@ -13,7 +13,8 @@ from typing import NamedTuple, TypeVar
 
 from hotpartition.errors import RetryLaterError
 from hotpartition_messages import Message
-from hotpartition_messages.errors import MessageNotFoundError
+from hotpartition_messages.changing import Edit, MessageChanger, Target
+from hotpartition_messages.errors import MessageChangedError, MessageGoneError, MessageNotFoundError
 from hotpartition_messages.keys import parse_sort_key
 from hotpartition_messages.message_ids import message_time_ms, mint_message_id
 from hotpartition_messages.reading import PageRequest, PageResult
@@ -66,6 +67,7 @@ class WritingClients:
     ) -> None:
         self._engine = engine
         self._plan: Clients = scenario.clients
+        self._changes = scenario.changes
         self._function = function
         self._meter = meter
         self._record = record
@@ -87,12 +89,10 @@ class WritingClients:
         wcu = float(max(1, ceil((arrival.body_bytes + ITEM_OVERHEAD_BYTES) / WCU_BYTES)))
         began = engine.now
         meter.note_offered(arrival.conversation_id, began, wcu)
-        body = arrival.text if arrival.text is not None else _body(arrival.body_bytes)
-        digest = digest_of(arrival.sender, body)
-        message_id = self._mint(arrival) if self._random.random() < plan.minting_share else None
-        if message_id is not None and self._is_recorded:
-            self._record.note_offer(arrival.conversation_id, message_id, digest)
-        new = NewMessage(arrival.conversation_id, arrival.sender, body, message_id=message_id)
+        new = self._new_message(arrival)
+        digest = digest_of(new.sender, new.body)
+        if new.message_id is not None and self._is_recorded:
+            self._record.note_offer(arrival.conversation_id, new.message_id, digest, expires_at=_expiry(new))
         for attempt in range(plan.attempts):
             if attempt:
                 engine.sleep(plan.retry_after_seconds * (1 + self._random.random() / 2))
@@ -104,8 +104,9 @@ class WritingClients:
             except _REFUSALS as error:
                 new = self._take_id(new, _id_of(error), digest)
             except NoAnswerError:
-                if new.message_id is None and self._is_recorded:
-                    self._record.note_nameless(arrival.conversation_id, digest)
+                self._note_nameless(new, digest)
+            except MessageGoneError:
+                break  # it expired before it was stored
             else:
                 engine.sleep(plan.network_seconds)
                 meter.note_acknowledged(arrival.conversation_id, began, wcu)
@@ -114,10 +115,44 @@ class WritingClients:
                 meter.note_stored(arrival.conversation_id, began, wcu)
                 if self._is_recorded:
                     self._record.note_acknowledged(
-                        arrival.conversation_id, written.message.message_id, digest, engine.now
+                        arrival.conversation_id, written.message.message_id, digest, engine.now, expires_at=_expiry(new)
                     )
+                self._write_again(replace(new, message_id=written.message.message_id))
                 return
         meter.note_failed(arrival.conversation_id, began, wcu)
+
+    def _note_nameless(self, new: NewMessage, digest: str) -> None:
+        if new.message_id is None and self._is_recorded:
+            self._record.note_nameless(new.conversation_id, digest)
+
+    def _new_message(self, arrival: Arrival) -> NewMessage:
+        body = arrival.text if arrival.text is not None else _body(arrival.body_bytes)
+        message_id = self._mint(arrival) if self._random.random() < self._plan.minting_share else None
+        return NewMessage(
+            arrival.conversation_id,
+            arrival.sender,
+            body,
+            message_id=message_id,
+            expires_at_s=self._choose_expiry(),
+        )
+
+    def _choose_expiry(self) -> int | None:
+        changes = self._changes
+        if not changes.expiring_share or self._random.random() >= changes.expiring_share:
+            return None
+        wait = self._random.random() * changes.longest_seconds
+        return EPOCH_MS // 1000 + ceil(self._engine.now + wait)
+
+    def _write_again(self, new: NewMessage) -> None:
+        """Send a write once more, long after its acknowledgement, as those do who keep a queue of their own."""
+        changes = self._changes
+        if not changes.repeated_share or self._random.random() >= changes.repeated_share:
+            return
+        self._engine.sleep(self._random.random() * changes.again_seconds)
+        try:
+            self._function.invoke(new, timeout_seconds=self._plan.timeout_seconds)
+        except (*_REFUSALS, NoAnswerError, MessageGoneError):
+            return
 
     def _take_id(self, new: NewMessage, message_id: str | None, digest: str) -> NewMessage:
         """Repeat with the id that the refusal named: it may have been stored under it."""
@@ -133,6 +168,141 @@ class WritingClients:
             skew_ms = max(-MOST_SKEW_MS, min(MOST_SKEW_MS, self._random.gauss(0.0, self._plan.skew_ms)))
         time_ms = EPOCH_MS + int((self._engine.now - arrival.age_seconds) * 1000 + skew_ms)
         return mint_message_id(time_ms, self._random.getrandbits)
+
+
+class Change(NamedTuple):
+    """The wish to edit a message, or to delete it: then there is no edit."""
+
+    target: Target
+    edit: Edit | None
+
+
+ChangeFunction = Function[Change, Message | None]
+
+
+def change_handler(changer: MessageChanger) -> Callable[[Change], Message | None]:
+    """Build the handler of one environment that edits and deletes."""
+
+    def handle(change: Change) -> Message | None:
+        if change.edit is None:
+            changer.delete(change.target)
+            return None
+        return changer.edit(change.target, change.edit)
+
+    return handle
+
+
+class ChangingClients:
+    """Those who edit and delete what is known to be stored: one task for each change."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        scenario: Scenario,
+        function: ChangeFunction,
+        reading: ReadFunction,
+        meter: Meter,
+        record: Record,
+        random: Random,
+    ) -> None:
+        self._engine = engine
+        self._scenario = scenario
+        self._plan = scenario.changes
+        self._function = function
+        self._reading = reading
+        self._meter = meter
+        self._record = record
+        self._random = random
+        self._recent: list[tuple[str, str]] = []
+        self._edits = 0
+
+    def start(self) -> None:
+        """Begin changes at random until the workload's end."""
+        if self._plan.per_second:
+            wait = self._random.expovariate(self._plan.per_second)
+            if self._engine.now + wait < self._scenario.seconds:
+                self._engine.after(wait, self._begin)
+
+    def _begin(self) -> None:
+        self._engine.spawn(self._change)
+        self.start()
+
+    def _change(self) -> None:
+        place = self._choose()
+        if place is None:
+            return
+        conversation_id, message_id = place
+        target = Target(conversation_id=conversation_id, message_id=message_id)
+        if self._random.random() < self._plan.deletions:
+            self._run(Change(target, None), digest=None)
+            return
+        if self._random.random() < self._plan.matching_share:
+            tag = self._read_tag(conversation_id, message_id)
+            if tag is None:
+                return
+            target = replace(target, if_match=frozenset({tag}))
+        self._edits += 1
+        sender = self._record.sender_of(conversation_id, message_id)
+        body = f"edit {self._edits}"
+        self._run(Change(target, Edit(body=body)), digest=digest_of(sender, body))
+
+    def _run(self, change: Change, digest: str | None) -> None:
+        """Change a message, and repeat what was refused or lost."""
+        target, engine, clients = change.target, self._engine, self._scenario.clients
+        began = engine.now
+        for attempt in range(clients.attempts):
+            if attempt:
+                engine.sleep(clients.retry_after_seconds * (1 + self._random.random() / 2))
+            self._meter.operations += 1
+            engine.sleep(clients.network_seconds)
+            try:
+                self._function.invoke(change, timeout_seconds=clients.timeout_seconds)
+            except _REFUSALS:
+                continue
+            except NoAnswerError:
+                # It may go on, and be done at any later time.
+                self._note(target, digest, began, None)
+            except (MessageChangedError, MessageGoneError, MessageNotFoundError) as error:
+                if not isinstance(error, MessageChangedError):
+                    self._record.note_lookup(target.conversation_id, target.message_id, None, began, engine.now)
+                if attempt:
+                    break  # an attempt before this one may have been done
+                return
+            else:
+                engine.sleep(clients.network_seconds)
+                self._note(target, digest, began, engine.now)
+                return
+        self._note(target, digest, began, None)
+
+    def _note(self, target: Target, digest: str | None, began: float, ended: float | None) -> None:
+        if digest is None:
+            self._record.note_deletion(target.conversation_id, target.message_id, began=began, ended=ended)
+        else:
+            self._record.note_edit(target.conversation_id, target.message_id, digest, began=began, ended=ended)
+
+    def _choose(self) -> tuple[str, str] | None:
+        """Choose a message that is known to be stored: one that was just changed, a new one, or any."""
+        if self._recent and self._random.random() < self._plan.again_share:
+            return self._random.choice(self._recent[-5:])
+        conversations = self._record.conversations
+        hot = self._scenario.hot_conversation
+        if not conversations:
+            return None
+        conversation_id = hot if self._random.random() < 0.6 else self._random.choice(conversations)
+        ids = self._record.acknowledged_ids(conversation_id)
+        if not ids:
+            return None
+        place = conversation_id, self._random.choice(ids[-50:] if self._random.random() < 0.5 else ids)
+        self._recent.append(place)
+        return place
+
+    def _read_tag(self, conversation_id: str, message_id: str) -> str | None:
+        lookup = Lookup(conversation_id, message_id, is_strong=True)
+        try:
+            found = self._reading.invoke(lookup, timeout_seconds=self._scenario.clients.timeout_seconds)
+        except (*_REFUSALS, NoAnswerError, MessageGoneError, MessageNotFoundError):
+            return None
+        return found.etag if isinstance(found, Message) else None
 
 
 @dataclass(slots=True)
@@ -250,6 +420,7 @@ class ReadingClients:
                     messages=seen(answer.messages),
                     cursor=request.cursor,
                     next_cursor=answer.next_cursor,
+                    ended_at=self._engine.now,
                 )
             )
             if answer.next_cursor is None:
@@ -304,13 +475,13 @@ class ReadingClients:
         def ask() -> Message | None:
             try:
                 found = self._function.invoke(lookup, timeout_seconds=self._timeout)
-            except MessageNotFoundError:
+            except (MessageNotFoundError, MessageGoneError):
                 return None
             return found if isinstance(found, Message) else None
 
         began, answer = self._try(lambda: (ask(),))
         if answer is not None:
-            self._record.note_lookup(conversation_id, message_id, answer[0], began)
+            self._record.note_lookup(conversation_id, message_id, answer[0], began, self._engine.now)
 
     @property
     def _timeout(self) -> float:
@@ -337,6 +508,11 @@ class ReadingClients:
 def _body(size_bytes: int) -> str:
     """Make up a body; equal ones share their memory."""
     return "x" * size_bytes
+
+
+def _expiry(new: NewMessage) -> float | None:
+    """Return when a message expires, in seconds of the run."""
+    return None if new.expires_at_s is None else new.expires_at_s - EPOCH_MS / 1000
 
 
 def _id_of(error: Exception) -> str | None:

@@ -54,6 +54,7 @@ def judge(
     operations = sum(run.operations for run in runs)
     lost = sum(run.safety.missing for run in runs)
     doubled = sum(run.safety.duplicated for run in runs)
+    undone = sum(run.safety.resurrected + run.safety.undone for run in runs)
     others = sum(
         run.safety.out_of_order + run.safety.altered + run.safety.phantom + run.safety.unverified for run in runs
     )
@@ -62,6 +63,7 @@ def judge(
         at_least("operations", operations, least_operations, "client requests"),
         at_most("lost messages", lost, 0, "messages"),
         at_most("doubled messages", doubled, 0, "messages"),
+        at_most("deletions and edits undone", undone, 0, "messages"),
         at_most("other breaches (order, content, invented, not looked for)", others, 0, "messages"),
     )
     return FaultStudy(

@@ -14,6 +14,8 @@ from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.reading import PageRequest
 from tools.history_checker import (
     Acknowledged,
+    Deleted,
+    Edited,
     History,
     Page,
     Read,
@@ -24,6 +26,8 @@ from tools.history_checker import (
     join_pages,
 )
 from tools.simulation.wiring import EPOCH_MS
+
+_Written = Acknowledged | Unresolved | Edited | Deleted
 
 
 def digest_of(sender: str, body: str) -> str:
@@ -42,12 +46,17 @@ class _Offer:
 
     digest: str
     acknowledged_at: float | None = None
+    expires_at: float | None = None
+    edits: list[Edited] = field(default_factory=list)
+    deletions: list[Deleted] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Record:
     """Everything that was written and read."""
 
+    clock_error: float = 0.0
+    """How far a function's clock may be off, in seconds."""
     _offers: dict[str, dict[str, _Offer]] = field(default_factory=dict)
     _nameless: list[Unresolved] = field(default_factory=list)
     _reads: list[Read] = field(default_factory=list)
@@ -64,20 +73,43 @@ class Record:
         offers = self._offers.get(conversation_id, {})
         return [message_id for message_id, offer in offers.items() if offer.acknowledged_at is not None]
 
-    def note_offer(self, conversation_id: str, message_id: str, digest: str) -> None:
+    def sender_of(self, conversation_id: str, message_id: str) -> str:
+        """Tell who sent a message, as its digest says."""
+        return self._offers[conversation_id][message_id].digest.partition(" ")[0]
+
+    def note_offer(
+        self, conversation_id: str, message_id: str, digest: str, *, expires_at: float | None = None
+    ) -> None:
         """A message with a known id is about to be written."""
-        self._offers.setdefault(conversation_id, {}).setdefault(message_id, _Offer(digest))
+        self._offers.setdefault(conversation_id, {}).setdefault(message_id, _Offer(digest, expires_at=expires_at))
 
     def note_nameless(self, conversation_id: str, digest: str) -> None:
         """A message was offered, and nobody learned which id it may have got."""
         self._nameless.append(Unresolved(conversation_id=conversation_id, message_id=None, digest=digest))
 
-    def note_acknowledged(self, conversation_id: str, message_id: str, digest: str, at: float) -> None:
+    def note_acknowledged(
+        self, conversation_id: str, message_id: str, digest: str, at: float, *, expires_at: float | None = None
+    ) -> None:
         """A message is known to be stored."""
-        self.note_offer(conversation_id, message_id, digest)
+        self.note_offer(conversation_id, message_id, digest, expires_at=expires_at)
         offer = self._offers[conversation_id][message_id]
+        offer.expires_at = expires_at
         if offer.acknowledged_at is None:
             offer.acknowledged_at = at
+
+    def note_edit(
+        self, conversation_id: str, message_id: str, digest: str, *, began: float, ended: float | None
+    ) -> None:
+        """A message was edited, or nobody knows whether it was."""
+        edit = Edited(
+            conversation_id=conversation_id, message_id=message_id, digest=digest, started_at=began, ended_at=ended
+        )
+        self._offers[conversation_id][message_id].edits.append(edit)
+
+    def note_deletion(self, conversation_id: str, message_id: str, *, began: float, ended: float | None) -> None:
+        """A message was deleted, or nobody knows whether it was."""
+        deletion = Deleted(conversation_id=conversation_id, message_id=message_id, started_at=began, ended_at=ended)
+        self._offers[conversation_id][message_id].deletions.append(deletion)
 
     def note_read(self, request: PageRequest, pages: Sequence[Page]) -> None:
         """A read from an end, or between two times; the latter went through to its other end."""
@@ -89,7 +121,9 @@ class Record:
         high = float("inf") if request.before_ms is None else request.before_ms
         self._asides.append((lambda i: low <= message_time_ms(i) < high, read))
 
-    def note_lookup(self, conversation_id: str, message_id: str, found: Message | None, began: float) -> None:
+    def note_lookup(
+        self, conversation_id: str, message_id: str, found: Message | None, began: float, ended: float
+    ) -> None:
         """A message was looked up by its id, strongly consistent."""
         read = Read(
             conversation_id=conversation_id,
@@ -98,6 +132,7 @@ class Record:
             started_at=began,
             messages=() if found is None else seen([found]),
             complete=True,
+            ended_at=ended,
         )
         self._asides.append((lambda i: i == message_id, read))
 
@@ -120,15 +155,24 @@ class Record:
             started_at=began,
             messages=tuple(found[message_id] for message_id in sorted(found)),
             complete=True,
+            is_gathered=True,
         )
         self._asides.append((is_answered_for, read))
 
     def judge(self) -> Verdict:
         """Judge everything; counts of messages are those of the reads from an end."""
+        offers = [offer for offers in self._offers.values() for offer in offers.values()]
         main = check_history(
-            History(acknowledged=self._acknowledged(), unresolved=self._unresolved(), reads=tuple(self._reads))
+            History(
+                acknowledged=self._acknowledged(),
+                unresolved=self._unresolved(),
+                reads=tuple(self._reads),
+                edits=tuple(edit for offer in offers for edit in offer.edits),
+                deletions=tuple(deletion for offer in offers for deletion in offer.deletions),
+                clock_error=self.clock_error,
+            )
         )
-        records: list[Acknowledged | Unresolved] = []
+        records: list[_Written] = []
         reads: list[Read] = []
         for index, (lies_within, read) in enumerate(self._asides):
             renamed = replace(read, conversation_id=f"{read.conversation_id} ({index})")
@@ -139,6 +183,9 @@ class Record:
                 acknowledged=tuple(r for r in records if isinstance(r, Acknowledged)),
                 unresolved=tuple(r for r in records if isinstance(r, Unresolved)),
                 reads=tuple(reads),
+                edits=tuple(r for r in records if isinstance(r, Edited)),
+                deletions=tuple(r for r in records if isinstance(r, Deleted)),
+                clock_error=self.clock_error,
             )
         )
         return Verdict(
@@ -151,16 +198,18 @@ class Record:
             altered=main.altered + aside.altered,
             phantom=main.phantom + aside.phantom,
             unverified=main.unverified + aside.unverified,
+            resurrected=main.resurrected + aside.resurrected,
+            undone=main.undone + aside.undone,
             examples=main.examples + aside.examples,
         )
 
-    def _records_of(
-        self, read: Read, name: str, lies_within: Callable[[str], bool]
-    ) -> Iterator[Acknowledged | Unresolved]:
+    def _records_of(self, read: Read, name: str, lies_within: Callable[[str], bool]) -> Iterator[_Written]:
         """Yield what a read of a part answers for; what was not stored when it began may be read or not."""
         for message_id, offer in self._offers.get(read.conversation_id, {}).items():
             if lies_within(message_id):
                 yield _own_record(name, message_id, offer, read)
+                yield from (replace(edit, conversation_id=name) for edit in offer.edits)
+                yield from (replace(deletion, conversation_id=name) for deletion in offer.deletions)
         for offered in self._nameless:
             if offered.conversation_id == read.conversation_id:
                 yield replace(offered, conversation_id=name)
@@ -172,6 +221,7 @@ class Record:
                 message_id=message_id,
                 digest=offer.digest,
                 acknowledged_at=offer.acknowledged_at,
+                expires_at=offer.expires_at,
             )
             for conversation_id, offers in self._offers.items()
             for message_id, offer in offers.items()
@@ -200,5 +250,6 @@ def _own_record(name: str, message_id: str, offer: _Offer, read: Read) -> Acknow
             message_id=message_id,
             digest=offer.digest,
             acknowledged_at=offer.acknowledged_at,
+            expires_at=offer.expires_at,
         )
     return Unresolved(conversation_id=name, message_id=message_id, digest=offer.digest)

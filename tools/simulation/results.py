@@ -146,7 +146,11 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Safety:
-    """The history checker's counts: messages lost, doubled, out of order, altered, invented, or never looked for."""
+    """The history checker's counts.
+
+    Messages lost, doubled, out of order, altered, invented or never looked for; back after they were gone, or without
+    an edit that they had.
+    """
 
     acknowledged: int
     reads: int
@@ -156,6 +160,8 @@ class Safety:
     altered: int
     phantom: int
     unverified: int
+    resurrected: int = 0
+    undone: int = 0
     examples: tuple[str, ...] = ()
 
     @property

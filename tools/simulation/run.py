@@ -8,7 +8,16 @@ from random import Random
 
 from hotpartition_messages.writing import NewMessage
 from tools.partition_model import Table
-from tools.simulation.clients import ReadAnswer, ReadingClients, ReadRequest, WriteAnswer, WritingClients
+from tools.simulation.clients import (
+    ChangeFunction,
+    ChangingClients,
+    ReadAnswer,
+    ReadingClients,
+    ReadRequest,
+    WriteAnswer,
+    WritingClients,
+    change_handler,
+)
 from tools.simulation.engine import Engine
 from tools.simulation.faults import FaultDriver
 from tools.simulation.functions import Function
@@ -21,7 +30,7 @@ from tools.simulation.rivals import HAND_SECONDS
 from tools.simulation.scenarios import FaultPlan, Scenario
 from tools.simulation.store import READER, Store, StoreCounts
 from tools.simulation.strategies import STRATEGIES, Strategy
-from tools.simulation.wiring import EPOCH_MS, TABLE_NAME, Parts, World
+from tools.simulation.wiring import EPOCH_MS, MOST_SKEW_MS, TABLE_NAME, Parts, World, build_changer
 from tools.simulation.workloads import name_for
 
 OTHER_TRAFFIC_SECONDS = 0.05
@@ -32,6 +41,8 @@ SETTLE_SECONDS = 3.0
 """How long everything is left alone before them: requests that clients gave up on end in this time."""
 BASE_READS_SECONDS = 3.0
 """How long before the onset they begin: by then, what the partition had saved up for them is used."""
+CHANGING_ENVIRONMENTS = 6
+"""Environments of the write function that serve edits and deletions alone, so that their routes are older still."""
 LATE_SECONDS = 4.0
 """How long after the onset a failed write is no longer the detection's delay."""
 PAGE_SECONDS = 1.0
@@ -69,10 +80,15 @@ class _Run:
             scenario.hot_conversation, onset=scenario.onset, heat_end=scenario.heat_ends, end=scenario.seconds
         )
         self.meter = Meter(engine, hot_conversation=scenario.hot_conversation, seconds=self.end, phases=self.phases)
-        self.record = Record()
+        self.record = Record(clock_error=MOST_SKEW_MS / 1000 if scenario.faults else 0.0)
         self.table = Table(scenario.table, _random(seed, "table"))
         self.store = Store(
-            engine, self.table, table_name=TABLE_NAME, random=_random(seed, "store"), observer=self.meter
+            engine,
+            self.table,
+            table_name=TABLE_NAME,
+            random=_random(seed, "store"),
+            observer=self.meter,
+            epoch_ms=EPOCH_MS,
         )
         self.redis = RedisServer(
             engine,
@@ -103,6 +119,12 @@ class _Run:
             lambda process, index: strategy.build_reader(world, process, index),
             world.random("readers"),
         )
+        self.changing: ChangeFunction = Function(
+            engine,
+            replace(scenario.writers, warm=min(scenario.writers.warm, CHANGING_ENVIRONMENTS)),
+            lambda process, index: change_handler(build_changer(world, process, index)),
+            world.random("changers"),
+        )
         self.readers = ReadingClients(
             engine, scenario, self.reading, self.meter, self.record, world.random("reading clients")
         )
@@ -125,6 +147,16 @@ class _Run:
         )
         writers.start(scenario.workload.arrivals(scenario.seconds, self.seed))
         self.readers.start()
+        changers = ChangingClients(
+            engine,
+            scenario,
+            self.changing,
+            self.reading,
+            self.meter,
+            self.record,
+            self.world.random("changing clients"),
+        )
+        changers.start()
         engine.run_until(self.end)
         self._wait_for_accepted()
         cost, reads = self._cost(), self._reads()
@@ -185,7 +217,7 @@ class _Run:
             self.engine,
             store=self.store,
             redis=self.redis,
-            functions=(self.writing, self.reading),
+            functions=(self.writing, self.reading, self.changing),
             consumers=self.strategy.watchers,
             random=world.random("faults"),
         )

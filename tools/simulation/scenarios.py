@@ -60,6 +60,25 @@ class Readers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """How many edits and deletions begin each second, and what else becomes of messages.
+
+    `again_share` of the targets were changed a moment ago, so that changes meet; `matching_share` of the edits send
+    `If-Match`, having read the message. `repeated_share` of all writes are sent again, up to `again_seconds` after they
+    were acknowledged; `expiring_share` expire within `longest_seconds`.
+    """
+
+    per_second: float = 0.0
+    deletions: float = 0.3
+    again_share: float = 0.4
+    matching_share: float = 0.3
+    repeated_share: float = 0.0
+    again_seconds: float = 8.0
+    expiring_share: float = 0.0
+    longest_seconds: float = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """When the consumer is started: each period, with up to `jitter_seconds` of delay; at first, it runs already."""
 
@@ -120,6 +139,7 @@ class Scenario:
     reading: FunctionConfig = field(default_factory=lambda: FunctionConfig(warm=50))
     clients: Clients = field(default_factory=Clients)
     readers: Readers = field(default_factory=Readers)
+    changes: Changes = field(default_factory=Changes)
     settings: ProductSettings = field(default_factory=ProductSettings)
     schedule: Schedule = field(default_factory=Schedule)
     faults: FaultPlan | None = None
@@ -416,6 +436,7 @@ def faults() -> Scenario:
             long_limits=(25, 60, 200),
             poll_limits=(5,),
         ),
+        changes=Changes(per_second=10.0, repeated_share=0.15, expiring_share=0.05),
         settings=ProductSettings(writer=writer, consumer=consumer),
         schedule=Schedule(period_seconds=7.0, jitter_seconds=6.5),
         faults=FaultPlan(
@@ -471,6 +492,7 @@ def hunt() -> Scenario:
             strong_share=1.0,
             hot_share=0.6,
         ),
+        changes=replace(everything.changes, per_second=25.0, repeated_share=0.3),
         faults=plan
         and replace(
             plan,

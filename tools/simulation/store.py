@@ -33,6 +33,10 @@ READER = "reader"
 """The role of the read function's clients."""
 PAGE_BYTES = 1_000_000
 KEYS_PER_BATCH = 100
+TRANSACTION_FACTOR = 2
+REMOVAL_SECONDS = 10.0
+"""Longest time after its expiry that an item stays. DynamoDB says days; here all of it happens within a run."""
+_EXISTS = "attribute_exists("
 
 
 class Refusal(Protocol):
@@ -77,11 +81,12 @@ class StoreFaults:
 
 
 class _Stored(NamedTuple):
-    """A message."""
+    """A state of a message, and the one that it took the place of."""
 
     written_at: float
     size_bytes: int
     item: Item
+    before: _Stored | None = None
 
 
 class _Version(NamedTuple):
@@ -144,11 +149,19 @@ class Store:
     """The table itself, on DynamoDB's side."""
 
     def __init__(
-        self, engine: Engine, throughput: Throughput, *, table_name: str, random: Random, observer: Observer
+        self,
+        engine: Engine,
+        throughput: Throughput,
+        *,
+        table_name: str,
+        random: Random,
+        observer: Observer,
+        epoch_ms: int = 0,
     ) -> None:
         self.engine = engine
         self.throughput = throughput
         self.table_name = table_name
+        self.epoch_ms = epoch_ms
         self.random = random
         self.observer = observer
         self.faults = StoreFaults()
@@ -194,7 +207,43 @@ class Store:
             insort(collection.order, sort_key)
         else:
             collection.order.append(sort_key)
+        self._plan_expiry(key, sort_key, item)
         self.observer.stored(key, wcu)
+
+    def replace(self, puts: Sequence[Mapping[str, Any]], counts: StoreCounts) -> None:
+        """Put messages in the place of others, all or none, if each is still what is expected."""
+        for put in puts:
+            known = self._known(put["Item"])
+            size = max(item_size_bytes(put["Item"]), known.size_bytes if known else 0)
+            factor = TRANSACTION_FACTOR if len(puts) > 1 else 1
+            self._admit_write(put["Item"]["pk"]["S"], float(factor * write_units(size)), counts)
+        if not all(_holds(put, self._known(put["Item"])) for put in puts):
+            raise _error("ConditionalCheckFailedException", 400)
+        for put in puts:
+            item = put["Item"]
+            messages = self._collections[item["pk"]["S"]].messages
+            sort_key = item["sk"]["S"]
+            messages[sort_key] = _Stored(self.engine.now, item_size_bytes(item), item, messages[sort_key])
+        self.struck["changes of several copies"] += len(puts) > 1
+
+    def _known(self, key: Item) -> _Stored | None:
+        collection = self._collections.get(key["pk"]["S"])
+        return None if collection is None else collection.messages.get(key["sk"]["S"])
+
+    def _plan_expiry(self, key: str, sort_key: str, item: Item) -> None:
+        """Remove an item some time after it has expired, unless it expires no more by then."""
+        if "expires_at" not in item:
+            return
+        due = int(item["expires_at"]["N"]) - self.epoch_ms / 1000 + self.random.random() * REMOVAL_SECONDS
+
+        def remove() -> None:
+            collection = self._collections[key]
+            if "expires_at" in collection.messages[sort_key].item:
+                del collection.messages[sort_key]
+                collection.order.remove(sort_key)
+                self.struck["removals of expired items"] += 1
+
+        self.engine.at(max(due, self.engine.now), remove)
 
     def update(self, request: Mapping[str, Any], counts: StoreCounts, owner: Process | None) -> dict[str, Any]:
         """Add to a routing item."""
@@ -280,8 +329,8 @@ class Store:
             if len(found) >= limit or size >= PAGE_BYTES:
                 return found, size, True
             sort_key = order[index]
-            stored = messages[sort_key]
-            if stored.written_at <= horizon:
+            stored = _state_at(messages[sort_key], horizon)
+            if stored is not None:
                 found.append(stored.item)
                 size += stored.size_bytes
         # Like DynamoDB: a query that stops at its limit cannot know that nothing follows.
@@ -295,7 +344,8 @@ class Store:
             version = _as_of(collection.versions, horizon)
             return None if version is None else dict(version.item)
         stored = collection.messages.get(sort_key)
-        return None if stored is None or stored.written_at > horizon else stored.item
+        state = None if stored is None else _state_at(stored, horizon)
+        return None if state is None else state.item
 
     def _add_version(
         self, key: str, sets: Mapping[str, set[str]], texts: Mapping[str, str], now: float
@@ -395,6 +445,13 @@ class StoreClient:
     def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Send one request, and wait for its answer."""
         match operation:
+            case "PutItem" if request["ConditionExpression"].startswith(_EXISTS):
+                self._write(lambda: self._store.replace([request], self._counts))
+                return {}
+            case "TransactWriteItems":
+                puts = [action["Put"] for action in request["TransactItems"]]
+                self._write(lambda: self._store.replace(puts, self._counts))
+                return {}
             case "PutItem":
                 self._write(lambda: self._store.put(request["Item"], self._counts))
                 return {}
@@ -427,6 +484,29 @@ def _parse_update(request: Mapping[str, Any]) -> tuple[dict[str, set[str]], dict
     sets = [pair.split(" ") for pair in adds.split(", ")]
     texts = [pair.split(" = ") for pair in assignments.split(", ")]
     return {name: set(values[place]["SS"]) for name, place in sets}, {name: values[place]["S"] for name, place in texts}
+
+
+def _holds(put: Mapping[str, Any], known: _Stored | None) -> bool:
+    """Check a condition of the form `attribute_exists(pk) AND attribute_not_exists(#n0) AND #n1 = :v1`."""
+    if known is None:
+        return False
+    names, values = put.get("ExpressionAttributeNames", {}), put.get("ExpressionAttributeValues", {})
+    for part in put["ConditionExpression"].split(" AND ")[1:]:
+        name, _, place = part.partition(" = ")
+        if place:
+            if known.item.get(names[name]) != values[place]:
+                return False
+        elif names[part.removeprefix("attribute_not_exists(").removesuffix(")")] in known.item:
+            return False
+    return True
+
+
+def _state_at(stored: _Stored, horizon: float) -> _Stored | None:
+    """Return what is seen of a message by whoever sees what was written until then."""
+    state: _Stored | None = stored
+    while state is not None and state.written_at > horizon:
+        state = state.before
+    return state
 
 
 def _as_of(versions: Sequence[_Version], horizon: float) -> _Version | None:

@@ -31,6 +31,7 @@ from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, Writ
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition.runtime.wiring import PATIENT_TIMEOUTS_MS
 from hotpartition_messages import Message
+from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.keys import describe_table, position_of
 from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.writing import MessageWriter
@@ -55,6 +56,9 @@ class Parts:
     writer: type[Writer] = Writer
     gatherer: type[Gatherer[Message]] = Gatherer
     consumer: type[Consumer] = Consumer
+    changer: type[MessageChanger] = MessageChanger
+    store: type[DynamoDBItemStore[Message]] = DynamoDBItemStore
+    message: type[Message] = Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +160,29 @@ def build_writer(world: World, process: Process, index: int) -> MessageWriter:
         budget_ms=settings.request_budget_ms,
         form=TABLE.keys,
     )
-    store = DynamoDBItemStore(calls, TABLE, Message.from_item)
+    store = world.parts.store(calls, TABLE, world.parts.message.from_item)
     return MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
+
+
+def build_changer(world: World, process: Process, index: int) -> MessageChanger:
+    """Build one environment of the write function, for its edits and deletions."""
+    messages = build_writer(world, process, index)
+    clock = world.clock(world.random(f"changer-{index}"))
+    telemetry = SharedTelemetry(world)
+    gatherer = world.parts.gatherer(
+        store=messages.store,
+        registry=None,
+        routes=messages.writer.routes,
+        background=BackgroundThread(executor=SimulatedExecutor(world.engine, process, 1)),
+        telemetry=telemetry,
+        clock=clock,
+        budget_ms=world.settings.writer.request_budget_ms,
+        form=TABLE.keys,
+        position_of=position_of,
+    )
+    return world.parts.changer(
+        messages, gatherer, telemetry=telemetry, clock=clock, budget_ms=world.settings.writer.request_budget_ms
+    )
 
 
 def build_reader(world: World, process: Process, index: int) -> MessageReader:
@@ -171,7 +196,7 @@ def build_reader(world: World, process: Process, index: int) -> MessageReader:
     calls = open_reader_calls(world, process, policy)
     connection = _connect(world, settings.registry_command_timeout_ms)
     gatherer = world.parts.gatherer(
-        store=DynamoDBItemStore(calls, TABLE, Message.from_item),
+        store=world.parts.store(calls, TABLE, world.parts.message.from_item),
         registry=RedisRegistry(connection, TABLE_NAME),
         routes=world.parts.routes(
             cache=_build_cache(settings, random.random),

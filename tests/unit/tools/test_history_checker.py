@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tools.history_checker import (
+    FAULTS,
     Acknowledged,
+    Deleted,
+    Edited,
     History,
     Page,
     Read,
@@ -56,7 +59,7 @@ def history(*records: Acknowledged | Unresolved | Read) -> History:
 
 def faults(given_history: History) -> dict[str, int]:
     verdict = check_history(given_history)
-    names = ("missing", "duplicated", "out_of_order", "altered", "phantom", "unverified")
+    names = FAULTS
     return {name: getattr(verdict, name) for name in names if getattr(verdict, name)}
 
 
@@ -255,3 +258,75 @@ def test_the_digest_tells_contents_apart():
     others = [("d", "s", "b", {}), ("c", "t", "b", {}), ("c", "s", "x", {}), ("c", "s", "b", {"x": 2})]
     assert len({digest, *(content_digest(*other) for other in others)}) == 5
     assert content_digest("c", "s", "b") == content_digest("c", "s", "b", {})
+
+
+def changed(*changes, reads, expires_at=None, clock_error=0.0):
+    """The faults of one message, acknowledged at 1, with what was done to it and how it was read."""
+    return faults(
+        History(
+            acknowledged=(replace(acknowledged(1, at=1.0), expires_at=expires_at),),
+            unresolved=(),
+            reads=tuple(reads),
+            edits=tuple(change for change in changes if isinstance(change, Edited)),
+            deletions=tuple(change for change in changes if isinstance(change, Deleted)),
+            clock_error=clock_error,
+        )
+    )
+
+
+def edited(digest: str, began: float, ended: float | None) -> Edited:
+    return Edited(conversation_id="c", message_id=message_id(1), digest=digest, started_at=began, ended_at=ended)
+
+
+def deleted(began: float, ended: float | None) -> Deleted:
+    return Deleted(conversation_id="c", message_id=message_id(1), started_at=began, ended_at=ended)
+
+
+def read_as(digest: str | None, at: float, **others) -> Read:
+    """A read at a time that found the message with this content, or did not find it."""
+    messages = () if digest is None else (Seen(message_id(1), digest),)
+    return replace(read(at=at), messages=messages, ended_at=at + 0.5, **others)
+
+
+class TestChanges:
+    def test_an_edit_that_was_acknowledged_is_read(self):
+        """Neither the first content nor an edit before it, once the later one was acknowledged."""
+        one, two = edited("one", 2.0, 3.0), edited("two", 4.0, 5.0)
+        assert changed(one, two, reads=[read_as("d1", 1.5), read_as("one", 3.5), read_as("two", 6.0)]) == {}
+        assert changed(one, two, reads=[read_as("d1", 3.5)]) == {"undone": 1}
+        assert changed(one, two, reads=[read_as("one", 6.0)]) == {"undone": 1}
+
+    def test_while_an_edit_is_under_way_either_is_right(self):
+        """Also of two that overlap, and whichever was answered first."""
+        one, two = edited("one", 2.0, 5.0), edited("two", 3.0, 4.0)
+        for digest in ("one", "two"):
+            assert changed(one, two, reads=[read_as(digest, 6.0)]) == {}
+        assert changed(one, reads=[read_as("d1", 2.5), read_as("d1", 4.9)]) == {}
+
+    def test_an_edit_whose_outcome_nobody_knows_may_come_at_any_time(self):
+        """Or never."""
+        for digest in ("late", "two"):
+            assert changed(edited("late", 2.0, None), edited("two", 3.0, 4.0), reads=[read_as(digest, 9.0)]) == {}
+
+    def test_what_was_deleted_stays_away(self):
+        """Once the deletion was acknowledged; while it is under way, either is right."""
+        done = deleted(2.0, 4.0)
+        assert (
+            changed(done, reads=[read_as("d1", 1.2), read_as(None, 3.0), read_as("d1", 3.5), read_as(None, 5.0)]) == {}
+        )
+        assert changed(done, reads=[read_as("d1", 5.0)]) == {"resurrected": 1}
+        assert changed(done, reads=[read_as(None, 1.2), read_as(None, 5.0)]) == {"missing": 1}
+        assert changed(deleted(2.0, None), reads=[read_as("d1", 9.0), read_as(None, 9.5)]) == {}
+
+    def test_what_has_expired_is_gone(self):
+        """To within what the clocks are off."""
+        assert changed(expires_at=5.0, reads=[read_as("d1", 4.0), read_as(None, 5.0)]) == {}
+        assert changed(expires_at=5.0, reads=[read_as("d1", 6.0)]) == {"resurrected": 1}
+        assert changed(expires_at=5.0, reads=[read_as(None, 4.0)]) == {"missing": 1}
+        around = [read_as("d1", 6.0), read_as(None, 4.0)]
+        assert changed(expires_at=5.0, clock_error=2.0, reads=around) == {}
+
+    def test_what_was_gathered_over_time_says_nothing_of_changes(self):
+        """A poller has what it saw first."""
+        reads = [read_as("d1", 9.0, is_gathered=True), read_as(None, 9.0)]
+        assert changed(edited("one", 2.0, 3.0), deleted(4.0, 5.0), reads=reads) == {}

@@ -9,10 +9,10 @@ from dataclasses import asdict, replace
 import pytest
 
 from hotpartition.core.route import candidate_keys, next_candidates
-from support.protocol_mutations import MUTATIONS
+from support.protocol_mutations import CHANGE_MUTATIONS, MUTATIONS
 from tools.simulation.rivals import ALARM_SECONDS, STATIC_SHARDS
 from tools.simulation.run import simulate
-from tools.simulation.scenarios import HOT, SCENARIOS, Readers, scenario_by_name
+from tools.simulation.scenarios import HOT, SCENARIOS, Changes, Readers, scenario_by_name
 from tools.simulation.strategies import STRATEGIES, id_number
 from tools.simulation.workloads import Constant, ConversationFlow, Step, Workload, ZipfFlow
 
@@ -93,11 +93,13 @@ def test_everything_goes_wrong_and_nothing_is_lost():
     assert run.safety.acknowledged > 300
     assert run.safety.reads > 100
     assert run.raises
+    assert dict(run.faults)["dynamodb changes of several copies"] > 0
+    assert dict(run.faults)["dynamodb removals of expired items"] > 0
 
 
 def polled():
     """Build a conversation that is hot at once, written late and polled with small and usual pages; nothing fails."""
-    calm = replace(scenario_by_name("hunt"), faults=None)
+    calm = replace(scenario_by_name("hunt"), faults=None, changes=Changes())
     flow = ConversationFlow(
         conversation_id=HOT, shape=Step(before=2.0, after=30.0, onset=1.0), body_bytes=(20, 600), age_seconds=(0.0, 4.5)
     )
@@ -119,6 +121,15 @@ def test_a_broken_protocol_is_caught(name):
     scenario = scenario_by_name("hunt")
     runs = (simulate(scenario, seed, parts=MUTATIONS[name]) for seed in range(1, SEEDS_TO_CATCH + 1))
     assert any(run.safety.missing for run in runs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHANGE_MUTATIONS)
+def test_broken_changes_are_caught(name):
+    """Each way of breaking edits and deletions on purpose undoes one within 20 seeds."""
+    parts, breaches = CHANGE_MUTATIONS[name]
+    runs = (simulate(scenario_by_name("hunt"), seed, parts=parts) for seed in range(1, SEEDS_TO_CATCH + 1))
+    assert any(getattr(run.safety, breach) for run in runs for breach in breaches)
 
 
 @pytest.fixture(scope="module")

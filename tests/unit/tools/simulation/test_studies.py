@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tools.history_checker import FAULTS
 from tools.simulation.__main__ import COMMANDS, MISUSED, main
 from tools.simulation.fault_study import judge as judge_faults
 from tools.simulation.results import Distribution, FaultSeed, Latency, Raise, RunResult, Safety, Series
@@ -113,7 +114,7 @@ def test_latencies_are_summed_up():
 
 def test_safety_holds_only_without_any_breach():
     """Each kind of breach alone breaks it."""
-    kinds = ("missing", "duplicated", "out_of_order", "altered", "phantom", "unverified")
+    kinds = FAULTS
     assert SOUND.holds
     assert not any(replace(SOUND, **{kind: 1}).holds for kind in kinds)
     assert isinstance(SOUND, Safety)
