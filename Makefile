@@ -136,7 +136,7 @@ simulate-step: .venv/.tool ## 100 seeds of a step to 4,000 WCU/s: how soon it is
 simulate-patterns: .venv/.tool ## Random suffix, calculated suffix, time buckets and adaptive shards on one workload: which to choose (4 minutes; SEEDS=)
 	$(BIN)/python -m tools.patterns $(addprefix --seeds ,$(SEEDS))
 
-table-equivalence: setup ## At least 10,000 generated calls through ShardedTable and through boto3's Table: the same results and errors (6 minutes; DYNAMODB_LOCAL_JAR=)
+table-equivalence: setup ## At least 10,000 generated calls through ShardedTable and through boto3's Table: the same results and errors (8 minutes; DYNAMODB_LOCAL_JAR=)
 	$(BIN)/python -m tools.equivalence
 
 simulate-replay: .venv/.tool ## One seed of the simulator again, with what went wrong (SCENARIO=, SEED=, STRATEGY=)

@@ -26,6 +26,8 @@ class Call(NamedTuple):
 
 def sort_key(combination: Combination, place: int) -> Any:
     """Return one of the sort keys; their order is that of their places."""
+    if combination.has_buckets:
+        return f"2026-11-21T{8 + place // 3:02d}:{place % 3 * 20:02d}:00Z#{place}"
     match combination.sort_type:
         case "N":
             return Decimal(place * 7 - 30) / 4
@@ -170,6 +172,18 @@ class Calls:
             st.builds(local, st.sampled_from(COLLECTIONS), st.integers(0, 5), _page_options),
             st.sampled_from(["red", "green", "blue"]).map(of_colour),
         )
+
+    @property
+    def ranges(self) -> st.SearchStrategy[Call]:
+        """Read a range of time."""
+
+        def build(collection: str, ends: tuple[Any, Any], options: Mapping[str, Any], shape: Mapping[str, Any]) -> Call:
+            condition = Key(PARTITION).eq(collection) & Key(SORT).between(*sorted(ends))
+            return Call("query", {"KeyConditionExpression": condition, **options, **shape})
+
+        ends = st.tuples(self._sort_keys, self._sort_keys)
+        options = st.fixed_dictionaries({}, optional={"Limit": st.integers(1, 9), "ScanIndexForward": st.booleans()})
+        return st.builds(build, st.sampled_from(COLLECTIONS), ends, options, _shapes)
 
     def list_wrong(self) -> list[Call]:
         """List calls that DynamoDB or boto3 refuses."""

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Protocol
 
-from hotpartition.table import ShardedTable, at_random, by_attribute, by_sort_key, fixed
+from hotpartition.core.backoff import Clock
+from hotpartition.core.reports import Report
+from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Route
+from hotpartition.dynamodb.boto3_client import Boto3Call
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, by_sort_key, fixed
+from hotpartition.table.adaptive import AdaptiveRoutes, Limits, TableJournal
+from hotpartition.table.routes import LoggedTelemetry
+from hotpartition.table.schema import Schema
 
 PARTITION, SORT, ATTRIBUTE = "PK", "SK", "device"
+ROUTING_SORT_KEY = "~route"
 HASHED: Mapping[str, Any] = {
     "by_sort_key": by_sort_key,
     "by_attribute": lambda: by_attribute(ATTRIBUTE),
@@ -24,15 +34,23 @@ class Combination:
     shards: str
     hashed: str
     sort_type: str = "S"
+    has_buckets: bool = False
 
     @property
     def name(self) -> str:
         """What it is called in results."""
-        return f"{self.shards}, {self.hashed}, sort key {self.sort_type}"
+        buckets = ", time buckets" if self.has_buckets else ""
+        return f"{self.shards}, {self.hashed}{buckets}, sort key {self.sort_type}"
 
+
+INDEX = "by-time"
+"""The global index of combinations with time buckets: hash key `bucket`, range key the sort key."""
 
 COMBINATIONS: Sequence[Combination] = (
-    *(Combination(shards=shards, hashed=hashed) for shards, hashed in product(("fixed",), HASHED)),
+    *(
+        Combination(shards=shards, hashed=hashed, has_buckets=has_buckets)
+        for shards, hashed, has_buckets in product(("fixed", "adaptive"), HASHED, (False, True))
+    ),
     *(Combination(shards="fixed", hashed="by_sort_key", sort_type=kind) for kind in "NB"),
 )
 
@@ -49,6 +67,19 @@ class Subject(Protocol):
         ...
 
 
+def build_subject(combination: Combination, table: Any, shards: int) -> Subject:
+    """Build the table under test, which begins with so many shards."""
+    if combination.shards == "fixed":
+        return FixedSubject(combination, table, [shards])
+    return AdaptiveSubject(combination, table)
+
+
+def _options(combination: Combination) -> dict[str, Any]:
+    """Build the arguments of both kinds."""
+    buckets = {"time_buckets": TimeBuckets("hour", index=INDEX)} if combination.has_buckets else {}
+    return {"hashed": HASHED[combination.hashed](), **buckets}
+
+
 @dataclass(slots=True)
 class FixedSubject:
     """A table of fixed shards is raised by naming one more number in its owner's code, for all collections."""
@@ -59,7 +90,7 @@ class FixedSubject:
 
     def build(self) -> ShardedTable:
         """Build the table anew."""
-        return ShardedTable(self.table, shards=fixed(*self.counts), hashed=HASHED[self.combination.hashed]())
+        return ShardedTable(self.table, shards=fixed(*self.counts), **_options(self.combination))
 
     def raise_to(self, collection: str, count: int) -> ShardedTable:
         """Name one more number; smaller ones change nothing."""
@@ -69,6 +100,99 @@ class FixedSubject:
         return self.build()
 
 
-def build_subject(combination: Combination, table: Any, shards: int) -> Subject:
-    """Build the table under test."""
-    return FixedSubject(combination, table, [shards])
+class MemoryRegistry:
+    """The routes as Redis would hold them, in this process."""
+
+    def __init__(self) -> None:
+        self._routes: dict[str, Route] = {}
+
+    def get(self, collection: str) -> Route:
+        """Read a route."""
+        return self._routes.get(collection, EMPTY_ROUTE)
+
+    def add(self, collection: str, generations: Iterable[Generation]) -> None:
+        """Add generations."""
+        self._routes[collection] = self.get(collection).union(Route(frozenset(generations)))
+
+    def is_whole(self) -> bool:
+        """Say that nothing was lost."""
+        return True
+
+    def mark_whole(self) -> None:
+        """Nothing can be lost."""
+
+
+@dataclass(slots=True)
+class AdaptiveSubject:
+    """An adaptive table is raised as a consumer does it, the journal first, then the registry, which is in memory here.
+
+    It begins with no shards at all.
+    """
+
+    combination: Combination
+    table: Any
+    registry: MemoryRegistry = field(default_factory=MemoryRegistry)
+
+    def build(self) -> ShardedTable:
+        """Build the table anew."""
+        routes: Any = MemoryRoutes(self.registry)
+        return ShardedTable(self.table, shards=routes, **_options(self.combination))
+
+    def raise_to(self, collection: str, count: int) -> ShardedTable:
+        """Add a generation to journal and registry."""
+        generation = Generation(since_ms=0, shard_count=count)
+        self.table.meta.client.update_item(
+            TableName=self.table.name,
+            Key={PARTITION: collection, SORT: ROUTING_SORT_KEY},
+            UpdateExpression="ADD generations :g",
+            ExpressionAttributeValues={":g": {generation.encode()}},
+        )
+        self.registry.add(collection, [generation])
+        return self.build()
+
+
+class NoReports:
+    """Nobody listens: raises come from the state machine."""
+
+    def send(self, report: Report) -> None:
+        """Drop a report."""
+
+    def take_dropped(self) -> int:
+        """None was to be sent."""
+        return 0
+
+
+class AtOnce:
+    """Runs work beside the request in it."""
+
+    def submit(self, work: Callable[[], None]) -> bool:
+        """Run it."""
+        work()
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRoutes:
+    """`adaptive()` with a registry in memory instead of Redis."""
+
+    registry: MemoryRegistry
+
+    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
+        """Build the routes of a table."""
+        place = JournalPlace(table.name, PARTITION, SORT, ROUTING_SORT_KEY)
+        return AdaptiveRoutes(
+            registry=self.registry,
+            reports=NoReports(),
+            journal=TableJournal(Boto3Call(table.meta.client), place),
+            place=place,
+            background=AtOnce(),
+            telemetry=LoggedTelemetry(),
+            clock=clock,
+            schema=schema,
+            choices=MAX_CHOICES,
+            limits=Limits(
+                route_cache_seconds=0.0, route_cache_entries=100, sampling_distance_wcu=5.0, budget_ms=budget_ms
+            ),
+            timer=time.monotonic,
+            process_id="equivalence",
+        )

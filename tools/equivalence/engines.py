@@ -17,7 +17,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
 
-from tools.equivalence.combinations import PARTITION, SORT, Combination
+from tools.equivalence.combinations import INDEX, PARTITION, SORT, Combination
 
 JAR_VARIABLE = "DYNAMODB_LOCAL_JAR"
 """Names the path of `DynamoDBLocal.jar`; its libraries lie in the folder `DynamoDBLocal_lib` beside it."""
@@ -81,22 +81,30 @@ _numbers = count(1)
 
 
 def create_table(resource: Any, combination: Combination) -> Any:
-    """Create a table with an index of either kind, under a name of its own.
+    """Create a table with an index of either kind, and one by time if it is to have one, under a name of its own.
 
     `by-rank` is a local index, which shares the table's partition key; `by-colour` a global one, which has its own.
     """
+    by_time = {"IndexName": INDEX, "KeySchema": _keys("bucket", SORT), "Projection": {"ProjectionType": "ALL"}}
     table = resource.create_table(
         TableName=f"equivalence-{next(_numbers)}",
         KeySchema=_keys(PARTITION, SORT),
         AttributeDefinitions=[
             {"AttributeName": name, "AttributeType": kind}
-            for name, kind in ((PARTITION, "S"), (SORT, combination.sort_type), ("rank", "N"), ("colour", "S"))
+            for name, kind in (
+                (PARTITION, "S"),
+                (SORT, combination.sort_type),
+                ("rank", "N"),
+                ("colour", "S"),
+                *([("bucket", "S")] if combination.has_buckets else []),
+            )
         ],
         LocalSecondaryIndexes=[
             {"IndexName": "by-rank", "KeySchema": _keys(PARTITION, "rank"), "Projection": {"ProjectionType": "ALL"}}
         ],
         GlobalSecondaryIndexes=[
-            {"IndexName": "by-colour", "KeySchema": _keys("colour", SORT), "Projection": {"ProjectionType": "ALL"}}
+            {"IndexName": "by-colour", "KeySchema": _keys("colour", SORT), "Projection": {"ProjectionType": "ALL"}},
+            *([by_time] if combination.has_buckets else []),
         ],
         BillingMode="PAY_PER_REQUEST",
     )

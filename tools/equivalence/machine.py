@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from tools.equivalence.calls import COLLECTIONS, Call, Calls
-from tools.equivalence.combinations import PARTITION, SORT, Combination, Subject, build_subject
-from tools.equivalence.compare import DifferenceError, Pair, kind_of, perform
+from tools.equivalence.combinations import INDEX, PARTITION, SORT, Combination, Subject, build_subject
+from tools.equivalence.compare import DifferenceError, Pair, kind_of, perform, walk
 from tools.equivalence.engines import create_table
 
 STEPS = 30
@@ -80,6 +80,17 @@ class Machine(RuleBasedStateMachine):
         self.setting.counter["query of an index"] += 1
         call, order = data.draw(self.setting.calls.index_queries)
         self.pair.walk(call, order_of=lambda item: item[order])
+
+    @precondition(lambda self: self.setting.combination.has_buckets)
+    @rule(data=st.data())
+    def query_range(self, data: st.DataObject) -> None:
+        """Read a range of time: ours from its index, boto3's from the table."""
+        self.setting.counter["query of a range"] += 1
+        call = data.draw(self.setting.calls.ranges)
+        expected = walk(self.pair.expected, call)
+        found = walk(self.pair.found, Call(call.method, {**call.request, "IndexName": INDEX}))
+        if expected != found:
+            raise DifferenceError(f"walk of the range {call}\n  boto3: {expected}\n  ours:  {found}")
 
     @rule(limit=st.one_of(st.none(), st.integers(1, 9)))
     def scan(self, limit: int | None) -> None:

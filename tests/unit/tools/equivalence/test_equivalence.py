@@ -30,8 +30,8 @@ def tables(resource):
 def test_calls_have_the_same_results(resource, combination):
     """Some histories of each combination; `make table-equivalence` plays many more."""
     counter: Counter[str] = Counter()
-    run_machine(combination, resource, examples=2, counter=counter, seed=7)
-    assert counter.total() > 20
+    run_machine(combination, resource, examples=1, counter=counter, seed=7)
+    assert counter.total() > 10
 
 
 class Forgetful:
