@@ -14,7 +14,7 @@ import pytest
 from boto3.dynamodb.conditions import Key
 
 from hotpartition.core.backoff import Clock
-from hotpartition.table import ShardedTable, at_random, by_attribute, fixed
+from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, fixed
 
 KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
 START = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
@@ -59,6 +59,27 @@ class DeviceSeries:
     def get_all_events_for_range(self, base_pk, start, end):
         between = Key("PK").eq(base_pk) & Key("SK").between(start.isoformat(), end.isoformat())
         return self.table.query(KeyConditionExpression=between)["Items"]
+
+
+class TimeView:
+    """The service with a second view by time: writes at random shards, ranges from an index with buckets."""
+
+    def __init__(self, table, shards):
+        self.table = ShardedTable(
+            table,
+            shards=shards,
+            hashed=at_random(),
+            append_only=True,
+            time_buckets=TimeBuckets("hour", index="by-owner"),
+        )
+
+    def write_event(self, entity_id, at, payload):
+        self.table.put_item(Item={"PK": entity_id, "SK": at.isoformat(), "payload": payload})
+
+    def get_events_for_range(self, entity_id, start, end, **page):
+        between = Key("PK").eq(entity_id) & Key("SK").between(start.isoformat(), end.isoformat())
+        pages = self.table.query_pages(IndexName="by-owner", KeyConditionExpression=between, **page)
+        return [item for found in pages for item in found["Items"]]
 
 
 def minutes(number):
@@ -188,3 +209,34 @@ class TestCalculatedSuffix:
         events = larger.get_events_for_key(BASE, "dev-2", minutes(0), minutes(90))
         assert numbers(events) == list(range(2, 90, 6))
         assert len(watched.queried) <= 3
+
+
+class TestTimeBuckets:
+    @pytest.fixture
+    def service(self, plain):
+        service = TimeView(plain, fixed(4))
+        fill(service, events=150)
+        return service
+
+    def test_a_range_within_one_bucket(self, service):
+        """As `GsiShardedService`."""
+        events = service.get_events_for_range(BASE, minutes(5), minutes(25))
+        assert numbers(events) == list(range(5, 26))
+        assert {event["PK"] for event in events} == {BASE}
+
+    @pytest.mark.parametrize("newest_first", [False, True])
+    def test_a_range_across_buckets(self, service, newest_first):
+        """`A production implementation must handle ranges spanning multiple buckets`: in pages, in both directions."""
+        events = service.get_events_for_range(
+            BASE, minutes(10), minutes(140), Limit=17, ScanIndexForward=not newest_first
+        )
+        expected = list(range(10, 141))
+        assert numbers(events) == (expected[::-1] if newest_first else expected)
+
+    def test_no_index_key_gets_all_writes_of_an_hour(self, service, plain):
+        """In the article every write of an entity and hour goes to one key of the index, which refuses them then."""
+        writes = {}
+        for item in plain.scan()["Items"]:
+            writes[item["owner"]] = writes.get(item["owner"], 0) + 1
+        assert len(writes) == 3 * 4
+        assert max(writes.values()) < 40

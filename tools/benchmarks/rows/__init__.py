@@ -21,6 +21,7 @@ ROW_NAMES = (
     "consumer",
     "cold-write",
     "cold-read",
+    "table-put",
     "layer-size",
 )
 
