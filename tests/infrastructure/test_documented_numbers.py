@@ -25,6 +25,7 @@ from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition.runtime.wiring import PATIENT_TIMEOUTS_MS
 from hotpartition_cli.arguments import _build_parser, parse_arguments
+from hotpartition_cli.check import Limits, write_units_at_most
 from hotpartition_cli.errors import Status
 from hotpartition_cli.plan import KEY_LIMIT_WCU, default_thresholds, make_plan
 from hotpartition_messages.page_costs import Load, read_pages
@@ -188,6 +189,7 @@ CLAIMS = {
         DEV.registry.node_count,
         PROD.registry.node_count,
     ),
+    r"writes to the new stack\]: some ([\d,]+) write units": round(write_units_at_most(Limits()), -3),
     # --help
     r"mean WCU/s of the last (\d+) s": SUSTAINED_SECONDS,
     r"shards, 2 to (\d+)": MAX_SHARD_COUNT,
@@ -203,7 +205,7 @@ CLAIMS = {
 
 FACTS = (
     # of HTTP, of AWS, of other programs
-    r"\b(?:429|404|409|413|5\d\d|5xx)\b",
+    r"\b(?:204|404|409|410|412|413|429|5\d\d|5xx)\b",
     r"[Mm]ore than 1 %|\b1 % of the|slowest 1 %|`?100 %|keeps 100",
     r"concurrency (?:of|may be) 10|quota of 10|default quota is [\d,]+|VPCs \| 1 free \| 1 free",
     r"ends after 12 hours|for 14 days|within 60 s|reaches back 35 days|some [23]00 bytes each",
