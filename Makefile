@@ -28,7 +28,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-setup: .venv/.development ## Install what the project needs, into its own folders (2 minutes; `make demo` needs half of it)
+setup: .venv/.development .venv-$(FUNCTIONS_PYTHON)/.installed ## Install what the project needs, into its own folders (2 minutes; `make demo` needs half of it)
 
 # venv, pip and npm are silent for long, so every five seconds a line says that they are still at it.
 alive = { while sleep 5; do echo "  still installing, $$SECONDS s"; done & }; trap "kill $$!" EXIT
@@ -76,19 +76,17 @@ unit: setup
 
 check: lint types unit ## The fast part: lint, types, unit tests
 
-# Packages as in .venv, for the functions' Python; empty where there is none.
+# Packages as in .venv, for the functions' Python. Where it is missing, or they are not to be had, the tests go on without it.
 .venv-$(FUNCTIONS_PYTHON)/.installed: .venv/.development
-	@python=$$($(BIN)/python -m infra.bytecode $(FUNCTIONS_PYTHON)); mkdir -p $(@D); if [ -z "$$python" ]; then \
-	  echo "there is no Python $(FUNCTIONS_PYTHON) here: nothing is tried on it"; \
-	else \
-	  echo "installing what tests on Python $(FUNCTIONS_PYTHON) into .venv-$(FUNCTIONS_PYTHON): half a minute, once"; \
-	  $(BIN)/uv venv --quiet --clear --seed --python "$$python" $(@D); \
-	  $(BIN)/uv pip install --quiet --python $(FUNCTIONS_BIN)/python --require-hashes -r requirements/development.txt; \
-	  $(BIN)/uv pip install --quiet --python $(FUNCTIONS_BIN)/python --offline --no-deps --no-build-isolation --editable .; \
-	fi
-	@touch $@
+	@python=$$($(BIN)/python -m infra.bytecode $(FUNCTIONS_PYTHON)); \
+	if [ -z "$$python" ]; then echo "there is no Python $(FUNCTIONS_PYTHON) here: nothing is tried on it"; exit; fi; \
+	echo "installing what tests on Python $(FUNCTIONS_PYTHON) into $(@D): half a minute, once"; \
+	if $(BIN)/uv venv --quiet --clear --seed --python "$$python" $(@D) \
+	  && $(BIN)/uv pip install --quiet --python $(FUNCTIONS_BIN)/python --require-hashes -r requirements/development.txt \
+	  && $(BIN)/uv pip install --quiet --python $(FUNCTIONS_BIN)/python --offline --no-deps --no-build-isolation --editable .; \
+	then touch $@; else rm -rf $(@D); echo "nothing is tried on Python $(FUNCTIONS_PYTHON): its packages could not be installed" >&2; fi
 
-test-functions: setup .venv-$(FUNCTIONS_PYTHON)/.installed ## The library's unit tests and `make acceptance` on the functions' Python
+test-functions: setup ## The library's unit tests and `make acceptance` on the functions' Python
 	@if [ -x $(FUNCTIONS_BIN)/python ]; then \
 	  $(FUNCTIONS_BIN)/python -m pytest $(PARALLEL) $(WITHOUT_PLUGINS) -m "not slow" $(FUNCTIONS_TESTS); \
 	  $(FUNCTIONS_BIN)/python -m tools.acceptance; \
