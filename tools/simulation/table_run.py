@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import boto3
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError, ReadTimeoutError
 from moto import mock_aws
 
 from hotpartition.core.backoff import Clock
@@ -27,7 +27,7 @@ from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.errors import HotPartitionError, RetryLaterError
+from hotpartition.errors import InvalidRequestError, RetryLaterError
 from hotpartition.jobs.raising import Raiser
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink
@@ -55,13 +55,26 @@ WAIT_SECONDS = 0.12
 REDIS_TIMEOUT_MS = 30
 COOLDOWN_MS = 500
 AUDIT_SECONDS = 60.0
+EXPECTED_CODES = frozenset(
+    {
+        "ConditionalCheckFailedException",
+        "InternalServerError",
+        "ProvisionedThroughputExceededException",
+        "TransactionCanceledException",
+    }
+)
+"""What the faults are answered with; any other error is a bug."""
 RAISES_PER_SECOND = 0.35
 RAISER_SECONDS = 0.3
 COLD_START_SECONDS = 0.5
 MOST_SHARDS = 16
 THREADS = 8
 
-_HASHINGS: tuple[Callable[[], Hashing], ...] = (by_sort_key, lambda: by_attribute("owner"), at_random)
+_HASHINGS: tuple[Callable[[Random], Hashing], ...] = (
+    lambda _: by_sort_key(),
+    lambda _: by_attribute("owner"),
+    lambda random: at_random(lambda: f"{random.getrandbits(64):016x}"),
+)
 _KEYS = [{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK")]
 
 
@@ -184,7 +197,7 @@ class _Run:
         self.raw = aws.raw
         self.place = self._create_tables(aws.raw)
         self.table = aws.resource.Table(TABLE_NAME)
-        self.hashing = _HASHINGS[seed % len(_HASHINGS)]()
+        self.hashing = _HASHINGS[seed % len(_HASHINGS)](Random(f"{seed}/hashed"))
         self.network = Network(self.engine, aws.raw, journal_table=self.place.table_name, seed=str(seed))
         self.redis = RedisServer(
             self.engine, epoch_ms=EPOCH_MS, nodes=3, random=Random(f"{seed}/redis"), on_report=lambda: None
@@ -387,11 +400,15 @@ class _Run:
             )
 
     def _attempt(self, call: Callable[[], object], attempt: Attempt | None = None) -> Exception | None:
-        """Make a call; note when it was acknowledged, or return why it was not."""
+        """Make a call; note when it was acknowledged, or return why it was not. What no fault explains is raised."""
         self.operations += 1
         try:
             call()
-        except (ClientError, BotoCoreError, HotPartitionError) as error:
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in EXPECTED_CODES:
+                raise
+            return error
+        except (ReadTimeoutError, RetryLaterError, InvalidRequestError) as error:
             return error
         if attempt is not None:
             attempt.acknowledged_at = self.engine.now
@@ -469,7 +486,7 @@ class _Run:
             ),
             attempt,
         )
-        if isinstance(error, ClientError) and error.response["Error"]["Code"] == "ConditionalCheckFailedException":
+        if _is_absence(error):
             del history.changes[token]
             self.history.refusals.append((collection, sort_key, now, self.engine.now))
 
@@ -570,6 +587,13 @@ class _Run:
         self.engine.after(0.0, lambda: self.engine.kill(process))
         if not self.is_over:
             self.engine.after(COLD_START_SECONDS, self._start_raiser)
+
+
+def _is_absence(error: Exception | None) -> bool:
+    """Say whether a change found no item: refused by its condition, or because nothing tells where a new one goes."""
+    if isinstance(error, ClientError):
+        return error.response["Error"]["Code"] == "ConditionalCheckFailedException"
+    return isinstance(error, InvalidRequestError)
 
 
 def _position(sort_key: Any) -> int | None:
