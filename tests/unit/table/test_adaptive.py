@@ -9,7 +9,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, choose_shards
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.errors import MalformedGenerationError, SettingsError
+from hotpartition.errors import InvalidRequestError, MalformedGenerationError, SettingsError
 from hotpartition.table import ShardedTable, adaptive
 from hotpartition.table.adaptive import AdaptiveRoutes, Limits, TableJournal
 from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
@@ -251,3 +251,47 @@ class TestSettings:
         """Told at once."""
         with pytest.raises(ValueError, match="should be from 1 to 3"):
             adaptive(choices=choices)
+
+
+@pytest.fixture
+def early(dynamodb, plain):
+    """A table whose routing items lie before some of its items."""
+    return Stage(plain, JournalPlace("readings", "PK", "SK", "r#"))
+
+
+@pytest.mark.parametrize("limit", [{}, {"Limit": 2}])
+def test_newest_first_pages_are_verified_though_the_routing_item_lies_before_them(early, watched, limit):
+    """A page that ends before it has said nothing of it."""
+    early.plain.put_item(Item={"PK": "room", "SK": "x1"})
+    early.plain.put_item(Item={"PK": "room", "SK": "x2"})
+    early.plain.put_item(Item={"PK": "room", "SK": "x3"})
+    early.plain.put_item(Item={"PK": "room#_5", "SK": "z"})
+    early.raise_journal()
+    base = {"Items": [{"PK": {"S": "room"}, "SK": {"S": "x3"}}], "Count": 1, "ScannedCount": 1}
+    base["LastEvaluatedKey"] = {"PK": {"S": "room"}, "SK": {"S": "x3"}}  # 1 MB is read
+    watched.responds = lambda operation, body: (
+        base
+        if operation == "Query" and body["ExpressionAttributeValues"][":hpp"]["S"] == "room" and not limit
+        else None
+    )
+    assert early.read(ScanIndexForward=False, **limit)[0] == "z"
+
+
+@pytest.mark.parametrize("method", ["get_item", "update_item", "delete_item"])
+def test_the_routing_item_is_out_of_reach(early, method):
+    """Whoever changes it hides items, or keeps all reads from working."""
+    early.raise_all()
+    before = early.plain.scan()["Items"]
+    with pytest.raises(InvalidRequestError, match="reserved"):
+        getattr(early.table, method)(Key={"PK": "room", "SK": "r#"})
+    with pytest.raises(InvalidRequestError, match="reserved"), early.table.batch_writer() as batch:
+        batch.delete_item(Key={"PK": "room", "SK": "r#"})
+    assert early.plain.scan()["Items"] == before
+
+
+def test_batches_keep_nothing_of_what_they_consumed(stage):
+    """A table lives as long as its process."""
+    for number in range(3):
+        with stage.table.batch_writer() as batch:
+            batch.put_item(Item=item(number))
+    assert stage.table._parts.batches._requests._consumed == []

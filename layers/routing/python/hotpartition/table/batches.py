@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from hotpartition.core.backoff import MAX_DELAY_MS, Clock
+from botocore.exceptions import ClientError
+
+from hotpartition.core.backoff import MAX_DELAY_MS
 from hotpartition.core.capacity import write_units
 from hotpartition.table.consumed import Requests
 from hotpartition.table.copies import Copy
 from hotpartition.table.locating import Locator
-from hotpartition.table.patience import as_boto3_raises
+from hotpartition.table.patience import Patience, as_boto3_raises
 from hotpartition.table.schema import CHANGES, SHARDS, Attributes, order_of
 from hotpartition.table.sharding import Sharding, Target
 
@@ -32,40 +35,46 @@ class Batches:
     """Writes batches. What they replace or delete is located first, all in one request. Safe under threads."""
 
     def __init__(
-        self, sharding: Sharding, locator: Locator, requests: Requests, clock: Clock, *, append_only: bool
+        self, sharding: Sharding, locator: Locator, requests: Requests, patience: Patience, *, append_only: bool
     ) -> None:
         self._sharding = sharding
         self._schema = sharding.schema
         self._routes = sharding.routes
         self._locator = locator
         self._requests = requests
-        self._clock = clock
+        self._patience = patience
         self._append_only = append_only
 
     def batch_write_item(self, RequestItems: Mapping[str, Sequence[Attributes]]) -> Attributes:  # noqa: N803
         """Write one batch, as the client's `batch_write_item`; what DynamoDB left unprocessed is in the response."""
         ((table_name, writes),) = RequestItems.items()
-        left: list[Attributes] = []
+        left: dict[Place, Attributes] = {}
         with as_boto3_raises():
             built = self._build(writes)
             for start in range(0, len(built), BATCH_WRITES):
-                left += self._send(built[start : start + BATCH_WRITES])
+                left |= self._send(built[start : start + BATCH_WRITES])
         if left:
-            self._clock.sleep(self._clock.random() * MAX_DELAY_MS / 1000)
-        return {"UnprocessedItems": {table_name: left} if left else {}}
+            clock = self._patience.clock
+            clock.sleep(clock.random() * MAX_DELAY_MS / 1000)
+        return {"UnprocessedItems": {table_name: list(left.values())} if left else {}}
 
-    def _send(self, built: Sequence[Built]) -> list[Attributes]:
-        """Send stored writes, and return the owner's writes of what was left unprocessed."""
+    def _send(self, built: Sequence[Built]) -> dict[Place, Attributes]:
+        """Send stored writes, and return the owner's writes of what was left unprocessed, each once."""
         name = self._requests.table_name
-        response = self._requests.send_many("BatchWriteItem", RequestItems={name: [each.stored for each in built]})
+        items = {name: [each.stored for each in built]}
+        response = self._patience.send(partial(self._requests.send_many, "BatchWriteItem", RequestItems=items))
         unprocessed = {self._place_of(stored) for stored in response.get("UnprocessedItems", {}).get(name, ())}
         for partition_key, _ in unprocessed:
             self._routes.writer.refused(partition_key)
-        return [each.write for each in built if self._place_of(each.stored) in unprocessed]
+        return {self._place_of(each.write): each.write for each in built if self._place_of(each.stored) in unprocessed}
 
     def _build(self, writes: Sequence[Attributes]) -> list[Built]:
         """Turn the owner's writes into stored ones."""
         targets = [self._target_of(write) for write in writes]
+        if len({self._place_of(write) for write in writes}) < len(writes):
+            # On different shards, DynamoDB would not see it.
+            error = {"Code": "ValidationException", "Message": "Provided list of item keys contains duplicates"}
+            raise ClientError({"Error": error}, "BatchWriteItem")
         sought = {
             self._place_of(write): target
             for write, target in zip(writes, targets, strict=True)
@@ -85,8 +94,8 @@ class Batches:
             # DynamoDB says best what is wrong with it.
             self._requests.send_many("BatchWriteItem", RequestItems={self._requests.table_name: [write]})
             raise NotImplementedError(f"batch_writer(): {attributes!r} has no key that is understood")
+        self._sharding.refuse_reserved(attributes)
         if "PutRequest" in write:
-            self._sharding.refuse_reserved(attributes)
             return self._sharding.target_of_item(attributes)
         return self._sharding.target_of_key(attributes, None)
 

@@ -19,10 +19,10 @@ from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 from botocore.exceptions import ClientError
 
 from hotpartition.core.capacity import write_units
-from hotpartition.errors import ThrottledError
+from hotpartition.errors import InvalidRequestError, ThrottledError
 from hotpartition.table.consumed import Requests
 from hotpartition.table.copies import Copy, show
-from hotpartition.table.expressions import enclose
+from hotpartition.table.expressions import enclose, only_condition
 from hotpartition.table.locating import Locator
 from hotpartition.table.patience import Patience, naming_throttles
 from hotpartition.table.schema import CHANGES, SHARDS, Attributes
@@ -32,7 +32,7 @@ MAX_RACES = 20
 """How often a change begins anew because the item came or went meanwhile, before it fails."""
 
 _SET = re.compile(r"(?<![#:.\w])SET(?=\s)", re.IGNORECASE)
-_ADD = re.compile(r"(?<![#:.\w])ADD(?=\s)", re.IGNORECASE)
+_ADD = re.compile(r"(?<![#:.\w])ADD(?!\w)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Changer:
             ClientError: as boto3's, the failure of the owner's condition among them.
             ThrottledError: DynamoDB refused for the whole budget; its cause is boto3's error.
         """
-        if self._append_only and change.item is not None:
+        if self._append_only and change.item is not None and not change.is_conditional:
             return self._shown(self._create(requests, change, target, exists=None))
         lost: BaseException | None = None
         for _ in range(MAX_RACES):
@@ -147,11 +147,19 @@ class Changer:
             self._routes.writer.count(self._sharding.key_of_stored(target), max(units, least))
 
     def _create(self, requests: Requests, change: Change, target: Target, *, exists: bool | None) -> Attributes:
-        """Create the item at its first choice that does not refuse; a conditional one at its first only.
+        """Create the item at its first choice that does not refuse; by an update, or on condition, at its first only.
 
-        Two creations on condition that there is no such item must meet at one place, to see each other.
+        Two creations on condition that there is no such item must meet at one place, to see each other; and two updates
+        that add to it.
         """
-        key = self._sharding.key_of_new(target)
+        try:
+            key = self._sharding.key_of_new(target, must_meet=exists is not None)
+        except InvalidRequestError:
+            if change.is_conditional:
+                # Where its condition does not hold, nothing is created, and nothing need tell where.
+                condition = Change("DeleteItem", change.key, only_condition(change.request))
+                self._change_at(requests, condition, target, target.collection, exists=False)
+            raise
         responses: list[Attributes] = []
 
         def put(partition_key: str) -> None:
@@ -166,7 +174,7 @@ class Changer:
             find=lambda _: None,
             size_bytes=self._routes.size_of(change.item or change.key),
             may_be_stored=False,
-            choices=1 if change.is_conditional else None,
+            choices=1 if change.is_conditional or change.operation == "UpdateItem" else None,
         )
         return responses[-1]
 

@@ -40,13 +40,14 @@ class Requests:
         response: Attributes = getattr(self.client, xform_name(operation))(**request, **self._report)
         told = response.pop("ConsumedCapacity", ())
         consumed = [told] if isinstance(told, Mapping) else told
-        self._consumed.extend(consumed)
+        if self._is_reported:
+            self._consumed.extend(consumed)
         self.last_units = sum(part.get("Table", part).get("CapacityUnits", 0.0) for part in consumed) or 1.0
         return response
 
     def finish(self, response: Attributes) -> Attributes:
         """Put the sum into the call's response."""
-        if self._consumed and self._is_reported:
+        if self._consumed:
             response["ConsumedCapacity"] = sum_up(self._consumed)
         return response
 

@@ -221,11 +221,40 @@ def _is_enclosed(tokens: Sequence[str]) -> bool:
 
 def names_in(request: Mapping[str, Any], parameter: str) -> frozenset[str]:
     """List the attribute names that a textual or object expression mentions, placeholders resolved."""
+    expression, names = _text_of(request, parameter)
+    return frozenset(names.get(token, token) for token in split(expression))
+
+
+def _text_of(request: Mapping[str, Any], parameter: str) -> tuple[str, Mapping[str, str]]:
+    """Return an expression as text, and the names that its placeholders stand for."""
     expression = request.get(parameter)
     names: Mapping[str, str] = request.get("ExpressionAttributeNames") or {}
     if isinstance(expression, ConditionBase):
         expression, names, _ = ConditionExpressionBuilder().build_expression(expression)
-    return frozenset(names.get(token, token) for token in split(expression or ""))
+    return expression or "", names
+
+
+def only_condition(request: Mapping[str, Any]) -> Attributes:
+    """Take a request's condition out of it, with the placeholders that it uses."""
+    condition = request["ConditionExpression"]
+    used = set(split(condition)) if isinstance(condition, str) else set()
+    parts: Attributes = {"ConditionExpression": condition}
+    for parameter in ("ExpressionAttributeNames", "ExpressionAttributeValues"):
+        if kept := {token: value for token, value in (request.get(parameter) or {}).items() if token in used}:
+            parts[parameter] = kept
+    return parts
+
+
+def compares(request: Mapping[str, Any], parameter: str, attribute: str) -> bool:
+    """Say whether an expression looks at an attribute's value, not only at whether the attribute exists."""
+    expression, names = _text_of(request, parameter)
+    words = ["", "", *split(expression)]
+    return any(
+        names.get(word, word) == attribute
+        and before != "."
+        and not (before == "(" and function.lower() in {"attribute_exists", "attribute_not_exists"})
+        for function, before, word in zip(words, words[1:], words[2:], strict=False)
+    )
 
 
 def project_also(request: Mapping[str, Any], wanted: Iterable[str]) -> tuple[Attributes, frozenset[str]]:

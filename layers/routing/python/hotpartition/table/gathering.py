@@ -274,7 +274,9 @@ class _Gathering:
             self._verify(responses.pop().get("Item"))
         read = {key: self._read(response) for key, response in zip(parts, responses, strict=True)}
         if not self._is_verified:
-            self._verify(None)
+            # A page that ends before the routing item's place says nothing of it.
+            is_passed = self._is_past_journal(read.get(self._query.collection))
+            self._verify(None if is_passed else self._gatherer.run([self._journal_read()])[0].get("Item"))
         self._route = self._route.union(self._routes.get(self._query.collection))
         return read
 
@@ -304,7 +306,7 @@ class _Gathering:
         return _Response([copy_of(self._schema, item) for item in items], reached, response["ScannedCount"])
 
     def _is_journal_on_the_way(self) -> bool:
-        """Say whether the base key's query reads the routing item, which lies behind all items, without being asked."""
+        """Say whether the base key's query reads the routing item, where that lies behind all items, by itself."""
         query, journal = self._query, self._routes.journal
         return (
             journal is not None
@@ -314,6 +316,13 @@ class _Gathering:
             and query.condition is None
             and not {"FilterExpression", "IndexName"} & query.request.keys()
         )
+
+    def _is_past_journal(self, base: _Response | None) -> bool:
+        """Say whether the base key was read past the place of the routing item."""
+        journal = self._routes.journal
+        if base is None or journal is None:
+            return False
+        return base.reached is None or base.reached[0] <= journal.routing_sort_key
 
     def _journal_read(self) -> Callable[[], Attributes]:
         journal = self._routes.journal

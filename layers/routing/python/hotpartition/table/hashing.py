@@ -22,8 +22,8 @@ class Hashing(Protocol):
         """Return the text for an item of which only the key is known; None where the key does not tell."""
         ...
 
-    def of_nothing(self) -> str:
-        """Return the text for a new item of which nothing tells it."""
+    def of_nothing(self, meeting: str | None = None) -> str:
+        """Return the text for a new item of which nothing tells it: `meeting`, if all who create it must meet."""
         ...
 
     @property
@@ -46,8 +46,9 @@ class BySortKey:
         """See `Hashing.of_key`."""
         return text_of(key[schema.sort])
 
-    def of_nothing(self) -> str:
+    def of_nothing(self, meeting: str | None = None) -> str:
         """See `Hashing.of_nothing`: there is no such item."""
+        del meeting
         raise AssertionError("every item has a sort key")
 
 
@@ -92,12 +93,13 @@ class ByAttribute:
             raise InvalidRequestError.of(self.attribute, f"is {text!r}, but the item's key says {told!r} (from_key)")
         return text
 
-    def of_nothing(self) -> str:
+    def of_nothing(self, meeting: str | None = None) -> str:
         """See `Hashing.of_nothing`.
 
         Raises:
             InvalidRequestError: always: where a new item goes must be told.
         """
+        del meeting
         raise InvalidRequestError.of(
             self.attribute, "is what the shard is chosen by: an update that creates an item must be told it (Hashed=…)"
         )
@@ -116,9 +118,9 @@ class AtRandom:
     def of_key(self, schema: Schema, key: Mapping[str, Any]) -> None:
         """See `Hashing.of_key`."""
 
-    def of_nothing(self) -> str:
+    def of_nothing(self, meeting: str | None = None) -> str:
         """See `Hashing.of_nothing`."""
-        return self.new_text()
+        return meeting or self.new_text()
 
 
 def by_sort_key() -> BySortKey:
@@ -152,7 +154,8 @@ def by_attribute(name: str, *, from_key: Callable[[Mapping[str, Any]], Any] | No
 def at_random(new_text: Callable[[], str] = lambda: secrets.token_hex(8)) -> AtRandom:
     """Choose any shard: nothing about an item tells where it is, so point reads and changes ask all shards.
 
-    `append_only=True` spares the puts this: they look nowhere.
+    `append_only=True` spares the puts this: they look nowhere. Without it, an item is created on the shard of its sort
+    key, where two that create it at the same time meet.
 
     Args:
         new_text: makes the text that the next item's shard is chosen by.

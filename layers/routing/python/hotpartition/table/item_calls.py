@@ -13,7 +13,7 @@ from hotpartition.table.copies import show
 from hotpartition.table.expressions import find_update, project_also
 from hotpartition.table.locating import Locator
 from hotpartition.table.patience import as_boto3_raises
-from hotpartition.table.refused import refuse_parameters
+from hotpartition.table.refused import refuse_expressions, refuse_parameters
 from hotpartition.table.schema import Attributes, is_text_of
 from hotpartition.table.sharding import Sharding, Target
 
@@ -39,6 +39,7 @@ class ItemCalls:
         if item is None or not self._schema.has_key(item):
             return self._table.let_refuse("put_item", request)
         self._sharding.refuse_reserved(item)
+        refuse_expressions("put_item", request, self._schema.partition)
         change = Change("PutItem", self._schema.key_of(item), without(request, "Item"), dict(item))
         return self._change(change, self._sharding.target_of_item(item))
 
@@ -48,6 +49,8 @@ class ItemCalls:
         key = request.get("Key")
         if key is None or not self._schema.is_key(key):
             return self._table.let_refuse(method, request)
+        self._sharding.refuse_reserved(key)
+        refuse_expressions(method, request, self._schema.partition)
         target = self._sharding.target_of_key(key, request.get("Hashed"))
         self._refuse_move(request, target)
         return self._change(Change(_OPERATIONS[method], dict(key), without(request, "Key", "Hashed")), target)
@@ -58,6 +61,7 @@ class ItemCalls:
         key = request.get("Key")
         if key is None or not self._schema.is_key(key):
             return self._table.let_refuse("get_item", request)
+        self._sharding.refuse_reserved(key)
         target = self._sharding.target_of_key(key, request.get("Hashed"))
         requests = self._table.requests(request)
         asked = without(request, "Key", "Hashed", "ReturnConsumedCapacity")

@@ -19,7 +19,7 @@ from hotpartition.table.gathering import Gatherer, Query
 from hotpartition.table.journal_items import is_journal
 from hotpartition.table.patience import as_boto3_raises
 from hotpartition.table.refused import refuse_parameters
-from hotpartition.table.schema import CHANGES, SHARDS, Attributes, Index, text_of
+from hotpartition.table.schema import CHANGES, SCALARS, SHARDS, Attributes, Index, text_of
 from hotpartition.table.sharding import Sharding
 from hotpartition.table.time_ranges import RangeCalls
 
@@ -84,6 +84,8 @@ class PageCalls:
         wanted, attribute = request.get("Hashed"), self._sharding.hashing.attribute
         if wanted is None and attribute is not None:
             wanted = find_equality(request, attribute)
+            if isinstance(wanted, bool) or not isinstance(wanted, SCALARS):
+                return None  # no item that has such a value could be put
         return None if wanted is None else text_of(wanted)
 
     def _is_plain(self, request: Request, partition: Any, index: Index) -> bool:

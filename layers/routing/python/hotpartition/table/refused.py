@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
+
+from hotpartition.errors import InvalidRequestError
+from hotpartition.table.expressions import compares, names_in
+from hotpartition.table.schema import RESERVED
 
 _EXPRESSIONS_INSTEAD = "is the form of 2012, which is not read here. Use {instead}"
 
@@ -33,15 +38,40 @@ METHODS: Mapping[str, str] = {
 }
 
 
+_PLACEHOLDERS_OF_OURS = re.compile(r"[#:]hp(?:[a-z]\d*|\d+)")
+
+
 def refuse_parameters(method: str, request: Mapping[str, Any]) -> None:
     """Refuse parameters that cannot be honoured.
 
     Raises:
         NotImplementedError: naming the parameter, the reason and what to use instead.
+        InvalidRequestError: a placeholder is called as one of those that are added to requests.
     """
     for name, why in PARAMETERS.items():
         if name in request:
             raise NotImplementedError(f"{method}({name}=…): {name} {why}")
+    for parameter in ("ExpressionAttributeNames", "ExpressionAttributeValues"):
+        for placeholder in request.get(parameter) or ():
+            if _PLACEHOLDERS_OF_OURS.fullmatch(placeholder):
+                raise InvalidRequestError.of(placeholder, "is reserved for ShardedTable. Call it something else")
+
+
+def refuse_expressions(method: str, request: Mapping[str, Any], partition: str) -> None:
+    """Refuse a change whose expressions look at the partition key's value, or name attributes of ours.
+
+    Raises:
+        NotImplementedError: it looks at the partition key, which is another one on a shard.
+        InvalidRequestError: it changes an attribute that is reserved.
+    """
+    for parameter in ("ConditionExpression", "UpdateExpression"):
+        if compares(request, parameter, partition):
+            raise NotImplementedError(
+                f"{method}({parameter}=…): it looks at the value of {partition}, which differs on shards. "
+                f"The item is the one that has this key anyway: leave it out, or use attribute_exists({partition})"
+            )
+    for name in sorted(RESERVED & names_in(request, "UpdateExpression")):
+        raise InvalidRequestError.of(name, "is reserved for ShardedTable. Call the attribute something else")
 
 
 def refuse_method(name: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 from boto3.dynamodb.types import Binary
@@ -27,6 +27,10 @@ Attributes = dict[str, Any]
 """An item, a key or a request as boto3's `Table` takes and gives them: Python values."""
 
 _TYPES: dict[str, tuple[type, ...]] = {"S": (str,), "N": (int, Decimal), "B": (bytes, bytearray, Binary)}
+
+
+SCALARS = tuple(kind for kinds in _TYPES.values() for kind in kinds)
+"""What keys can be, and what shards can be chosen by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,10 @@ def order_of(value: Any) -> Any:
     return bytes(binary) if isinstance(value, (Binary, bytearray)) else value
 
 
+_NUMBERS = Context(prec=38)
+"""DynamoDB's numbers, whatever precision a thread has set; `plus` makes 0 of -0."""
+
+
 def is_text_of(value: Any, text: str) -> bool:
     """Say whether `text_of` gives this text for a value of any type."""
     try:
@@ -140,5 +148,5 @@ def text_of(value: Any) -> str:
     if isinstance(value, _TYPES["B"]):
         return bytes(order_of(value)).hex()
     if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
-        return f"{Decimal(value).normalize():f}"
+        return f"{_NUMBERS.plus(_NUMBERS.normalize(Decimal(value))):f}"
     raise TypeError(f"{value!r} is no string, number or binary: no shard can be chosen by it")

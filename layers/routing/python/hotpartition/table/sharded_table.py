@@ -298,7 +298,7 @@ class ShardedTable:
         return _Parts(
             items=ItemCalls(table, sharding, locator, changer),
             pages=PageCalls(table, sharding, Gatherer(sharding, executor, self._patience)),
-            batches=Batches(sharding, locator, table.requests({}), self._patience.clock, append_only=self._append_only),
+            batches=Batches(sharding, locator, table.requests({}), self._patience, append_only=self._append_only),
         )
 
     def _build_routes(self, schema: Schema) -> Routes:

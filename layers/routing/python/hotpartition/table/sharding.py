@@ -79,14 +79,15 @@ class Sharding:
         """Build the engine's key of an item that is stored already: what its shard was chosen by matters no more."""
         return ItemKey(target.collection, text_of(target.sort_value), target.position, target.hashed or "")
 
-    def key_of_new(self, target: Target) -> ItemKey:
-        """Build the engine's key of an item that is to be created.
+    def key_of_new(self, target: Target, *, must_meet: bool = False) -> ItemKey:
+        """Build the engine's key of an item that is to be created; `must_meet`: the same one by whoever creates it.
 
         Raises:
             InvalidRequestError: nothing tells what its shard is chosen by.
         """
-        hashed = self.hashing.of_nothing() if target.hashed is None else target.hashed
-        return ItemKey(target.collection, text_of(target.sort_value), target.position, hashed)
+        sort_key = text_of(target.sort_value)
+        hashed = self.hashing.of_nothing(sort_key if must_meet else None) if target.hashed is None else target.hashed
+        return ItemKey(target.collection, sort_key, target.position, hashed)
 
     def next_places(self, route: Route, target: Target, *, asked: Collection[str]) -> tuple[str, ...]:
         """List the partition keys that are asked next for an item; none: what was not found is not there.

@@ -1,0 +1,205 @@
+"""What callers may well write, and a shard's key, a second copy or a raise could make wrong."""
+
+from __future__ import annotations
+
+from decimal import Decimal, localcontext
+
+import pytest
+from boto3.dynamodb.conditions import Attr, Key
+from botocore.exceptions import ClientError
+
+from hotpartition.core.route import choose_shards
+from hotpartition.errors import InvalidRequestError
+from hotpartition.table import ShardedTable, at_random, by_attribute, fixed
+from hotpartition.table.schema import text_of
+
+ROOM = {"KeyConditionExpression": Key("PK").eq("room"), "ConsistentRead": True}
+ITEM = {"PK": "room", "SK": "0001"}
+
+
+@pytest.fixture
+def table(plain) -> ShardedTable:
+    return ShardedTable(plain, shards=fixed(5))
+
+
+@pytest.mark.parametrize(
+    "condition", [Attr("PK").eq("room"), "PK <> :pk", "attribute_exists(SK) AND begins_with(#p, :pk)"]
+)
+def test_a_condition_on_the_partition_keys_value_is_refused(table, condition):
+    """It would be judged by the shard's key."""
+    table.put_item(Item=ITEM)
+    request = {"ConditionExpression": condition}
+    if isinstance(condition, str):
+        request |= {"ExpressionAttributeValues": {":pk": "room"}}
+        request |= {"ExpressionAttributeNames": {"#p": "PK"}} if "#p" in condition else {}
+    with pytest.raises(NotImplementedError, match="PK"):
+        table.put_item(Item=ITEM, **request)
+    with pytest.raises(NotImplementedError, match="PK"):
+        table.delete_item(Key=ITEM, **request)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["attribute_exists(PK)", "attribute_exists( #p ) AND NOT attribute_not_exists(PK)", Attr("PK").exists()],
+)
+def test_a_condition_that_the_item_exists_is_understood(table, condition):
+    """That is the same on every shard."""
+    table.put_item(Item=ITEM)
+    names = {"ExpressionAttributeNames": {"#p": "PK"}} if "#p" in str(condition) else {}
+    table.put_item(Item={**ITEM, "n": 1}, ConditionExpression=condition, **names)
+
+
+def test_an_update_does_not_copy_a_shards_key(table):
+    """The owner would find it in an attribute."""
+    table.put_item(Item=ITEM)
+    with pytest.raises(NotImplementedError, match="PK"):
+        table.update_item(Key=ITEM, UpdateExpression="SET copied = PK")
+
+
+@pytest.mark.parametrize("name", ["hp_changes", "hp_shards"])
+def test_an_update_of_attributes_of_ours_is_refused(table, name):
+    """As a put with them."""
+    with pytest.raises(InvalidRequestError, match="reserved"):
+        table.update_item(
+            Key=ITEM,
+            UpdateExpression="SET #a = :n",
+            ExpressionAttributeNames={"#a": name},
+            ExpressionAttributeValues={":n": 1},
+        )
+
+
+@pytest.mark.parametrize("placeholder", ["#hpp", "#hp0", "#hpn1", "#hpc"])
+def test_placeholders_of_ours_do_not_replace_the_owners(table, placeholder):
+    """Whatever they are called."""
+    table.put_item(Item={**ITEM, "colour": "red"})
+    names = {"ExpressionAttributeNames": {placeholder: "colour"}}
+    with pytest.raises(InvalidRequestError, match=placeholder):
+        table.query(**ROOM, ProjectionExpression=placeholder, **names)
+    with pytest.raises(InvalidRequestError, match=placeholder):
+        table.update_item(Key=ITEM, UpdateExpression=f"REMOVE {placeholder}", **names)
+
+
+def test_an_update_with_add_right_before_a_placeholder(table):
+    """DynamoDB takes it."""
+    table.update_item(
+        Key=ITEM, UpdateExpression="ADD#n :n", ExpressionAttributeNames={"#n": "n"}, ExpressionAttributeValues={":n": 2}
+    )
+    assert table.get_item(Key=ITEM)["Item"]["n"] == 2
+
+
+def test_an_update_on_condition_that_the_item_exists_fails_as_boto3s_where_nothing_tells_the_shard(plain):
+    """Nothing would be created, so nothing need tell where."""
+    table = ShardedTable(plain, shards=fixed(5), hashed=by_attribute("device"))
+    with pytest.raises(table.meta.client.exceptions.ConditionalCheckFailedException):
+        table.update_item(
+            Key=ITEM,
+            UpdateExpression="SET #n = :n",
+            ConditionExpression="attribute_exists(PK) AND #m = :m",
+            ExpressionAttributeNames={"#n": "n", "#m": "m"},
+            ExpressionAttributeValues={":n": 1, ":m": 1},
+        )
+    with pytest.raises(InvalidRequestError, match="Hashed"):
+        table.update_item(Key=ITEM, UpdateExpression="REMOVE n", ConditionExpression=Attr("SK").not_exists())
+    assert plain.scan()["Items"] == []
+
+
+def test_an_append_only_put_on_condition_sees_what_was_written_before_a_raise(plain):
+    """It is a question whether the item is there already."""
+    create = {"Item": ITEM, "ConditionExpression": Attr("PK").not_exists()}
+    ShardedTable(plain, shards=fixed(2), append_only=True).put_item(**create)
+    for shards in (fixed(2, 7), fixed(2, 7, 64)):
+        with pytest.raises(ClientError, match="ConditionalCheckFailed"):
+            ShardedTable(plain, shards=shards, append_only=True).put_item(**create)
+
+
+def test_creations_at_random_meet_where_they_must_see_each_other(plain, watched):
+    """Two at the same time that each add 1, or demand that there is no such item."""
+    texts = iter("abcdefgh")
+    table = ShardedTable(plain, shards=fixed(64), hashed=at_random(lambda: next(texts)))
+    add = {"Key": ITEM, "UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
+    done = []
+
+    def meanwhile(operation, body):
+        if operation == "UpdateItem" and not done:
+            done.append(1)
+            table.update_item(**add)
+
+    watched.refuses = meanwhile
+    table.update_item(**add)
+    assert table.get_item(Key=ITEM, ConsistentRead=True)["Item"]["n"] == 2
+
+
+def test_an_update_that_creates_keeps_to_its_first_choice(plain, watched):
+    """Two that add 1 at the same time would otherwise make two items of 1."""
+    table = ShardedTable(plain, shards=fixed(5, choices=3), budget_ms=1)
+    first = f"room#_{choose_shards('0001', 5)[0]}"
+    watched.refuses = lambda operation, body: (
+        "TableWriteKeyRangeThroughputExceeded" if operation == "UpdateItem" else None
+    )
+    with pytest.raises(ClientError, match="ProvisionedThroughputExceeded"):
+        table.update_item(Key=ITEM, UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 1})
+    assert {place for _, place in watched.places} == {first}
+
+
+@pytest.mark.parametrize("hashed", [at_random(), by_attribute("device")])
+def test_one_batch_with_two_puts_of_one_key_is_refused_as_boto3s(plain, hashed):
+    """They may go to different shards, where DynamoDB would not see it."""
+    table = ShardedTable(plain, shards=fixed(64), hashed=hashed)
+    batch = table.batch_writer()
+    for device in "abcdefgh":
+        batch.put_item(Item={**ITEM, "device": device})
+    with pytest.raises(ClientError, match="duplicates"):
+        batch.__exit__(None, None, None)
+    assert plain.scan()["Items"] == []
+
+
+def test_a_batch_put_over_two_copies_is_repeated_once(table, plain, watched):
+    """Though both of its writes were left unprocessed."""
+    table.put_item(Item={**ITEM, "n": 1})
+    plain.put_item(Item={**ITEM, "n": 1})
+    left = []
+
+    def leave_all(operation, body):
+        if operation == "BatchWriteItem" and not left:
+            left.append(1)
+            return {"UnprocessedItems": body["RequestItems"]}
+        return None
+
+    watched.responds = leave_all
+    with table.batch_writer() as batch:
+        batch.put_item(Item={**ITEM, "n": 2})
+    assert [stored["n"] for stored in plain.scan()["Items"]] == [2]
+
+
+def test_a_throttled_batch_is_tried_again(table, watched):
+    """As a single put is."""
+    refused = []
+
+    def refuse_once(operation, body):
+        if operation == "BatchWriteItem" and not refused:
+            refused.append(1)
+            return "TableWriteKeyRangeThroughputExceeded"
+        return None
+
+    watched.refuses = refuse_once
+    with table.batch_writer() as batch:
+        batch.put_item(Item=ITEM)
+    assert table.get_item(Key=ITEM)["Item"] == ITEM
+
+
+@pytest.mark.parametrize("value", [True, ["a"], None])
+def test_a_filter_for_a_value_that_no_shard_is_chosen_by_finds_nothing(plain, value):
+    """As with boto3; it is no error."""
+    table = ShardedTable(plain, shards=fixed(5), hashed=by_attribute("device"))
+    table.put_item(Item={**ITEM, "device": "d1"})
+    assert table.query(**ROOM, FilterExpression=Attr("device").eq(value))["Items"] == []
+
+
+def test_equal_numbers_have_one_text_whatever_the_precision_around():
+    """As the shard is chosen by it."""
+    long = Decimal("1234567890.12345678901234567890")
+    with localcontext() as context:
+        context.prec = 5
+        assert text_of(long) == "1234567890.1234567890123456789"
+    assert text_of(Decimal("-0")) == text_of(0) == "0"
+    assert text_of(Decimal("1E+2")) == text_of(100) == "100"
