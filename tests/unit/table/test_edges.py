@@ -203,3 +203,36 @@ def test_equal_numbers_have_one_text_whatever_the_precision_around():
         assert text_of(long) == "1234567890.1234567890123456789"
     assert text_of(Decimal("-0")) == text_of(0) == "0"
     assert text_of(Decimal("1E+2")) == text_of(100) == "100"
+
+
+@pytest.fixture
+def inverted(dynamodb):
+    """A table with an index whose keys are the table's, the other way round."""
+    table = dynamodb.create_table(
+        TableName="inverted",
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK")],
+        KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
+        GlobalSecondaryIndexes=[
+            {
+                "IndexName": "by-sort-key",
+                "KeySchema": [{"AttributeName": "SK", "KeyType": "HASH"}, {"AttributeName": "PK", "KeyType": "RANGE"}],
+                "Projection": {"ProjectionType": "ALL"},
+            }
+        ],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    yield ShardedTable(table, shards=fixed(5))
+    table.delete()
+
+
+def test_an_index_that_is_sorted_by_the_partition_key_is_not_searched_for_one(inverted):
+    """It holds the shards' keys, so it would find nothing."""
+    inverted.put_item(Item=ITEM)
+    by_sort_key = {"IndexName": "by-sort-key"}
+    assert inverted.query(**by_sort_key, KeyConditionExpression=Key("SK").eq("0001"))["Items"] == [ITEM]
+    with pytest.raises(NotImplementedError, match="PK"):
+        inverted.query(**by_sort_key, KeyConditionExpression=Key("SK").eq("0001") & Key("PK").eq("room"))
+    with pytest.raises(NotImplementedError, match="PK"):
+        inverted.query(
+            **by_sort_key, KeyConditionExpression=Key("SK").eq("0001"), FilterExpression=Attr("PK").eq("room")
+        )

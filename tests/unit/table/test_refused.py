@@ -20,7 +20,7 @@ def table(plain) -> ShardedTable:
         ("query", {"QueryFilter": {}}, "FilterExpression"),
         ("scan", {"ScanFilter": {}}, "FilterExpression"),
         ("scan", {"Segment": 0, "TotalSegments": 2}, "without segments"),
-        ("scan", {"FilterExpression": Attr("PK").eq("room")}, "Use query"),
+        ("scan", {"FilterExpression": Attr("PK").eq("room")}, "Use query of the table"),
         ("get_item", {"Key": {}, "AttributesToGet": ["n"]}, "ProjectionExpression"),
         ("put_item", {"Item": {}, "Expected": {}}, "ConditionExpression"),
         ("update_item", {"Key": {}, "AttributeUpdates": {}}, "UpdateExpression"),

@@ -114,6 +114,7 @@ class Writer:
         may_be_stored: bool,
         remaining_ms: float = float("inf"),
         choices: int | None = None,
+        confirmed: Route = EMPTY_ROUTE,
     ) -> FoundT | None:
         """Store an item, or find what is stored in its place already.
 
@@ -126,6 +127,7 @@ class Writer:
                 once an attempt's outcome is unknown.
             remaining_ms: time the caller has left; the budget never passes it.
             choices: how many shards may take it, if not as many as the table's items have.
+            confirmed: what the caller has read of the route in the journal: the item is placed by that as well.
 
         Returns:
             None when it was stored by this call; else what is stored under this key, left as it is.
@@ -140,7 +142,7 @@ class Writer:
         now_ms = self._clock.now_ms()
         budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
         write = _Write(key, put, find, may_be_stored, choices or self._choices)
-        self._begin(write, self.routes.get_route(key.collection, now_ms), now_ms)
+        self._begin(write, self.routes.get_route(key.collection, now_ms).union(confirmed), now_ms)
         report = self._count(key, size_bytes, write.placements[0], now_ms)
         while True:
             try:
@@ -155,7 +157,7 @@ class Writer:
                 if is_refused_everywhere:
                     # The collection may have been raised meanwhile: this very item may have a better place now.
                     route = self.routes.refresh_after_throttle(key.collection, self._clock.now_ms())
-                    self._begin(write, route, self._clock.now_ms())
+                    self._begin(write, route.union(confirmed), self._clock.now_ms())
 
     def place(self, key: ItemKey, *, size_bytes: int) -> Placement:
         """Count a write, and choose the partition key to try first for it: for writes that go into one batch.

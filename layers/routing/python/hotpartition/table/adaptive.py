@@ -1,7 +1,8 @@
 """As many shards as the load asks for: the second way to say how many shards a partition key has.
 
 Needs what raises the routes (stream consumer, Redis, schedule) deployed beside the table. Redis away, a table works on:
-new items go where the last known route says, and reads ask the journal, as they do anyway.
+reads and changes ask the journal, as they do anyway, and puts that look for nothing (`append_only`) go where
+the last known route says.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 from botocore.exceptions import ClientError
 
 from hotpartition.core.capacity import write_units
+from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.errors import InvalidRequestError, ThrottledError
 from hotpartition.table.consumed import Requests
 from hotpartition.table.copies import Copy, show
@@ -76,7 +77,7 @@ class Changer:
             ThrottledError: DynamoDB refused for the whole budget; its cause is boto3's error.
         """
         if self._append_only and change.item is not None and not change.is_conditional:
-            return self._shown(self._create(requests, change, target, exists=None))
+            return self._shown(self._create(requests, change, target, EMPTY_ROUTE, exists=None))
         lost: BaseException | None = None
         for _ in range(MAX_RACES):
             try:
@@ -98,7 +99,7 @@ class Changer:
             return self._change_at(requests, change, target, valid.partition_key, exists=True, marks=marks)
         if change.operation == "DeleteItem":
             return self._change_at(requests, change, target, target.collection, exists=False)
-        return self._create(requests, change, target, exists=False)
+        return self._create(requests, change, target, located.confirmed, exists=False)
 
     def _change_cold(self, requests: Requests, change: Change, target: Target) -> Attributes | None:
         """Make a change in a collection that was never raised, as boto3 alone would.
@@ -146,11 +147,13 @@ class Changer:
             least = 0 if change.item is None else write_units(self._routes.size_of(change.item))
             self._routes.writer.count(self._sharding.key_of_stored(target), max(units, least))
 
-    def _create(self, requests: Requests, change: Change, target: Target, *, exists: bool | None) -> Attributes:
+    def _create(
+        self, requests: Requests, change: Change, target: Target, confirmed: Route, *, exists: bool | None
+    ) -> Attributes:
         """Create the item at its first choice that does not refuse; by an update, or on condition, at its first only.
 
         Two creations on condition that there is no such item must meet at one place, to see each other; and two updates
-        that add to it.
+        that add to it. So the route is at least what the journal has just confirmed.
         """
         try:
             key = self._sharding.key_of_new(target, must_meet=exists is not None)
@@ -174,6 +177,7 @@ class Changer:
             find=lambda _: None,
             size_bytes=self._routes.size_of(change.item or change.key),
             may_be_stored=False,
+            confirmed=confirmed,
             choices=1 if change.is_conditional or change.operation == "UpdateItem" else None,
         )
         return responses[-1]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
-from hotpartition.core.route import Route
+from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.ports import JournalEntry
 from hotpartition.table.consumed import Requests
 from hotpartition.table.copies import Copy, copy_of, sort_copies
@@ -23,10 +23,11 @@ BATCH_GET_KEYS = 100
 
 
 class Located(NamedTuple):
-    """The copies of an item, the valid one first, and the route by which they were looked for."""
+    """The copies of an item, the valid one first, and the route that new ones are placed by."""
 
     copies: list[Copy]
-    route: Route
+    confirmed: Route
+    """What the journal shows, read strongly consistent; empty without one."""
 
 
 @dataclass(slots=True)
@@ -36,6 +37,7 @@ class _Search:
     target: Target
     hint: Route
     route: Route
+    confirmed: Route = EMPTY_ROUTE
     asked: set[str] = field(default_factory=set)
     copies: list[Copy] = field(default_factory=list)
 
@@ -99,9 +101,10 @@ class Locator:
                     is_strong = bool(options.get("ConsistentRead"))
                     shown = self._routes.verify(collection, search.hint, entries[collection], is_strong=is_strong)
                     search.route = search.route.union(shown)
+                    search.confirmed = shown if is_strong else EMPTY_ROUTE
             unverified = set()
         for search in searches:
-            yield Located(sort_copies(search.copies), search.route), metadata
+            yield Located(sort_copies(search.copies), search.confirmed), metadata
 
     def _begin(self, target: Target) -> _Search:
         hint = self._routes.get(target.collection)

@@ -43,6 +43,9 @@ class PageCalls:
             return self._ranges.query(request, self._hashed(request))
         index = self._index(request)
         if index.partition != self._schema.partition:
+            self._refuse_partition_key("query", request, "FilterExpression")
+            if index.sort == self._schema.partition:
+                self._refuse_partition_key("query", request, "KeyConditionExpression")
             return self._pass_on("query", request)
         try:
             condition = read_key_condition(request, self._schema, index.sort or "")
@@ -73,11 +76,20 @@ class PageCalls:
             NotImplementedError: its filter looks at the partition key, which is another one on a shard.
         """
         refuse_parameters("scan", request)
-        if self._schema.partition in names_in(request, "FilterExpression"):
-            raise NotImplementedError(
-                f"scan(FilterExpression=…): it looks at {self._schema.partition}, which differs on shards. Use query"
-            )
+        self._refuse_partition_key("scan", request, "FilterExpression")
         return self._pass_on("scan", request)
+
+    def _refuse_partition_key(self, method: str, request: Request, parameter: str) -> None:
+        """Refuse an expression that looks at the partition key.
+
+        Raises:
+            NotImplementedError: naming the parameter, the reason and what to use instead.
+        """
+        name = self._schema.partition
+        if name in names_in(request, parameter):
+            raise NotImplementedError(
+                f"{method}({parameter}=…): it looks at {name}, which differs on shards. Use query of the table itself"
+            )
 
     def _hashed(self, request: Request) -> str | None:
         """Return what the shards of all wanted items were chosen by, where the call tells it."""
