@@ -73,8 +73,8 @@ class Batches:
         targets = [self._target_of(write) for write in writes]
         if len({self._place_of(write) for write in writes}) < len(writes):
             # On different shards, DynamoDB would not see it.
-            error = {"Code": "ValidationException", "Message": "Provided list of item keys contains duplicates"}
-            raise ClientError({"Error": error}, "BatchWriteItem")
+            message = "Provided list of item keys contains duplicates"
+            raise ClientError({"Error": {"Code": "ValidationException", "Message": message}}, "BatchWriteItem")
         sought = {
             self._place_of(write): target
             for write, target in zip(writes, targets, strict=True)
