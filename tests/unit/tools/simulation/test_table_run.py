@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hotpartition.jobs.route_cache import RouteSource
+from hotpartition.table import changing
 from hotpartition.table.adaptive import AdaptiveRoutes
 from tools.simulation.table_history import Breach
 from tools.simulation.table_run import TableParts, open_aws, run_table
@@ -64,3 +65,11 @@ def test_writes_that_trust_redis_lose_items(aws, monkeypatch):
     monkeypatch.setattr(RouteSource, "_confirm", lambda self, collection, told, now_ms: (told, True))
     runs = (run_table(aws, seed) for seed in (1, 3, 5, 7, 9, 11))
     assert any(run.breaches for run in runs)
+
+
+def test_changes_that_are_not_counted_are_undone_by_late_copies(aws, monkeypatch):
+    """The first attempt of a creation arrives when the second one has been changed already, at another place."""
+    count = changing._count_change
+    monkeypatch.setattr(changing, "_count_change", lambda request, marks: count(request, {**marks, "hp_changes": 0}))
+    runs = (run_table(aws, seed) for seed in (8, 20, 26, 32))
+    assert any(breach.fault == "update lost" for run in runs for breach in run.breaches)
