@@ -12,7 +12,7 @@ from infra.environments import DEV, PROD, Environment
 
 DATE = "22 November 2026"
 REGION = "us-east-1"
-"""US dollars, without free tiers, discounts and taxes. Written down on that day from public pages of 2025 and 2026."""
+"""US dollars, without free tiers, discounts and taxes. As known on that day, not compared with AWS's price list."""
 
 NODE_HOUR: Mapping[str, float] = {"cache.t4g.micro": 0.0128, "cache.m7g.large": 0.1264}
 """ElastiCache for Valkey, on demand."""
