@@ -71,7 +71,9 @@ class Layers(Construct):
         bundle = build_bundle(target, interpreter)
         if self._is_bundled():
             return lambda_.Code.from_asset(str(bundle.build(run_pip)), asset_hash=bundle.key)
-        return lambda_.Code.from_asset(str(bundle.lock.parent), asset_hash=f"unbundled-{bundle.key}")
+        # Which Python would compile it does not matter then, and is not the same on every machine.
+        unbuilt = build_bundle(target, None)
+        return lambda_.Code.from_asset(str(unbuilt.lock.parent), asset_hash=f"unbundled-{unbuilt.key}")
 
     def _is_bundled(self) -> bool:
         return cdk.Stack.of(self).bundling_required

@@ -76,7 +76,9 @@ class FakeTable:
         self._call(f"replace {','.join(r.item['pk']['S'] for r in replacements)}")
         for item, expected in replacements:
             stored = self.items.get((item["pk"]["S"], item["sk"]["S"]))
-            if stored is None or any(stored.get(name) != value for name, value in expected.items()):
+            if (stored is None) != (expected is None):
+                return False
+            if stored and any(stored.get(name) != value for name, value in expected.items()):
                 return False
         for item, _ in replacements:
             self.items[item["pk"]["S"], item["sk"]["S"]] = dict(item)

@@ -1,5 +1,7 @@
 """The product with its routing protocol broken on purpose, in the ways of the routing proof (`tests/model`)."""
 
+from dataclasses import replace
+
 from hotpartition.core.backoff import Budget
 from hotpartition.core.merge import PageMerge
 from hotpartition.core.route import EMPTY_ROUTE, Placement, Route
@@ -121,14 +123,15 @@ class CarelessStore(DynamoDBItemStore):
     """Replaces what is stored, whatever it has become."""
 
     def replace(self, replacements):
-        return super().replace([each._replace(expected={}) for each in replacements])
+        return super().replace([each if each.expected is None else each._replace(expected={}) for each in replacements])
 
 
 class HastyChanger(MessageChanger):
     """Changes the first copy that it finds, whichever counts."""
 
     def _locate(self, target, remaining_ms):
-        return super()._locate(target, remaining_ms)[:1]
+        located = super()._locate(target, remaining_ms)
+        return replace(located, copies=located.copies[:1])
 
 
 MUTATIONS = {

@@ -37,7 +37,7 @@ class Gateway:
     def app(self) -> web.Application:
         """Build the server."""
         app = web.Application(client_max_size=GATEWAY_BODY_LIMIT_BYTES)
-        app.router.add_route("*", "/{path:.*}", self._serve)
+        app.router.add_route("*", "/{path:(?s:.*)}", self._serve)  # a path may hold an encoded end of line
         return app
 
     async def _serve(self, request: web.Request) -> web.Response:

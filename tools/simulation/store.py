@@ -194,24 +194,28 @@ class Store:
 
     def put(self, item: Item, counts: StoreCounts) -> None:
         """Store a message unless its key is taken."""
-        key, sort_key = item["pk"]["S"], item["sk"]["S"]
+        key = item["pk"]["S"]
         size = item_size_bytes(item)
         wcu = float(write_units(size))
         self._admit_write(key, wcu, counts)
-        collection = self._collections.setdefault(key, _Collection())
-        known = collection.messages.get(sort_key)
+        known = self._known(item)
         if known is not None:
             raise _error("ConditionalCheckFailedException", 400, Item=known.item)
+        self._add(item, size)
+        self.observer.stored(key, wcu)
+
+    def _add(self, item: Item, size: int) -> None:
+        key, sort_key = item["pk"]["S"], item["sk"]["S"]
+        collection = self._collections.setdefault(key, _Collection())
         collection.messages[sort_key] = _Stored(self.engine.now, size, item)
         if collection.order and sort_key < collection.order[-1]:
             insort(collection.order, sort_key)
         else:
             collection.order.append(sort_key)
         self._plan_expiry(key, sort_key, item)
-        self.observer.stored(key, wcu)
 
     def replace(self, puts: Sequence[Mapping[str, Any]], counts: StoreCounts) -> None:
-        """Put messages in the place of others, all or none, if each is still what is expected."""
+        """Put messages in the place of others, or where nothing is, all or none, if each is still what is expected."""
         for put in puts:
             known = self._known(put["Item"])
             size = max(item_size_bytes(put["Item"]), known.size_bytes if known else 0)
@@ -220,10 +224,12 @@ class Store:
         if not all(_holds(put, self._known(put["Item"])) for put in puts):
             raise _error("ConditionalCheckFailedException", 400)
         for put in puts:
-            item = put["Item"]
+            item, known = put["Item"], self._known(put["Item"])
+            if known is None:
+                self._add(item, item_size_bytes(item))
+                continue
             messages = self._collections[item["pk"]["S"]].messages
-            sort_key = item["sk"]["S"]
-            messages[sort_key] = _Stored(self.engine.now, item_size_bytes(item), item, messages[sort_key])
+            messages[item["sk"]["S"]] = _Stored(self.engine.now, item_size_bytes(item), item, known)
         self.struck["changes of several copies"] += len(puts) > 1
 
     def _known(self, key: Item) -> _Stored | None:
@@ -487,9 +493,10 @@ def _parse_update(request: Mapping[str, Any]) -> tuple[dict[str, set[str]], dict
 
 
 def _holds(put: Mapping[str, Any], known: _Stored | None) -> bool:
-    """Check a condition of the form `attribute_exists(pk) AND attribute_not_exists(#n0) AND #n1 = :v1`."""
-    if known is None:
-        return False
+    """Check `attribute_not_exists(pk)`, or `attribute_exists(pk) AND attribute_not_exists(#n0) AND …`."""
+    is_new = put["ConditionExpression"] == "attribute_not_exists(pk)"
+    if known is None or is_new:
+        return known is None and is_new
     names, values = put.get("ExpressionAttributeNames", {}), put.get("ExpressionAttributeValues", {})
     for part in put["ConditionExpression"].split(" AND ")[1:]:
         name, _, place = part.partition(" = ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hotpartition.core.route import choose_shards
 from hotpartition.errors import StoreUnavailableError, ThrottledError
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.changing import Edit, Target
@@ -187,6 +188,26 @@ class TestCopies:
         with pytest.raises(MessageGoneError):
             edited(world)
         world.changer().delete(TARGET)
+
+    @pytest.mark.parametrize("choice", [1, 2])
+    def test_a_late_copy_at_the_first_choice_hides_nothing(self, world, choice):
+        """The message lies at a later choice alone, and point reads look at first choices first."""
+        world.raise_to(4, NOW_MS - 1000)
+        stored = dict(world.table.items.popitem()[1])
+        shards = choose_shards(ID, 4)
+        stored["pk"] = {"S": f"c#{shards[choice]}"}
+        world.table.items[stored["pk"]["S"], stored["sk"]["S"]] = stored
+        edited(world)
+        assert {m.version for m in copies(world).values()} == {2}
+        assert set(copies(world)) == {f"c#{shards[choice]}", f"c#{shards[0]}"}
+        world.writer().write(new_message(message_id=ID))
+        assert read(world).body == "edited"
+        world.changer().delete(TARGET)
+        with pytest.raises(MessageGoneError):
+            world.writer().write(new_message(message_id=ID))
+        with pytest.raises(MessageGoneError):
+            read(world)
+        assert page(world) == []
 
     def test_a_change_meanwhile_is_seen(self, two):
         """Two change the same message: the second looks again, and comes after the first."""

@@ -5,12 +5,13 @@
 
 The version that is put names the one it replaces, so of two changes one comes first and the other looks again. A
 deletion puts a tombstone; nothing replaces a tombstone, and it never expires. Where a message has several copies (a
-retry across a raise), one transaction gives all of them the new version.
+retry across a raise), one transaction gives all of them the new version. Where it lies only at a later choice, the same
+transaction puts the new version at its first choice, too: point reads stop there when they find something.
 
 Why nothing deleted comes back, and no edit is undone: a place that has a version keeps it or gets a higher one, since
-writes of new messages never replace anything. Readers ask every place that can hold the message, and choose the
-tombstone, else the highest version. A retry of the write that is still under way can only add a copy of version 1, at a
-place of its own: it is never chosen. docs/architecture.md has the whole argument.
+writes of new messages never replace anything. Of what readers find they choose the tombstone, else the highest version,
+and one of the places that they always ask has it. A retry of the write that is still under way can only add a copy of
+version 1, at a place of its own: it is never chosen. docs/architecture.md has the whole argument.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from dataclasses import dataclass
 
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes, write_units
+from hotpartition.core.items import ItemKey
 from hotpartition.core.merge import choose_copy
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.route import candidate_keys, choose_placement
 from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.item_store import Replacement
 from hotpartition.errors import ItemTooLargeError, RetryLaterError, StoreUnavailableError, ThrottledError
-from hotpartition.jobs.gatherer import Gatherer
+from hotpartition.jobs.gatherer import Gatherer, Located
 from hotpartition.ports import Copy, Telemetry
 from hotpartition_messages.attributes import EncodedAttributes
 from hotpartition_messages.errors import (
@@ -156,7 +159,8 @@ class MessageChanger:
         is_counted = False
         unsure_of: int | None = None
         while True:
-            copies = self._locate(target, deadline_ms - self._clock.now_ms())
+            located = self._locate(target, deadline_ms - self._clock.now_ms())
+            copies = located.copies
             found = choose_copy([copy.item for copy in copies])
             changed = decide(found)
             if changed is None:
@@ -165,8 +169,10 @@ class MessageChanger:
                 # Somebody changed it after an attempt of ours that had no response: ours may have come before.
                 raise StoreUnavailableError("the message was changed by somebody else meanwhile")
             replacements = [_build_replacement(copy, changed) for copy in copies]
+            if place := _find_missing_place(build_key(target.conversation_id, target.message_id), located):
+                replacements.append(Replacement(changed.to_item(place), None))
             if not is_counted:
-                self._count(target, copies, replacements)
+                self._count(target, found, replacements)
                 is_counted = True
             refusal = self._attempt(replacements)
             if refusal is None:
@@ -187,37 +193,42 @@ class MessageChanger:
             return error
         return None if is_done else RetryLaterError("others kept changing the message")
 
-    def _locate(self, target: Target, remaining_ms: float) -> Sequence[Copy[Message]]:
+    def _locate(self, target: Target, remaining_ms: float) -> Located[Message]:
         """Find all copies of a message that its caller may change."""
         key = build_key(target.conversation_id, target.message_id)
-        copies = self._gatherer.locate(key, is_strong=True, everywhere=True, remaining_ms=remaining_ms).copies
-        if not copies:
+        located = self._gatherer.locate(key, is_strong=True, everywhere=True, remaining_ms=remaining_ms)
+        if not located.copies:
             raise MessageNotFoundError(target.conversation_id, target.message_id)
-        found = choose_copy([copy.item for copy in copies])
+        found = choose_copy([copy.item for copy in located.copies])
         if found.deleted_at is None:
             if not found.is_shown_at(self._clock.now_ms()):
                 raise MessageNotFoundError(target.conversation_id, target.message_id)
             if target.sender is not None and target.sender != found.sender:
                 raise NotTheSenderError("only who sent a message may edit or delete it")
-        return copies
+        return located
 
-    def _count(self, target: Target, copies: Sequence[Copy[Message]], replacements: Sequence[Replacement]) -> None:
+    def _count(self, target: Target, found: Message, replacements: Sequence[Replacement]) -> None:
         """Count the write as offered. An item that is replaced costs the larger of both."""
         largest = max(item_size_bytes(replacement.item) for replacement in replacements)
         if largest + KEY_FORM.longest_suffix_bytes > ITEM_LIMIT_BYTES:
             raise ItemTooLargeError(largest + KEY_FORM.longest_suffix_bytes, ITEM_LIMIT_BYTES)
-        units = [
-            max(write_units(item_size_bytes(each.item)), write_units(item_size_bytes(copy.item.to_item(""))))
-            for copy, each in zip(copies, replacements, strict=True)
-        ]
-        factor = _TRANSACTION_FACTOR if len(units) > 1 else 1
+        units = write_units(max(largest, item_size_bytes(found.to_item(""))))
+        factor = _TRANSACTION_FACTOR if len(replacements) > 1 else 1
         key = build_key(target.conversation_id, target.message_id)
-        self._writer.count(key, float(factor * sum(units)))
+        self._writer.count(key, float(factor * units * len(replacements)))
 
 
 def _check_tag(target: Target, found: Message) -> None:
     if target.if_match is not None and found.etag not in target.if_match:
         raise MessageChangedError(found.etag)
+
+
+def _find_missing_place(key: ItemKey, located: Located[Message]) -> str | None:
+    """Name the first choice of a message of which no copy lies where point reads always look; None: one does."""
+    looked_at = candidate_keys(located.route, key, KEY_FORM, choices=1)
+    if any(copy.partition_key in looked_at for copy in located.copies):
+        return None
+    return choose_placement(located.route, key, KEY_FORM).partition_key
 
 
 def _build_replacement(copy: Copy[Message], changed: Message) -> Replacement:

@@ -26,10 +26,13 @@ MAX_BATCH_ROUNDS = 5
 
 
 class Replacement(NamedTuple):
-    """An item that takes the place of a stored one, if that still has `expected`: None stands for no such attribute."""
+    """An item that takes the place of a stored one, if that still has `expected`: None stands for no such attribute.
+
+    Without `expected`, it goes where nothing is stored.
+    """
 
     item: Item
-    expected: Mapping[str, AttributeValue | None]
+    expected: Mapping[str, AttributeValue | None] | None
 
 
 class DynamoDBItemStore(Generic[ItemT]):
@@ -97,10 +100,11 @@ class DynamoDBItemStore(Generic[ItemT]):
         return True
 
     def _build_replacement(self, replacement: Replacement) -> dict[str, Any]:
-        conditions = [f"attribute_exists({self._table.partition_key})"]
+        is_new = replacement.expected is None
+        conditions = [f"attribute_{'not_' if is_new else ''}exists({self._table.partition_key})"]
         names: dict[str, str] = {}
         values: dict[str, AttributeValue] = {}
-        for index, (name, value) in enumerate(replacement.expected.items()):
+        for index, (name, value) in enumerate((replacement.expected or {}).items()):
             names[f"#n{index}"] = name
             if value is None:
                 conditions.append(f"attribute_not_exists(#n{index})")
