@@ -119,6 +119,11 @@ class Stack:
         path = f"{self.api_url}/conversations/{quote(conversation, safe='')}/messages/{quote(message_id, safe='')}"
         return self.request("GET", f"{path}?{urlencode(query)}" if query else path)
 
+    def change(self, method: str, conversation: str, message_id: str, body: Any = None, **headers: str) -> Response:
+        """Edit (`PATCH`) or delete (`DELETE`) a message."""
+        path = f"{self.api_url}/conversations/{quote(conversation, safe='')}/messages/{quote(message_id, safe='')}"
+        return self.request(method, path, body, {name.replace("_", "-"): text for name, text in headers.items()})
+
     def read_all(self, conversation: str, **query: Any) -> list[dict[str, Any]]:
         """Read every page; what is throttled is asked for again."""
         return [message for page, _ in self.pages(conversation, query) for message in page["messages"]]

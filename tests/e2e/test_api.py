@@ -5,6 +5,8 @@ import uuid
 import pytest
 from ulid import ULID
 
+from hotpartition.core.route import stable_hash
+
 pytestmark = pytest.mark.slow
 
 
@@ -42,6 +44,35 @@ def test_a_repeated_write_is_a_replay_and_other_content_a_conflict(stack, conver
     conflict = stack.write(conversation, {**message, "body": "two"})
     assert (conflict.status, conflict.content_type) == (409, "application/problem+json")
     assert [m["body"] for m in stack.read_all(conversation, consistency="strong")] == ["one"]
+
+
+def test_a_message_is_edited_and_deleted(stack, conversation):
+    """With its tag; then nothing brings it back, a copy on a shard that a late writer leaves there included."""
+    message = {"sender": "ann", "body": "one", "message_id": str(ULID())}
+    identifier = stack.write(conversation, message).body["message_id"]
+    tag = stack.read_one(conversation, identifier, consistency="strong").headers["etag"]
+    edited = stack.change("PATCH", conversation, identifier, {"body": "two"}, if_match=tag)
+    assert (edited.status, edited.body["body"], "edited_at" in edited.body) == (200, "two", True)
+    assert stack.change("PATCH", conversation, identifier, {"body": "three"}, if_match=tag).status == 412
+    assert stack.write(conversation, message).status == 200
+    assert stack.write(conversation, {**message, "body": "two"}).status == 409
+    stack.dynamodb(
+        "UpdateItem",
+        Key={"pk": {"S": conversation}, "sk": {"S": "r#"}},
+        UpdateExpression="ADD generations :g SET updated_at = :u, routing_partition = :p",
+        ExpressionAttributeValues={":g": {"SS": ["4@0"]}, ":u": {"S": "2026-11-21T09:30:00.000Z"}, ":p": {"S": "0"}},
+    )
+    late = {"pk": {"S": f"{conversation}#{stable_hash(identifier) % 4}"}, "sk": {"S": f"m#{identifier}"}}
+    kept = {"conversation_id": conversation, "message_id": identifier, "sender": "ann", "body": "one", "sent_at": "-"}
+    stack.dynamodb("PutItem", Item={**late, **{name: {"S": text} for name, text in kept.items()}})
+    assert [m["body"] for m in stack.read_all(conversation, consistency="strong")] == ["two"]
+    assert stack.change("PATCH", conversation, identifier, {"body": "four"}).status == 200
+    assert stack.change("DELETE", conversation, identifier).status == 204
+    assert stack.change("DELETE", conversation, identifier).status == 204
+    assert stack.read_all(conversation, consistency="strong") == []
+    assert stack.read_one(conversation, identifier, consistency="strong").status == 410
+    assert stack.change("PATCH", conversation, identifier, {"body": "five"}).status == 410
+    assert stack.write(conversation, message).status == 410
 
 
 def _uuid7_bytes():
