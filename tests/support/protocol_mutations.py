@@ -1,7 +1,5 @@
 """The product with its routing protocol broken on purpose, in the ways of the routing proof (`tests/model`)."""
 
-from dataclasses import replace
-
 from hotpartition.core.backoff import Budget
 from hotpartition.core.merge import PageMerge
 from hotpartition.core.route import EMPTY_ROUTE, Placement, Route
@@ -10,7 +8,6 @@ from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.jobs.route_cache import RouteSource
 from hotpartition.jobs.writer import Writer
 from hotpartition_messages import Message
-from hotpartition_messages.changing import MessageChanger
 from tools.simulation.wiring import Parts
 
 
@@ -126,14 +123,6 @@ class CarelessStore(DynamoDBItemStore):
         return super().replace([each if each.expected is None else each._replace(expected={}) for each in replacements])
 
 
-class HastyChanger(MessageChanger):
-    """Changes the first copy that it finds, whichever counts."""
-
-    def _locate(self, target, remaining_ms):
-        located = super()._locate(target, remaining_ms)
-        return replace(located, copies=located.copies[:1])
-
-
 MUTATIONS = {
     "a writer trusts Redis": Parts(routes=TrustingRoutes),
     "reader without verification": Parts(gatherer=UnverifyingGatherer),
@@ -147,6 +136,5 @@ MUTATIONS = {
 CHANGE_MUTATIONS = {
     "a tombstone does not win": (Parts(message=LivelyMessage), ("resurrected", "undone")),
     "an edit without its condition": (Parts(store=CarelessStore), ("resurrected", "undone")),
-    "any copy is changed": (Parts(changer=HastyChanger), ("resurrected", "undone")),
 }
 """Edits and deletions broken on purpose, and the breaches of which the history check finds one."""
