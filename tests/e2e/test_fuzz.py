@@ -49,7 +49,7 @@ def test_generated_requests_get_described_responses(stack, unsigned):
     command = [
         *(str(Path(sys.executable).with_name("schemathesis")), "run", str(unsigned), "--url", stack.api_url),
         *("--checks", ",".join(CHECKS), "--phases", "examples,coverage,fuzzing,stateful"),
-        *("--seed", "1", "--generation-deterministic", "--max-examples", "80"),
+        *("--seed", "1", "--generation-deterministic", "--max-examples", "160"),
         *("--continue-on-failure", "--no-color", "--report", "ndjson", "--report-ndjson-path", str(report)),
     ]
     finished = subprocess.run(command, cwd=unsigned.parent, capture_output=True, text=True, check=False, timeout=220)

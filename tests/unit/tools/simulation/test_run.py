@@ -126,9 +126,10 @@ def test_a_broken_protocol_is_caught(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGE_MUTATIONS)
 def test_broken_changes_are_caught(name):
-    """Each way of breaking edits and deletions on purpose undoes one within 20 seeds."""
+    """Each way of breaking edits and deletions on purpose undoes one within 20 seeds; seed 7 shows all of them."""
     parts, breaches = CHANGE_MUTATIONS[name]
-    runs = (simulate(scenario_by_name("hunt"), seed, parts=parts) for seed in range(1, SEEDS_TO_CATCH + 1))
+    seeds = (7, *range(1, SEEDS_TO_CATCH + 1))
+    runs = (simulate(scenario_by_name("hunt"), seed, parts=parts) for seed in seeds)
     assert any(getattr(run.safety, breach) for run in runs for breach in breaches)
 
 
