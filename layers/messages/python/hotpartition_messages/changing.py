@@ -156,10 +156,11 @@ class MessageChanger:
         budget_ms = min(self._budget_ms, remaining_ms)
         deadline_ms = self._clock.now_ms() + budget_ms
         budget = Budget(self._clock, budget_ms)
+        key = build_key(target.conversation_id, target.message_id)
         is_counted = False
         unsure_of: int | None = None
         while True:
-            located = self._locate(target, deadline_ms - self._clock.now_ms())
+            located = self._locate(key, target, deadline_ms - self._clock.now_ms())
             copies = located.copies
             found = choose_copy([copy.item for copy in copies])
             changed = decide(found)
@@ -169,10 +170,10 @@ class MessageChanger:
                 # Somebody changed it after an attempt of ours that had no response: ours may have come before.
                 raise StoreUnavailableError("the message was changed by somebody else meanwhile")
             replacements = [_build_replacement(copy, changed) for copy in copies]
-            if place := _find_missing_place(build_key(target.conversation_id, target.message_id), located):
+            if place := _find_missing_place(key, located):
                 replacements.append(Replacement(changed.to_item(place), None))
             if not is_counted:
-                self._count(target, found, replacements)
+                self._count(key, found, replacements)
                 is_counted = True
             refusal = self._attempt(replacements)
             if refusal is None:
@@ -193,9 +194,8 @@ class MessageChanger:
             return error
         return None if is_done else RetryLaterError("others kept changing the message")
 
-    def _locate(self, target: Target, remaining_ms: float) -> Located[Message]:
+    def _locate(self, key: ItemKey, target: Target, remaining_ms: float) -> Located[Message]:
         """Find all copies of a message that its caller may change."""
-        key = build_key(target.conversation_id, target.message_id)
         located = self._gatherer.locate(key, is_strong=True, everywhere=True, remaining_ms=remaining_ms)
         if not located.copies:
             raise MessageNotFoundError(target.conversation_id, target.message_id)
@@ -207,14 +207,13 @@ class MessageChanger:
                 raise NotTheSenderError("only who sent a message may edit or delete it")
         return located
 
-    def _count(self, target: Target, found: Message, replacements: Sequence[Replacement]) -> None:
+    def _count(self, key: ItemKey, found: Message, replacements: Sequence[Replacement]) -> None:
         """Count the write as offered. An item that is replaced costs the larger of both."""
         largest = max(item_size_bytes(replacement.item) for replacement in replacements)
         if largest + KEY_FORM.longest_suffix_bytes > ITEM_LIMIT_BYTES:
             raise ItemTooLargeError(largest + KEY_FORM.longest_suffix_bytes, ITEM_LIMIT_BYTES)
         units = write_units(max(largest, item_size_bytes(found.to_item(""))))
         factor = _TRANSACTION_FACTOR if len(replacements) > 1 else 1
-        key = build_key(target.conversation_id, target.message_id)
         self._writer.count(key, float(factor * units * len(replacements)))
 
 
