@@ -1,4 +1,4 @@
-"""Many seeds at once: worker processes, a progress bar, and a file of results that is the same each time."""
+"""Many seeds at once: worker processes, their progress, and a file of results that is the same each time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from tools.simulation.results import Bar
 
@@ -56,6 +64,7 @@ def run_all(
     `replay` names the command that runs a seed again.
     """
     listed = list(seeds)
+    console = Console(stderr=True)
     columns = (
         TextColumn("{task.description:<10}"),
         BarColumn(),
@@ -65,14 +74,28 @@ def run_all(
     )
     processes = min(MOST_PROCESSES, os.cpu_count() or 1)
     with (
-        Progress(*columns, console=Console(stderr=True)) as progress,
+        Progress(*columns, console=console, disable=not console.is_terminal) as progress,
         ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=gc.disable) as pool,
     ):
         bar = progress.add_task(name, total=len(listed))
+
+        def advance(_: Future[ResultT]) -> None:
+            progress.advance(bar)
+            if not console.is_terminal:
+                _say_each_tenth(progress.tasks[bar])
+
         futures = {seed: pool.submit(_run_and_tidy, work, seed) for seed in listed}
         for future in futures.values():
-            future.add_done_callback(lambda _: progress.advance(bar))
+            future.add_done_callback(advance)
         return [_result_of(future, replay(scenario, seed)) for seed, future in futures.items()]
+
+
+def _say_each_tenth(task: Task) -> None:
+    """Say in a line of plain text how far the seeds are: where no terminal shows the bar."""
+    done, total = int(task.completed), int(task.total or 0)
+    if done * 10 // total > (done - 1) * 10 // total:
+        sys.stderr.write(f"{task.description}: {done} of {total} seeds, {task.elapsed or 0:.0f} s\n")
+        sys.stderr.flush()
 
 
 def _result_of(future: Future[ResultT], command: str) -> ResultT:

@@ -6,6 +6,7 @@ delays and refuses, with a Redis that fails, forgets and lies. An operation is o
 
 from __future__ import annotations
 
+import atexit
 import sys
 import time
 from collections import Counter
@@ -50,13 +51,12 @@ class TableStudy:
     runs: tuple[TableRun, ...]
 
 
-_open = ExitStack()
-
-
 @cache
 def _aws() -> Aws:
-    """Start moto once a process: making its clients takes as long as a seed."""
-    return _open.enter_context(open_aws())
+    """Start moto once a process, until its end: making its clients takes as long as a seed."""
+    opened = ExitStack()
+    atexit.register(opened.close)
+    return opened.enter_context(open_aws())
 
 
 def run_seed(seed: int) -> TableRun:
