@@ -119,7 +119,7 @@ detect-trials: .venv/.tool ## Twenty rushes spread over 50 environments: how soo
 kill-trials: .venv/.tool ## Fifty rushes in which the consumer is killed at a random moment (5 minutes)
 	$(BIN)/python -m tools.trials.kill
 
-simulate: .venv/.tool ## Strategies side by side, a million writes a second, and why the settings are what they are (5 minutes; SCENARIO=, SEED=, SEEDS=, MESSAGES=)
+simulate: .venv/.tool ## Strategies side by side, a million writes a second, and why the settings are what they are (7 minutes; SCENARIO=, SEED=, SEEDS=, MESSAGES=)
 	$(BIN)/python -m tools.simulation compare $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --seeds ,$(SEEDS)) $(addprefix --messages ,$(MESSAGES))
 
 simulate-faults: .venv/.tool ## 300 seeds in the simulator with everything failing: nothing lost, nothing doubled (10 minutes; SEEDS=)

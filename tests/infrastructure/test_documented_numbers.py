@@ -211,6 +211,9 @@ FACTS = (
     r"ends after 12 hours|for 14 days|within 60 s|reaches back 35 days|some [23]00 bytes each",
     r"concurrency to 0 on purpose|shard_count` . \(1 \+|busiest value, 0 to 1",
     r"Apache 2\.0|Python 3\.11 or newer, and Node\.js 20 or newer|130 interrupted",
+    # what `make simulate` showed (comparison, twenty seeds)
+    r"steps from 200 to 4,000 WCU/s|\b(?:76|38|0) % (?:of its writes )?\([\d.]+ to [\d.]+\)",
+    r"asks 14 keys|makes them ask 16",
     # what was seen, names, and what is typed
     r"It is raised [\d.]+ s later|decision \d+|[Ww]ay \d|Exit status 1|`[^`]*`|http://[\d.:]+",
 )
