@@ -22,6 +22,8 @@ PYTEST := $(BIN)/pytest $(WITHOUT_PLUGINS)
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadscope
 # The CDK's Node.js side warns about Node 20's age on every start.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
+# Where it is set, each of the suite's processes would compile its packages again: one to three seconds each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials help setup build check lint types unit test test-long demo up synth deploy destroy lock format clean acceptance test-functions
 
