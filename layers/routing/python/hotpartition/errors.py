@@ -15,6 +15,7 @@ HotPartitionError
 │   └── RegistryForeignError         what lies under a key of ours is none of ours: an operator has to remove it
 ├── MalformedGenerationError         a stored route cannot be read: fail closed, tell an operator
 ├── MalformedReportError             a stream entry cannot be read: count it and go on
+├── MalformedPageError               a cached page cannot be read: count it and read from DynamoDB
 └── SettingsError                    fix the deployment; names every wrong variable
 """
 
@@ -140,6 +141,10 @@ class MalformedGenerationError(HotPartitionError):
 
 class MalformedReportError(HotPartitionError):
     """A stream entry is not a report of the current format."""
+
+
+class MalformedPageError(HotPartitionError):
+    """What lies in Redis as a cached page is none."""
 
 
 class SettingsError(HotPartitionError):

@@ -143,6 +143,34 @@ class Registry(Protocol):
         ...
 
 
+class StoredPage(NamedTuple):
+    """A cached page as text, when its read began (Unix ms), how long that took, and the read units of it."""
+
+    payload: str
+    read_at_ms: int
+    cost_ms: int
+    units: float
+
+
+class PageStore(Protocol):
+    """The cached pages as the whole fleet shares them. Fails open: without it, DynamoDB is read.
+
+    Every method raises `RegistryUnavailableError`.
+    """
+
+    def get(self, collection: str, variant: str, copy: int) -> StoredPage | None:
+        """Read one copy of a page; None where there is none, or none that can be read."""
+        ...
+
+    def put(self, collection: str, variant: str, page: StoredPage, *, copies: int, keep_ms: int) -> None:
+        """Store all copies of a page for `keep_ms`, in place of whatever is there. Tries each; raises if one failed."""
+        ...
+
+    def take_lease(self, collection: str, variant: str, lease_ms: int) -> bool:
+        """Take the right to read a page for all, unless somebody has it. It ends by itself, and is not given back."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RoutingItem:
     """A routing item as operators see it.

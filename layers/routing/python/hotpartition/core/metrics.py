@@ -24,6 +24,14 @@ class MetricName(StrEnum):
     QUERIES_HEDGED = "QueriesHedged"
     DIVERGENT_COPIES = "DivergentCopies"
 
+    PAGES_FROM_L1 = "PagesFromL1"
+    PAGES_FROM_REDIS = "PagesFromRedis"
+    PAGES_FROM_DYNAMODB = "PagesFromDynamoDB"
+    PAGE_AGE_MS = "PageAgeMs"
+    PAGE_FILLS = "PageFills"
+    PAGE_FILLS_FAILED = "PageFillsFailed"
+    PAGES_MALFORMED = "PagesMalformed"
+
     REPORTS_DROPPED = "ReportsDropped"
     REPORTS_MALFORMED = "ReportsMalformed"
     REPORTS_OUT_OF_WINDOW = "ReportsOutOfWindow"

@@ -1,0 +1,298 @@
+"""Pages of read-hot collections: kept in the environment and in Redis, and read once for the whole fleet.
+
+Only for collections that were found read-hot (`RouteSource.copies_of`). Who finds a page stale takes a lease; its
+holder reads DynamoDB and stores the page for all. The others are served the last page while it is within the staleness
+bound, or wait a little, or read for themselves. Redis away, full or filled with garbage costs reads, never an error;
+nothing is served that is older than the bound (`core/page_freshness.py`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from threading import Lock
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.page_freshness import Life, PageLimits, choose_page_copy, life_of_copy, life_of_read
+from hotpartition.errors import MalformedPageError, RegistryUnavailableError, RetryLaterError
+from hotpartition.ports import PageStore, StoredPage, Telemetry
+
+WAIT_MS = 100.0
+"""How long a request waits for the first page of another's read, before it reads for itself."""
+WAIT_STEP_MS = 20.0
+"""Mean time between two looks while it waits."""
+MAX_PAGE_BYTES = 1_048_576
+"""A larger page stays out of Redis, whose other keys share the node's network: each environment reads it for itself."""
+
+PageT = TypeVar("PageT")
+
+
+class PageCodec(Protocol[PageT]):
+    """How a page is written in Redis."""
+
+    def encode(self, page: PageT) -> str:
+        """Write a page as text."""
+        ...
+
+    def decode(self, text: str) -> PageT:
+        """Read a page.
+
+        Raises:
+            MalformedPageError: the text is none that `encode` wrote.
+        """
+        ...
+
+
+class Filled(NamedTuple, Generic[PageT]):
+    """A page as it was read from DynamoDB, and the read units that this took."""
+
+    page: PageT
+    units: float
+
+
+class Origin(StrEnum):
+    """Where a page came from."""
+
+    L1 = "l1"
+    REDIS = "redis"
+    WAITED = "waited"
+    """From Redis, after waiting for another's read."""
+    DYNAMODB = "dynamodb"
+
+
+@dataclass(frozen=True, slots=True)
+class CachedPage(Generic[PageT]):
+    """A page as it is served.
+
+    `read_at_ms` is when its read began, by the clock of who read it; `age_ms` is how long ago that is, and `units` is
+    what reading it from DynamoDB takes.
+    """
+
+    page: PageT
+    origin: Origin
+    read_at_ms: int
+    age_ms: int
+    units: float
+
+
+class _Entry(NamedTuple, Generic[PageT]):
+    page: PageT
+    read_at_ms: int
+    units: float
+    size: int
+    life: Life
+
+
+class _Memory(Generic[PageT]):
+    """The pages that an environment keeps: bounded in number and in bytes, least recently used ones go first."""
+
+    def __init__(self, max_entries: int, max_bytes: int) -> None:
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._entries: OrderedDict[tuple[str, str], _Entry[PageT]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: tuple[str, str]) -> _Entry[PageT] | None:
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._entries.move_to_end(key)
+            return entry
+
+    def put(self, key: tuple[str, str], entry: _Entry[PageT]) -> None:
+        with self._lock:
+            before = self._entries.pop(key, None)
+            self._bytes -= before.size if before else 0
+            if entry.size > self._max_bytes:
+                return
+            self._entries[key] = entry
+            self._bytes += entry.size
+            while self._bytes > self._max_bytes or len(self._entries) > self._max_entries:
+                _, oldest = self._entries.popitem(last=False)
+                self._bytes -= oldest.size
+
+
+class PageCache(Generic[PageT]):
+    """Serves pages of read-hot collections. One per execution environment, or one per process. Safe under threads."""
+
+    def __init__(
+        self,
+        *,
+        store: PageStore,
+        codec: PageCodec[PageT],
+        limits: PageLimits,
+        telemetry: Telemetry,
+        clock: Clock,
+        environment_id: str,
+        max_entries: int,
+        max_bytes: int,
+    ) -> None:
+        """Start empty.
+
+        Args:
+            store: the fleet's pages.
+            codec: how pages are written there.
+            limits: TTL and staleness bound.
+            telemetry: told where pages came from, and how old they were.
+            clock: time and chance.
+            environment_id: unique in the fleet; it decides which copy is read.
+            max_entries: how many pages the environment keeps.
+            max_bytes: how many bytes of them, as written in Redis.
+        """
+        self._store = store
+        self._codec = codec
+        self._limits = limits
+        self._telemetry = telemetry
+        self._clock = clock
+        self._environment_id = environment_id
+        self._memory: _Memory[PageT] = _Memory(max_entries, max_bytes)
+
+    def get_page(
+        self,
+        collection: str,
+        variant: str,
+        copies: int,
+        fill: Callable[[], Filled[PageT]],
+        *,
+        remaining_ms: float = float("inf"),
+    ) -> CachedPage[PageT]:
+        """Return a page that is at most as old as the bound, or read it.
+
+        Args:
+            collection: whose page it is.
+            variant: which of its pages.
+            copies: in how many copies Redis holds it, at least one.
+            fill: reads it from DynamoDB.
+            remaining_ms: time the caller has left; waiting never passes it.
+
+        Raises:
+            RetryLaterError: `fill` raised it, and there is no page within the bound.
+        """
+        key = collection, variant
+        now_ms = self._clock.now_ms()
+        held = self._memory.get(key)
+        if held is not None and held.life.is_fresh_at(now_ms):
+            return self._serve(held, Origin.L1)
+        if held is None or held.size <= MAX_PAGE_BYTES:
+            try:
+                return self._share(key, copies, fill, held, now_ms + min(WAIT_MS, remaining_ms))
+            except RegistryUnavailableError:
+                self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+        return self._read(key, fill, held, Origin.L1)
+
+    def _share(
+        self,
+        key: tuple[str, str],
+        copies: int,
+        fill: Callable[[], Filled[PageT]],
+        held: _Entry[PageT] | None,
+        deadline_ms: float,
+    ) -> CachedPage[PageT]:
+        """Take the fleet's page, or read it for the fleet, or for this environment where another's read takes long.
+
+        Raises:
+            RegistryUnavailableError: Redis did not answer.
+            RetryLaterError: as `get_page`.
+        """
+        origin = Origin.REDIS
+        while True:
+            told = self._ask(key, copies, held)
+            if told is not None and (held is None or told.read_at_ms >= held.read_at_ms):
+                held = told
+                self._memory.put(key, told)
+            if held is not None and held.life.is_fresh_at(self._clock.now_ms()):
+                return self._serve(held, origin)
+            if self._store.take_lease(*key, self._limits.lease_ms):
+                return self._read(key, fill, held, origin, copies=copies)
+            now_ms = self._clock.now_ms()
+            if held is not None and held.life.is_usable_at(now_ms):
+                return self._serve(held, origin if held is told else Origin.L1)
+            pause_ms = WAIT_STEP_MS * (0.5 + self._clock.random())
+            if now_ms + pause_ms >= deadline_ms:
+                return self._read(key, fill, held, origin)
+            self._clock.sleep(pause_ms / 1000)
+            origin = Origin.WAITED
+
+    def _ask(self, key: tuple[str, str], copies: int, held: _Entry[PageT] | None) -> _Entry[PageT] | None:
+        """Read this environment's copy in Redis; None where there is none that can be read."""
+        asked_at_ms = self._clock.now_ms()
+        stored = self._store.get(*key, choose_page_copy(self._environment_id, copies))
+        if stored is None:
+            return None
+        size = len(stored.payload)
+        if held is not None and (held.read_at_ms, held.size) == (stored.read_at_ms, size):
+            page = held.page  # as it was, so it need not be decoded again
+        else:
+            try:
+                page = self._codec.decode(stored.payload)
+            except MalformedPageError:
+                self._telemetry.count(MetricName.PAGES_MALFORMED)
+                return None
+        life = life_of_copy(
+            self._limits,
+            asked_at_ms=asked_at_ms,
+            read_at_ms=stored.read_at_ms,
+            cost_ms=stored.cost_ms,
+            random=self._clock.random,
+        )
+        return _Entry(page, stored.read_at_ms, stored.units, size, life)
+
+    def _read(
+        self,
+        key: tuple[str, str],
+        fill: Callable[[], Filled[PageT]],
+        held: _Entry[PageT] | None,
+        origin: Origin,
+        *,
+        copies: int = 0,
+    ) -> CachedPage[PageT]:
+        """Read the page from DynamoDB; `copies`, if this environment has the lease, is how many it stores for all.
+
+        Where DynamoDB refuses, the last page is served as long as it is within the bound: `held`, from `origin`.
+        """
+        read_at_ms = self._clock.now_ms()
+        try:
+            filled = fill()
+        except RetryLaterError:
+            if copies:
+                self._telemetry.count(MetricName.PAGE_FILLS_FAILED)
+            if held is None or not held.life.is_usable_at(self._clock.now_ms()):
+                raise
+            return self._serve(held, origin)
+        cost_ms = max(0, self._clock.now_ms() - read_at_ms)
+        stored = StoredPage(self._codec.encode(filled.page), read_at_ms, cost_ms, filled.units)
+        life = life_of_read(self._limits, read_at_ms=read_at_ms, cost_ms=cost_ms, random=self._clock.random)
+        entry = _Entry(filled.page, read_at_ms, filled.units, len(stored.payload), life)
+        self._memory.put(key, entry)
+        if copies:
+            self._store_for_all(key, stored, copies)
+        return self._serve(entry, Origin.DYNAMODB)
+
+    def _store_for_all(self, key: tuple[str, str], page: StoredPage, copies: int) -> None:
+        self._telemetry.count(MetricName.PAGE_FILLS)
+        keep_ms = self._limits.keep_ms(self._clock.now_ms() - page.read_at_ms)
+        if not keep_ms or len(page.payload) > MAX_PAGE_BYTES:
+            return
+        try:
+            self._store.put(*key, page, copies=copies, keep_ms=keep_ms)
+        except RegistryUnavailableError:
+            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+
+    def _serve(self, entry: _Entry[PageT], origin: Origin) -> CachedPage[PageT]:
+        age_ms = max(0, self._clock.now_ms() - entry.read_at_ms)
+        self._telemetry.count(_METRICS[origin])
+        self._telemetry.count(MetricName.PAGE_AGE_MS, age_ms)
+        return CachedPage(entry.page, origin, entry.read_at_ms, age_ms, entry.units)
+
+
+_METRICS = {
+    Origin.L1: MetricName.PAGES_FROM_L1,
+    Origin.REDIS: MetricName.PAGES_FROM_REDIS,
+    Origin.WAITED: MetricName.PAGES_FROM_REDIS,
+    Origin.DYNAMODB: MetricName.PAGES_FROM_DYNAMODB,
+}

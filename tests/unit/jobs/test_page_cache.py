@@ -1,0 +1,295 @@
+"""The page cache: one read for the fleet, never an error of its own, never older than the bound."""
+
+import pytest
+
+from hotpartition.core.page_freshness import PageLimits
+from hotpartition.errors import MalformedPageError, ThrottledError
+from hotpartition.jobs.page_cache import MAX_PAGE_BYTES, Filled, Origin, PageCache
+from hotpartition.ports import StoredPage
+from support.fakes import KEY_RANGE_THROTTLE, FakeClock, FakeTelemetry
+from support.page_store import FakePageStore
+
+LIMITS = PageLimits(ttl_ms=1_000, bound_ms=3_000)
+READ_MS = 20
+
+
+class Text:
+    """Pages that are texts; `!` begins what is none."""
+
+    def encode(self, page):
+        return page
+
+    def decode(self, text):
+        if text.startswith("!"):
+            raise MalformedPageError(text)
+        return text
+
+
+class Fleet:
+    """Environments around one Redis, on one clock that only moves when told to."""
+
+    def __init__(self):
+        self.clock = FakeClock()
+        self.store = FakePageStore(lambda: self.clock.now_ms)
+        self.telemetry = FakeTelemetry()
+        self.reads = 0
+        self.page = None
+        self.failures = []
+
+    def environment(self, name="e", *, max_entries=10, max_bytes=10**7):
+        return PageCache(
+            store=self.store,
+            codec=Text(),
+            limits=LIMITS,
+            telemetry=self.telemetry,
+            clock=self.clock.as_clock(lambda: 0.0),
+            environment_id=name,
+            max_entries=max_entries,
+            max_bytes=max_bytes,
+        )
+
+    def fill(self):
+        """Read DynamoDB: each page is another one, unless `page` says which."""
+        self.reads += 1
+        self.clock.now_ms += READ_MS
+        if self.failures:
+            raise self.failures.pop(0)
+        return Filled(self.page or f"page {self.reads}", 4.0)
+
+    def get(self, cache, *, copies=1, collection="c"):
+        return cache.get_page(collection, "newest", copies, self.fill)
+
+    def pass_ms(self, ms):
+        self.clock.now_ms += ms
+
+
+def seen(page):
+    return page.page, page.origin, page.age_ms
+
+
+def test_the_first_request_reads_for_all():
+    """The others get its page from Redis, and then from their own memory; the age counts from the read's beginning."""
+    fleet = Fleet()
+    first, second = fleet.environment("a"), fleet.environment("b")
+    assert seen(fleet.get(first)) == ("page 1", Origin.DYNAMODB, READ_MS)
+    assert seen(fleet.get(first)) == ("page 1", Origin.L1, READ_MS)
+    fleet.pass_ms(100)
+    assert seen(fleet.get(second)) == ("page 1", Origin.REDIS, READ_MS + 100)
+    fleet.pass_ms(100)
+    assert seen(fleet.get(second)) == ("page 1", Origin.L1, READ_MS + 200)
+    assert fleet.reads == 1
+    assert fleet.telemetry.counts == {
+        "PagesFromDynamoDB": 1,
+        "PagesFromL1": 2,
+        "PagesFromRedis": 1,
+        "PageFills": 1,
+        "PageAgeMs": 20 + 20 + 120 + 220,
+    }
+
+
+def test_a_page_carries_the_units_of_its_read():
+    """Wherever it comes from: they are what is offered."""
+    fleet = Fleet()
+    pages = [fleet.get(fleet.environment(name)) for name in ("a", "b")]
+    assert [page.units for page in pages] == [4.0, 4.0]
+
+
+def test_one_reads_a_stale_page_anew_and_the_others_get_the_last_one():
+    """While the lease lasts; afterwards they get the new one."""
+    fleet = Fleet()
+    first, second, third = (fleet.environment(name) for name in "abc")
+    fleet.get(first)
+    fleet.pass_ms(1_000)
+    during = []
+    fleet.store.on_call = lambda call: during.append(seen(fleet.get(third))) if call == "put" else None
+    assert seen(fleet.get(second)) == ("page 2", Origin.DYNAMODB, READ_MS)
+    assert during == [("page 1", Origin.REDIS, 1_020 + READ_MS)]
+    fleet.store.on_call = lambda _: None
+    fleet.pass_ms(250)
+    assert seen(fleet.get(third)) == ("page 2", Origin.REDIS, READ_MS + 250)
+    assert fleet.reads == 2
+
+
+def test_who_finds_no_page_waits_for_the_first_one():
+    """A little, through the clock."""
+    fleet = Fleet()
+    first, second = fleet.environment("a"), fleet.environment("b")
+    fleet.store.take_lease("c", "newest", 250)
+    page = StoredPage("page 1", fleet.clock.now_ms, READ_MS, 4.0)
+    fleet.clock.on_sleep = lambda: fleet.store.put("c", "newest", page, copies=1, keep_ms=1_000)
+    assert seen(fleet.get(first)) == ("page 1", Origin.WAITED, 10)
+    assert seen(fleet.get(second)) == ("page 1", Origin.REDIS, 10)
+    assert fleet.reads == 0
+
+
+def test_who_has_waited_long_enough_reads_for_itself():
+    """The lease's holder died, and nobody had a page: not an error, and stored for nobody else."""
+    fleet = Fleet()
+    fleet.store.take_lease("c", "newest", 250)
+    page = fleet.get(fleet.environment())
+    assert seen(page) == ("page 1", Origin.DYNAMODB, READ_MS)
+    assert sum(fleet.clock.slept) < 0.1
+    assert fleet.store.pages == {}
+
+
+def test_the_time_that_is_left_bounds_the_wait():
+    """A function that is about to time out reads at once."""
+    fleet = Fleet()
+    fleet.store.take_lease("c", "newest", 250)
+    fleet.environment().get_page("c", "newest", 1, fleet.fill, remaining_ms=5)
+    assert fleet.clock.slept == []
+
+
+def test_after_a_dead_holder_the_next_one_fills_when_its_lease_has_ended():
+    """Until then everybody is served the last page; the request that died is its client's to repeat."""
+    fleet = Fleet()
+    first, second = fleet.environment("a"), fleet.environment("b")
+    fleet.get(first)
+    fleet.pass_ms(1_000)
+    fleet.store.take_lease("c", "newest", 250)  # by one that dies
+    fleet.pass_ms(249)
+    assert seen(fleet.get(second)) == ("page 1", Origin.REDIS, 1_269)
+    fleet.pass_ms(1)
+    assert seen(fleet.get(second)) == ("page 2", Origin.DYNAMODB, READ_MS)
+
+
+def test_a_fill_that_is_refused_leaves_the_last_page():
+    """It is served up to the bound; after it, the refusal is the response."""
+    fleet = Fleet()
+    first, second = fleet.environment("a"), fleet.environment("b")
+    fleet.get(first)
+    fleet.pass_ms(1_500)
+    fleet.failures = [KEY_RANGE_THROTTLE] * 2
+    assert seen(fleet.get(second)) == ("page 1", Origin.REDIS, 1_500 + 2 * READ_MS)
+    assert fleet.telemetry.counts["PageFillsFailed"] == 1
+    fleet.pass_ms(1_500)
+    with pytest.raises(ThrottledError):
+        fleet.get(second)
+    assert fleet.telemetry.counts["PageFillsFailed"] == 2
+
+
+@pytest.mark.parametrize("trouble", ["is_down", "is_full"])
+def test_without_redis_every_environment_reads_for_itself(trouble):
+    """Once a TTL: its own page is in its memory. Also when Redis is full, since nobody can take a lease then."""
+    fleet = Fleet()
+    setattr(fleet.store, trouble, True)
+    first, second = fleet.environment("a"), fleet.environment("b")
+    origins = [fleet.get(cache).origin for cache in (first, second, first, second)]
+    assert origins == [Origin.DYNAMODB, Origin.DYNAMODB, Origin.L1, Origin.L1]
+    assert fleet.telemetry.counts["RegistryUnavailable"] == 2
+
+
+def test_without_redis_a_refused_read_is_served_from_memory_up_to_the_bound():
+    """What this environment read itself; after the bound, the refusal is the response."""
+    fleet = Fleet()
+    cache = fleet.environment()
+    fleet.get(cache)
+    fleet.store.is_down = True
+    fleet.failures = [KEY_RANGE_THROTTLE] * 2
+    fleet.pass_ms(2_900)
+    assert seen(fleet.get(cache)) == ("page 1", Origin.L1, 2_900 + 2 * READ_MS)
+    fleet.pass_ms(100)
+    with pytest.raises(ThrottledError):
+        fleet.get(cache)
+
+
+def test_redis_that_fails_while_the_page_is_stored_costs_the_others_a_read():
+    """The holder's own request succeeds; it does not read twice."""
+    fleet = Fleet()
+    fleet.store.on_call = lambda call: setattr(fleet.store, "is_full", call == "put")
+    assert fleet.get(fleet.environment()).origin is Origin.DYNAMODB
+    assert (fleet.reads, fleet.telemetry.counts["RegistryUnavailable"]) == (1, 1)
+
+
+def test_a_page_that_cannot_be_read_is_counted_and_replaced():
+    """By whoever meets it."""
+    fleet = Fleet()
+    fleet.store.put("c", "newest", StoredPage("!", fleet.clock.now_ms, 0, 1.0), copies=1, keep_ms=1_000)
+    assert fleet.get(fleet.environment("a")).page == "page 1"
+    assert fleet.get(fleet.environment("b")).page == "page 1"
+    assert fleet.telemetry.counts["PagesMalformed"] == 1
+
+
+def test_every_copy_is_written_and_each_environment_reads_its_own():
+    """So no node of Redis carries all of them."""
+    fleet = Fleet()
+    fleet.get(fleet.environment("a"), copies=4)
+    assert {copy for _, _, copy in fleet.store.pages} == {0, 1, 2, 3}
+    fleet.store.calls.clear()
+    caches = [fleet.environment(f"e{index}") for index in range(20)]
+    for cache in caches * 3:
+        fleet.get(cache, copies=4)
+        fleet.pass_ms(13)
+    asked = [call for call in fleet.store.calls if call.startswith("get")]
+    assert set(asked) == {"get 0", "get 1", "get 2", "get 3"}
+    assert asked[:20] == asked[20:40]
+    assert fleet.reads == 1
+
+
+def test_with_more_copies_than_were_written_the_missing_ones_are_filled():
+    """The number grew: who reads a new copy fills all; with fewer, the others vanish by themselves."""
+    fleet = Fleet()
+    fleet.get(fleet.environment("a"), copies=1)
+    fleet.pass_ms(300)
+    others = [fleet.environment(f"e{index}") for index in range(8)]
+    pages = [fleet.get(cache, copies=4) for cache in others]
+    assert fleet.reads == 2
+    assert {page.page for page in pages} == {"page 1", "page 2"}
+    fleet.pass_ms(3_000)
+    assert all(fleet.store.get("c", "newest", copy) is None for copy in range(4))
+
+
+def test_memory_is_bounded_in_pages():
+    """The least recently used one goes first."""
+    fleet = Fleet()
+    cache = fleet.environment(max_entries=2)
+    for name in ("a", "b", "a", "c", "a"):
+        fleet.get(cache, collection=name)
+    assert fleet.reads == 3
+    fleet.store.is_down = True
+    assert fleet.get(cache, collection="b").origin is Origin.DYNAMODB
+
+
+def test_memory_is_bounded_in_bytes():
+    """And a page that is larger than all of it is not kept, nor are others dropped for it."""
+    fleet = Fleet()
+    cache = fleet.environment(max_bytes=100)
+    fleet.page = "x" * 60
+    fleet.get(cache, collection="a")
+    fleet.page = "x" * 101
+    fleet.get(cache, collection="b")
+    fleet.store.is_down = True
+    assert [fleet.get(cache, collection=name).origin for name in ("a", "b")] == [Origin.L1, Origin.DYNAMODB]
+    fleet.page = "x" * 60
+    fleet.get(cache, collection="c")
+    assert fleet.get(cache, collection="a").origin is Origin.DYNAMODB
+
+
+def test_a_page_that_is_too_large_for_redis_is_kept_in_memory_only():
+    """Its environment knows then, and asks Redis no more for it."""
+    fleet = Fleet()
+    fleet.page = "x" * (MAX_PAGE_BYTES + 1)
+    cache = fleet.environment()
+    fleet.get(cache)
+    assert fleet.store.pages == {}
+    fleet.store.calls.clear()
+    fleet.pass_ms(1_000)
+    assert [fleet.get(cache).origin, fleet.get(cache).origin] == [Origin.DYNAMODB, Origin.L1]
+    assert fleet.store.calls == []
+
+
+def test_a_page_that_took_too_long_to_read_is_not_stored():
+    """Redis would keep it past the bound."""
+    fleet = Fleet()
+    fleet.environment().get_page("c", "newest", 1, lambda: fleet.pass_ms(2_700) or fleet.fill())
+    assert fleet.store.pages == {}
+
+
+def test_a_clock_that_is_set_back_makes_pages_stale():
+    """They are not served for longer than the bound because of it."""
+    fleet = Fleet()
+    cache = fleet.environment()
+    fleet.get(cache)
+    fleet.store.is_down = True
+    fleet.clock.now_ms -= 60_000
+    assert fleet.get(cache).origin is Origin.DYNAMODB
