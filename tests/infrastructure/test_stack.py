@@ -17,9 +17,9 @@ ROLES = {
 }
 COMMANDS = {
     "write_message": "sscan xadd",
-    "read_messages": "sadd sscan",
+    "read_messages": "getrange sadd sscan xadd",
     "consume_reports": "exists sadd set xread zadd zscore",
-    "operate": "exists sadd scan set sscan xread zscore",
+    "operate": "exists getrange sadd scan set sscan xread zscore",
 }
 """Written out, so that whoever allows another command says so twice."""
 

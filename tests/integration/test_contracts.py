@@ -13,7 +13,7 @@ from hotpartition.core.route_history import Cause, Raise
 from hotpartition.core.shares import WHOLE, list_shares
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError
-from hotpartition.ports import Copy, JournalEntry, QueryResponse, RoutingItem
+from hotpartition.ports import Copy, JournalEntry, QueryResponse, ReadRoute, RoutingItem
 from hotpartition.redis.listing import RedisRegistryListing
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource
@@ -268,6 +268,18 @@ class TestRegistry:
         assert registry.get("c") == route_of((4, 5), (8, 9))
         assert registry.get("d") == EMPTY_ROUTE
 
+    def test_what_is_read_hot_is_told_with_the_route(self, registry):
+        """Neither hides the other, and marking again replaces the number."""
+        assert registry.get_for_reading("c") == ReadRoute(EMPTY_ROUTE, 0)
+        registry.mark_read_hot("c", 2)
+        registry.add("d", [FOUR])
+        assert registry.get_for_reading("c") == ReadRoute(EMPTY_ROUTE, 2)
+        assert registry.get_for_reading("d") == ReadRoute(route_of((4, 5)), 0)
+        registry.add("c", [EIGHT])
+        registry.mark_read_hot("c", 16)
+        assert registry.get_for_reading("c") == ReadRoute(route_of((8, 9)), 16)
+        assert registry.get("c") == route_of((8, 9))
+
     def test_whole_is_what_is_marked_whole(self, registry):
         """Not by itself, and not by holding routes."""
         registry.add("c", [FOUR])
@@ -279,6 +291,8 @@ class TestRegistry:
         """Every method raises the error that its users handle."""
         for call in (
             lambda: dead_registry.get("c"),
+            lambda: dead_registry.get_for_reading("c"),
+            lambda: dead_registry.mark_read_hot("c", 1),
             lambda: dead_registry.add("c", [FOUR]),
             dead_registry.is_whole,
             dead_registry.mark_whole,

@@ -10,12 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hotpartition.core.reports import Report, stream_partition_of
-from hotpartition.core.route import EMPTY_ROUTE, Generation
+from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.shares import Share
 from hotpartition.errors import MalformedReportError, RegistryForeignError, RegistryUnavailableError
+from hotpartition.ports import ReadRoute
 from hotpartition.redis.cluster import (
     SENTINEL_COUNT,
     consumer_key,
+    read_hot_key,
     reports_key,
     route_key,
     sentinel_keys,
@@ -34,6 +36,10 @@ CONNECT_MS = 50
 COMMAND_MS = 30
 SLACK_MS = 500
 """What a busy machine may add to a measured time."""
+
+
+SLOTS = b"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$40\r\n" + b"a" * 40 + b"\r\n"
+"""What a server that has all slots tells of itself."""
 
 
 def report(conversation_id="c", value=10.0, slot=6_800_000_000):
@@ -79,6 +85,11 @@ class TestRegistry:
         registry.mark_whole()
         for key in (route_key(table_name, "c"), *sentinel_keys(table_name)):
             assert admin.ttl(key) == -1
+
+    def test_a_flag_lasts_a_minute(self, registry, admin, table_name):
+        """A consumer that is gone leaves nothing read-hot for long."""
+        registry.mark_read_hot("c", 3)
+        assert 55_000 < admin.pttl(read_hot_key(table_name, "c")) <= 60_000
 
     def test_what_cannot_be_read_is_left_out(self, registry, admin, table_name):
         """The registry is a hint: a member of another version does not hide the others."""
@@ -218,6 +229,14 @@ class TestReports:
         assert busy.take_dropped() == 1
 
 
+@pytest.fixture(params=["get", "get_for_reading"])
+def look_up(request):
+    """Both ways to ask for the route of `c`: as writers do, and as readers do."""
+    if request.param == "get":
+        return lambda registry: registry.get("c")
+    return lambda registry: registry.get_for_reading("c").route
+
+
 class TestConnection:
     def test_nothing_is_opened_before_the_first_call(self, connect):
         """A function starts while Redis is away."""
@@ -241,54 +260,92 @@ class TestConnection:
         assert commands == {"cluster|slots": 2, "sscan": 10, "xread": 2, "config|resetstat": 1}
         assert connections == 4
 
-    def test_a_connection_that_the_server_closed_is_replaced(self, redis_server, connect):
+    def test_what_readers_ask_is_one_round_trip(self, redis_server, connect):
+        """Route and flag leave in one piece: were there a second, it could not be sent before the first is answered."""
+        received = []
+
+        def response(data, port):
+            received.append(data)
+            if data.startswith(b"*2\r\n$7\r\nCLUSTER"):
+                return SLOTS % port
+            return b"*2\r\n$1\r\n0\r\n*1\r\n$3\r\n4@5\r\n$2\r\n16\r\n"
+
+        with scripted_port(response) as port:
+            registry = RedisRegistry(connect(port), "t")
+            for _ in range(3):
+                assert registry.get_for_reading("c") == ReadRoute(Route(frozenset({FOUR})), 16)
+        assert [(data.count(b"SSCAN"), data.count(b"GETRANGE")) for data in received] == [(0, 0), *[(1, 1)] * 3]
+
+    def test_what_readers_ask_follows_slots_that_moved(self, connect):
+        """One by one to the new node, and in one round trip again from then on."""
+        received = []
+
+        def new_node(data, port):
+            received.append(data.count(b"GETRANGE") + data.count(b"SSCAN"))
+            route = b"*2\r\n$1\r\n0\r\n*1\r\n$3\r\n4@5\r\n" if b"SSCAN" in data else b""
+            return route + (b"$1\r\n2\r\n" if b"GETRANGE" in data else b"")
+
+        with scripted_port(new_node) as new_port:
+
+            def old_node(data, port):
+                if data.startswith(b"*2\r\n$7\r\nCLUSTER"):
+                    return SLOTS % port
+                return b"-MOVED 7365 127.0.0.1:%d\r\n" % new_port * (data.count(b"GETRANGE") + data.count(b"SSCAN"))
+
+            with scripted_port(old_node) as old_port:
+                registry = RedisRegistry(connect(old_port), "t")
+                for _ in range(2):
+                    assert registry.get_for_reading("c") == ReadRoute(Route(frozenset({FOUR})), 2)
+        assert received == [1, 1, 2]
+
+    def test_a_connection_that_the_server_closed_is_replaced(self, look_up, redis_server, connect):
         """What was closed while the environment was frozen costs nobody an error."""
         registry = RedisRegistry(connect(redis_server.port), "t")
         registry.add("c", [FOUR])
         with redis_server.admin as admin:
             for _ in range(3):
                 admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-                assert registry.get("c").generations == {FOUR}
+                assert look_up(registry).generations == {FOUR}
 
     @pytest.mark.parametrize(
         ("address", "limit_ms"),
         [(closed_port, 0), (silent_port, COMMAND_MS), (full_port, CONNECT_MS)],
         ids=["refused", "silent", "blackholed"],
     )
-    def test_a_server_that_is_away_costs_one_timeout_and_then_rests(self, connect, address, limit_ms):
+    def test_a_server_that_is_away_costs_one_timeout_and_then_rests(self, look_up, connect, address, limit_ms):
         """The first call pays one timeout; until the rest is over, calls fail at once and nothing is sent."""
         now_ms = [0.0]
         with address() as port:
             connection = connect(port, command_timeout_ms=COMMAND_MS, cooldown_ms=1000, now_ms=lambda: now_ms[0])
             registry = RedisRegistry(connection, "t")
-            assert limit_ms * 0.9 <= elapsed_ms(lambda: registry.get("c")) < limit_ms + SLACK_MS
+            assert limit_ms * 0.9 <= elapsed_ms(lambda: look_up(registry)) < limit_ms + SLACK_MS
             now_ms[0] = 999.0
-            assert elapsed_ms(lambda: [registry.get("c") for _ in range(100)]) < COMMAND_MS
+            assert elapsed_ms(lambda: [look_up(registry) for _ in range(100)]) < COMMAND_MS
             with pytest.raises(RegistryUnavailableError, match="left alone"):
-                registry.get("c")
+                look_up(registry)
             now_ms[0] = 1000.0
             with pytest.raises(RegistryUnavailableError, match="Redis failed: "):
-                registry.get("c")
+                look_up(registry)
 
-    def test_a_stopped_server_costs_two_command_timeouts(self, redis_server, connect):
+    def test_a_stopped_server_costs_two_command_timeouts(self, look_up, redis_server, connect):
         """One for the command, one for asking where the slots are now; once it goes on, so do we."""
         registry = RedisRegistry(connect(redis_server.port, command_timeout_ms=COMMAND_MS), "t")
         patient = RedisRegistry(connect(redis_server.port), "t")
         patient.add("c", [FOUR])
-        registry.get("c")
+        look_up(registry)
         redis_server.pause()
         try:
             for _ in range(3):
-                assert COMMAND_MS * 0.9 <= elapsed_ms(lambda: registry.get("c")) < 2 * COMMAND_MS + SLACK_MS
+                assert COMMAND_MS * 0.9 <= elapsed_ms(lambda: look_up(registry)) < 2 * COMMAND_MS + SLACK_MS
         finally:
             redis_server.resume()
         assert patient.get("c").generations == {FOUR}
         # The responses that came too late are not taken for those of later requests.
         assert patient.get("d") == EMPTY_ROUTE
-        assert eventually(lambda: registry.get("c").generations) == {FOUR}
+        assert eventually(lambda: look_up(registry).generations) == {FOUR}
         assert eventually(lambda: registry.get("d")) == EMPTY_ROUTE
 
-    def test_a_killed_server_comes_back_with_its_data(self, own_redis_server, connect):
+    def test_a_killed_server_comes_back_with_its_data(self, look_up, own_redis_server, connect):
         """The same client works again after a crash and a restart from the AOF, which held what was acknowledged."""
         with own_redis_server.admin as admin:
             # `everysec` may hold back what was acknowledged a moment ago.
@@ -303,11 +360,11 @@ class TestConnection:
         sink.send(report())
         own_redis_server.kill()
         for _ in range(3):
-            assert elapsed_ms(lambda: registry.get("c")) < SLACK_MS
+            assert elapsed_ms(lambda: look_up(registry)) < SLACK_MS
         sink.send(report())
         assert sink.take_dropped() == 1
         own_redis_server.start()
-        assert registry.get("c").generations == {FOUR}
+        assert look_up(registry).generations == {FOUR}
         assert registry.is_whole()
         sink.send(report(value=20.0))
         entries = RedisReportSource(connection, "t").read(0, "0-0", 10)
@@ -320,9 +377,7 @@ class TestConnection:
         def response(data, port):
             questions.append(data.split(b"\r\n")[2])
             if data.startswith(b"*2\r\n$7\r\nCLUSTER"):
-                return (
-                    b"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$40\r\n" % port + b"a" * 40 + b"\r\n"
-                )
+                return SLOTS % port
             return b"-CLUSTERDOWN The cluster is down\r\n"
 
         with scripted_port(response) as port:
@@ -458,6 +513,26 @@ class TestForeignData:
         for entry in foreign:
             with pytest.raises(MalformedReportError):
                 Report.decode(entry.fields)
+
+    @pytest.mark.parametrize("flag", ["0", "-1", "65", "1e1", "²", "0x2", " 1", "1" * 1000, NOISE, b"\xff\xfe"])
+    def test_a_flag_that_is_no_number_of_copies_is_none(self, told, admin, table_name, telemetry, flag):
+        """The route is told all the same."""
+        registry, _ = told
+        registry.add("c", [FOUR])
+        admin.set(read_hot_key(table_name, "c"), flag)
+        assert registry.get_for_reading("c") == ReadRoute(Route(frozenset({FOUR})), 0)
+        assert telemetry.counts["RegistryMalformed"] == 1
+
+    @pytest.mark.parametrize("build_key", [route_key, read_hot_key])
+    def test_a_route_or_flag_of_another_type_is_the_one_error(self, told, admin, table_name, telemetry, build_key):
+        """Named, so that an operator finds it; it hides both, since a hint may be lost."""
+        registry, _ = told
+        admin.zadd(build_key(table_name, "c"), {"x": 1})
+        with pytest.raises(RegistryForeignError, match="reads:"):
+            registry.get_for_reading("c")
+        assert telemetry.counts["RegistryMalformed"] == 1
+        registry.add("d", [FOUR])
+        assert registry.get_for_reading("d").route.generations == {FOUR}
 
     def test_a_key_of_another_type_fails_alone(self, told, admin, table_name, telemetry):
         """A route, a stream and the heartbeat: nobody crashes, and the node is not left alone for it."""

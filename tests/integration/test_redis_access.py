@@ -164,9 +164,19 @@ def test_functions_may_do_nothing_else(guarded, command):
 
 USES = {
     Role.WRITER: {"get", "send"},
-    Role.READER: {"get", "add"},
-    Role.CONSUMER: {"add", "is_whole", "mark_whole", "read", "announce", "latest"},
-    Role.OPERATOR: {"get", "add", "is_whole", "mark_whole", "read", "latest", "list"},
+    Role.READER: {"get", "get_for_reading", "add", "send"},
+    Role.CONSUMER: {"add", "mark_read_hot", "is_whole", "mark_whole", "read", "announce", "latest"},
+    Role.OPERATOR: {
+        "get",
+        "get_for_reading",
+        "add",
+        "mark_read_hot",
+        "is_whole",
+        "mark_whole",
+        "read",
+        "latest",
+        "list",
+    },
 }
 """What each function does."""
 
@@ -198,6 +208,8 @@ def _allowed(connection, table_name):
 
     tries = {
         "get": lambda: registry.get("c"),
+        "get_for_reading": lambda: registry.get_for_reading("c"),
+        "mark_read_hot": lambda: registry.mark_read_hot("c", 2),
         "add": lambda: registry.add("c", [FOUR]),
         "is_whole": registry.is_whole,
         "mark_whole": registry.mark_whole,

@@ -8,13 +8,13 @@ from typing import Any
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.merge import KeyQuery
-from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.reports import ReadReport, Report, stream_partition_of
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.route_history import decode_raises, encode_raises
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.dynamodb.item_store import Replacement
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError, RetryLaterError, ThrottledError
-from hotpartition.ports import Copy, Fetched, JournalEntry, QueryResponse, RoutingItem, StreamEntry
+from hotpartition.ports import Copy, Fetched, JournalEntry, QueryResponse, ReadRoute, RoutingItem, StreamEntry
 from hotpartition_messages import Message
 from hotpartition_messages.keys import ROUTING_SORT_KEY
 
@@ -215,6 +215,7 @@ class FakeRegistry:
 
     def __init__(self) -> None:
         self.routes: dict[str, Route] = {}
+        self.copies: dict[str, int] = {}
         self.whole = False
         self.is_down = False
         self.reads = 0
@@ -227,6 +228,13 @@ class FakeRegistry:
         self._check()
         self.reads += 1
         return self.routes.get(collection, Route())
+
+    def get_for_reading(self, collection: str) -> ReadRoute:
+        return ReadRoute(self.get(collection), self.copies.get(collection, 0))
+
+    def mark_read_hot(self, collection: str, copies: int) -> None:
+        self._check()
+        self.copies[collection] = copies
 
     def add(self, collection: str, generations: Iterable[Generation]) -> None:
         self._check()
@@ -255,7 +263,7 @@ class FakeReports:
     def __init__(self, partitions: int = 2) -> None:
         self.partitions = partitions
         self.streams: list[list[StreamEntry]] = [[] for _ in range(partitions)]
-        self.sent: list[Report] = []
+        self.sent: list[Report | ReadReport] = []
         self.latest: dict[Share, int] = {}
         self.is_down = False
         self.away: set[int] = set()
@@ -266,7 +274,7 @@ class FakeReports:
         if self.is_down:
             raise RegistryUnavailableError("down")
 
-    def send(self, report: Report) -> None:
+    def send(self, report: Report | ReadReport) -> None:
         self.sent.append(report)
         partition = stream_partition_of(report.collection, self.partitions)
         self.append(partition, report.encode(), (report.slot + 1) * 250)

@@ -9,10 +9,11 @@ from itertools import product
 from typing import Any, Protocol
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import ReadReport, Report
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Route
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.ports import ReadRoute
 from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, by_sort_key, fixed
 from hotpartition.table.adaptive import AdaptiveRoutes, Limits, TableJournal
 from hotpartition.table.routes import LoggedTelemetry
@@ -118,6 +119,13 @@ class MemoryRegistry:
         """Say that nothing was lost."""
         return True
 
+    def get_for_reading(self, collection: str) -> ReadRoute:
+        """Read a route; nothing is read-hot here."""
+        return ReadRoute(self.get(collection))
+
+    def mark_read_hot(self, collection: str, copies: int) -> None:
+        """Drop it: nobody asks."""
+
     def mark_whole(self) -> None:
         """Nothing can be lost."""
 
@@ -154,7 +162,7 @@ class AdaptiveSubject:
 class NoReports:
     """Nobody listens: raises come from the state machine."""
 
-    def send(self, report: Report) -> None:
+    def send(self, report: Report | ReadReport) -> None:
         """Drop a report."""
 
     def take_dropped(self) -> int:

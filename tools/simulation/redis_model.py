@@ -16,13 +16,12 @@ from math import log
 from random import Random
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from redis.cluster import RedisCluster
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from hotpartition.redis.cluster import SLOT_COUNT, RedisConnection
+from hotpartition.redis.cluster import SLOT_COUNT, ClusterClient, RedisConnection
 from tools.simulation.engine import Engine, Process
 
 ResultT = TypeVar("ResultT")
@@ -85,6 +84,8 @@ class _Data:
     def __init__(self) -> None:
         self.sets: dict[str, set[str | bytes]] = {}
         self.texts: dict[str, str] = {}
+        # only of texts that expire; Unix ms
+        self.expires_at_ms: dict[str, int] = {}
         self.streams: dict[str, _Stream] = {}
         self.scores: dict[str, dict[str, float]] = {}
         self.foreign: set[str] = set()
@@ -103,9 +104,16 @@ class _Data:
     def sadd(self, key: str, members: tuple[str | bytes, ...]) -> None:
         self.sets.setdefault(key, set()).update(members)
 
-    def set(self, key: str, value: str) -> None:
+    def set(self, key: str, value: str, expires_at_ms: int | None = None) -> None:
         self.foreign.discard(key)  # SET takes the place of anything
         self.texts[key] = value
+        self.expires_at_ms.pop(key, None)
+        if expires_at_ms is not None:
+            self.expires_at_ms[key] = expires_at_ms
+
+    def text(self, key: str, now_ms: int) -> str | None:
+        """Read a text that has not expired."""
+        return self.texts.get(key) if now_ms < self.expires_at_ms.get(key, now_ms + 1) else None
 
     def xadd(self, key: str, fields: Fields, now_ms: int, oldest_ms: int) -> None:
         stream = self.streams.setdefault(key, _Stream())
@@ -166,6 +174,7 @@ def _copy(data: _Data) -> _Data:
     copied = _Data()
     copied.sets = {key: set(members) for key, members in data.sets.items()}
     copied.texts = dict(data.texts)
+    copied.expires_at_ms = dict(data.expires_at_ms)
     copied.scores = {key: dict(scores) for key, scores in data.scores.items()}
     copied.foreign = set(data.foreign)
     for key, stream in data.streams.items():
@@ -237,12 +246,18 @@ class RedisClient:
 
     def sscan(self, key: str, *, count: int) -> tuple[int, list[str]]:
         """List the first of a set, and say whether there are more; in a fixed order, where Redis has any."""
+        return self._run(key, lambda node: _scan(node, key, count))
 
-        def scan(node: RedisNode) -> tuple[int, list[str]]:
-            members = sorted(_decode(member) for member in node.data.sets.get(key, ()))
-            return int(len(members) > count), members[:count]
+    def run_together(self, key: str, *commands: tuple[str | int, ...]) -> list[object]:
+        """Run what a reader asks in one round trip: the route with SSCAN, and whether it is read-hot with GETRANGE."""
+        (_, _, _, _, count), (_, flag_key, _, end) = commands
 
-        return self._run(key, scan)
+        def read(node: RedisNode) -> list[object]:
+            flag = node.data.text(str(flag_key), self._server.now_ms()) or ""
+            return [_scan(node, key, int(count)), flag[: int(end) + 1]]
+
+        self._server.counts.commands += len(commands) - 1
+        return self._run(key, read)
 
     def sadd(self, key: str, *members: str) -> None:
         """Add to a set."""
@@ -259,9 +274,10 @@ class RedisClient:
         """Count a text key: 0 or 1."""
         return self._run(key, lambda node: int(key in node.data.texts or key in node.data.foreign), is_typed=False)
 
-    def set(self, key: str, value: str) -> None:
-        """Set a text."""
-        self._change(key, lambda data: data.set(key, value), is_typed=False)
+    def set(self, key: str, value: object, *, px: int | None = None) -> None:
+        """Set a text, for so many ms."""
+        expires_at_ms = None if px is None else self._server.now_ms() + px
+        self._change(key, lambda data: data.set(key, str(value), expires_at_ms), is_typed=False)
 
     def xadd(self, key: str, fields: Mapping[str, str], *, minid: int, approximate: bool) -> None:
         """Append to a stream, and drop what is older than `minid`, Unix ms."""
@@ -341,6 +357,11 @@ class RedisClient:
         raise RedisTimeoutError("no response")
 
 
+def _scan(node: RedisNode, key: str, count: int) -> tuple[int, list[str]]:
+    members = sorted(_decode(member) for member in node.data.sets.get(key, ()))
+    return int(len(members) > count), members[:count]
+
+
 def _decode(stored: str | bytes) -> str:
     """Decode as the product's connection does (`RedisConnection`)."""
     return stored.decode(errors="backslashreplace") if isinstance(stored, bytes) else stored
@@ -365,6 +386,6 @@ class SimulatedConnection(RedisConnection):
         )
         self._simulated: Any = RedisClient(server, timeout_seconds=timeout_ms / 1000, owner=owner)
 
-    def _open(self) -> RedisCluster:
-        client: RedisCluster = self._simulated
+    def _open(self) -> ClusterClient:
+        client: ClusterClient = self._simulated
         return client

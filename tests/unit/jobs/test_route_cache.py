@@ -38,6 +38,22 @@ def test_what_a_throttled_write_learned_is_asked_again_soon():
     assert source.get_route("c", 2_349) == route_of((4, 0))
 
 
+def test_copies_are_as_fresh_as_the_route():
+    """One look-up tells both; what is learned elsewhere leaves them, and without Redis nothing is read-hot."""
+    registry = FakeRegistry()
+    source = RouteSource(cache=cache(), registry=registry, telemetry=FakeTelemetry(), timer=lambda: 0.0)
+    registry.mark_read_hot("c", 3)
+    assert source.copies_of("c", 0) == 3
+    assert source.get_route("c", 0) == route_of()
+    assert registry.reads == 1
+    registry.mark_read_hot("c", 5)
+    source.learn("c", route_of((4, 0)), 1_000)
+    assert [source.copies_of("c", now_ms) for now_ms in (1_999, 2_999, 3_000)] == [3, 3, 5]
+    registry.is_down = True
+    assert [source.copies_of("c", now_ms) for now_ms in (4_999, 5_000)] == [5, 0]
+    assert source.get_route("c", 5_000) == route_of((4, 0))
+
+
 def test_a_life_shorter_than_after_a_throttle_stays():
     """An operator who wants routes younger than that gets them."""
     subject = cache(ttl_seconds=0.1)

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, Protocol
 
 from hotpartition.core.merge import ItemT, KeyQuery
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import ReadReport, Report
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.route_history import Raise
 from hotpartition.core.shares import WHOLE, Share
@@ -116,6 +116,13 @@ class Journal(JournalReading, Protocol):
         ...
 
 
+class ReadRoute(NamedTuple):
+    """A route, and how many copies of its newest page Redis holds; 0: the collection is not read-hot."""
+
+    route: Route
+    copies: int = 0
+
+
 class Registry(Protocol):
     """The routes as Redis holds them: a fast hint. Fails open: without it, the journal is asked.
 
@@ -128,6 +135,17 @@ class Registry(Protocol):
         Raises:
             RegistryForeignError: what lies there is no route at all.
         """
+        ...
+
+    def get_for_reading(self, collection: str) -> ReadRoute:
+        """Read a route as `get` does, and whether the collection is read-hot, in one round trip.
+
+        A flag that cannot be read is taken for none.
+        """
+        ...
+
+    def mark_read_hot(self, collection: str, copies: int) -> None:
+        """Say that a collection is read-hot, for a minute (`READ_HOT_TTL_MS`): a hint, whose loss costs units only."""
         ...
 
     def add(self, collection: str, generations: Iterable[Generation]) -> None:
@@ -225,9 +243,9 @@ class RegistryListing(Protocol):
 
 
 class ReportSink(Protocol):
-    """Where a writer's reports go. Fails open, returns at once: a report that cannot be sent is dropped and counted."""
+    """Where reports go. Fails open, returns at once: a report that cannot be sent is dropped and counted."""
 
-    def send(self, report: Report) -> None:
+    def send(self, report: Report | ReadReport) -> None:
         """Send a report, in the background."""
         ...
 

@@ -17,6 +17,10 @@ speed of eight.
 
 A write whose report is already sent when the put is throttled is reported again as throttled, with the same value.
 
+A read report has format `3` and six parts: format, collection, slot, value in RCU, pages that the source counted of
+this collection in this slot, source. Reads are counted by sources of their own. A consumer that does not know the
+format counts the entry as malformed.
+
 Format `1`, a field for each part (`f`, `c`, `s`, `v`, `t`, `n`, `x`, `e`), is still read: while a version that writes
 it is replaced, both are in the streams.
 """
@@ -31,6 +35,7 @@ from hotpartition.errors import MalformedReportError
 
 FORMAT = "2"
 FIELD = "r"
+READ_FORMAT = "3"
 MAX_VALUE_WCU = 1e6
 MAX_SOURCE_LENGTH = 64
 READ_LIMIT = 5_000
@@ -38,6 +43,7 @@ READ_LIMIT = 5_000
 
 _SEPARATOR = "|"
 _PARTS = 8
+_READ_PARTS = 6
 _FLAGS = {"0": False, "1": True}
 
 _OLD_FORMAT = "1"
@@ -99,12 +105,53 @@ class Report(NamedTuple):
 
     def _check_ranges(self) -> None:
         _, slot, source, value_wcu, position, shard_count, _ = self
-        if not 0 < value_wcu <= MAX_VALUE_WCU:  # NaN is not, either
-            raise MalformedReportError(f"value {value_wcu} is not within 0 and {MAX_VALUE_WCU:g} WCU")
-        if not 0 < len(source) <= MAX_SOURCE_LENGTH:
-            raise MalformedReportError(f"source has {len(source)} characters; 1 to {MAX_SOURCE_LENGTH} are allowed")
+        _check_source_and_value(source, value_wcu, "WCU")
         if slot < 0 or position < 0 or shard_count < 0:
             raise MalformedReportError("slot, position and shard count should not be negative")
+
+
+class ReadReport(NamedTuple):
+    """One sampled crossing of reads: what a source has counted in a slot so far, up to sampling."""
+
+    collection: str
+    slot: int
+    source: str
+    value_rcu: float
+    pages: float
+
+    def encode(self) -> dict[str, str]:
+        """Build the stream entry's fields."""
+        collection, slot, source, value_rcu, pages = self
+        return {FIELD: f"{READ_FORMAT}|{_escape(collection)}|{slot}|{value_rcu!r}|{pages!r}|{source}"}
+
+    @classmethod
+    def decode(cls, fields: Mapping[str, str]) -> ReadReport:
+        """Parse a stream entry.
+
+        Raises:
+            MalformedReportError: saying what is wrong with it.
+        """
+        parts = fields.get(FIELD, "").split(_SEPARATOR, _READ_PARTS - 1)
+        if parts[0] != READ_FORMAT or len(parts) != _READ_PARTS:
+            raise MalformedReportError(
+                f"{len(parts)} parts of format {parts[0]!r}, not {_READ_PARTS} of {READ_FORMAT!r}"
+            )
+        _, collection, slot, value, pages, source = parts
+        try:
+            report = cls(_unescape(collection), int(slot), source, float(value), float(pages))
+        except ValueError as error:
+            raise MalformedReportError(str(error)) from error
+        _check_source_and_value(source, report.value_rcu, "RCU")
+        if report.slot < 0 or not 0 < report.pages <= MAX_VALUE_WCU:
+            raise MalformedReportError(f"slot {slot} and pages {pages} are not within their ranges")
+        return report
+
+
+def _check_source_and_value(source: str, value: float, unit: str) -> None:
+    if not 0 < value <= MAX_VALUE_WCU:  # NaN is not, either
+        raise MalformedReportError(f"value {value} is not within 0 and {MAX_VALUE_WCU:g} {unit}")
+    if not 0 < len(source) <= MAX_SOURCE_LENGTH:
+        raise MalformedReportError(f"source has {len(source)} characters; 1 to {MAX_SOURCE_LENGTH} are allowed")
 
 
 def _escape(collection: str) -> str:

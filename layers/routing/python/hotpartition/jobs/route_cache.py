@@ -23,7 +23,7 @@ from hotpartition.errors import (
     RegistryUnavailableError,
     RetryLaterError,
 )
-from hotpartition.ports import JournalReading, Registry, Telemetry
+from hotpartition.ports import JournalReading, ReadRoute, Registry, Telemetry
 
 TTL_JITTER = 0.2
 """Share of its TTL by which an entry's TTL varies, so that environments do not all ask at once."""
@@ -44,6 +44,7 @@ MAX_UNCONFIRMED = 1_000
 class _Entry(NamedTuple):
     route: Route
     fresh_until_ms: float
+    copies: int = 0
 
 
 class _Unconfirmed(NamedTuple):
@@ -84,13 +85,25 @@ class RouteCache:
         entry = self._entries.get(collection)
         return None if entry is None or now_ms >= entry[1] else entry[0]
 
+    def copies_of(self, collection: str, now_ms: int) -> int:
+        """Return in how many copies Redis holds the newest page; 0 unless that is known and fresh."""
+        entry = self._entries.get(collection)
+        return 0 if entry is None or now_ms >= entry.fresh_until_ms else entry.copies
+
     def peek(self, collection: str) -> Route:
         """Return the last known route, whatever its age; the empty one if none is known."""
         entry = self._entries.get(collection)
         return entry.route if entry else EMPTY_ROUTE
 
     def learn(
-        self, collection: str, route: Route, now_ms: int, *, cost_ms: float = 0.0, is_brief: bool = False
+        self,
+        collection: str,
+        route: Route,
+        now_ms: int,
+        *,
+        copies: int | None = None,
+        cost_ms: float = 0.0,
+        is_brief: bool = False,
     ) -> Route:
         """Merge what was learned into the entry, and make it fresh. REQUIRES: one thread at a time.
 
@@ -103,6 +116,7 @@ class RouteCache:
             collection: whose route it is.
             route: what was learned.
             now_ms: Unix time.
+            copies: in how many copies Redis holds the newest page; None: as known.
             cost_ms: what asking for it took.
             is_brief: whether news may be about to come, so that it is fresh for less long.
 
@@ -114,7 +128,9 @@ class RouteCache:
         longest_ms = min(self._ttl_ms, BRIEF_TTL_SECONDS * 1000) if is_brief else self._ttl_ms
         ttl_ms = longest_ms * (1 - TTL_JITTER * self._random())
         early_ms = -cost_ms * EARLY_REFRESH_BETA * log(1.0 - self._random()) if cost_ms else 0.0
-        self._entries[collection] = _Entry(merged, now_ms + ttl_ms - early_ms)
+        if copies is None:
+            copies = known.copies if known else 0
+        self._entries[collection] = _Entry(merged, now_ms + ttl_ms - early_ms, copies)
         self._entries.move_to_end(collection)
         if len(self._entries) > self._max_entries:
             self._entries.popitem(last=False)
@@ -178,6 +194,15 @@ class RouteSource:
         route = self._cache.get_fresh(collection, now_ms)
         return self.refresh(collection, now_ms) if route is None else route
 
+    def copies_of(self, collection: str, now_ms: int) -> int:
+        """Return in how many copies Redis holds the newest page, as fresh as the route; 0: not read-hot, or not known.
+
+        Asks Redis when the route is not fresh, so that `get_route` need not a moment later.
+        """
+        if self._cache.get_fresh(collection, now_ms) is None:
+            self.refresh(collection, now_ms)
+        return self._cache.copies_of(collection, now_ms)
+
     def refresh(self, collection: str, now_ms: int) -> Route:
         """Ask Redis now, fresh or not."""
         route = self._ask_registry(collection, now_ms)
@@ -224,7 +249,7 @@ class RouteSource:
     def _ask(self, collection: str, now_ms: int, *, is_throttled: bool) -> Route | None:
         started = self._timer()
         try:
-            told = self._registry.get(collection)
+            told, copies = self._look_up(collection)
         except RegistryForeignError:
             return None
         except RegistryUnavailableError:
@@ -234,7 +259,13 @@ class RouteSource:
         route, is_complete = self._confirm(collection, told, now_ms)
         with self._lock:
             is_brief = is_throttled or not is_complete
-            return self._cache.learn(collection, route, now_ms, cost_ms=cost_ms, is_brief=is_brief)
+            return self._cache.learn(collection, route, now_ms, copies=copies, cost_ms=cost_ms, is_brief=is_brief)
+
+    def _look_up(self, collection: str) -> ReadRoute:
+        """Ask Redis in one round trip; what is read-hot does not matter to writers."""
+        if self._journal is None:
+            return self._registry.get_for_reading(collection)
+        return ReadRoute(self._registry.get(collection))
 
     def _confirm(self, collection: str, told: Route, now_ms: int) -> tuple[Route, bool]:
         """Return what may be used of a route that Redis told.

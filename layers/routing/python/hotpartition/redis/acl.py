@@ -1,6 +1,6 @@
 """What each function may do in Redis, as rules of its access control list. One place for AWS and the local run. Pure.
 
-A function has a user of its own: the writer cannot touch routes, the reader cannot send reports, and none of them can
+A function has a user of its own: the writer cannot touch routes, and none of them can
 delete a key, or read or write one outside this table's prefix. What the rules cannot say: `SCAN`, which only the
 operations function may use, lists the names of all keys, whatever their prefix.
 """
@@ -23,12 +23,12 @@ class Role(StrEnum):
 COMMANDS: dict[Role, tuple[str, ...]] = {
     # Asks for routes, sends reports.
     Role.WRITER: ("sscan", "xadd"),
-    # Asks for routes, repairs them.
-    Role.READER: ("sadd", "sscan"),
-    # Reads reports, raises routes, rebuilds the registry, announces itself.
+    # Asks for routes and whether they are read-hot, repairs them, sends reports.
+    Role.READER: ("getrange", "sadd", "sscan", "xadd"),
+    # Reads reports, raises routes, marks what is read-hot, rebuilds the registry, announces itself.
     Role.CONSUMER: ("exists", "sadd", "set", "xread", "zadd", "zscore"),
     # Compares and rebuilds the registry, raises routes by hand, reads reports, looks for the consumer.
-    Role.OPERATOR: ("exists", "sadd", "scan", "set", "sscan", "xread", "zscore"),
+    Role.OPERATOR: ("exists", "getrange", "sadd", "scan", "set", "sscan", "xread", "zscore"),
 }
 """The commands of each role's code, as `redis_cluster.py` and its siblings send them."""
 

@@ -1,15 +1,18 @@
 """The connection to Redis, and every key in it. With the other `redis_` modules, all that knows redis-py.
 
-All keys begin with `hp:<table>:`: a table restored from a backup is a new table and starts with a fresh registry. No
-key ever has a TTL, and the server's eviction policy is `noeviction`. Braces hold the cluster's hash tag.
+All keys begin with `hp:<table>:`: a table restored from a backup is a new table and starts with a fresh registry. Only
+hints about reads have a TTL, and the server's eviction policy is `noeviction`. Braces hold the cluster's hash tag.
 
 `hp:<table>:route:{<collection>}`, set of `<shard count>@<since, Unix ms>`
     Written by the consumer and by readers that repair it, read by writers and readers. If it vanishes, readers ask the
     journal and repair it, and writers use the base key: slower, never wrong.
+`hp:<table>:reads:{<collection>}`, string: in how many copies its newest page is kept; TTL 60 s
+    Written by the consumer while the collection is read-hot, read by readers together with the route. If it vanishes,
+    each read goes to DynamoDB until the consumer writes it again, some seconds later.
 `hp:<table>:whole:{<tag>}`, string `1`, one in each 64th of the slots
     Written and read by the consumer. If one vanishes, the registry is rebuilt from the journal.
 `hp:<table>:reports:{<partition>}`, stream of what `reports.py` describes, trimmed to the last 60 s
-    Written by writers, read by the consumer. If it vanishes, a raise comes a little later.
+    Written by writers and readers, read by the consumer. If it vanishes, a raise comes a little later.
 `hp:<table>:consumer`, sorted set: member `latest`, score the start of the latest consumer (Unix ms)
     Written and read by the consumer. If it vanishes, two consumers overlap until the older one's time is up.
 `hp:<table>:consumer:<share>/<consumers>`, the same, where several consumers share the streams
@@ -19,7 +22,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
@@ -52,7 +55,7 @@ ResultT = TypeVar("ResultT")
 _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError, ssl.SSLCertVerificationError)
 """What another try with the same user, password and rights would meet again."""
 
-_KEY_PLACES = dict.fromkeys(("sscan", "sadd", "exists", "set", "xadd", "zadd", "zscore"), 1) | {"xread": 4}
+_KEY_PLACES = dict.fromkeys(("sscan", "sadd", "exists", "getrange", "set", "xadd", "zadd", "zscore"), 1) | {"xread": 4}
 """The commands in use on keys, and where in each the key stands."""
 
 ACCESS = build_rights(Role, "*")
@@ -66,6 +69,11 @@ SENTINEL_COUNT = 64
 def route_key(table_name: str, collection: str) -> str:
     """Build the key of a collection's route."""
     return f"hp:{table_name}:route:{{{collection}}}"
+
+
+def read_hot_key(table_name: str, collection: str) -> str:
+    """Build the key that says whether a collection is read-hot: in the slot of its route."""
+    return f"hp:{table_name}:reads:{{{collection}}}"
 
 
 def reports_key(table_name: str, partition: int) -> str:
@@ -164,7 +172,7 @@ def _watched(watch: _Watch, connect: Callable[[], None]) -> None:
     watch.tell(Connected(watch.now_ms() - started_ms, watch.limit_ms))
 
 
-class _Cluster(RedisCluster):
+class ClusterClient(RedisCluster):
     """redis-py's cluster client, quicker to open and quicker to give up."""
 
     ERRORS_ALLOW_RETRY = (ConnectionError, TimeoutError)  # type: ignore[assignment]  # typed as its first value is
@@ -180,6 +188,30 @@ class _Cluster(RedisCluster):
             name: {"name": name, "flags": [], "first_key_pos": place, "last_key_pos": place, "step_count": 1}
             for name, place in _KEY_PLACES.items()
         }
+
+    def run_together(self, key: str, *commands: Sequence[str | int]) -> list[Any]:
+        """Run commands on keys of one slot in one round trip.
+
+        redis-py's pipeline for clusters takes as long as the commands one after the other; its pipeline for a single
+        server, as long as one command. It is tried as often as a single command is. Where slots move, or anything is
+        wrong with a key, the commands are sent one by one: redis-py then does with each what it always does.
+        """
+        responses: list[Any] = []
+        for is_last in (False, True):
+            node: ClusterNode = self.get_node_from_key(key)  # type: ignore[no-untyped-call]
+            try:
+                with self.get_redis_connection(node).pipeline(transaction=False) as pipeline:
+                    for command in commands:
+                        pipeline.execute_command(*command)  # type: ignore[no-untyped-call]
+                    responses = pipeline.execute(raise_on_error=False)
+                break
+            except self.ERRORS_ALLOW_RETRY:
+                self.nodes_manager.initialize(last_failed_node_name=node.name)
+                if is_last:
+                    raise
+        if any(isinstance(response, ResponseError) for response in responses):
+            return [self.execute_command(*command) for command in commands]  # type: ignore[no-untyped-call]
+        return responses
 
 
 class RedisConnection:
@@ -248,15 +280,15 @@ class RedisConnection:
         self._on_refusal = on_refusal
         self._now_ms = now_ms
         self._opening = Lock()
-        self._client: RedisCluster | None = None
+        self._client: ClusterClient | None = None
         # node name -> until when it is left alone; the whole cluster, while it cannot be opened, has the name ""
         self._cooling: dict[str, float] = {}
 
-    def call(self, key: str, command: Callable[[RedisCluster], ResultT]) -> ResultT:
-        """Run a command on a key.
+    def call(self, key: str, command: Callable[[ClusterClient], ResultT], *, with_key: str | None = None) -> ResultT:
+        """Run a command on a key; `with_key` is in the same slot and asked at the same time.
 
         Raises:
-            RegistryForeignError: the key is of another type.
+            RegistryForeignError: a key is of another type.
             RegistryRefusedError: the key's node does not let us in.
             RegistryUnavailableError: the key's node failed, or failed so recently that it is left alone.
         """
@@ -270,7 +302,8 @@ class RedisConnection:
         except (RedisError, RedisClusterException, OSError) as error:
             refusal = _refusal_in(error)
             if _is_wrong_type(error):
-                raise RegistryForeignError(f"{key} is of another type: {error}") from error
+                named = key if with_key is None else f"{key} or {with_key}"
+                raise RegistryForeignError(f"{named} is of another type: {error}") from error
             if refusal is not None or not _is_about_this_command(error):
                 self._cool(node)
             if refusal is not None:
@@ -279,13 +312,13 @@ class RedisConnection:
                 raise RegistryRefusedError(reason) from error
             raise RegistryUnavailableError(f"Redis failed: {error}") from error
 
-    def _open(self) -> RedisCluster:
+    def _open(self) -> ClusterClient:
         with self._opening:
             if self._client is None:
                 self._check_cooldown("")
                 start: list[ClusterNode] = []
                 try:
-                    self._client = _Cluster(startup_nodes=start, **self._options)
+                    self._client = ClusterClient(startup_nodes=start, **self._options)
                 except BaseException:
                     # Before another thread tries as well, which waits for this one.
                     self._cool("")
@@ -311,7 +344,7 @@ class RedisConnection:
             client.close()
 
 
-def _node_of(client: RedisCluster, key: str) -> str:
+def _node_of(client: ClusterClient, key: str) -> str:
     node: ClusterNode | None = client.get_node_from_key(key)  # type: ignore[no-untyped-call]
     return node.name if node else ""
 

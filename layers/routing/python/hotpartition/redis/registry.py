@@ -1,21 +1,26 @@
-"""The registry in Redis: routes as sets that only grow under SADD. Keys: `cluster.py`.
+"""The registry in Redis: routes as sets that only grow under SADD, and what is read-hot. Keys: `cluster.py`.
 
 Anything may lie in Redis. What cannot be read is left out, counted and logged: the registry is a hint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.read_heat import MAX_COPIES
 from hotpartition.core.route import Generation, Route
 from hotpartition.errors import MalformedGenerationError, RegistryForeignError
-from hotpartition.ports import Telemetry
-from hotpartition.redis.cluster import RedisConnection, route_key, sentinel_keys
+from hotpartition.ports import ReadRoute, Telemetry
+from hotpartition.redis.cluster import RedisConnection, read_hot_key, route_key, sentinel_keys
 
 MAX_ROUTE_MEMBERS = 256
 """Members of a route that are read at most. Each raise adds one, and N doubles or so with each: a dozen are many."""
+READ_HOT_TTL_MS = 60_000
+"""For how long a collection is taken for read-hot after the consumer last said so."""
+MAX_FLAG_LENGTH = 4
 NAMED_BYTES = 100
 """How much of a foreign member a log line shows."""
 
@@ -36,21 +41,29 @@ class RedisRegistry:
             RegistryForeignError: the key is of another type, or holds far more than a route does.
         """
         key = route_key(self._table_name, collection)
-        try:
+        with self._telling_of_foreign_data(collection):
             # Whole in one round trip, unless it is larger than that; SMEMBERS would read it whatever its size.
             response: Any = self._connection.call(key, lambda client: client.sscan(key, count=MAX_ROUTE_MEMBERS))
-        except RegistryForeignError as error:
-            self._tell(collection, str(error))
-            raise
-        position, members = response
-        if position:
-            reason = f"{key} has more than {MAX_ROUTE_MEMBERS} members"
-            self._tell(collection, reason)
-            raise RegistryForeignError(reason)
-        generations, foreign = _read(members)
-        if foreign:
-            self._tell(collection, f"{len(foreign)} members are no generations: {foreign[0][:NAMED_BYTES]!r} ...")
-        return Route(frozenset(generations))
+            return self._read(collection, key, response)
+
+    def get_for_reading(self, collection: str) -> ReadRoute:
+        """See `Registry.get_for_reading`.
+
+        Raises:
+            RegistryForeignError: as `get`; also when the flag is of another type.
+        """
+        key, flag_key = route_key(self._table_name, collection), read_hot_key(self._table_name, collection)
+        commands = ("SSCAN", key, 0, "COUNT", MAX_ROUTE_MEMBERS), ("GETRANGE", flag_key, 0, MAX_FLAG_LENGTH)
+        with self._telling_of_foreign_data(collection):
+            response, flag = self._connection.call(
+                key, lambda client: client.run_together(key, *commands), with_key=flag_key
+            )
+            return ReadRoute(self._read(collection, key, response), self._read_flag(collection, flag_key, flag))
+
+    def mark_read_hot(self, collection: str, copies: int) -> None:
+        """See `Registry.mark_read_hot`."""
+        key = read_hot_key(self._table_name, collection)
+        self._connection.call(key, lambda client: client.set(key, copies, px=READ_HOT_TTL_MS))
 
     def add(self, collection: str, generations: Iterable[Generation]) -> None:
         """See `Registry.add`."""
@@ -58,11 +71,8 @@ class RedisRegistry:
         if not members:
             return
         key = route_key(self._table_name, collection)
-        try:
+        with self._telling_of_foreign_data(collection):
             self._connection.call(key, lambda client: client.sadd(key, *members))
-        except RegistryForeignError as error:
-            self._tell(collection, str(error))
-            raise
 
     def is_whole(self) -> bool:
         """See `Registry.is_whole`."""
@@ -74,13 +84,39 @@ class RedisRegistry:
         for key in sentinel_keys(self._table_name):
             self._connection.call(key, lambda client: client.set(key, "1"))  # noqa: B023 - called here
 
+    def _read(self, collection: str, key: str, response: Any) -> Route:
+        position, members = response
+        if position:
+            raise RegistryForeignError(f"{key} has more than {MAX_ROUTE_MEMBERS} members")
+        generations, foreign = _parse(members)
+        if foreign:
+            self._tell(collection, f"{len(foreign)} members are no generations: {foreign[0][:NAMED_BYTES]!r} ...")
+        return Route(frozenset(generations))
+
+    def _read_flag(self, collection: str, key: str, flag: str) -> int:
+        """Parse how many copies there are; none is an empty text, and what is none of ours counts as none."""
+        if not flag:
+            return 0
+        if len(flag) <= MAX_FLAG_LENGTH and flag.isascii() and flag.isdigit() and 0 < int(flag) <= MAX_COPIES:
+            return int(flag)
+        self._tell(collection, f"{key} holds no number from 1 to {MAX_COPIES}: {flag!r}")
+        return 0
+
+    @contextmanager
+    def _telling_of_foreign_data(self, collection: str) -> Iterator[None]:
+        try:
+            yield
+        except RegistryForeignError as error:
+            self._tell(collection, str(error))
+            raise
+
     def _tell(self, collection: str, reason: str) -> None:
         if self._telemetry is not None:
             self._telemetry.count(MetricName.REGISTRY_MALFORMED)
             self._telemetry.event("foreign data in redis skipped", conversation_id=collection, reason=reason)
 
 
-def _read(members: Iterable[str]) -> tuple[Sequence[Generation], Sequence[str]]:
+def _parse(members: Iterable[str]) -> tuple[Sequence[Generation], Sequence[str]]:
     """Parse a route's members; return the generations, and what is none."""
     generations, foreign = [], []
     for member in members:

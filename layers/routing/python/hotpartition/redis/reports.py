@@ -1,4 +1,4 @@
-"""The report streams in Redis, for writers and for the consumer. Keys: `redis_cluster.py`; entries: `reports.py`."""
+"""The report streams in Redis, for writers, readers and the consumer. Keys: `cluster.py`; entries: `reports.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any
 
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.reports import ReadReport, Report, stream_partition_of
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import RegistryForeignError, RegistryUnavailableError
 from hotpartition.ports import Background, StreamEntry, Telemetry
@@ -42,7 +42,7 @@ class RedisReportSink:
         self._dropped = 0
         self._lock = Lock()
 
-    def send(self, report: Report) -> None:
+    def send(self, report: Report | ReadReport) -> None:
         """See `ReportSink.send`."""
         if not self._background.submit(lambda: self._add(report)):
             self._drop()
@@ -59,7 +59,7 @@ class RedisReportSink:
         with self._lock:
             self._dropped += 1
 
-    def _add(self, report: Report) -> None:
+    def _add(self, report: Report | ReadReport) -> None:
         partition = stream_partition_of(report.collection, self._partitions)
         key = reports_key(self._table_name, partition)
         fields: dict[Any, Any] = dict(report.encode())

@@ -11,7 +11,7 @@ from hotpartition.core.backoff import Clock
 from hotpartition.core.counter import Crossing, WriteCounter
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import ReadReport, Report
 from hotpartition.core.route import Generation, Route
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import MalformedGenerationError
@@ -163,7 +163,7 @@ class SharedCounter(WriteCounter):
 class NoReports:
     """A `ReportSink` that nobody reads."""
 
-    def send(self, report: Report) -> None:
+    def send(self, report: Report | ReadReport) -> None:
         """Implement `ReportSink.send`."""
 
     def take_dropped(self) -> int:
