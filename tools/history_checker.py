@@ -2,8 +2,11 @@
 
 The promise: no acknowledged message is ever missing from a strongly consistent read that begins later, none appears
 twice in any read, every read is in order, and what is read is what was written. A message that was deleted or has
-expired does not come back, and one that was edited is not read as it was before. The check is a pure function of the
-recorded history; it knows nothing of shards, routes or Redis, so it cannot share a mistake with what it judges.
+expired does not come back, and one that was edited is not read as it was before. A page with a staleness bound (one
+that may come from a cache) shows nothing older than its bound: whatever was acknowledged that long before it was asked
+for is in it, as a strong read would have shown it then, and nothing is in it that never was. The check is a pure
+function of the recorded history; it knows nothing of shards, routes or Redis, so it cannot share a mistake with what
+it judges.
 
 A history holds three kinds of records:
 
@@ -22,14 +25,16 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
 from typing import Any, Literal, get_args
 
 Order = Literal["newest", "oldest"]
 Consistency = Literal["strong", "eventual"]
-Fault = Literal["missing", "duplicated", "out_of_order", "altered", "phantom", "unverified", "resurrected", "undone"]
+Fault = Literal[
+    "missing", "duplicated", "out_of_order", "altered", "phantom", "unverified", "resurrected", "undone", "stale"
+]
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 EXAMPLES_PER_FAULT = 5
@@ -100,6 +105,9 @@ class Page:
     cursor: str | None
     next_cursor: str | None
     ended_at: float = inf
+    bound_seconds: float | None = None
+    """How old what it shows may be; None where nothing is promised (an eventual read) or nothing may be (a strong one).
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +127,8 @@ class Read:
     complete: bool
     ended_at: float = inf
     is_gathered: bool = False
+    bound_seconds: float | None = None
+    """As `Page.bound_seconds`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +171,7 @@ class Verdict:
     unverified: int
     resurrected: int = 0
     undone: int = 0
+    stale: int = 0
     examples: tuple[Finding, ...]
 
     @property
@@ -196,6 +207,7 @@ def join_pages(pages: Iterable[Page]) -> Read:
         messages=tuple(seen for page in given for seen in page.messages),
         complete=last.next_cursor is None,
         ended_at=last.ended_at,
+        bound_seconds=first.bound_seconds,
     )
 
 
@@ -215,6 +227,8 @@ def check_history(history: History) -> Verdict:
             if not read.is_gathered:
                 findings.update(_resurrected(read, index))
                 findings.update(_undone(read, index))
+        elif read.bound_seconds is not None:
+            findings.update(_stale(read, read.bound_seconds, index))
     findings.update(_phantoms(history.reads, index))
     findings.update(_unverified(index, verified))
     return _verdict(history, index, findings)
@@ -269,15 +283,19 @@ class _Index:
         """List what was deleted, or has expired, before a read began."""
         deletions = self.deletions.get(read.conversation_id, ())
         deleted = {d.message_id for d in deletions if d.ended_at is not None and d.ended_at < read.started_at}
+        return deleted | self.expired_before(read)
+
+    def expired_before(self, read: Read) -> set[str]:
+        """List what has expired before a read began."""
         expiries = self.expiries.get(read.conversation_id, {}).items()
-        return deleted | {message_id for message_id, at in expiries if at + self.clock_error < read.started_at}
+        return {message_id for message_id, at in expiries if at + self.clock_error < read.started_at}
 
     def digests_of(self, conversation_id: str, message_id: str) -> set[str]:
         return self.digests.get(conversation_id, {}).get(message_id, set())
 
 
-def _read_of(page: Page) -> tuple[str, Order, Consistency]:
-    return page.conversation_id, page.order, page.consistency
+def _read_of(page: Page) -> tuple[str, Order, Consistency, float | None]:
+    return page.conversation_id, page.order, page.consistency, page.bound_seconds
 
 
 def _say(read: Read) -> str:
@@ -332,6 +350,23 @@ def _undone(read: Read, index: _Index) -> Iterator[Finding]:
                 detail = f"digest {seen.digest}, but {edit.digest} came later, before a {_say(read)}"
                 yield Finding("undone", read.conversation_id, seen.message_id, detail)
                 break
+
+
+def _stale(read: Read, bound_seconds: float, index: _Index) -> Iterator[Finding]:
+    """Find what a strong read that began `bound_seconds` earlier would contradict.
+
+    Expiry knows no bound: it is applied when a page is served.
+    """
+    then = replace(read, started_at=read.started_at - bound_seconds)
+    found = (
+        *_missing(read, _expected(then, index) - index.may_be_gone(read)),
+        *_resurrected(then, index),
+        *_undone(then, index),
+    )
+    for finding in found:
+        yield replace(finding, fault="stale", detail=f"{finding.detail}, {bound_seconds:g} s late")
+    for message_id in sorted(index.expired_before(read).intersection(seen.message_id for seen in read.messages)):
+        yield Finding("resurrected", read.conversation_id, message_id, f"had expired before a {_say(read)}")
 
 
 def _duplicates(read: Read) -> Iterator[Finding]:
@@ -392,13 +427,6 @@ def _verdict(history: History, index: _Index, findings: set[Finding]) -> Verdict
         acknowledged=sum(len(moments) for moments in index.acknowledged_at.values()),
         conversations=len(index.acknowledged_at),
         reads=len(history.reads),
-        missing=len(messages["missing"]),
-        duplicated=len(messages["duplicated"]),
-        out_of_order=len(messages["out_of_order"]),
-        altered=len(messages["altered"]),
-        phantom=len(messages["phantom"]),
-        unverified=len(messages["unverified"]),
-        resurrected=len(messages["resurrected"]),
-        undone=len(messages["undone"]),
+        **{fault: len(messages[fault]) for fault in FAULTS},
         examples=tuple(finding for fault in FAULTS for finding in list(messages[fault].values())[:EXAMPLES_PER_FAULT]),
     )

@@ -13,6 +13,7 @@ from hotpartition_messages import Message
 from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.reading import PageRequest
 from tools.history_checker import (
+    FAULTS,
     Acknowledged,
     Deleted,
     Edited,
@@ -192,14 +193,7 @@ class Record:
             acknowledged=main.acknowledged,
             conversations=main.conversations,
             reads=main.reads + aside.reads,
-            missing=main.missing + aside.missing,
-            duplicated=main.duplicated + aside.duplicated,
-            out_of_order=main.out_of_order + aside.out_of_order,
-            altered=main.altered + aside.altered,
-            phantom=main.phantom + aside.phantom,
-            unverified=main.unverified + aside.unverified,
-            resurrected=main.resurrected + aside.resurrected,
-            undone=main.undone + aside.undone,
+            **{fault: getattr(main, fault) + getattr(aside, fault) for fault in FAULTS},
             examples=main.examples + aside.examples,
         )
 

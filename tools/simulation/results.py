@@ -149,7 +149,7 @@ class Safety:
     """The history checker's counts.
 
     Messages lost, doubled, out of order, altered, invented or never looked for; back after they were gone, or without
-    an edit that they had.
+    an edit that they had. `stale`: shown later than the bound of pages that may be old.
     """
 
     acknowledged: int
@@ -162,6 +162,7 @@ class Safety:
     unverified: int
     resurrected: int = 0
     undone: int = 0
+    stale: int = 0
     examples: tuple[str, ...] = ()
 
     @property

@@ -330,3 +330,113 @@ class TestChanges:
         """A poller has what it saw first."""
         reads = [read_as("d1", 9.0, is_gathered=True), read_as(None, 9.0)]
         assert changed(edited("one", 2.0, 3.0), deleted(4.0, 5.0), reads=reads) == {}
+
+
+BOUND = 5.0
+
+
+@st.composite
+def served_late(draw: st.DrawFn) -> tuple[tuple[Acknowledged | Edited | Deleted, ...], Read, float]:
+    """A page as a cache serves it: the newest messages as they were at some instant, which is told as well."""
+    numbers = draw(st.lists(st.integers(0, 99), unique=True, min_size=1, max_size=12))
+    moments = st.floats(1.0, 20.0)
+    records: list[Acknowledged | Edited | Deleted] = []
+    state: dict[int, str] = {}
+    instant, limit = draw(moments), draw(st.integers(1, 12))
+    for number in numbers:
+        written = draw(moments)
+        records.append(acknowledged(number, at=written))
+        if written <= instant:
+            state[number] = f"d{number}"
+        changed_at = written + draw(st.floats(0.0, 9.0))
+        match draw(st.sampled_from(["left", "edited", "deleted"])):
+            case "edited":
+                records.append(replace(edited("edited", written, changed_at), message_id=message_id(number)))
+                if changed_at <= instant:
+                    state[number] = "edited"
+            case "deleted":
+                records.append(replace(deleted(written, changed_at), message_id=message_id(number)))
+                if changed_at <= instant:
+                    del state[number]
+    shown = sorted(state, reverse=True)[:limit]
+    page = replace(
+        read(order="newest", consistency="eventual", at=instant, complete=len(shown) == len(state)),
+        messages=tuple(Seen(message_id(number), state[number]) for number in shown),
+        bound_seconds=BOUND,
+    )
+    return tuple(records), page, instant
+
+
+def bounded_history(records: tuple[Acknowledged | Edited | Deleted, ...], *reads: Read) -> History:
+    closing = read(*sorted(int(r.message_id) for r in records if isinstance(r, Acknowledged)), at=0.0)
+    return History(
+        acknowledged=tuple(r for r in records if isinstance(r, Acknowledged)),
+        unresolved=(),
+        edits=tuple(r for r in records if isinstance(r, Edited)),
+        deletions=tuple(r for r in records if isinstance(r, Deleted)),
+        # A read before everything: nobody looks for the messages, which is of no matter here.
+        reads=(replace(closing, messages=(), ended_at=0.0), *reads),
+    )
+
+
+def staleness(records: tuple[Acknowledged | Edited | Deleted, ...], page: Read) -> set[str]:
+    """List what is called late of a page, and no other fault than that nobody looked for the messages."""
+    verdict = check_history(bounded_history(records, page))
+    assert {name for name in FAULTS if getattr(verdict, name)} <= {"stale", "unverified"}
+    return {finding.message_id for finding in verdict.examples if finding.fault == "stale"}
+
+
+def would_be_contradicted(records: tuple[Acknowledged | Edited | Deleted, ...], page: Read, since: float) -> set[str]:
+    """List, by a definition of its own, what a strong read at `since` is sure to show otherwise than the page does."""
+    shown = {message.message_id: message.digest for message in page.messages}
+    low = "" if page.complete else min(shown)
+    found = set()
+    for record in records:
+        match record:
+            case Acknowledged(message_id=name, acknowledged_at=at):
+                # One that may be deleted at any time since is not missed.
+                gone = any(isinstance(r, Deleted) and r.message_id == name for r in records)
+                if at < since and name >= low and name not in shown and not gone:
+                    found.add(name)
+            case Edited(message_id=name, ended_at=at, digest=digest):
+                if at < since and shown.get(name, digest) != digest:
+                    found.add(name)
+            case Deleted(message_id=name, ended_at=at):
+                if at < since and name in shown:
+                    found.add(name)
+    return found
+
+
+class TestStaleness:
+    @given(served_late(), st.floats(0.0, BOUND))
+    def test_a_page_within_its_bound_is_right(self, served, age):
+        """Whatever was written, edited or deleted since."""
+        records, page, instant = served
+        assert staleness(records, replace(page, started_at=instant + age, ended_at=99.0)) == set()
+
+    @given(served_late(), st.floats(BOUND, 30.0))
+    def test_a_page_beyond_its_bound_is_found_out_by_what_it_lacks(self, served, age):
+        """Exactly by the messages that a strong read, one bound earlier, would have shown otherwise."""
+        records, page, instant = served
+        late = replace(page, started_at=instant + age, ended_at=99.0)
+        assert staleness(records, late) == set(
+            sorted(would_be_contradicted(records, page, late.started_at - BOUND))[:5]
+        )
+
+    def test_what_was_acknowledged_a_bound_ago_is_there(self):
+        """Up to the bound it may lack; so may an eventual read that promises nothing."""
+        page = replace(read(2, 1, order="newest", consistency="eventual", at=10.0), bound_seconds=BOUND)
+        writes = [acknowledged(number) for number in (1, 2)]
+        for at, found in ((4.9, {message_id(3)}), (5.1, set())):
+            assert staleness((*writes, acknowledged(3, at=at)), page) == found
+        assert staleness((*writes, acknowledged(3)), replace(page, bound_seconds=None)) == set()
+
+    def test_expiry_knows_no_bound(self):
+        """It is applied when a page is served."""
+        page = replace(read_as("d1", 9.0), consistency="eventual", bound_seconds=BOUND)
+        assert changed(expires_at=8.0, reads=[page, read_as("d1", 7.5)]) == {"resurrected": 1}
+
+    def test_a_page_invented_or_altered_is_no_older_page(self):
+        """None of its messages may be one that never was."""
+        page = replace(read(7, order="newest", consistency="eventual"), bound_seconds=BOUND)
+        assert faults(history(acknowledged(1, at=9.0), read(1, at=20.0), page)) == {"phantom": 1}
