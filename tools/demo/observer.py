@@ -14,11 +14,11 @@ from typing import Any
 
 import aiohttp
 
+from hotpartition.dynamodb.table import JournalPlace
 from tools.local.partitions import TimelineRow
 
 ROUTE_POLL_SECONDS = 0.2
 STATUS_POLL_SECONDS = 1.0
-ROUTE_SORT_KEY = "r#"
 
 
 class ControlError(Exception):
@@ -47,7 +47,7 @@ class Observations:
     """What was seen so far."""
 
     raises: list[Raise] = field(default_factory=list)
-    buckets: dict[tuple[int, str], TimelineRow] = field(default_factory=dict)
+    buckets: dict[tuple[int, str, str], TimelineRow] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)
     most_environments: int = 0
     events: list[Event] = field(default_factory=list)
@@ -93,12 +93,12 @@ async def read_routing_item(
 ) -> Mapping[str, Any] | None:
     """Read a conversation's routing item straight from DynamoDB; `dynamodb` is that part of the local run's status.
 
-    It is in DynamoDB JSON form; None when there is none or DynamoDB refuses just now.
+    It is in DynamoDB JSON form; None when there is none or DynamoDB refuses just now. REQUIRES: one table has routes.
     """
-    key = {"pk": {"S": conversation_id}, "sk": {"S": ROUTE_SORT_KEY}}
-    request = {"TableName": dynamodb["table"], "Key": key, "ConsistentRead": False}
+    (place,) = (JournalPlace(**place) for place in dynamodb["tables"].values() if place is not None)
+    operation, request = place.build_get(conversation_id, is_strong=False)
     # DynamoDB asks for a signature as well; the local run checks none.
-    headers = {"X-Amz-Target": "DynamoDB_20120810.GetItem", "Content-Type": "application/x-amz-json-1.0"}
+    headers = {"X-Amz-Target": f"DynamoDB_20120810.{operation}", "Content-Type": "application/x-amz-json-1.0"}
     try:
         async with session.post(dynamodb["endpoint"], data=json.dumps(request), headers=headers) as response:
             item: Mapping[str, Any] | None = None
@@ -126,9 +126,10 @@ def new_raises(item: Mapping[str, Any], known: Iterable[Raise], *, now: float, p
     return tuple(sorted(found))
 
 
-def key_loads(document: Mapping[str, Any]) -> dict[tuple[int, str], TimelineRow]:
+def key_loads(document: Mapping[str, Any]) -> dict[tuple[int, str, str], TimelineRow]:
     """Read the buckets of the control API's timeline; a bucket asked for again replaces the one that was still open."""
-    return {(bucket["at_ms"], bucket["key"]): TimelineRow(**bucket) for bucket in document["buckets"]}
+    rows = (TimelineRow(**bucket) for bucket in document["buckets"])
+    return {(row.at_ms, row.key, row.table): row for row in rows}
 
 
 def count_environments(status: Mapping[str, Any]) -> int:
@@ -169,7 +170,7 @@ async def watch_parts(
 
 async def look_at_parts(control: Control, observations: Observations, *, now: Callable[[], float]) -> None:
     """Look at the status and the timeline once."""
-    latest = max((at_ms for at_ms, _ in observations.buckets), default=0)
+    latest = max((at_ms for at_ms, _, _ in observations.buckets), default=0)
     # Buckets may have been open at the last look, so the last two seconds are asked for again.
     timeline = await control.get(f"/dynamodb/timeline?since_ms={max(0, latest - 2000)}")
     observations.buckets.update(key_loads(timeline))

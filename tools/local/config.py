@@ -16,7 +16,7 @@ from tools.local.redis_nodes import RedisForm
 
 ALL_FUNCTIONS = "*"
 OPERATIONS_FUNCTION = "operate"
-"""Waits for nobody in particular: it is started when somebody asks it for the first time."""
+"""The service of a table's operations function. It is started when it is asked for the first time."""
 
 _LEAST_ENVIRONMENTS: Mapping[str, int] = {ALL_FUNCTIONS: 1, OPERATIONS_FUNCTION: 0}
 _MOST_ENVIRONMENTS: Mapping[str, int] = {ALL_FUNCTIONS: 8}
@@ -49,10 +49,12 @@ class LocalConfig(BaseModel):
     dynamodb_endpoint: Annotated[str, Field(pattern="^https?://", examples=["http://127.0.0.1:8000"])] | None = None
     region: str = "eu-central-1"
 
-    def environments_of(self, function: str) -> tuple[int, int]:
-        """Return the least and the largest number of execution environments of a function."""
-        low = self.min_environments.get(function, self.min_environments.get(ALL_FUNCTIONS, 0))
-        high = self.max_environments.get(function, self.max_environments.get(ALL_FUNCTIONS, 8))
+    def environments_of(self, *names: str) -> tuple[int, int]:
+        """Return the least and the largest number of execution environments of a function, by the first known name."""
+        low, high = (
+            next((counts[name] for name in (*names, ALL_FUNCTIONS) if name in counts), default)
+            for counts, default in ((self.min_environments, 0), (self.max_environments, 8))
+        )
         return min(low, high), high
 
 

@@ -83,17 +83,17 @@ class Meter:
         """Say whether a read of the key is refused, and record it if so."""
         throttle = self.model.refuses(key, Kind.READ, self.clock())
         if throttle is not None and not key.is_index:
-            self.timeline.throttled_read(key.value, self.wall_ms())
+            self.timeline.throttled_read(key, self.wall_ms())
         return throttle
 
     def charge_read(self, key: PartitionKey, units: float) -> None:
         """Charge and record a read."""
         self.model.charge(Demand(key, Kind.READ, units), self.clock())
         if not key.is_index:
-            self.timeline.read(key.value, units, self.wall_ms())
+            self.timeline.read(key, units, self.wall_ms())
 
-    def _each_table_key(self, demands: Iterable[Demand], record: Callable[[str, float, int], None]) -> None:
+    def _each_table_key(self, demands: Iterable[Demand], record: Callable[[PartitionKey, float, int], None]) -> None:
         now_ms = self.wall_ms()
         for demand in demands:
             if not demand.key.is_index:
-                record(demand.key.value, demand.units, now_ms)
+                record(demand.key, demand.units, now_ms)

@@ -21,6 +21,8 @@ INIT_SECONDS = 60.0
 """Lambda gives 10 s; a laptop that starts many environments at once needs more."""
 
 _RUNTIME_PACKAGES = ("awslambdaric", "simplejson", "snapshot_restore_py.py")
+_SDK_PACKAGES = ("boto3", "botocore", "dateutil", "jmespath", "s3transfer", "six.py", "urllib3")
+"""What Lambda's Python brings with it, too, behind all layers."""
 
 
 class State(StrEnum):
@@ -33,7 +35,7 @@ class State(StrEnum):
 
 
 def install_runtime(folder: Path) -> None:
-    """Copy the runtime client to a folder of its own, so that functions find it and nothing else of this program's."""
+    """Put runtime client and AWS's SDK into a folder: functions find them there, and nothing else of this program's."""
     source = Path(sysconfig.get_paths()["platlib"])
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -49,6 +51,8 @@ def install_runtime(folder: Path) -> None:
     if not compiled:
         raise LocalRunError("the Lambda runtime client is incomplete: its compiled part is not installed")
     compileall.compile_dir(folder, quiet=2)
+    for name in _SDK_PACKAGES:
+        (folder / name).symlink_to(source / name)  # 30 MB
 
 
 def check_runtime(function: FunctionSpec) -> None:

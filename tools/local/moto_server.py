@@ -1,4 +1,4 @@
-"""Starts moto's DynamoDB as a process and creates the template's table in it."""
+"""Starts moto's DynamoDB as a process and creates the template's tables in it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,13 @@ _START_SECONDS = 30.0
 _POLL_SECONDS = 0.02
 _CREATE_MEMBERS = (
     "AttributeDefinitions",
-    "BillingMode",
     "GlobalSecondaryIndexes",
     "KeySchema",
     "LocalSecondaryIndexes",
-    "ProvisionedThroughput",
-    "StreamSpecification",
 )
 """What CreateTable takes over from the template; the rest (recovery, insights, encryption) has no local effect."""
 
-_INDEX_MEMBERS = ("IndexName", "KeySchema", "Projection", "ProvisionedThroughput")
+_INDEX_MEMBERS = ("IndexName", "KeySchema", "Projection")
 """The same of an index."""
 
 
@@ -61,7 +58,7 @@ class MotoServer:
 
 
 async def create_table(backend: Backend, name: str, properties: Mapping[str, Any]) -> None:
-    """Create the template's table, empty; a DynamoDB that has one of this name already is an error."""
+    """Create a table of the template, empty and on demand; a DynamoDB that has one of this name is an error."""
     request = {member: properties[member] for member in _CREATE_MEMBERS if member in properties}
     if "GlobalSecondaryIndexes" in request:
         request["GlobalSecondaryIndexes"] = [
@@ -69,7 +66,7 @@ async def create_table(backend: Backend, name: str, properties: Mapping[str, Any
             for index in request["GlobalSecondaryIndexes"]
         ]
     try:
-        await backend.call("CreateTable", {"TableName": name, **request})
+        await backend.call("CreateTable", {"TableName": name, "BillingMode": "PAY_PER_REQUEST", **request})
         while (await backend.call("DescribeTable", {"TableName": name}))["Table"]["TableStatus"] != "ACTIVE":  # noqa: ASYNC110 - another process's state
             await asyncio.sleep(_POLL_SECONDS)
     except ServiceError as error:

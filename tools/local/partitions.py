@@ -33,6 +33,11 @@ class PartitionKey:
     value: str
 
     @property
+    def table(self) -> str:
+        """The name of its table."""
+        return self.resource.partition("/")[2].partition("/")[0]
+
+    @property
     def is_index(self) -> bool:
         """The key belongs to a secondary index."""
         return "/index/" in self.resource
@@ -120,7 +125,7 @@ class PartitionModel:
 
 @dataclass(slots=True)
 class TimelineRow:
-    """What one physical partition key saw in one slot of `SLOT_MS`."""
+    """What one physical partition key of a table saw in one slot of `SLOT_MS`."""
 
     at_ms: int
     key: str
@@ -131,6 +136,7 @@ class TimelineRow:
     reads: int = 0
     read_rcu: float = 0.0
     throttled_reads: int = 0
+    table: str = ""
 
 
 @dataclass(slots=True)
@@ -139,28 +145,28 @@ class Timeline:
 
     slot_ms: int = SLOT_MS
     max_rows: int = 200_000
-    _slots: dict[int, dict[str, TimelineRow]] = field(default_factory=dict)
+    _slots: dict[int, dict[PartitionKey, TimelineRow]] = field(default_factory=dict)
     _rows: int = 0
 
-    def write(self, key: str, units: float, now_ms: int) -> None:
+    def write(self, key: PartitionKey, units: float, now_ms: int) -> None:
         """Record an admitted write."""
         row = self._row(key, now_ms)
         row.writes += 1
         row.write_wcu += units
 
-    def throttled_write(self, key: str, units: float, now_ms: int) -> None:
+    def throttled_write(self, key: PartitionKey, units: float, now_ms: int) -> None:
         """Record a refused write and the units it asked for."""
         row = self._row(key, now_ms)
         row.throttled_writes += 1
         row.throttled_wcu += units
 
-    def read(self, key: str, units: float, now_ms: int) -> None:
+    def read(self, key: PartitionKey, units: float, now_ms: int) -> None:
         """Record an admitted read."""
         row = self._row(key, now_ms)
         row.reads += 1
         row.read_rcu += units
 
-    def throttled_read(self, key: str, now_ms: int) -> None:
+    def throttled_read(self, key: PartitionKey, now_ms: int) -> None:
         """Record a refused read."""
         self._row(key, now_ms).throttled_reads += 1
 
@@ -168,12 +174,12 @@ class Timeline:
         """List the rows of the slots that start at `since_ms` or later, oldest first."""
         return [row for at_ms in sorted(self._slots) if at_ms >= since_ms for row in self._slots[at_ms].values()]
 
-    def _row(self, key: str, now_ms: int) -> TimelineRow:
+    def _row(self, key: PartitionKey, now_ms: int) -> TimelineRow:
         at_ms = now_ms // self.slot_ms * self.slot_ms
         rows = self._slots.setdefault(at_ms, {})
         row = rows.get(key)
         if row is None:
-            row = rows[key] = TimelineRow(at_ms, key)
+            row = rows[key] = TimelineRow(at_ms, key.value, table=key.table)
             self._rows += 1
             while self._rows > self.max_rows and len(self._slots) > 1:
                 self._rows -= len(self._slots.pop(min(self._slots)))

@@ -9,17 +9,18 @@ import random
 import shutil
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 from aiohttp import web
 
-from hotpartition.runtime.settings import variable_name
-from tools.local.config import LocalConfig
+from hotpartition.runtime.settings import OperateSettings, variable_name
+from hotpartition.runtime.wiring import find_journal
+from tools.local.config import OPERATIONS_FUNCTION, LocalConfig
 from tools.local.control import Control
 from tools.local.dynamodb_backend import Backend
 from tools.local.dynamodb_faults import FaultPolicy
@@ -36,6 +37,8 @@ from tools.local.redis_server import find_binary, free_port
 from tools.local.schedule import Scheduler
 from tools.local.synthesis import synthesize
 from tools.local.template import Endpoints, FunctionSpec, Stack, read_assembly, read_stack
+
+MESSAGES = "POST /conversations/{conversation_id}/messages"
 
 _LOOPBACK = "127.0.0.1"
 
@@ -62,6 +65,7 @@ class LocalRun:
         self.control_url = ""
         self._say = say
         self._stack: Stack
+        self._journals: dict[str, dict[str, str]] = {}
         self._dynamodb_url = ""
         self._cleanup = AsyncExitStack()
 
@@ -90,7 +94,7 @@ class LocalRun:
             "redis": self.redis.describe(),
             "dynamodb": {
                 "endpoint": self._dynamodb_url,
-                "table": self._stack.table_name,
+                "tables": {name: self._journals.get(name) for name in self._stack.tables},
                 "partition_write_limit_wcu": self.config.partition_write_limit_wcu,
                 "partition_read_limit_rcu": self.config.partition_read_limit_rcu,
                 "partitions": self.config.partitions,
@@ -112,6 +116,7 @@ class LocalRun:
             )
         endpoints = Endpoints(_LOOPBACK, free_port(), self.api_url, self.config.region)
         self._stack = read_stack(read_assembly(assembly_dir), endpoints)
+        self._journals = find_journals(self._stack.functions)
         for warning in self._stack.warnings:
             self._say(f"warning: {warning}")
         for function in self._stack.functions:
@@ -153,7 +158,8 @@ class LocalRun:
             self._cleanup.push_async_callback(moto.stop)
             endpoint = await moto.start()
         backend = Backend(session, endpoint, self.config.region)
-        await create_table(backend, self._stack.table_name, self._stack.table_properties)
+        for table, properties in self._stack.tables.items():
+            await create_table(backend, table, properties)
         self._dynamodb_url = await self._serve(DynamoDBProxy(backend, self.meter, self.faults).app())
         name = self.config.dynamodb_endpoint or "moto"
         limits = f"{self.config.partition_write_limit_wcu:g} WCU and {self.config.partition_read_limit_rcu:g} RCU"
@@ -177,7 +183,7 @@ class LocalRun:
             self._say(f"function {name}: {count}, log in {pool.launcher.log_path}")
 
     def _pool(self, function: FunctionSpec, rng: random.Random) -> FunctionPool:
-        low, high = self.config.environments_of(function.name)
+        low, high = self.config.environments_of(function.name, function.service)
         # The template speaks of the registry on AWS.
         access = {variable_name(name): value for name, value in self.redis.settings().items()}
         launcher = Launcher(
@@ -229,23 +235,38 @@ class LocalRun:
             raise _port_error(port, error) from error
         return f"http://{_LOOPBACK}:{runner.addresses[0][1]}"
 
+    def _suggest_requests(self) -> tuple[str, ...]:
+        """List the routes; those of the messages API are tried with one command each."""
+        routes = [route.route_key for route in self._stack.routes]
+        if MESSAGES not in routes:
+            return tuple(f"  {route}" for route in routes)
+        url = f"{self.api_url}/conversations/hello/messages"
+        return (
+            "try:",
+            f"""  curl -s {url} -H 'content-type: application/json' -d '{{"sender": "me", "body": "hi"}}'""",
+            f"  curl -s {url}",
+            f"  .venv/bin/hotpartition rush room-1 --url {self.control_url}",
+        )
+
     def _announce(self) -> None:
         self._say(f"the HTTP API serves at {self.api_url} (authorization is not checked locally)")
-        self._say("try:")
-        self._say(
-            f"  curl -s {self.api_url}/conversations/hello/messages "
-            """-H 'content-type: application/json' -d '{"sender": "me", "body": "hi"}'"""
-        )
-        self._say(f"  curl -s {self.api_url}/conversations/hello/messages")
-        self._say("make a conversation hot in one terminal, and watch it being raised in another:")
-        for command in ("watch", "rush room-1"):
-            self._say(f"  .venv/bin/hotpartition {command} --url {self.control_url}")
+        for line in self._suggest_requests():
+            self._say(line)
+        if self._journals:
+            self._say("what is hot, and what is done about it:")
+            self._say(f"  .venv/bin/hotpartition watch --url {self.control_url}")
         ready_file = self.config.ready_file
         if ready_file is not None:
             ready_file.parent.mkdir(parents=True, exist_ok=True)
             temporary = ready_file.with_name(f"{ready_file.name}.new")
             temporary.write_text(json.dumps({**self.status(), "pid": os.getpid()}))
             temporary.replace(ready_file)
+
+
+def find_journals(functions: Iterable[FunctionSpec]) -> dict[str, dict[str, str]]:
+    """Find where the routing items of each table lie, in what its operations function is told."""
+    told = [OperateSettings.from_env(each.environment) for each in functions if each.service == OPERATIONS_FUNCTION]
+    return {settings.table_name: asdict(find_journal(settings)) for settings in told}
 
 
 def _port_error(port: int, error: OSError) -> LocalRunError:

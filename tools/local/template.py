@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tools.local.errors import LocalRunError
 from tools.local.intrinsics import Intrinsics
 
-TABLE = "AWS::DynamoDB::Table"
+TABLES = ("AWS::DynamoDB::Table", "AWS::DynamoDB::GlobalTable")
 FUNCTION = "AWS::Lambda::Function"
 LAYER = "AWS::Lambda::LayerVersion"
 ALIAS = "AWS::Lambda::Alias"
@@ -23,11 +24,12 @@ ROUTE = "AWS::ApiGatewayV2::Route"
 INTEGRATION = "AWS::ApiGatewayV2::Integration"
 SCHEDULE = "AWS::Scheduler::Schedule"
 
-_STARTED = frozenset({TABLE, FUNCTION, LAYER, ALIAS, VERSION, REPLICATION_GROUP, API, ROUTE, INTEGRATION, SCHEDULE})
+_STARTED = frozenset({*TABLES, FUNCTION, LAYER, ALIAS, VERSION, REPLICATION_GROUP, API, ROUTE, INTEGRATION, SCHEDULE})
 _WITHOUT_COUNTERPART = (
     "AWS::ApiGatewayV2::Stage",  # its throttling and access log are API Gateway's own
     "AWS::ApiGatewayV2::Authorizer",  # authorization is not checked locally
     "AWS::CDK::Metadata",
+    "AWS::CloudFormation::CustomResource",
     "AWS::CloudWatch::",
     "AWS::EC2::",
     "AWS::ElastiCache::ParameterGroup",
@@ -41,6 +43,7 @@ _WITHOUT_COUNTERPART = (
     "AWS::SNS::",
     "AWS::SQS::",  # dead letters
     "AWS::Scheduler::ScheduleGroup",
+    "Custom::",  # what they do, they do to AWS
 )
 """Resource types, or beginnings of them, that the local run knows and leaves out."""
 
@@ -59,6 +62,7 @@ class FunctionSpec:
     code_dir: Path
     layer_dirs: tuple[Path, ...]
     environment: Mapping[str, str]
+    service: str = ""
     reserved_concurrency: int | None = None
     log_format: str = "Text"
 
@@ -83,11 +87,10 @@ class ScheduleSpec:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Everything of a template that the local run starts."""
+    """Everything of a template that the local run starts; `tables` are properties by name."""
 
     name: str
-    table_name: str
-    table_properties: Mapping[str, Any]
+    tables: Mapping[str, Mapping[str, Any]]
     functions: tuple[FunctionSpec, ...]
     routes: tuple[RouteSpec, ...]
     schedules: tuple[ScheduleSpec, ...]
@@ -113,10 +116,10 @@ class Assembly:
     template: Mapping[str, Any]
     assets: Mapping[str, Path] = field(default_factory=dict)
 
-    def resources(self, type_: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
-        """List the resources of a type with their properties."""
+    def resources(self, *types: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
+        """List the resources of these types with their properties."""
         for logical_id, resource in self.template["Resources"].items():
-            if resource["Type"] == type_:
+            if resource["Type"] in types:
                 yield logical_id, resource.get("Properties", {})
 
 
@@ -163,16 +166,12 @@ class _Reader:
         self._endpoints = endpoints
 
     def read(self) -> Stack:
-        tables = list(self._assembly.resources(TABLE))
-        if len(tables) != 1:
-            raise LocalRunError(f"the template should hold one {TABLE}, it holds {len(tables)}")
-        table_id, table = tables[0]
-        functions = tuple(self._function(*resource) for resource in self._assembly.resources(FUNCTION))
+        resolve = self._intrinsics.resolve
+        functions = self._functions()
         by_arn = self._names_by_arn(functions)
         return Stack(
             name=self._assembly.stack_name,
-            table_name=self._intrinsics.resolve({"Ref": table_id}),
-            table_properties=self._intrinsics.resolve(table),
+            tables={resolve({"Ref": id_}): resolve(table) for id_, table in self._assembly.resources(*TABLES)},
             functions=functions,
             routes=tuple(self._route(*resource, by_arn) for resource in self._assembly.resources(ROUTE)),
             schedules=tuple(
@@ -191,12 +190,11 @@ class _Reader:
                 provided[logical_id, f"{endpoint}.Port"] = str(endpoints.redis_port)
         for logical_id, _ in self._assembly.resources(API):
             provided[logical_id, "ApiEndpoint"] = endpoints.api_url
-        for type_ in (FUNCTION, ALIAS, VERSION):
-            for logical_id, _ in self._assembly.resources(type_):
-                provided[logical_id, "Arn"] = self._function_arn(logical_id, endpoints)
-        for logical_id, _ in self._assembly.resources(TABLE):
-            name = f"{self._assembly.stack_name}-{logical_id}"
-            provided[logical_id, "Arn"] = f"arn:aws:dynamodb:{endpoints.region}:{endpoints.account}:table/{name}"
+        for logical_id, _ in self._assembly.resources(FUNCTION, ALIAS, VERSION):
+            provided[logical_id, "Arn"] = self._function_arn(logical_id, endpoints)
+        for logical_id, name in self._physical_names().items():
+            if self._assembly.template["Resources"][logical_id]["Type"] in TABLES:
+                provided[logical_id, "Arn"] = f"arn:aws:dynamodb:{endpoints.region}:{endpoints.account}:table/{name}"
         return provided
 
     def _physical_names(self) -> dict[str, str]:
@@ -211,6 +209,22 @@ class _Reader:
         name = f"{self._assembly.stack_name}-{logical_id}"
         return f"arn:aws:lambda:{endpoints.region}:{endpoints.account}:function:{name}"
 
+    def _functions(self) -> tuple[FunctionSpec, ...]:
+        """Read the functions. Each is called by its service, or by its logical id where several have that service."""
+        providers = self._providers()
+        functions = [self._function(*each) for each in self._assembly.resources(FUNCTION) if each[0] not in providers]
+        services = Counter(each.service for each in functions)
+        return tuple(
+            replace(each, name=each.service) if each.service and services[each.service] == 1 else each
+            for each in functions
+        )
+
+    def _providers(self) -> frozenset[str]:
+        """List the functions that make custom resources, by logical id: CloudFormation calls them, and nobody here."""
+        resources = self._assembly.template["Resources"].values()
+        tokens = [resource.get("Properties", {}).get("ServiceToken") for resource in resources]
+        return frozenset(token["Fn::GetAtt"][0] for token in tokens if isinstance(token, dict))
+
     def _function(self, logical_id: str, properties: Mapping[str, Any]) -> FunctionSpec:
         resolve = self._intrinsics.resolve
         environment = resolve(properties.get("Environment", {}).get("Variables", {}))
@@ -223,7 +237,7 @@ class _Reader:
         reserved = properties.get("ReservedConcurrentExecutions")
         return FunctionSpec(
             logical_id=logical_id,
-            name=environment.get("POWERTOOLS_SERVICE_NAME") or _snake_case(logical_id),
+            name=_snake_case(logical_id),
             arn=self._function_arn(logical_id, self._endpoints),
             handler=resolve(properties["Handler"]),
             runtime=resolve(properties["Runtime"]),
@@ -232,6 +246,7 @@ class _Reader:
             code_dir=self._asset(logical_id, properties["Code"]),
             layer_dirs=tuple(self._asset(layer_id, layers[layer_id]["Content"]) for layer_id in layer_ids),
             environment={name: str(value) for name, value in environment.items()},
+            service=environment.get("POWERTOOLS_SERVICE_NAME", ""),
             reserved_concurrency=None if reserved is None else int(resolve(reserved)),
             log_format=properties.get("LoggingConfig", {}).get("LogFormat", "Text"),
         )
@@ -246,13 +261,12 @@ class _Reader:
     def _names_by_arn(self, functions: Iterable[FunctionSpec]) -> dict[str, str]:
         by_arn = {function.arn: function.name for function in functions}
         by_physical = {self._intrinsics.resolve({"Ref": f.logical_id}): f.name for f in functions}
-        for type_ in (ALIAS, VERSION):
-            for logical_id, properties in self._assembly.resources(type_):
-                target = self._intrinsics.resolve(properties["FunctionName"])
-                name = by_arn.get(target) or by_physical.get(target)
-                if name is not None:
-                    by_arn[self._function_arn(logical_id, self._endpoints)] = name
-                    by_arn[self._intrinsics.resolve({"Ref": logical_id})] = name
+        for logical_id, properties in self._assembly.resources(ALIAS, VERSION):
+            target = self._intrinsics.resolve(properties["FunctionName"])
+            name = by_arn.get(target) or by_physical.get(target)
+            if name is not None:
+                by_arn[self._function_arn(logical_id, self._endpoints)] = name
+                by_arn[self._intrinsics.resolve({"Ref": logical_id})] = name
         return by_arn | by_physical
 
     def _route(self, logical_id: str, properties: Mapping[str, Any], by_arn: Mapping[str, str]) -> RouteSpec:

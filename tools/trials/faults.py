@@ -248,7 +248,8 @@ class FaultInjector:
         if kind.scribble is None:
             return
         status = await control.get("/status")
-        scribble = kind.scribble(status["dynamodb"]["table"], self._conversations, self._rng)
+        (table,) = status["dynamodb"]["tables"]
+        scribble = kind.scribble(table, self._conversations, self._rng)
         execute = await repairs.enter_async_context(self._open_redis(status))
         for command in scribble.take_back:
             repairs.push_async_callback(execute, command)

@@ -103,7 +103,7 @@ class Soak(Variant):
         """Judge by the promise, the number of messages, and whether everything was tried."""
         functions = figures.observations.status.get("functions", {})
         killed = sum(function.get("killed", 0) for function in functions.values())
-        self.spread = count_spread(key for (_, key), row in figures.observations.buckets.items() if row.writes)
+        self.spread = count_spread(row.key for row in figures.observations.timeline() if row.writes)
         return judge_soak(
             promise=promise_conditions(figures.summary, figures.history, figures.unexpected),
             acknowledged=figures.summary.acknowledged,

@@ -28,9 +28,10 @@ async def _invoke_together(pool: Any, count: int) -> list[Any]:
 
 
 def test_a_function_sees_lambdas_world_and_only_its_own_packages(loop: Any, make_pool: Any) -> None:
-    """Code, layers and variables are the template's; this program's own packages cannot be imported."""
+    """Code, layers and variables are the template's; of this program's packages, only what Lambda brings is there."""
     pool = make_pool("""
         import importlib.util, os
+        import boto3
         import from_layer
         def handler(event, context):
             names = ("GIVEN", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "AWS_ENDPOINT_URL_DYNAMODB", "_HANDLER")
@@ -40,6 +41,7 @@ def test_a_function_sees_lambdas_world_and_only_its_own_packages(loop: Any, make
                 "cwd": os.getcwd() == os.environ["LAMBDA_TASK_ROOT"],
                 "remaining": 15_000 < context.get_remaining_time_in_millis() <= 20_000,
                 "arn": context.invoked_function_arn,
+                "table": boto3.resource("dynamodb").Table("readings").name,
             }
     """)
     assert _invoke(loop, pool, {"ä": 1}) == {
@@ -50,6 +52,7 @@ def test_a_function_sees_lambdas_world_and_only_its_own_packages(loop: Any, make
         "cwd": True,
         "remaining": True,
         "arn": "arn:aws:lambda:eu-central-1:123456789012:function:f",
+        "table": "readings",
     }
 
 

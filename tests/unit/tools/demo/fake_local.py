@@ -90,7 +90,10 @@ class FakeLocal:
             {
                 "functions": {"write_message": {"environments": 4}, "read_messages": {"environments": 2}},
                 "redis": {"running": self.redis_running},
-                "dynamodb": {"endpoint": self.endpoint, "table": "messages"},
+                "dynamodb": {
+                    "endpoint": self.endpoint,
+                    "tables": {"messages": {"table_name": "messages"}},
+                },
             }
         )
 

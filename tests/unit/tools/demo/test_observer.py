@@ -67,7 +67,7 @@ def test_the_timeline_is_read_by_bucket_and_key():
     """A bucket that was still open is replaced by its later state."""
     first = key_loads({"buckets": [BUCKET]})
     later = key_loads({"buckets": [{**BUCKET, "writes": 5}]})
-    assert {**first, **later}[250, "c#1"].writes == 5
+    assert {**first, **later}[250, "c#1", ""].writes == 5
 
 
 def test_environments_are_counted_over_all_functions():
@@ -130,7 +130,7 @@ def test_the_journal_is_asked_as_dynamodb_is():
         server = TestServer(app)
         await server.start_server()
         async with ClientSession() as session:
-            facts = {"endpoint": str(server.make_url("/")), "table": "t"}
+            facts = {"endpoint": str(server.make_url("/")), "tables": {"t": {"table_name": "t"}, "another": None}}
             items = [await read_routing_item(session, facts, "c") for _ in range(3)]
             await server.close()
             return [*items, await read_routing_item(session, facts, "c")]

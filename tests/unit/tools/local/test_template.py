@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from hotpartition.dynamodb.table import JournalPlace
 from tools.local.errors import LocalRunError
 from tools.local.intrinsics import Intrinsics
+from tools.local.run import find_journals
 from tools.local.template import Endpoints, RouteSpec, ScheduleSpec, parse_rate, read_assembly, read_stack
 
 ENDPOINTS = Endpoints("127.0.0.1", 7000, "http://127.0.0.1:8000", "eu-central-1")
@@ -95,7 +97,7 @@ def test_a_template_says_what_is_started(tmp_path: Path) -> None:
     """Function, route and schedule come out with every reference resolved."""
     stack = read_stack(read_assembly(_write_assembly(tmp_path, _resources())), ENDPOINTS)
     (function,) = stack.functions
-    assert stack.table_name == "s-Table"
+    assert list(stack.tables) == ["s-Table"]
     assert function.name == "echo_text"
     assert (function.timeout_seconds, function.memory_mb, function.reserved_concurrency) == (7.0, 256, 2)
     assert function.environment == {"TABLE": "s-Table", "REDIS": "127.0.0.1:7000"}
@@ -104,6 +106,55 @@ def test_a_template_says_what_is_started(tmp_path: Path) -> None:
     assert stack.routes == (RouteSpec("GET /a/{b}", "echo_text"),)
     assert stack.schedules == (ScheduleSpec("Schedule", "echo_text", 120.0, '{"a": 1}'),)
     assert stack.warnings == ()
+
+
+def test_several_tables_and_functions_of_one_service(tmp_path: Path) -> None:
+    """Tables of either type keep their names; functions of the same service are told apart by their logical ids."""
+    resources = _resources()
+    echo = resources["EchoTextFunction0123ABCD"]
+    for name, service in (
+        ("ReadingsOperate89ABCDEF", "operate"),
+        ("RoomsOperate89ABCDEF", "operate"),
+        ("Jobs", "jobs"),
+    ):
+        variables = {"Variables": {"POWERTOOLS_SERVICE_NAME": service}}
+        resources[name] = {**echo, "Properties": {**echo["Properties"], "Environment": variables}}
+    resources["Readings"] = {"Type": "AWS::DynamoDB::GlobalTable", "Properties": {"TableName": "readings"}}
+    variables = echo["Properties"]["Environment"]["Variables"]
+    variables["ARN"] = {"Fn::GetAtt": ["Readings", "Arn"]}
+    stack = read_stack(read_assembly(_write_assembly(tmp_path, resources)), ENDPOINTS)
+    assert list(stack.tables) == ["s-Table", "readings"]
+    assert [function.name for function in stack.functions] == ["echo_text", "readings_operate", "rooms_operate", "jobs"]
+    assert stack.functions[0].environment["ARN"] == "arn:aws:dynamodb:eu-central-1:123456789012:table/readings"
+
+
+def test_each_tables_routes_are_found_where_its_operations_function_looks(tmp_path: Path) -> None:
+    """Whatever its keys are called; a table that nobody operates has none."""
+    resources = _resources()
+    echo = resources["EchoTextFunction0123ABCD"]
+    told = {"TABLE_NAME": "readings", "REGISTRY_HOST": "h", "PARTITION_KEY_NAME": "Site", "SORT_KEY_NAME": "At"}
+    variables = {f"HOTPARTITION_{name}": value for name, value in told.items()}
+    variables["POWERTOOLS_SERVICE_NAME"] = "operate"
+    resources["Operate"] = {**echo, "Properties": {**echo["Properties"], "Environment": {"Variables": variables}}}
+    stack = read_stack(read_assembly(_write_assembly(tmp_path, resources)), ENDPOINTS)
+    (place,) = find_journals(stack.functions).values()
+    key = {"Site": {"S": "plant-1"}, "At": {"S": "r#"}}
+    assert JournalPlace(**place).build_get("plant-1", is_strong=False).request == {
+        "TableName": "readings",
+        "Key": key,
+        "ConsistentRead": False,
+    }
+
+
+def test_what_makes_custom_resources_is_left_out(tmp_path: Path) -> None:
+    """CloudFormation calls such a function, in whatever language the CDK wrote it."""
+    resources = _resources()
+    properties = {**resources["EchoTextFunction0123ABCD"]["Properties"], "Runtime": "nodejs22.x"}
+    resources["Provider"] = {"Type": "AWS::Lambda::Function", "Properties": properties}
+    token = {"Fn::GetAtt": ["Provider", "Arn"]}
+    resources["Rules"] = {"Type": "Custom::VpcRestrictDefaultSG", "Properties": {"ServiceToken": token}}
+    stack = read_stack(read_assembly(_write_assembly(tmp_path, resources)), ENDPOINTS)
+    assert ([function.name for function in stack.functions], stack.warnings) == (["echo_text"], ())
 
 
 def test_an_unknown_resource_type_is_one_warning(tmp_path: Path) -> None:
