@@ -14,7 +14,7 @@ FUNCTIONS_PYTHON := 3.13
 FUNCTIONS_BIN := .venv-$(FUNCTIONS_PYTHON)/bin
 FUNCTIONS_TESTS := $(addprefix tests/unit/,core jobs messages lambdas runtime dynamodb redis aws)
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
-TYPED := layers/routing/python/hotpartition layers/messages/python/hotpartition_messages lambdas infra app.py tools hotpartition_cli
+TYPED := layers/routing/python/hotpartition layers/messages/python/hotpartition_messages lambdas hotpartition_cdk infra app.py tools hotpartition_cli
 # Plugins that packages bring and no test uses: importing them takes each process seconds.
 WITHOUT_PLUGINS := -p no:schemathesis -p no:pydynox -p no:anyio -p no:typeguard
 PYTEST := $(BIN)/pytest $(WITHOUT_PLUGINS)
@@ -38,7 +38,7 @@ pip = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Packages are compiled when they are first imported, and not all of them now.
 locked = $(pip) --no-compile --require-hashes
 
-.venv/.run: requirements/run.txt layers/dependencies/requirements.txt
+.venv/.run: requirements/run.txt hotpartition_cdk/dependencies/requirements.txt
 	@[ ! -L .venv ] || { echo ".venv is a link to another checkout's, which is not to be emptied: run make there" >&2; exit 1; }
 	@echo "installing what runs the project into .venv: half a minute to two minutes, once"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; this is " + sys.version)'
@@ -80,7 +80,7 @@ check: lint types unit ## The fast part: lint, types, unit tests
 
 # Packages as in .venv, for the functions' Python. Where it is missing, or they are not to be had, the tests go on without it.
 .venv-$(FUNCTIONS_PYTHON)/.installed: .venv/.development
-	@python=$$($(BIN)/python -m infra.bytecode $(FUNCTIONS_PYTHON)); \
+	@python=$$($(BIN)/python -m hotpartition_cdk.bytecode $(FUNCTIONS_PYTHON)); \
 	if [ -z "$$python" ]; then echo "there is no Python $(FUNCTIONS_PYTHON) here: nothing is tried on it"; exit; fi; \
 	echo "installing what tests on Python $(FUNCTIONS_PYTHON) into $(@D): half a minute, once"; \
 	if $(BIN)/uv venv --quiet --clear --seed --python "$$python" $(@D) \
@@ -175,7 +175,7 @@ destroy: .venv/.tool node_modules/.installed ## Take the stack down again (ENVIR
 	npx cdk destroy --force --context environment=$(ENVIRONMENT)
 
 lock: setup ## Lock the newest allowed versions of all packages
-	$(BIN)/uv pip compile $(LOCK) layers/dependencies/requirements.in -o layers/dependencies/requirements.txt
+	$(BIN)/uv pip compile $(LOCK) hotpartition_cdk/dependencies/requirements.in -o hotpartition_cdk/dependencies/requirements.txt
 	$(BIN)/uv pip compile $(LOCK) requirements/run.in -o requirements/run.txt
 	$(BIN)/uv pip compile $(LOCK) requirements/development.in -o requirements/development.txt
 

@@ -15,10 +15,11 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
+from hotpartition_cdk.configuration import ENGINE, ENGINE_VERSION, ZONES
+from hotpartition_cdk.errors import ConfigurationError
 from infra.bundle import ROOT
 from infra.config import load_environment
-from infra.environments import DEFAULT_ENVIRONMENT, ENGINE, ENGINE_VERSION, ZONES, Environment
-from infra.errors import ConfigurationError
+from infra.environments import DEFAULT_ENVIRONMENT, Environment
 
 BOOTSTRAP_VERSION = 6
 """What the template of this CDK asks for (`requiresBootstrapStackVersion`)."""

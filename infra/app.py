@@ -10,12 +10,13 @@ from typing import Any
 
 import aws_cdk as cdk
 
+from hotpartition_cdk.errors import ConfigurationError
+from hotpartition_cdk.options import override
+from hotpartition_cdk.settings import check_shares
 from infra.bundle import ROOT
 from infra.config import Changes, read_environment, read_object
 from infra.environments import DEFAULT_ENVIRONMENT, PROJECT, Environment
-from infra.errors import ConfigurationError
-from infra.options import override
-from infra.settings import check_shares, check_times, read_overrides
+from infra.settings import check_times, read_overrides
 from infra.stack import HotPartitionStack
 
 _BUNDLING_STACKS = "aws:cdk:bundling-stacks"

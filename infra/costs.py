@@ -17,9 +17,9 @@ from typing import NoReturn
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, read_units, write_units
 from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.runtime.settings import WriterSettings
+from hotpartition_cdk.alarms import WatchedRoute, list_alarms
 from hotpartition_messages.page_costs import Load, read_pages
 from hotpartition_messages.reading import MAX_LIMIT
-from infra.alarms import WatchedRoute, list_alarms
 from infra.environments import DEV, PROD, Environment
 
 HOURS = 730

@@ -10,19 +10,18 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from hotpartition.redis.acl import Role
-from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
-from infra.alarms import Subject, WatchedRoute, list_alarms
+from hotpartition.runtime.settings import ReaderSettings, WriterSettings
+from hotpartition_cdk.alarms import Subject, WatchedRoute, list_alarms
+from hotpartition_cdk.functions import publish
+from hotpartition_cdk.hot_partition import HotPartition
+from hotpartition_cdk.logs import LogKeeping
+from hotpartition_cdk.monitoring import Monitoring
 from infra.api import MESSAGE_PATH, MESSAGES_PATH, MessageApi
-from infra.detection import Detection
+from infra.bundle import CACHE, MESSAGES, ROOT
 from infra.environments import Environment
-from infra.functions import FunctionFactory, publish
-from infra.layers import Layers
-from infra.logs import LogKeeping
-from infra.monitoring import Monitoring
-from infra.network import Network
-from infra.operations import make_operations
-from infra.registry import Registry
 from infra.table import ROUTING_INDEX, MessageTable
+
+_LAMBDAS = ROOT / "lambdas"
 
 _TABLE_ACTIONS = (
     "dynamodb:BatchGetItem",
@@ -50,37 +49,34 @@ class HotPartitionStack(cdk.Stack):
             removal_policy=removal,
             key_arn=environment.kms_key_arn,
         )
-        network = Network(self, "Network", options=environment.network, log_keeping=log_keeping)
-        self._table = MessageTable(
+        self._messages = MessageTable(
             self,
             "Messages",
             options=environment.table,
             is_retained=environment.is_data_retained,
             key_arn=environment.kms_key_arn,
         )
-        self._registry = Registry(
+        # An id that the CDK leaves out of logical ids: they are as if all of it were made in the stack itself.
+        self._hot = HotPartition(
             self,
-            "Valkey",
-            network=network,
-            size=environment.registry,
-            table_name=self._table.table_name,
-            key_arn=environment.kms_key_arn,
+            "Default",
+            table=self._messages.table,
+            journal=self._messages.journal,
+            options=environment,
+            wiring={**_wiring(environment), **overrides},
+            name=self.stack_name,
+            users={role: (role,) for role in Role},
+            cache=CACHE,
+            is_watched=False,
         )
-        self._functions = FunctionFactory(
-            self,
-            layers=Layers(self, "Layers", target=environment.target),
-            network=network,
-            registry=self._registry,
-            log_keeping=log_keeping,
-            wiring=self._wiring(environment),
-            overrides=overrides,
+        # The cluster's identity: another logical id is another, empty cluster.
+        self._hot.registry.cluster.override_logical_id("Registry")
+        self._hot.network.allow_dynamodb(
+            _TABLE_ACTIONS, [self._messages.table.table_arn, f"{self._messages.table.table_arn}/index/{ROUTING_INDEX}"]
         )
+        self._messages_layer = self._hot.layers.add_package("Messages", "hotpartition: the messages API", MESSAGES)
         writer = self._make_writer(environment)
         reader = self._make_reader(environment)
-        consumer = self._make_consumer(environment)
-        operator = make_operations(self._functions, self._table)
-        network.allow_dynamodb(_TABLE_ACTIONS, [self._table.table_arn, self._table.index_arn])
-        detection = Detection(self, "Detection", consumer=consumer, consumers=environment.consumers)
         api = MessageApi(
             self,
             "Api",
@@ -89,9 +85,8 @@ class HotPartitionStack(cdk.Stack):
             options=environment.api,
             access_log=log_keeping.make_group(self, "AccessLog", name=self._vended_log_name("access")),
         )
-        self._watch(environment, api, detection)
-        self._add_outputs(api, writer=writer, reader=reader, consumer=consumer)
-        cdk.CfnOutput(self, "OperateFunctionName", value=operator.function_name)
+        self._watch(environment, api)
+        self._add_outputs(api, writer=writer, reader=reader)
         if environment.permissions_boundary is not None:
             boundary = iam.ManagedPolicy.from_managed_policy_arn(self, "Boundary", environment.permissions_boundary)
             iam.PermissionsBoundary.of(self).apply(boundary)
@@ -106,65 +101,40 @@ class HotPartitionStack(cdk.Stack):
         uuid = cdk.Fn.select(2, cdk.Fn.split("/", self.stack_id))
         return f"/aws/vendedlogs/{self.stack_name}/{name}-{cdk.Fn.select(0, cdk.Fn.split('-', uuid))}"
 
-    def _wiring(self, environment: Environment) -> dict[str, str]:
-        return {
-            "table_name": self._table.table_name,
-            "dynamodb_endpoint": f"https://dynamodb.{self.region}.{self.url_suffix}",
-            "routing_index_name": ROUTING_INDEX,
-            "consumers": str(environment.consumers),
-            **({"retention_days": str(environment.retention_days)} if environment.retention_days else {}),
-            **({"sender_claim": environment.api.sender_claim} if environment.api.sender_claim else {}),
-            **self._registry.wiring(),
-        }
-
     def _make_writer(self, environment: Environment) -> lambda_.Function:
-        writer = self._functions.make(
+        writer = self._hot.functions.make(
             "WriteMessage",
-            folder="write_message",
+            code=_LAMBDAS / "write_message",
             description="Stores a message on the shard that its conversation's route names",
             settings=WriterSettings,
             size=environment.writer,
-            role=Role.WRITER,
-            serves_api=True,
+            user=Role.WRITER,
+            more_layers=[self._messages_layer],
             is_snap_started=environment.is_snap_started,
         )
         # Refreshing a route from the journal; looking whether a message that is sent again lies at another choice, and
         # where all copies of one lie that is edited or deleted. Both of these are puts.
-        self._table.grant_items(writer, "dynamodb:BatchGetItem", "dynamodb:GetItem")
-        self._table.grant_message_put(writer)
+        self._messages.grant_items(writer, "dynamodb:BatchGetItem", "dynamodb:GetItem")
+        self._messages.grant_message_put(writer)
         return writer
 
     def _make_reader(self, environment: Environment) -> lambda_.Function:
-        reader = self._functions.make(
+        reader = self._hot.functions.make(
             "ReadMessages",
-            folder="read_messages",
+            code=_LAMBDAS / "read_messages",
             description="Gathers a conversation's messages from all of its shards",
             settings=ReaderSettings,
             size=environment.reader,
-            role=Role.READER,
-            serves_api=True,
+            user=Role.READER,
+            more_layers=[self._messages_layer],
             is_snap_started=environment.is_snap_started,
         )
-        self._table.grant_items(reader, "dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query")
+        self._messages.grant_items(reader, "dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query")
         return reader
 
-    def _make_consumer(self, environment: Environment) -> lambda_.Function:
-        consumer = self._functions.make(
-            "ConsumeReports",
-            folder="consume_reports",
-            description="Sums the load reports, decides shard counts and raises them",
-            settings=ConsumerSettings,
-            size=environment.consumer,
-            role=Role.CONSUMER,
-            reserved_concurrency=environment.reserved_concurrency,
-        )
-        self._table.grant_items(consumer, "dynamodb:GetItem")
-        self._table.grant_journal_update(consumer)
-        self._table.grant_index_query(consumer)
-        return consumer
-
-    def _watch(self, environment: Environment, api: MessageApi, detection: Detection) -> None:
-        functions = self._functions.made
+    def _watch(self, environment: Environment, api: MessageApi) -> None:
+        made = self._hot.functions.made
+        functions = {name: made[name] for name in ("write_message", "read_messages", "consume_reports", "operate")}
         slow_read_ms = environment.alarms.slow_read_ms
         slow_write_ms = environment.alarms.slow_write_ms
         routes = (
@@ -177,28 +147,32 @@ class HotPartitionStack(cdk.Stack):
         Monitoring(
             self,
             "Monitoring",
+            name=self.stack_name,
             alarms=list_alarms(environment, functions=tuple(functions), routes=routes),
-            subjects={
-                Subject.TABLE: self._table.table_name,
-                Subject.INDEX: ROUTING_INDEX,
-                Subject.API: api.api_id,
-                Subject.QUEUE: detection.failures.queue_name,
-            },
+            subjects={**self._hot.subjects(), Subject.API: api.api_id},
             functions={folder: function.function_name for folder, function in functions.items()},
-            nodes=self._registry.node_ids,
+            nodes=self._hot.registry.node_ids,
             options=environment.alarms,
         )
 
-    def _add_outputs(
-        self, api: MessageApi, *, writer: lambda_.Function, reader: lambda_.Function, consumer: lambda_.Function
-    ) -> None:
+    def _add_outputs(self, api: MessageApi, *, writer: lambda_.Function, reader: lambda_.Function) -> None:
         outputs = {
             "ApiUrl": api.url,
-            "TableName": self._table.table_name,
-            "RegistryEndpoint": f"{self._registry.host}:{self._registry.port}",
+            "TableName": self._messages.table.table_name,
+            "RegistryEndpoint": f"{self._hot.registry.host}:{self._hot.registry.port}",
             "WriteMessageFunctionName": writer.function_name,
             "ReadMessagesFunctionName": reader.function_name,
-            "ConsumeReportsFunctionName": consumer.function_name,
+            "ConsumeReportsFunctionName": self._hot.consumer.function_name,
         }
         for name, value in outputs.items():
             cdk.CfnOutput(self, name, value=value)
+
+
+def _wiring(environment: Environment) -> dict[str, str]:
+    """Build the settings that only the API's functions know, by field name."""
+    wiring = {}
+    if environment.retention_days:
+        wiring["retention_days"] = str(environment.retention_days)
+    if environment.api.sender_claim:
+        wiring["sender_claim"] = environment.api.sender_claim
+    return wiring

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
+from hotpartition_cdk.journal import THROTTLED_KEYS, Journal
+from hotpartition_cdk.rights import grant_table, only_attributes
 from hotpartition_messages.messages import MESSAGE_ATTRIBUTES, TTL_ATTRIBUTE
 from infra.environments import TableOptions
 
 ROUTING_INDEX = "routing-index"
 
 READ_ACTIONS = frozenset({"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"})
-
-_ATTRIBUTES = "dynamodb:Attributes"
-
-_KEY_ACTIONS = ("kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey")
-"""What a table under a key of the user's asks of whoever reads or writes it (Developer Guide, "Encryption at rest")."""
-
-_THROTTLED_KEYS = dynamodb.ContributorInsightsSpecification(
-    # The mode that is meant to stay on: it names throttled keys. Its rules are billed by the month, and beyond that
-    # only throttled requests.
-    enabled=True,
-    mode=dynamodb.ContributorInsightsMode.THROTTLED_KEYS,
-)
 
 
 class MessageTable(Construct):
@@ -46,8 +33,7 @@ class MessageTable(Construct):
         self, scope: Construct, id_: str, *, options: TableOptions, is_retained: bool, key_arn: str | None
     ) -> None:
         super().__init__(scope, id_)
-        self._key_arn = key_arn
-        self._table = dynamodb.Table(
+        self.table = dynamodb.Table(
             self,
             "Table",
             partition_key=_text("pk"),
@@ -63,82 +49,35 @@ class MessageTable(Construct):
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),
-            contributor_insights_specification=_THROTTLED_KEYS,
+            contributor_insights_specification=THROTTLED_KEYS,
             deletion_protection=is_retained,
             # Retained: a stack that is deleted or renamed leaves the messages where they are.
             removal_policy=cdk.RemovalPolicy.RETAIN if is_retained else cdk.RemovalPolicy.DESTROY,
         )
         # Only routing items carry `routing_partition`, so nothing else is in the index or pays for it.
-        self._table.add_global_secondary_index(
+        self.table.add_global_secondary_index(
             index_name=ROUTING_INDEX,
             partition_key=_text("routing_partition"),
             sort_key=_text("updated_at"),
             projection_type=dynamodb.ProjectionType.ALL,
-            contributor_insights_specification=_THROTTLED_KEYS,
+            contributor_insights_specification=THROTTLED_KEYS,
         )
-        resource = self._table.node.default_child
+        resource = self.table.node.default_child
         if not isinstance(resource, dynamodb.CfnTable):
             raise TypeError("the table's resource is not its default child")
         # The table's identity: another logical id is another, empty table.
         resource.override_logical_id("Table")
-        self.table_name = self._table.table_name
-        self.table_arn = self._table.table_arn
-        self.index_arn = f"{self._table.table_arn}/index/{ROUTING_INDEX}"
+        self.journal = Journal(self.table, keys=("pk", "sk"), index_name=ROUTING_INDEX)
 
     def grant_items(self, grantee: iam.IGrantable, *actions: str) -> None:
         """Allow exactly these reading actions on the table's items, and not on its index."""
         if not READ_ACTIONS.issuperset(actions):
             raise ValueError(f"only {', '.join(sorted(READ_ACTIONS))} are granted without a condition, not {actions}")
-        self._grant(grantee, *actions)
+        grant_table(grantee, self.table, actions)
 
     def grant_message_put(self, grantee: iam.IGrantable) -> None:
         """Allow putting items that have the attributes of a message and no others."""
-        self._grant(grantee, "dynamodb:PutItem", conditions=_only(MESSAGE_ATTRIBUTES))
-
-    def grant_journal_update(self, grantee: iam.IGrantable) -> None:
-        """Allow updates that name the attributes of a routing item and no others.
-
-        Without a condition on `dynamodb:ReturnValues`: whoever updates the journal may read it anyway.
-        """
-        self._grant(grantee, "dynamodb:UpdateItem", conditions=_only(("pk", "sk", *ROUTING_ATTRIBUTES)))
-
-    def grant_index_query(self, grantee: iam.IGrantable) -> None:
-        """Allow listing the routing items through the index."""
-        iam.Grant.add_to_principal(grantee=grantee, actions=["dynamodb:Query"], resource_arns=[self.index_arn])
-
-    def _grant_key(self, grantee: iam.IGrantable) -> None:
-        """Allow, through DynamoDB only, what it asks of its callers where the table has a key of the user's."""
-        if self._key_arn is None:
-            return
-        stack = cdk.Stack.of(self)
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=list(_KEY_ACTIONS),
-            resource_arns=[self._key_arn],
-            conditions={"StringEquals": {"kms:ViaService": f"dynamodb.{stack.region}.{stack.url_suffix}"}},
-        )
-
-    def _grant(
-        self, grantee: iam.IGrantable, *actions: str, conditions: Mapping[str, Mapping[str, object]] | None = None
-    ) -> None:
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=list(actions),
-            resource_arns=[self._table.table_arn],
-            conditions=conditions,
-        )
-        self._grant_key(grantee)
-
-
-def _only(attributes: tuple[str, ...]) -> Mapping[str, Mapping[str, object]]:
-    """Build the condition that a request names some of these attributes and no others.
-
-    `ForAllValues` alone also holds for a request that names none (IAM guide, "Multivalued context keys").
-    """
-    return {
-        "ForAllValues:StringEquals": {_ATTRIBUTES: list(attributes)},
-        "Null": {_ATTRIBUTES: "false"},
-    }
+        grant_table(grantee, self.table, ["dynamodb:PutItem"], only_attributes(MESSAGE_ATTRIBUTES))
 
 
 def _warm_throughput(options: TableOptions) -> dynamodb.WarmThroughput | None:

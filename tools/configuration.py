@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from hotpartition.runtime.mistakes import describe
 from hotpartition.runtime.settings import FUNCTION_SETTINGS, AdaptiveSettings, CommonSettings
+from hotpartition_cdk.options import list_options
 from infra.environments import DEV, PROD, Environment
-from infra.options import list_options
 
 KNOWING: Mapping[str, type[CommonSettings]] = {**FUNCTION_SETTINGS, "adaptive()": AdaptiveSettings}
 """Who has settings: the functions, and a `ShardedTable` of anybody's."""

@@ -101,7 +101,7 @@ def clone(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clone")
     for name in ("app.py", "cdk.json"):
         shutil.copy(root / name, folder)
-    for name in ("infra", "lambdas", "layers"):
+    for name in ("hotpartition_cdk", "infra", "lambdas", "layers"):
         shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 

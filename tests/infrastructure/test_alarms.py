@@ -8,10 +8,10 @@ import re
 import pytest
 
 from hotpartition.core.metrics import MetricName
-from infra.alarms import MAX_METRICS, OWN_NAMESPACE, RUNBOOK, Severity, WatchedRoute, base_name, list_alarms
+from hotpartition_cdk.alarms import MAX_METRICS, OWN_NAMESPACE, RUNBOOK, Severity, WatchedRoute, base_name, list_alarms
+from hotpartition_cdk.options import override
 from infra.api import MESSAGE_PATH, MESSAGES_PATH
 from infra.environments import DEV, PROD
-from infra.options import override
 from infrastructure.templates import FUNCTIONS, short_name
 
 ROUTES = (
@@ -236,7 +236,7 @@ def test_the_dashboard_shows_alarms_and_our_metrics(template):
 
 def test_every_metric_of_the_operations_page_is_counted(root):
     """No row of the table of metrics outlives its metric. The other way round is a test of the documents."""
-    sources = [*(root / "layers").rglob("*.py"), *(root / "lambdas").rglob("*.py")]
+    sources = [path for name in ("layers", "lambdas", "hotpartition_cdk") for path in (root / name).rglob("*.py")]
     text = "\n".join(source.read_text() for source in sources)
     table = (root / "docs/operations.md").read_text().split("| Metric | Meaning |")[1].split("\n\n")[0]
     named = {

@@ -8,9 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from infra.bundle import ROOT, SourceBundle, _say_bytecode, build_bundle
-from infra.bytecode import Interpreter, find_interpreter
-from infra.environments import DEV, PROD, TESTED_PYTHON
+from hotpartition_cdk.bundle import LOCK, DependencyBundle, SourceBundle
+from hotpartition_cdk.bytecode import Interpreter, find_interpreter
+from hotpartition_cdk.configuration import TESTED_PYTHON
+from infra.bundle import CACHE, ROOT, _say_bytecode
+from infra.environments import DEV, PROD
 from infra.sizes import FunctionSizes, measure
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -34,7 +36,7 @@ def build(sources, tmp_path):
     here = find_interpreter(HERE, {})
 
     def run(name, interpreter=here):
-        return SourceBundle(folder=sources, cache=tmp_path / name, interpreter=interpreter)
+        return SourceBundle(package=sources / "python" / "pkg", cache=tmp_path / name, interpreter=interpreter)
 
     return run
 
@@ -112,7 +114,8 @@ def test_the_layer_s_name_follows_what_goes_in(build, sources):
 def test_dependencies_are_named_by_their_bytecode():
     """A layer with bytecode is another layer than one without, and one of another Python's."""
     interpreter = find_interpreter(HERE, {})
-    keys = {build_bundle(DEV.target, i).key for i in (None, interpreter, replace(interpreter, magic="00"))}
+    bundle = DependencyBundle(lock=LOCK, target=DEV.target, cache=CACHE)
+    keys = {replace(bundle, interpreter=i).key for i in (None, interpreter, replace(interpreter, magic="00"))}
     assert len(keys) == 3
 
 

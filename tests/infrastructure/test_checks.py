@@ -39,7 +39,11 @@ def test_a_finding_fails_the_synthesis(clone, run_app, tmp_path):
 
 def test_acknowledgements_say_why(root):
     """Every acknowledgement in the code carries a reason of some length, and names single rules."""
-    sources = [path for path in (root / "infra").glob("*.py") if path.name != "acknowledgements.py"]
+    sources = [
+        path
+        for path in (*(root / "hotpartition_cdk").glob("*.py"), *(root / "infra").glob("*.py"))
+        if path.name != "acknowledgements.py"
+    ]
     text = "\n".join(path.read_text() for path in sources)
     rules = re.findall(r'acknowledge\(\s*[\w.]+,\s*"([^"]+)"', text)
     assert sorted(rules) == ["AEC4", "AEC6", "L1", "SQS3"]

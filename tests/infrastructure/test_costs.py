@@ -7,6 +7,7 @@ import re
 import pytest
 
 from hotpartition.runtime.settings import WriterSettings
+from hotpartition_cdk.options import override
 from hotpartition_cli.main import run
 from infra import prices
 from infra.costs import (
@@ -20,7 +21,6 @@ from infra.costs import (
     render_used,
 )
 from infra.environments import PROD
-from infra.options import override
 from infra.prices import render_example
 
 BUSY = Use(

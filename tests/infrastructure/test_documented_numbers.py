@@ -24,12 +24,12 @@ from hotpartition.redis.reports import STREAM_AGE_MS
 from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition.runtime.wiring import PATIENT_TIMEOUTS_MS
+from hotpartition_cdk.alarms import list_alarms
 from hotpartition_cli.arguments import _build_parser, parse_arguments
 from hotpartition_cli.check import Limits, write_units_at_most
 from hotpartition_cli.errors import Status
 from hotpartition_cli.plan import KEY_LIMIT_WCU, default_thresholds, make_plan
 from hotpartition_messages.page_costs import Load, read_pages
-from infra.alarms import list_alarms
 from infra.costs import list_standing
 from infra.environments import DEV, FULL_CPU_MB, PROD
 from tools.demo.scale import choose_scale

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from hotpartition_cdk.errors import ConfigurationError
+from hotpartition_cdk.options import override
+from hotpartition_cdk.settings import check_shares
 from infra.config import Changes, load_environment, read_environment
 from infra.environments import DEV, PROD
-from infra.errors import ConfigurationError
-from infra.options import override
-from infra.settings import check_shares
 from infrastructure.templates import FUNCTIONS, short_name
 
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
@@ -55,7 +55,7 @@ def test_any_number_may_be_changed():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"colour": 1}, f"{UNKNOWN.format('colour')} target, writer, reader, consumer, consumer_concurrency,"),
+        ({"colour": 1}, f"{UNKNOWN.format('colour')} target, consumer, consumer_concurrency, consumers,"),
         ({"name": "mine"}, f"{UNKNOWN.format('name')} target,"),
         (
             {"target": {"wheel_platforms": None}},

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from infra.pruning import DROPPED, KEPT_SERVICES, NOT_COMPILED, prune, source_only_pattern
+from hotpartition_cdk.pruning import DROPPED, KEPT_SERVICES, NOT_COMPILED, prune, source_only_pattern
+from support.handlers import find_function
 from tools.benchmarks.packages import build_layers, install_plain, size_bytes
 
 LARGEST_SHARE = 0.65
@@ -133,7 +134,7 @@ def layers():
 def run(function, layers, root, **settings):
     environ = {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": ":".join(str(folder) for folder in (root / "lambdas" / function, *layers)),
+        "PYTHONPATH": ":".join(str(folder) for folder in (find_function(function), *layers)),
         "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
         "AWS_SECRET_ACCESS_KEY": "secret",
         "AWS_DEFAULT_REGION": "eu-central-1",

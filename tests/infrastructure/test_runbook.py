@@ -51,7 +51,7 @@ def queries(commands):
 
 @pytest.fixture(scope="module")
 def sources(root):
-    paths = [*(root / "layers").rglob("*.py"), *(root / "lambdas").rglob("*.py")]
+    paths = [path for name in ("layers", "lambdas", "hotpartition_cdk") for path in (root / name).rglob("*.py")]
     return "\n".join(path.read_text() for path in paths)
 
 

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from hotpartition_cdk.errors import ConfigurationError
+from hotpartition_cdk.options import override
+from hotpartition_cdk.settings import _CONSUMER_END_SECONDS
 from infra.environments import DEV, PROD, Host, build_local, choose_environment
-from infra.errors import ConfigurationError
-from infra.options import override
-from infra.settings import _CONSUMER_END_SECONDS, check_times, read_overrides
+from infra.settings import check_times, read_overrides
 
 LAPTOP = Host(python_version="3.12", machine="arm64", system="Darwin")
 SERVER = Host(python_version="3.11", machine="x86_64", system="Linux")
@@ -86,7 +87,7 @@ def test_a_request_that_lambda_would_cut_is_refused():
 
 def test_the_consumer_is_left_the_margin_that_its_handler_keeps(root):
     """The handler's own margin, which the limit of `run_seconds` repeats, is the same."""
-    source = (root / "lambdas" / "consume_reports" / "handler.py").read_text()
+    source = (root / "hotpartition_cdk" / "handlers" / "consume_reports" / "handler.py").read_text()
     assert f"STOP_MARGIN_MS = {int(_CONSUMER_END_SECONDS * 1000):_}\n" in source
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.bundle import build_bundle
+from hotpartition_cdk.bundle import LOCK, DependencyBundle
+from hotpartition_cdk.errors import ConfigurationError
 from infra.environments import DEV
-from infra.errors import ConfigurationError
 from infrastructure.templates import FUNCTIONS
 
 OFF = "off synthesizes without pip and network, and cannot be deployed"
@@ -92,7 +92,7 @@ def test_without_bundling_nothing_can_be_deployed(tmp_path):
     ]
     layer_assets = [path.name for path in tmp_path.glob("asset.*") if (path / "requirements.txt").is_file()]
     assert len(layer_assets) == 1
-    assert build_bundle(DEV.target).key not in layer_assets[0]
+    assert DependencyBundle(lock=LOCK, target=DEV.target, cache=tmp_path).key not in layer_assets[0]
 
 
 @pytest.mark.parametrize(

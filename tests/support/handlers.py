@@ -8,7 +8,16 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-LAMBDAS = Path(__file__).resolve().parents[2] / "lambdas"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def find_function(function: str) -> Path:
+    """Find the folder of a function's code: of the API, or of the constructs."""
+    (folder,) = [ROOT / place / function for place in _PLACES if (ROOT / place / function).is_dir()]
+    return folder
+
+
+_PLACES = ("lambdas", "hotpartition_cdk/handlers")
 
 
 def load_handler(function: str) -> ModuleType:
@@ -17,7 +26,7 @@ def load_handler(function: str) -> ModuleType:
     if name not in sys.modules:
         os.environ.setdefault("POWERTOOLS_METRICS_NAMESPACE", "hotpartition")
         os.environ.setdefault("POWERTOOLS_SERVICE_NAME", function)
-        spec = importlib.util.spec_from_file_location(name, LAMBDAS / function / "handler.py")
+        spec = importlib.util.spec_from_file_location(name, find_function(function) / "handler.py")
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)

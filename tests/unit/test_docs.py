@@ -7,15 +7,15 @@ import pytest
 
 from hotpartition.core.detector import Reason
 from hotpartition.core.metrics import MetricName
+from hotpartition_cdk.options import list_options
 from infra.environments import DEV
-from infra.options import list_options
 from tools.configuration import options_table, settings_table
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 CONFIGURATION = (ROOT / "docs/configuration.md").read_text()
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
-SOURCES = [*(ROOT / "layers").rglob("*.py"), *(ROOT / "lambdas").rglob("*.py")]
+SOURCES = [path for name in ("layers", "lambdas", "hotpartition_cdk") for path in (ROOT / name).rglob("*.py")]
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",

@@ -6,20 +6,21 @@ import hashlib
 import os
 from pathlib import Path
 
-from infra.bundle import build_bundle, build_sources, run_pip
-from infra.bytecode import find_interpreter
+from hotpartition_cdk.bundle import LIBRARY, LOCK, DependencyBundle, SourceBundle, run_pip
+from hotpartition_cdk.bytecode import find_interpreter
+from infra.bundle import CACHE, MESSAGES
 from infra.environments import Host, choose_environment
 from tools.benchmarks.setup import ROOT
-
-LOCK = ROOT / "layers" / "dependencies" / "requirements.txt"
 
 
 def build_layers() -> tuple[Path, ...]:
     """Build the layers of the API's functions for this machine, with the bytecode that is deployed."""
     target = choose_environment("local", Host.current()).target
     interpreter = find_interpreter(target.python_version, os.environ)
-    ours = [build_sources(layer, interpreter).build() for layer in ("routing", "messages")]
-    return *ours, build_bundle(target, interpreter).build(run_pip)
+    ours = [
+        SourceBundle(package=package, cache=CACHE, interpreter=interpreter).build() for package in (LIBRARY, MESSAGES)
+    ]
+    return *ours, DependencyBundle(lock=LOCK, target=target, cache=CACHE, interpreter=interpreter).build(run_pip)
 
 
 def install_plain() -> Path:

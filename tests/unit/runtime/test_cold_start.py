@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from support.handlers import find_function
+
 ROOT = Path(__file__).resolve().parents[3]
 LAYERS = [ROOT / "layers" / layer / "python" for layer in ("routing", "messages")]
 
@@ -75,7 +77,7 @@ def run(code, *arguments, folders=()):
 @pytest.mark.parametrize("function", EVENTS)
 def test_a_request_needs_no_sdk_and_no_other_functions_job(function):
     """Up to its first response a function has imported neither boto3 nor another function's job."""
-    served = json.loads(run(SERVE, json.dumps(EVENTS[function]), folders=(ROOT / "lambdas" / function,)))
+    served = json.loads(run(SERVE, json.dumps(EVENTS[function]), folders=(find_function(function),)))
     imported = set(served["modules"])
     assert served["status"] == 503  # nobody answers in DynamoDB's place
     assert served["collects"]
@@ -94,5 +96,5 @@ def test_a_request_needs_no_sdk_and_no_other_functions_job(function):
 def test_a_snapshot_holds_what_finds_credentials(function, kind, is_imported):
     """An environment that starts from it is not handed any, and its first request should not wait for an import."""
     code = f"import os, sys; os.environ['AWS_LAMBDA_INITIALIZATION_TYPE'] = '{kind}'; import handler"
-    imported = run(f"{code}; print('botocore.session' in sys.modules)", folders=(ROOT / "lambdas" / function,))
+    imported = run(f"{code}; print('botocore.session' in sys.modules)", folders=(find_function(function),))
     assert imported == str(is_imported)

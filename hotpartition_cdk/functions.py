@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from hotpartition.redis.acl import Role
 from hotpartition.runtime.settings import CommonSettings, build_environment
-from infra.acknowledgements import acknowledge, acknowledge_wildcards
-from infra.bundle import ROOT
-from infra.environments import FunctionSize
-from infra.layers import COMPILED_PYTHON, Layers
-from infra.logs import LogKeeping
-from infra.network import Network
-from infra.registry import Registry
-from infra.settings import select_overrides
+from hotpartition_cdk.acknowledgements import acknowledge, acknowledge_wildcards
+from hotpartition_cdk.configuration import FunctionSize
+from hotpartition_cdk.layers import COMPILED_PYTHON, Layers
+from hotpartition_cdk.logs import LogKeeping
+from hotpartition_cdk.network import Network
+from hotpartition_cdk.registry import RegistryUsers
+from hotpartition_cdk.settings import select_settings
 
 LIVE = "live"
 """Alias of the version that starts from a snapshot."""
 
-_NETWORK_INTERFACE_ACTIONS = [
+NETWORK_INTERFACE_ACTIONS = [
     "ec2:AssignPrivateIpAddresses",
     "ec2:CreateNetworkInterface",
     "ec2:DeleteNetworkInterface",
@@ -33,7 +33,7 @@ _NETWORK_INTERFACE_ACTIONS = [
     "ec2:UnassignPrivateIpAddresses",
 ]
 
-_WILDCARD_REASON = (
+WILDCARD_REASON = (
     "Lambda joins the VPC under the function's role before any network interface exists, and X-Ray has no resources:"
     " neither admits a narrower resource (Lambda guide, 'Required IAM permissions'; X-Ray, 'Resource types')"
 )
@@ -48,10 +48,10 @@ class FunctionFactory:
         *,
         layers: Layers,
         network: Network,
-        registry: Registry,
+        users: RegistryUsers,
         log_keeping: LogKeeping,
         wiring: Mapping[str, str],
-        overrides: Mapping[str, str],
+        namespace: str,
     ) -> None:
         """Take what all functions share.
 
@@ -59,34 +59,34 @@ class FunctionFactory:
             scope: Where the functions are made.
             layers: Layers, runtime and architecture.
             network: Where the functions run.
-            registry: Whom the functions ask for routes.
+            users: As whom the functions ask Redis.
             log_keeping: Makes their log groups.
-            wiring: Settings that come from other resources, by field name.
-            overrides: Settings that were asked for, by field name.
+            wiring: Settings, by field name.
+            namespace: Of their metrics.
         """
         self._scope = scope
         self._layers = layers
         self._network = network
-        self._registry = registry
+        self._users = users
         self._log_keeping = log_keeping
         self._wiring = wiring
-        self._overrides = overrides
+        self._namespace = namespace
         self.made: dict[str, lambda_.Function] = {}
 
     def make(
         self,
         id_: str,
         *,
-        folder: str,
+        code: Path,
         description: str,
         settings: type[CommonSettings],
         size: FunctionSize,
-        role: Role,
+        user: str,
         reserved_concurrency: int | None = None,
-        serves_api: bool = False,
+        more_layers: Sequence[lambda_.ILayerVersion] = (),
         is_snap_started: bool = False,
     ) -> lambda_.Function:
-        """Make the function whose code is `lambdas/<folder>`; it may use the registry as its role may."""
+        """Make the function whose handler lies in a folder, by which it is called; it asks Redis as its user."""
         place = Construct(self._scope, id_)
         log_group = self._log_keeping.make_group(place, "Logs")
         execution_role = _role(place, log_group)
@@ -94,15 +94,15 @@ class FunctionFactory:
             place,
             "Function",
             description=description,
-            code=lambda_.Code.from_asset(str(ROOT / "lambdas" / folder), exclude=COMPILED_PYTHON),
+            code=lambda_.Code.from_asset(str(code), exclude=COMPILED_PYTHON),
             handler="handler.handler",
             runtime=self._layers.runtime,
             architecture=self._layers.architecture,
-            layers=self._layers.of_api if serves_api else self._layers.of_library,
+            layers=[self._layers.library, *more_layers, self._layers.dependencies],
             memory_size=size.memory_mb,
             timeout=cdk.Duration.seconds(size.timeout_seconds),
             reserved_concurrent_executions=reserved_concurrency,
-            environment=self._environment(folder, settings, role),
+            environment=self._environment(code.name, settings, user),
             role=execution_role,
             log_group=log_group,
             # Lambda's own lines as JSON, like those of the functions.
@@ -110,26 +110,26 @@ class FunctionFactory:
             tracing=lambda_.Tracing.ACTIVE,
             snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if is_snap_started else None,
             vpc=self._network.vpc,
-            vpc_subnets=self._network.subnets,
+            vpc_subnets=ec2.SubnetSelection(subnets=self._network.subnets),
             security_groups=[self._network.function_security_group],
         )
-        self._registry.grant_connect(function, role)
-        acknowledge_wildcards(execution_role, "Resource::*", reason=_WILDCARD_REASON)
+        self._users.grant_connect(function, user)
+        acknowledge_wildcards(execution_role, "Resource::*", reason=WILDCARD_REASON)
         if not self._layers.is_newest_python:
             acknowledge(
                 function,
                 "L1",
                 reason="The suite runs on this Python; Lambda supports the newer one no longer (decision 39)",
             )
-        self.made[folder] = function
+        self.made[code.name] = function
         return function
 
-    def _environment(self, folder: str, settings: type[CommonSettings], role: Role) -> dict[str, str]:
-        values = select_overrides(settings, {**self._wiring, **self._registry.wiring_of(role), **self._overrides})
+    def _environment(self, name: str, settings: type[CommonSettings], user: str) -> dict[str, str]:
+        values = select_settings(settings, {**self._wiring, **self._users.wiring_of(user)})
         return {
             **build_environment(settings, values),
-            "POWERTOOLS_SERVICE_NAME": folder,
-            "POWERTOOLS_METRICS_NAMESPACE": cdk.Stack.of(self._scope).stack_name,
+            "POWERTOOLS_SERVICE_NAME": name,
+            "POWERTOOLS_METRICS_NAMESPACE": self._namespace,
             "POWERTOOLS_LOG_LEVEL": "INFO",
         }
 
@@ -143,5 +143,5 @@ def _role(scope: Construct, log_group: logs.ILogGroup) -> iam.Role:
     """Make a role without AWS's managed policies, which let a function write to every log group of the account."""
     role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
     log_group.grant_write(role)
-    role.add_to_policy(iam.PolicyStatement(actions=_NETWORK_INTERFACE_ACTIONS, resources=["*"]))
+    role.add_to_policy(iam.PolicyStatement(actions=NETWORK_INTERFACE_ACTIONS, resources=["*"]))
     return role

@@ -12,7 +12,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hotpartition.runtime.mistakes import list_mistakes, unknown
-from infra.errors import ConfigurationError
+from hotpartition_cdk.errors import ConfigurationError
 
 
 class Options(BaseModel):

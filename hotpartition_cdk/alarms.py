@@ -13,13 +13,17 @@ from types import MappingProxyType
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.shares import list_shares
-from infra.environments import Environment
+from hotpartition_cdk.configuration import HotPartitionOptions
 
 RUNBOOK = "docs/runbook.md"
 
 OWN_NAMESPACE = "{stack}"
 """Namespace of the functions' own metrics: the stack's name, so that two stacks in one account and region do not ring
 each other's alarms. Their one dimension is `service`, the function's folder."""
+
+WRITER = "write_message"
+READER = "read_messages"
+"""The functions that count what one function alone counts: those of the messages API."""
 
 MAX_METRICS = 10
 """An alarm on an expression takes no more metrics (CloudWatch, "Metric math")."""
@@ -29,6 +33,7 @@ class Subject(StrEnum):
     """What a dimension's value is the name of; known only to CloudFormation."""
 
     TABLE = "{table}"
+    JOURNAL = "{journal}"
     INDEX = "{index}"
     API = "{api}"
     QUEUE = "{queue}"
@@ -123,26 +128,34 @@ class WatchedRoute:
 
 
 _TABLE = {"TableName": Subject.TABLE}
+_JOURNAL = {"TableName": Subject.JOURNAL}
 _INDEX = {"TableName": Subject.TABLE, "GlobalSecondaryIndexName": Subject.INDEX}
 
 
 def list_alarms(
-    environment: Environment, *, functions: Sequence[str], routes: Sequence[WatchedRoute]
+    options: HotPartitionOptions,
+    *,
+    functions: Sequence[str],
+    routes: Sequence[WatchedRoute] = (),
+    is_journal_apart: bool = False,
 ) -> tuple[Alarm, ...]:
-    """List the alarms of a stack.
+    """List the alarms of a table.
 
     Args:
-        environment: For limits and the number of nodes.
+        options: For the number of consumers and nodes.
         functions: The functions' folders.
-        routes: The API's routes.
+        routes: Those of an API in front of them.
+        is_journal_apart: Whether the routing items have a table of their own.
     """
     return (
         *_of_table(),
+        _of_journal() if is_journal_apart else _of_index(),
+        _of_limits(),
         *(alarm for route in routes for alarm in _of_route(route)),
-        *_of_consumers(environment.consumers),
+        *_of_consumers(options.consumers),
         *_of_detection(functions),
         *(alarm for folder in functions for alarm in _of_function(folder)),
-        *_of_registry(environment.registry.node_count),
+        *_of_registry(options.registry.node_count),
     )
 
 
@@ -166,13 +179,29 @@ def _of_table() -> Iterator[Alarm]:
         severity=Severity.WAKE,
         periods=5,
     )
-    yield Alarm(
+
+
+def _of_index() -> Alarm:
+    return Alarm(
         name="IndexThrottled",
         meaning="A partition of the routing index refuses requests: raises, or a rebuild of the registry, are held up.",
         metrics=tuple(_dynamodb(f"{kind}KeyRangeThroughputThrottleEvents", _INDEX) for kind in ("Write", "Read")),
         periods=3,
     )
-    yield Alarm(
+
+
+def _of_journal() -> Alarm:
+    return Alarm(
+        name="JournalThrottled",
+        meaning="The table of the routes refuses requests: raises, reads and changes are held up.",
+        metrics=tuple(_dynamodb(f"{kind}ThrottleEvents", _JOURNAL) for kind in ("Write", "Read")),
+        severity=Severity.WAKE,
+        periods=3,
+    )
+
+
+def _of_limits() -> Alarm:
+    return Alarm(
         name="TableLimitReached",
         meaning="DynamoDB refuses requests for the table's on-demand maximum or the account's quota, which no salting"
         " cures.",
@@ -233,13 +262,15 @@ def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
         threshold=5000,
         periods=3,
     )
-    yield Alarm(
-        name="ReportsLost",
-        meaning="Writers could not send a hundred reports of load in five minutes: detection sees less than there is.",
-        metrics=(_own(MetricName.REPORTS_DROPPED, "write_message"),),
-        threshold=100,
-        period_minutes=5,
-    )
+    if WRITER in functions:
+        yield Alarm(
+            name="ReportsLost",
+            meaning="Writers could not send a hundred reports of load in five minutes: detection sees less than there"
+            " is.",
+            metrics=(_own(MetricName.REPORTS_DROPPED, WRITER),),
+            threshold=100,
+            period_minutes=5,
+        )
     yield Alarm(
         name="RegistryUnreachable",
         meaning="Calls to Redis have failed in each of five minutes: routes come from the journal, no heat is seen.",
@@ -258,12 +289,13 @@ def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
         metrics=(_own(MetricName.DECISION_AT_CAP, "consume_reports"),),
         severity=Severity.WAKE,
     )
-    yield Alarm(
-        name="RegistryAhead",
-        meaning="Redis knew a route that the journal did not: somebody restored the table, or wrote to Redis.",
-        metrics=(_own(MetricName.REGISTRY_AHEAD_OF_JOURNAL, "read_messages"),),
-        severity=Severity.WAKE,
-    )
+    if READER in functions:
+        yield Alarm(
+            name="RegistryAhead",
+            meaning="Redis knew a route that the journal did not: somebody restored the table, or wrote to Redis.",
+            metrics=(_own(MetricName.REGISTRY_AHEAD_OF_JOURNAL, READER),),
+            severity=Severity.WAKE,
+        )
     yield Alarm(
         name="RoutingItemUnreadable",
         meaning="A conversation's routing item cannot be read: reads of that conversation fail.",

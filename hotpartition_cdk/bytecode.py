@@ -1,6 +1,6 @@
 """Bytecode for the functions' Python, compiled by an interpreter of that very version, if there is one here.
 
-`python -m infra.bytecode 3.13` prints where that interpreter is.
+`python -m hotpartition_cdk.bytecode 3.13` prints where that interpreter is.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra.environments import ZONES, NetworkOptions
-from infra.logs import LogKeeping
+from hotpartition_cdk.configuration import SMALL, ZONES, NetworkOptions
+from hotpartition_cdk.errors import ConfigurationError
+from hotpartition_cdk.logs import LogKeeping
 
 REGISTRY_PORT = 6379
 
@@ -18,16 +19,56 @@ _HTTPS_PORT = 443
 
 
 class Network(Construct):
-    """Isolated subnets in two or more availability zones, DynamoDB's gateway endpoint, and two security groups.
+    """The VPC in which functions reach the registry and DynamoDB, and two security groups.
 
-    Functions call two things in here, the registry and DynamoDB. A gateway endpoint costs nothing, where a NAT gateway
-    would be the dearest part of an idle stack. Nothing else is called: tokens for the registry are signed without a
-    request, and logs, metrics and traces leave through Lambda itself, outside the VPC.
+    A new one has isolated subnets in two or more availability zones, and DynamoDB's gateway endpoint. Functions call
+    two things in there, the registry and DynamoDB. A gateway endpoint costs nothing, where a NAT gateway would be the
+    dearest part of an idle stack. Nothing else is called: tokens for the registry are signed without a request, and
+    logs, metrics and traces leave through Lambda itself, outside the VPC.
+
+    In a given one nothing is changed: that DynamoDB can be reached from its subnets is for its owner to see to.
     """
 
-    def __init__(self, scope: Construct, id_: str, *, options: NetworkOptions, log_keeping: LogKeeping) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        log_keeping: LogKeeping | None = None,
+        options: NetworkOptions = SMALL.network,
+        vpc: ec2.IVpc | None = None,
+        subnets: Sequence[ec2.ISubnet] | None = None,
+    ) -> None:
+        """Make the groups, and the VPC where none is given.
+
+        Args:
+            scope: Where they are made.
+            id_: Their id.
+            log_keeping: Keeps the log of refused traffic in a new VPC; None: there is none.
+            options: How narrow the way out is, and which zones a new VPC has.
+            vpc: A VPC of the user's.
+            subnets: Where in it functions and registry stand; None: its private subnets.
+
+        Raises:
+            ConfigurationError: the given VPC has only public subnets, where no function runs.
+        """
         super().__init__(scope, id_)
-        self.vpc = ec2.Vpc(
+        self._dynamodb: ec2.GatewayVpcEndpoint | None = None
+        self.vpc: ec2.IVpc = vpc or self._make_vpc(options)
+        self.subnets = list(subnets or _find_private(self.vpc))
+        self.function_security_group = self._security_group("Functions", "What the functions may reach")
+        self.registry_security_group = self._security_group("RegistryNodes", "Who may reach the registry")
+        if vpc is None:
+            # The same logical id as the endpoints that the VPC makes by itself.
+            self._dynamodb = self.vpc.add_gateway_endpoint(
+                "DynamoDb", service=ec2.GatewayVpcEndpointAwsService.DYNAMODB
+            )
+        self._allow_traffic(options)
+        if vpc is None and log_keeping is not None:
+            self._log_refused_traffic(log_keeping)
+
+    def _make_vpc(self, options: NetworkOptions) -> ec2.Vpc:
+        return ec2.Vpc(
             self,
             "Vpc",
             ip_addresses=ec2.IpAddresses.cidr("10.0.0.0/16"),
@@ -47,16 +88,14 @@ class Network(Construct):
             # Nothing here is in that group.
             restrict_default_security_group=False,
         )
-        self.subnets = ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_ISOLATED)
-        self.function_security_group = self._security_group("Functions", "What the functions may reach")
-        self.registry_security_group = self._security_group("RegistryNodes", "Who may reach the registry")
-        # The same logical id as the endpoints that the VPC makes by itself.
-        self._dynamodb = self.vpc.add_gateway_endpoint("DynamoDb", service=ec2.GatewayVpcEndpointAwsService.DYNAMODB)
-        self._allow_traffic(options)
-        self._log_refused_traffic(log_keeping)
 
     def allow_dynamodb(self, actions: Sequence[str], resource_arns: Sequence[str]) -> None:
-        """Let these actions through the endpoint, for this account; an endpoint without a policy lets all through."""
+        """Let these actions through the endpoint, for this account; an endpoint without a policy lets all through.
+
+        That of a given VPC is its owner's.
+        """
+        if self._dynamodb is None:
+            return
         self._dynamodb.add_to_policy(
             iam.PolicyStatement(
                 # Who may do what is the business of the callers' own roles.
@@ -91,3 +130,13 @@ class Network(Construct):
             destination=ec2.FlowLogDestination.to_cloud_watch_logs(log_keeping.make_group(self, "RefusedTrafficLog")),
             traffic_type=ec2.FlowLogTrafficType.REJECT,
         )
+
+
+def _find_private(vpc: ec2.IVpc) -> list[ec2.ISubnet]:
+    selected = vpc.select_subnets()
+    if selected.has_public:
+        raise ConfigurationError(
+            f"{vpc.node.path} has public subnets only, in which no function reaches DynamoDB: give a VPC with private"
+            " or isolated subnets, or none"
+        )
+    return list(selected.subnets)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import aws_cdk as cdk
 from aws_cdk import aws_elasticache as elasticache
@@ -11,15 +11,43 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from hotpartition.redis.acl import Role, build_rights
-from infra.acknowledgements import acknowledge
-from infra.environments import ENGINE, ENGINE_VERSION, RegistrySize
-from infra.network import REGISTRY_PORT, Network
+from hotpartition_cdk.acknowledgements import acknowledge
+from hotpartition_cdk.configuration import ENGINE, ENGINE_VERSION, SMALL, RegistrySize
+from hotpartition_cdk.names import unique_name
+from hotpartition_cdk.network import REGISTRY_PORT, Network
 
 _PARAMETER_FAMILY = "valkey9"
 """Not named in the pages of the ElastiCache guide we could read; as used by public templates that run 9.0.
 `aws elasticache describe-cache-engine-versions --engine valkey` lists it."""
 
 _CONNECT = "elasticache:Connect"
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryUsers:
+    """Who may work on one table's keys in Redis: none of them by name where nobody is asked who they are."""
+
+    place: Mapping[str, str]
+    _cache_name: str
+    _arn: str
+    _users: Mapping[str, elasticache.CfnUser]
+
+    def wiring_of(self, user: str) -> dict[str, str]:
+        """Build the settings of a function that is this user, by field name."""
+        if user not in self._users:
+            return dict(self.place)
+        return {
+            **self.place,
+            "registry_authentication": "iam",
+            "registry_user": self._users[user].user_name,
+            "registry_cache_name": self._cache_name,
+        }
+
+    def grant_connect(self, grantee: iam.IGrantable, user: str) -> None:
+        """Allow connecting as this user, and as no other."""
+        if user in self._users:
+            arns = [self._arn, self._users[user].attr_arn]
+            iam.Grant.add_to_principal(grantee=grantee, actions=[_CONNECT], resource_arns=arns)
 
 
 class Registry(Construct):
@@ -38,14 +66,26 @@ class Registry(Construct):
         id_: str,
         *,
         network: Network,
-        size: RegistrySize,
-        table_name: str,
-        key_arn: str | None,
+        size: RegistrySize = SMALL.registry,
+        name: str | None = None,
+        key_arn: str | None = None,
     ) -> None:
+        """Make the cluster, which nobody can use yet.
+
+        Args:
+            scope: Where it is made.
+            id_: Its id.
+            network: Where its nodes stand, and who may reach them.
+            size: How much of everything it gets.
+            name: Of its user group, unique in account and region; None: made of its path.
+            key_arn: A KMS key of the user's.
+        """
         super().__init__(scope, id_)
-        self._users = self._make_users(table_name) if size.is_authenticated else {}
-        self._size = size
-        self._group = elasticache.CfnReplicationGroup(
+        self.network = network
+        self.size = size
+        self._users: list[elasticache.CfnUser] = []
+        self._user_group = self._make_user_group(name or unique_name(self)) if size.is_authenticated else None
+        self.cluster = elasticache.CfnReplicationGroup(
             self,
             "ReplicationGroup",
             replication_group_description="hotpartition: routes of hot conversations, and load reports",
@@ -69,16 +109,14 @@ class Registry(Construct):
             at_rest_encryption_enabled=True,
             kms_key_id=key_arn,
             transit_encryption_enabled=size.is_encrypted_in_transit,
-            user_group_ids=[self._user_group().ref] if self._users else None,
+            user_group_ids=[self._user_group.ref] if self._user_group else None,
         )
-        # The cluster's identity: another logical id is another, empty cluster.
-        self._group.override_logical_id("Registry")
-        self._group.apply_removal_policy(cdk.RemovalPolicy.DESTROY)
+        self.cluster.apply_removal_policy(cdk.RemovalPolicy.DESTROY)
         # Without it CloudFormation replaces the cluster when the number of shards changes.
-        self._group.cfn_options.update_policy = cdk.CfnUpdatePolicy(use_online_resharding=True)
+        self.cluster.cfn_options.update_policy = cdk.CfnUpdatePolicy(use_online_resharding=True)
         self._acknowledge_findings()
-        self.host = self._group.attr_configuration_end_point_address
-        self.port = self._group.attr_configuration_end_point_port
+        self.host = self.cluster.attr_configuration_end_point_address
+        self.port = self.cluster.attr_configuration_end_point_port
         self.node_ids = self._name_nodes()
 
     def wiring(self) -> dict[str, str]:
@@ -86,38 +124,53 @@ class Registry(Construct):
         return {
             "registry_host": self.host,
             "registry_port": self.port,
-            "registry_tls": str(self._size.is_encrypted_in_transit).lower(),
+            "registry_tls": str(self.size.is_encrypted_in_transit).lower(),
         }
 
-    def wiring_of(self, role: Role) -> dict[str, str]:
-        """Build the settings that say who a function is; none where nobody asks."""
-        if role not in self._users:
-            return {}
-        return {
-            "registry_authentication": "iam",
-            "registry_user": self._users[role].user_name,
-            "registry_cache_name": self._group.ref,
-        }
+    def admit(
+        self, scope: Construct, *, prefix: str, table_name: str, users: Mapping[str, Sequence[Role]]
+    ) -> RegistryUsers:
+        """Admit users who may work on one table's keys, and on no others.
 
-    def grant_connect(self, grantee: iam.IGrantable, role: Role) -> None:
-        """Allow connecting as the role's user, and as no other."""
-        if role not in self._users:
-            return
-        iam.Grant.add_to_principal(
-            grantee=grantee, actions=[_CONNECT], resource_arns=[self._arn(), self._users[role].attr_arn]
-        )
+        Args:
+            scope: Where they are made.
+            prefix: What their names begin with, unique in account and region.
+            table_name: The table.
+            users: What each of them may do, by the rest of its name.
+        """
+        if self._user_group is None:
+            return RegistryUsers(self.wiring(), self.cluster.ref, self._arn(), {})
+        made = {}
+        for user, roles in users.items():
+            # With IAM the id is the name.
+            name = f"{prefix}-{user}"
+            made[user] = elasticache.CfnUser(
+                scope,
+                f"User-{user}",
+                engine=ENGINE,
+                user_id=name,
+                user_name=name,
+                access_string=f"on {build_rights(roles, table_name)}",
+                authentication_mode={"Type": "iam"},
+            )
+            # One after another: a group takes one change of its users at a time (`InvalidUserGroupState`).
+            if self._users:
+                made[user].add_resource_dependency(self._users[-1])
+            self._users.append(made[user])
+        self._user_group.user_ids = [user.ref for user in self._users]
+        return RegistryUsers(self.wiring(), self.cluster.ref, self._arn(), made)
 
     def _acknowledge_findings(self) -> None:
-        if self._users:
+        if self._user_group:
             acknowledge(
-                self._group,
+                self.cluster,
                 "AEC6",
                 reason="Functions authenticate as users of a user group, with IAM: there is no shared token, which is"
                 " all that the rule knows",
             )
-        if not self._size.is_multi_az:
+        if not self.size.is_multi_az:
             acknowledge(
-                self._group,
+                self.cluster,
                 "AEC4",
                 reason="An environment without is_multi_az chose the smaller bill: a lost zone costs the registry,"
                 " which is filled again from the journal, and no message",
@@ -127,45 +180,19 @@ class Registry(Construct):
         return cdk.Stack.of(self).format_arn(
             service="elasticache",
             resource="replicationgroup",
-            resource_name=self._group.ref,
+            resource_name=self.cluster.ref,
             arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
         )
 
-    def _make_users(self, table_name: str) -> Mapping[Role, elasticache.CfnUser]:
-        # With IAM the id is the name. Both are the account's and the region's, so they begin with the stack's.
-        stack_name = cdk.Stack.of(self).stack_name
-        users = {
-            role: elasticache.CfnUser(
-                self,
-                f"User-{role}",
-                engine=ENGINE,
-                user_id=f"{stack_name}-{role}",
-                user_name=f"{stack_name}-{role}",
-                access_string=f"on {build_rights([role], table_name)}",
-                authentication_mode={"Type": "iam"},
-            )
-            for role in Role
-        }
-        # One after another: a group takes one change of its users at a time (`InvalidUserGroupState`).
-        for before, user in pairwise(users.values()):
-            user.add_resource_dependency(before)
-        return users
-
-    def _user_group(self) -> elasticache.CfnUserGroup:
-        return elasticache.CfnUserGroup(
-            self,
-            "Users",
-            engine=ENGINE,
-            user_group_id=cdk.Stack.of(self).stack_name,
-            user_ids=[user.ref for user in self._users.values()],
-        )
+    def _make_user_group(self, name: str) -> elasticache.CfnUserGroup:
+        return elasticache.CfnUserGroup(self, "Users", engine=ENGINE, user_group_id=name, user_ids=[])
 
     def _name_nodes(self) -> list[str]:
         """Name the nodes as ElastiCache does, for their metrics: group, shard from 0001, node from 001."""
         return [
-            f"{self._group.ref}-{shard:04d}-{node:03d}"
-            for shard in range(1, self._size.shard_count + 1)
-            for node in range(1, self._size.replicas_per_shard + 2)
+            f"{self.cluster.ref}-{shard:04d}-{node:03d}"
+            for shard in range(1, self.size.shard_count + 1)
+            for node in range(1, self.size.replicas_per_shard + 2)
         ]
 
     def _parameters(self) -> elasticache.CfnParameterGroup:
@@ -187,5 +214,5 @@ class Registry(Construct):
             self,
             "Subnets",
             description="hotpartition: the isolated subnets",
-            subnet_ids=network.vpc.select_subnets(subnet_type=network.subnets.subnet_type).subnet_ids,
+            subnet_ids=[subnet.subnet_id for subnet in network.subnets],
         )

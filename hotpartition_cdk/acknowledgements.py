@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import aws_cdk as cdk
-from aws_cdk import aws_iam as iam
 from constructs import IConstruct
 
 _PACK = "AwsSolutions"
@@ -14,7 +13,7 @@ def acknowledge(scope: IConstruct, rule: str, *, reason: str) -> None:
     cdk.Validations.of(scope).acknowledge(cdk.Acknowledgment(id=f"{_PACK}::{_PACK}-{rule}", reason=reason))
 
 
-def acknowledge_wildcards(role: iam.IRole, *findings: str, reason: str) -> None:
-    """Acknowledge wildcards in a role's own policy, each by what cdk-nag calls it."""
+def acknowledge_wildcards(owner: IConstruct, *findings: str, reason: str) -> None:
+    """Acknowledge wildcards in a policy, or a role's own one, each by what cdk-nag calls it."""
     for finding in findings:
-        acknowledge(role, f"IAM5[{finding}]", reason=reason)
+        acknowledge(owner, f"IAM5[{finding}]", reason=reason)

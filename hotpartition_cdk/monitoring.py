@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -13,8 +13,18 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from hotpartition.core.metrics import MetricName
-from infra.alarms import OWN_NAMESPACE, Alarm, Combination, Metric, Severity, Subject, base_name
-from infra.environments import AlarmOptions
+from hotpartition_cdk.alarms import (
+    OWN_NAMESPACE,
+    READER,
+    WRITER,
+    Alarm,
+    Combination,
+    Metric,
+    Severity,
+    Subject,
+    base_name,
+)
+from hotpartition_cdk.configuration import AlarmOptions
 
 _WIDTH = 12
 """Two graphs stand beside each other: a dashboard is 24 wide."""
@@ -72,18 +82,18 @@ _GRAPHS: tuple[tuple[str, Sequence[MetricName], str], ...] = (
 """Our own metrics, summed over the functions: title, names, statistic."""
 
 _SERVED_BY = {
-    MetricName.PAGES_READ: "read_messages",
-    MetricName.MESSAGES_READ: "read_messages",
-    MetricName.READS_RETRIED: "read_messages",
-    MetricName.QUERIES_HEDGED: "read_messages",
-    MetricName.REGISTRY_BEHIND_JOURNAL: "read_messages",
-    MetricName.REGISTRY_AHEAD_OF_JOURNAL: "read_messages",
-    MetricName.MESSAGES_WRITTEN: "write_message",
-    MetricName.MESSAGES_REPLAYED: "write_message",
-    MetricName.MESSAGES_EDITED: "write_message",
-    MetricName.MESSAGES_DELETED: "write_message",
-    MetricName.WRITES_THROTTLED: "write_message",
-    MetricName.REPORTS_DROPPED: "write_message",
+    MetricName.PAGES_READ: READER,
+    MetricName.MESSAGES_READ: READER,
+    MetricName.READS_RETRIED: READER,
+    MetricName.QUERIES_HEDGED: READER,
+    MetricName.REGISTRY_BEHIND_JOURNAL: READER,
+    MetricName.REGISTRY_AHEAD_OF_JOURNAL: READER,
+    MetricName.MESSAGES_WRITTEN: WRITER,
+    MetricName.MESSAGES_REPLAYED: WRITER,
+    MetricName.MESSAGES_EDITED: WRITER,
+    MetricName.MESSAGES_DELETED: WRITER,
+    MetricName.WRITES_THROTTLED: WRITER,
+    MetricName.REPORTS_DROPPED: WRITER,
 }
 """Which function counts a metric that only one counts; the rest are the consumer's, or everyone's."""
 
@@ -102,6 +112,7 @@ class Monitoring(Construct):
         scope: Construct,
         id_: str,
         *,
+        name: str,
         alarms: Sequence[Alarm],
         subjects: Mapping[str, str],
         functions: Mapping[str, str],
@@ -113,8 +124,9 @@ class Monitoring(Construct):
         Args:
             scope: Where it is made.
             id_: Its id.
+            name: The functions' namespace; what the alarms' names begin with; the dashboard's name.
             alarms: What to watch.
-            subjects: Names of the table, index, API and queue.
+            subjects: Names of the table, index or journal, API and queue.
             functions: Names of the functions, by folder.
             nodes: Names of the registry's nodes.
             options: Whom to tell.
@@ -123,7 +135,7 @@ class Monitoring(Construct):
         self._subjects = subjects
         self._functions = functions
         self._nodes = nodes
-        self._own_namespace = cdk.Stack.of(self).stack_name
+        self._name_prefix = name
         told = self._receivers(options)
         made = {alarm.name: self._make(alarm) for alarm in alarms}
         for alarm in alarms:
@@ -164,7 +176,7 @@ class Monitoring(Construct):
         return cloudwatch.Alarm(
             self,
             alarm.name,
-            alarm_name=f"{cdk.Stack.of(self).stack_name}-{alarm.name}",
+            alarm_name=f"{self._name_prefix}-{alarm.name}",
             alarm_description=alarm.description,
             metric=self._combine(alarm),
             threshold=alarm.threshold,
@@ -196,7 +208,7 @@ class Monitoring(Construct):
 
     def _metric(self, metric: Metric, period: cdk.Duration) -> cloudwatch.Metric:
         return cloudwatch.Metric(
-            namespace=self._own_namespace if metric.namespace == OWN_NAMESPACE else metric.namespace,
+            namespace=self._name_prefix if metric.namespace == OWN_NAMESPACE else metric.namespace,
             metric_name=metric.name,
             statistic=metric.statistic,
             period=period,
@@ -216,37 +228,25 @@ class Monitoring(Construct):
         dashboard = cloudwatch.Dashboard(
             self,
             "Dashboard",
-            dashboard_name=cdk.Stack.of(self).stack_name,
+            dashboard_name=self._name_prefix,
             default_interval=cdk.Duration.hours(3),
         )
         dashboard.add_widgets(cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(made), width=24, height=5))
-        graphs = [self._own_graph(title, names, statistic) for title, names, statistic in _GRAPHS]
-        graphs += [
-            self._graph("Stream consumer: starts in five minutes", [a for a in alarms if _is_start(a)]),
-            self._graph("Routes: 5xx, %", [a for a in alarms if a.name.endswith("Failing")]),
-            self._graph("Routes: p99 latency, ms", [a for a in alarms if a.name.endswith("Slow")]),
-            self._graph("DynamoDB: throttles of one partition", [a for a in alarms if "ThrottleEvents" in _names(a)]),
-            self._graph("Functions: errors and throttles", [a for a in alarms if "AWS/Lambda" in _namespaces(a)]),
-            self._graph("Redis: memory and CPU, %", [a for a in alarms if _is_load(a)]),
-            self._graph("Redis: evictions and refusals", [a for a in alarms if _is_redis(a) and not _is_load(a)]),
-        ]
-        for left, right in zip(graphs[::2], graphs[1::2], strict=True):
-            dashboard.add_widgets(left, right)
-
-    def _graph(self, title: str, alarms: Sequence[Alarm]) -> cloudwatch.GraphWidget:
-        """Draw what alarms watch."""
-        if not alarms:
-            raise ValueError(f"no alarm watches what the graph {title!r} shows")
-        return cloudwatch.GraphWidget(title=title, left=[self._labelled(alarm) for alarm in alarms], width=_WIDTH)
+        graphs = [(title, self._own_metrics(names, statistic)) for title, names, statistic in _GRAPHS]
+        for title, is_shown in _WATCHED:
+            graphs.append((title, [self._labelled(alarm) for alarm in alarms if is_shown(alarm)]))
+        drawn = [cloudwatch.GraphWidget(title=title, left=lines, width=_WIDTH) for title, lines in graphs if lines]
+        for first in range(0, len(drawn), 2):
+            dashboard.add_widgets(*drawn[first : first + 2])
 
     def _labelled(self, alarm: Alarm) -> cloudwatch.IMetric:
         metric = self._combine(alarm)
         return metric.with_(label=alarm.name) if isinstance(metric, cloudwatch.Metric) else metric
 
-    def _own_graph(self, title: str, names: Sequence[MetricName], statistic: str) -> cloudwatch.GraphWidget:
-        metrics = [
+    def _own_metrics(self, names: Sequence[MetricName], statistic: str) -> list[cloudwatch.IMetric]:
+        return [
             cloudwatch.Metric(
-                namespace=self._own_namespace,
+                namespace=self._name_prefix,
                 metric_name=str(name),
                 statistic=statistic,
                 period=cdk.Duration.minutes(1),
@@ -256,10 +256,10 @@ class Monitoring(Construct):
             for name in names
             for folder in self._counted_by(name)
         ]
-        return cloudwatch.GraphWidget(title=title, left=metrics, width=_WIDTH)
 
     def _counted_by(self, name: MetricName) -> Sequence[str]:
-        return sorted(self._functions) if name in _EVERYONES else (_SERVED_BY.get(name, "consume_reports"),)
+        counting = self._functions if name in _EVERYONES else (_SERVED_BY.get(name, "consume_reports"),)
+        return sorted(folder for folder in counting if folder in self._functions)
 
 
 def _names(alarm: Alarm) -> str:
@@ -280,3 +280,15 @@ def _is_start(alarm: Alarm) -> bool:
 
 def _is_load(alarm: Alarm) -> bool:
     return alarm.combination is Combination.MAXIMUM
+
+
+_WATCHED: tuple[tuple[str, Callable[[Alarm], bool]], ...] = (
+    ("Stream consumer: starts in five minutes", _is_start),
+    ("Routes: 5xx, %", lambda alarm: alarm.name.endswith("Failing")),
+    ("Routes: p99 latency, ms", lambda alarm: alarm.name.endswith("Slow")),
+    ("DynamoDB: throttles of one partition", lambda alarm: "ThrottleEvents" in _names(alarm)),
+    ("Functions: errors and throttles", lambda alarm: "AWS/Lambda" in _namespaces(alarm)),
+    ("Redis: memory and CPU, %", _is_load),
+    ("Redis: evictions and refusals", lambda alarm: _is_redis(alarm) and not _is_load(alarm)),
+)
+"""What alarms watch, drawn: title, and of which alarms. A graph of none is left out."""

@@ -12,7 +12,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from hotpartition.core.shares import Share, list_shares
-from infra.acknowledgements import acknowledge
+from hotpartition_cdk.acknowledgements import acknowledge
 
 _USEFUL_FOR = cdk.Duration.seconds(60)
 """A start that is late by a minute is worth nothing: the next one reads the same streams."""

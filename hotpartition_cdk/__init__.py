@@ -1,0 +1,45 @@
+"""Adaptive write sharding beside any DynamoDB table, as CDK constructs.
+
+from hotpartition_cdk import HotPartition
+
+HotPartition(self, "Hot", table=readings, functions=[ingest], readers=[show])
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hotpartition_cdk.configuration import PRODUCTION, SMALL, HotPartitionOptions
+    from hotpartition_cdk.errors import ConfigurationError
+    from hotpartition_cdk.hot_partition import HotPartition
+    from hotpartition_cdk.network import Network
+    from hotpartition_cdk.registry import Registry
+
+_MODULES = {
+    "PRODUCTION": "configuration",
+    "SMALL": "configuration",
+    "ConfigurationError": "errors",
+    "HotPartition": "hot_partition",
+    "HotPartitionOptions": "configuration",
+    "Network": "network",
+    "Registry": "registry",
+}
+
+__all__ = [
+    "PRODUCTION",
+    "SMALL",
+    "ConfigurationError",
+    "HotPartition",
+    "HotPartitionOptions",
+    "Network",
+    "Registry",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import a construct when it is asked for: `aws_cdk` starts Node.js, which building a layer does without."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,239 @@
+"""Builds what the layers hold, for the functions' Python and architecture, without Docker.
+
+The dependency layer: what the functions use of the locked packages. The layers of our own code: the library, and what
+is built on it. All with bytecode where an interpreter of the functions' version is at hand. What is built stays in a
+cache, in a folder named by everything that it depends on. A folder that is there is complete, so a second synthesis
+needs neither network nor pip.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import hotpartition
+from hotpartition_cdk.bytecode import Interpreter
+from hotpartition_cdk.configuration import LayerTarget
+from hotpartition_cdk.errors import ConfigurationError
+from hotpartition_cdk.pruning import PRUNING, prune, source_only_pattern
+
+LOCK = Path(__file__).resolve().parent / "dependencies" / "requirements.txt"
+"""The packages that our functions use, with versions and hashes."""
+
+CLIENT_PACKAGES = frozenset(
+    {"annotated-types", "pydantic", "pydantic-core", "redis", "typing-extensions", "typing-inspection"}
+)
+"""What of them an adaptive `ShardedTable` needs in a function of somebody else's. Without boto3: theirs has all its
+services, and a layer would come before that of Lambda's runtime."""
+
+LIBRARY = Path(hotpartition.__file__).resolve().parent
+"""The library's own code, wherever it is installed."""
+
+BUNDLER_VERSION = 3
+"""Raise this when the same lock file shall give other content."""
+
+_DROPPED_FOLDERS = frozenset({"__pycache__", "tests"})
+
+_DROPPED_RECORDS = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
+"""What pip notes for itself: useless where nothing is uninstalled. METADATA stays, for importlib.metadata."""
+
+PipRunner = Callable[[Sequence[str]], None]
+"""Runs pip with these arguments; raises `PipError`."""
+
+
+class PipError(Exception):
+    """pip failed; the message is what it said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DependencyBundle:
+    """One build of the dependency layer.
+
+    Attributes:
+        lock: The requirements file, with versions and hashes.
+        target: What the packages are for.
+        cache: Folder that holds finished builds.
+        interpreter: Compiles the packages; None leaves their bytecode out.
+        only: The packages of the lock that are wanted; None: all.
+    """
+
+    lock: Path
+    target: LayerTarget
+    cache: Path
+    interpreter: Interpreter | None = None
+    only: frozenset[str] | None = None
+
+    @property
+    def key(self) -> str:
+        """Name the content: a hash over all it depends on, the same on every machine."""
+        facts = {
+            "bundler": BUNDLER_VERSION,
+            "pruning": PRUNING,
+            **self.target.model_dump(),
+            "bytecode": _magic(self.interpreter),
+        }
+        return hashlib.sha256(f"{json.dumps(facts, sort_keys=True)}\0{self._read_lock()}".encode()).hexdigest()
+
+    @property
+    def folder(self) -> Path:
+        """Where the finished build is: an asset root that contains `python/`."""
+        # No dots in the name: the CDK would take what follows one for a file's extension.
+        python = self.target.python_version.replace(".", "")
+        return self.cache / f"dependencies-{self.target.architecture}-python{python}-{self.key[:16]}"
+
+    def build(self, run_pip: PipRunner) -> Path:
+        """Build the layer unless it is there already, and return its folder.
+
+        Raises:
+            ConfigurationError: when pip fails; nothing is left behind then.
+        """
+        folder = self.folder
+        if folder.is_dir():
+            return folder
+        self.cache.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.cache))
+        try:
+            wanted = draft / self.lock.name
+            wanted.write_text(self._read_lock())
+            run_pip(self.pip_arguments(draft / "python", wanted))
+            wanted.unlink()
+            prune(draft / "python")
+            _clean(draft)
+            if self.interpreter is not None:
+                self.interpreter.compile(draft, without=source_only_pattern())
+                _clean(draft, dropped=frozenset())
+            _publish(draft, folder)
+        except PipError as error:
+            raise ConfigurationError(
+                f"the dependency layer for Python {self.target.python_version} on {self.target.architecture} could not"
+                f" be built from {self.lock.name}: {error}; synthesize once where the package index can be reached"
+            ) from error
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return folder
+
+    def pip_arguments(self, folder: Path, lock: Path) -> list[str]:
+        """Build pip's command line.
+
+        `--no-deps`: the lock is complete, and pip would judge the packages' own conditions by the Python it runs on.
+        """
+        arguments = ["install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-compile", "--no-deps"]
+        arguments += ["--only-binary=:all:", "--require-hashes"]
+        if self.target.wheel_platforms:
+            arguments += [f"--platform={tag}" for tag in self.target.wheel_platforms]
+            arguments += ["--implementation", "cp", "--python-version", self.target.python_version]
+        return [*arguments, "--target", str(folder), "--requirement", str(lock)]
+
+    def _read_lock(self) -> str:
+        """Read the lock, or those entries of it that are wanted: `name==version` and hashes in indented lines."""
+        text = self.lock.read_text()
+        if self.only is None:
+            return text
+        entries = re.findall(r"^\S+==.*(?:\n[ \t]+.*)*\n?", text, flags=re.MULTILINE)
+        return "".join(entry for entry in entries if entry.partition("==")[0] in self.only)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceBundle:
+    """One build of a layer of our own code: the sources as they are, and their bytecode.
+
+    Attributes:
+        package: The folder of a Python package.
+        cache: Folder that holds finished builds.
+        interpreter: Compiles them; None leaves the bytecode out.
+    """
+
+    package: Path
+    cache: Path
+    interpreter: Interpreter | None
+
+    @property
+    def key(self) -> str:
+        """Name the content, the same on every machine."""
+        digest = hashlib.sha256(f"{BUNDLER_VERSION} {_magic(self.interpreter)}".encode())
+        for file in self._sources():
+            digest.update(f"\0{self._place(file)}\0".encode() + file.read_bytes())
+        return digest.hexdigest()
+
+    def build(self) -> Path:
+        """Build the layer unless it is there already, and return its folder."""
+        built = self.cache / f"{self.package.name}-{self.key[:16]}"
+        if built.is_dir():
+            return built
+        self.cache.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.cache))
+        try:
+            for file in self._sources():
+                place = draft / self._place(file)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, place)
+            if self.interpreter is not None:
+                self.interpreter.compile(draft)
+            _clean(draft, dropped=frozenset())
+            _publish(draft, built)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return built
+
+    def _place(self, file: Path) -> Path:
+        return Path("python", self.package.name, file.relative_to(self.package))
+
+    def _sources(self) -> list[Path]:
+        return sorted(path for path in self.package.rglob("*") if path.suffix == ".py" or path.name == "py.typed")
+
+
+def find_cache(environ: Mapping[str, str]) -> Path:
+    """Find the folder of this user's finished builds, which all projects share."""
+    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hotpartition" / "layers"
+
+
+def run_pip(arguments: Sequence[str]) -> None:
+    """Run the pip of this interpreter.
+
+    Raises:
+        PipError: with the last line that pip wrote about the failure.
+    """
+    command = [sys.executable, "-m", "pip", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own arguments
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("ERROR:")] or lines
+        raise PipError(errors[-1] if errors else f"pip ended with status {done.returncode}")
+
+
+def _magic(interpreter: Interpreter | None) -> str | None:
+    return None if interpreter is None else interpreter.magic
+
+
+def _clean(folder: Path, dropped: frozenset[str] = _DROPPED_FOLDERS) -> None:
+    """Drop what a layer never uses, and make the rest readable for the user that Lambda runs as."""
+    shutil.rmtree(folder / "python" / "bin", ignore_errors=True)  # scripts that start with this machine's Python
+    for parent, folders, files in os.walk(folder):
+        place = Path(parent)
+        for name in dropped.intersection(folders):
+            shutil.rmtree(place / name)
+            folders.remove(name)
+        for name in files:
+            if place.suffix == ".dist-info" and name in _DROPPED_RECORDS:
+                (place / name).unlink()
+            else:
+                (place / name).chmod(0o644)
+        place.chmod(0o755)
+
+
+def _publish(draft: Path, folder: Path) -> None:
+    """Put the finished build in its place in one step; whoever comes second finds the same content there."""
+    try:
+        draft.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise

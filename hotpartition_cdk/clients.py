@@ -1,0 +1,171 @@
+"""Functions of somebody else's that use a table through `ShardedTable`: what each needs for that, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from hotpartition.runtime.settings import AdaptiveSettings, build_environment
+from hotpartition_cdk.acknowledgements import acknowledge_wildcards
+from hotpartition_cdk.bundle import CLIENT_PACKAGES
+from hotpartition_cdk.configuration import LAMBDA_TARGET, LayerTarget, linux_wheels
+from hotpartition_cdk.errors import ConfigurationError
+from hotpartition_cdk.functions import NETWORK_INTERFACE_ACTIONS, WILDCARD_REASON
+from hotpartition_cdk.journal import Journal
+from hotpartition_cdk.layers import Layers
+from hotpartition_cdk.network import REGISTRY_PORT, Network
+from hotpartition_cdk.registry import RegistryUsers
+from hotpartition_cdk.rights import grant_table
+from hotpartition_cdk.settings import select_settings
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+"""What the library and its packages run on."""
+
+_READS = ("BatchGetItem", "DescribeTable", "GetItem", "Query", "Scan")
+_CHANGES = ("BatchWriteItem", "ConditionCheckItem", "DeleteItem", "PutItem", "UpdateItem")
+
+_ACTIONS: Mapping[str, tuple[str, ...]] = {
+    "table": tuple(f"dynamodb:{name}" for name in sorted((*_READS, *_CHANGES))),
+    "reader": tuple(f"dynamodb:{name}" for name in _READS),
+}
+"""What `ShardedTable` does with the table for each kind of function."""
+
+
+class Clients:
+    """Gives functions a layer, settings, rights and a way to the registry."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        *,
+        table: dynamodb.ITable,
+        indexes: Sequence[str],
+        journal: Journal,
+        network: Network,
+        users: RegistryUsers,
+        wiring: Mapping[str, str],
+        cache: Path | None,
+        is_vpc_given: bool,
+    ) -> None:
+        """Take what all of them share.
+
+        Args:
+            scope: Where layers are made.
+            table: What they use.
+            indexes: Its indexes that they ask.
+            journal: Where its routes lie.
+            network: Where the registry is reached.
+            users: As whom they ask Redis.
+            wiring: Settings, by field name.
+            cache: Folder of finished layers.
+            is_vpc_given: Whether functions can be in the network's VPC already.
+        """
+        self._scope = scope
+        self._table = table
+        self._indexes = indexes
+        self._journal = journal
+        self._network = network
+        self._users = users
+        self._wiring = wiring
+        self._cache = cache
+        self._is_vpc_given = is_vpc_given
+        self._layers: dict[tuple[str, str], Layers] = {}
+
+    def add(self, function: lambda_.Function, user: str) -> None:
+        """Let a function ask the table as this user.
+
+        Raises:
+            ConfigurationError: its runtime, its VPC or what it has already does not fit.
+        """
+        if not isinstance(function, lambda_.Function):
+            raise ConfigurationError(
+                f"{self._scope.node.path} is given {type(function).__name__} as a function, which nothing can be added"
+                " to: give the aws_lambda.Function itself, not an alias, a version or an imported one"
+            )
+        if function.node.try_find_child(_ID) is not None:
+            raise ConfigurationError(
+                f"{function.node.path} has the settings of another HotPartition already: one function can be adaptive"
+                " for one table by its environment"
+            )
+        place = Construct(function, _ID)
+        layers = self._find_layers(function)
+        if layers is not None:
+            function.add_layers(layers.library, layers.dependencies)
+        self._set_environment(function, user)
+        self._grant(function, user)
+        self._connect(function, place)
+
+    def _find_layers(self, function: lambda_.Function) -> Layers | None:
+        """Find the layers for a function's Python and processor; None for a container image, which brings its own."""
+        runtime = function.runtime.name
+        if runtime == lambda_.Runtime.FROM_IMAGE.name:
+            return None
+        version = runtime.removeprefix("python")
+        if version not in PYTHONS:
+            allowed = ", ".join(f"python{each}" for each in PYTHONS)
+            raise ConfigurationError(
+                f"{function.node.path} runs on {runtime}, and the library does on {allowed}: choose another runtime"
+            )
+        machine = function.architecture.name
+        if (version, machine) not in self._layers:
+            changes = {
+                "python_version": version,
+                "architecture": machine,
+                "wheel_platforms": linux_wheels("aarch64" if machine == "arm64" else machine),
+            }
+            target: LayerTarget = LAMBDA_TARGET.model_copy(update=changes)
+            id_ = f"LayersPython{version.replace('.', '')}{'Arm' if machine == 'arm64' else 'X86'}"
+            self._layers[version, machine] = Layers(
+                self._scope, id_, target=target, packages=CLIENT_PACKAGES, cache=self._cache
+            )
+        return self._layers[version, machine]
+
+    def _set_environment(self, function: lambda_.Function, user: str) -> None:
+        values = select_settings(AdaptiveSettings, {**self._wiring, **self._users.wiring_of(user)})
+        for name, value in build_environment(AdaptiveSettings, values).items():
+            function.add_environment(name, value)
+
+    def _grant(self, function: lambda_.Function, user: str) -> None:
+        grant_table(function, self._table, _ACTIONS[user])
+        if self._indexes:
+            arns = [f"{self._table.table_arn}/index/{name}" for name in self._indexes]
+            iam.Grant.add_to_principal(
+                grantee=function, actions=["dynamodb:Query", "dynamodb:Scan"], resource_arns=arns
+            )
+        if self._journal.is_apart:
+            grant_table(function, self._journal.table, ["dynamodb:BatchGetItem", "dynamodb:GetItem"])
+        self._users.grant_connect(function, user)
+
+    def _connect(self, function: lambda_.Function, place: Construct) -> None:
+        """Let it reach the registry; one that is in no VPC joins the network."""
+        if function.is_bound_to_vpc:
+            if not self._is_vpc_given:
+                raise ConfigurationError(
+                    f"{function.node.path} runs in a VPC, from which a new one cannot be reached: give it to"
+                    f" {self._scope.node.path} as vpc="
+                )
+            function.connections.allow_to(
+                self._network.registry_security_group, ec2.Port.tcp(REGISTRY_PORT), "function to registry"
+            )
+            return
+        resource = function.node.default_child
+        if not isinstance(resource, lambda_.CfnFunction) or function.role is None:
+            raise TypeError("the function's resource is not its default child")
+        resource.vpc_config = lambda_.CfnFunction.VpcConfigProperty(
+            security_group_ids=[self._network.function_security_group.security_group_id],
+            subnet_ids=[subnet.subnet_id for subnet in self._network.subnets],
+        )
+        policy = iam.Policy(place, "JoinVpc", roles=[function.role])
+        policy.add_statements(iam.PolicyStatement(actions=NETWORK_INTERFACE_ACTIONS, resources=["*"]))
+        acknowledge_wildcards(policy, "Resource::*", reason=WILDCARD_REASON)
+        resource.node.add_dependency(policy)
+
+
+_ID = "HotPartition"
+"""Of what is made below a function; also tells that it was added."""

@@ -1,0 +1,279 @@
+"""The options of what is deployed beside a table, each with its unit and its reason.
+
+This module and `bundle` import no CDK, so that building a layer does not start its Node.js process.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self, TypeVar, get_args
+
+from pydantic import Field, model_validator
+
+from hotpartition_cdk.options import Options
+
+Architecture = Literal["arm64", "x86_64"]
+
+PythonVersion = Literal["3.13", "3.14"]
+PYTHON_VERSIONS: tuple[PythonVersion, ...] = get_args(PythonVersion)
+"""What the functions may run on: Lambda's current Pythons, the newest last."""
+
+TESTED_PYTHON: PythonVersion = "3.13"
+"""The newest that the suite runs on as well (decision 39): no machine that develops this has 3.14."""
+
+ENGINE = "valkey"
+ENGINE_VERSION = "9.0"
+"""The first version that can be durable; ElastiCache takes no patch level here."""
+
+ZONES = 2
+"""Availability zones where nobody names any: the first two of the account, in the region's order."""
+
+FULL_CPU_MB = 1769
+"""Memory at which Lambda gives a function one whole CPU; below, it gets a share (Lambda guide, "Configure memory")."""
+
+_DURABLE_NODE_FAMILIES = frozenset({"r6g", "r7g", "r8g", "m6g", "m7g", "m8g", "c7gn", "c8gn"})
+"""ElastiCache guide, "Durability: limitations". The x8g families are named on its newer translations only."""
+
+_OVERLAPPING_RUNS = 4
+"""Runs of a consumer overlap on purpose. Starts lie 0 to 119 s apart and a run ends at 180 s at the latest, so three
+may be at work when the fourth begins."""
+
+RetentionDays = Literal[
+    1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288
+]
+"""CloudWatch Logs takes these numbers only (PutRetentionPolicy)."""
+
+NodeType = Annotated[str, Field(pattern=r"^cache\.[a-z0-9]+\.[a-z0-9]+$", examples=["cache.m7g.large"])]
+EmailAddress = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$", examples=["oncall@example.com"])]
+TopicArn = Annotated[
+    str,
+    Field(
+        pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:\S+$",
+        examples=["arn:aws:sns:eu-west-1:123456789012:oncall"],
+    ),
+]
+Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d+[a-z]$", examples=["eu-west-1a"])]
+KeyArn = Annotated[
+    str,
+    Field(
+        pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[\w-]+$",
+        examples=["arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"],
+    ),
+]
+PrefixList = Annotated[str, Field(pattern=r"^pl-[0-9a-f]+$", examples=["pl-6da54004"])]
+
+ItemT = TypeVar("ItemT")
+ListOf = Annotated[tuple[ItemT, ...], Field(strict=False)]
+"""TOML and JSON have lists where a value that does not change has a tuple."""
+
+
+class FunctionSize(Options):
+    """How much of everything one function gets."""
+
+    memory_mb: int = Field(ge=128, le=10_240, description="memory in MB, and with it CPU")
+    timeout_seconds: int = Field(ge=1, le=900, description="when Lambda stops it, in s")
+
+
+class RegistrySize(Options):
+    """The ElastiCache for Valkey cluster that holds routes and reports."""
+
+    node_type: NodeType = Field(description="ElastiCache node type of every node")
+    shard_count: int = Field(ge=1, le=500, description="Redis shards (node groups)")
+    replicas_per_shard: int = Field(
+        ge=0, le=5, description="replicas of each Redis shard; 0 loses the registry with a node, which costs speed only"
+    )
+    is_multi_az: bool = Field(description="whether a replica stands in another availability zone than its primary")
+    is_durable: bool = Field(
+        description=(
+            "whether a write is in the Multi-AZ log before it is acknowledged (`Durability=sync`); a deployment that"
+            " changes it changes nothing else"
+        )
+    )
+    is_encrypted_in_transit: bool = Field(description="whether clients speak TLS")
+    is_authenticated: bool = Field(description="whether functions prove who they are (IAM), each as a user of its own")
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        """Refuse what ElastiCache would refuse only after minutes of deploying."""
+        if self.is_multi_az and self.replicas_per_shard == 0:
+            raise ValueError("a registry over several zones (is_multi_az) needs a replica per shard")
+        if self.is_authenticated and not self.is_encrypted_in_transit:
+            raise ValueError("a registry with users (is_authenticated) needs is_encrypted_in_transit")
+        if not self.is_durable:
+            return self
+        family = self.node_type.split(".")[1]
+        if family not in _DURABLE_NODE_FAMILIES:
+            allowed = ", ".join(sorted(_DURABLE_NODE_FAMILIES))
+            raise ValueError(f"node type {self.node_type} cannot be durable; allowed families are {allowed}")
+        if not (self.is_multi_az and self.replicas_per_shard >= 1 and self.is_encrypted_in_transit):
+            raise ValueError("a durable registry needs is_multi_az, a replica and is_encrypted_in_transit")
+        return self
+
+    @property
+    def node_count(self) -> int:
+        """Count the nodes, primaries and replicas."""
+        return self.shard_count * (1 + self.replicas_per_shard)
+
+
+class AlarmOptions(Options):
+    """Whom alarms tell."""
+
+    email: EmailAddress | None = Field(
+        default=None, description="address that a topic of ours tells of alarms; it must be confirmed once"
+    )
+    topic_arn: TopicArn | None = Field(default=None, description="an SNS topic of yours that is told instead")
+    tomorrow_email: EmailAddress | None = Field(
+        default=None,
+        description="address that a second topic tells of alarms that can wait; the first then has the others",
+    )
+    tomorrow_topic_arn: TopicArn | None = Field(
+        default=None, description="an SNS topic of yours that is told of those instead"
+    )
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        """Refuse two receivers of the same alarms."""
+        for prefix, email, topic_arn in (
+            ("", self.email, self.topic_arn),
+            ("tomorrow_", self.tomorrow_email, self.tomorrow_topic_arn),
+        ):
+            if email is not None and topic_arn is not None:
+                raise ValueError(
+                    f"option alarms.{prefix}email is for a topic of ours; give it or alarms.{prefix}topic_arn, not both"
+                )
+        return self
+
+
+class NetworkOptions(Options):
+    """How narrow the functions' way out is."""
+
+    dynamodb_prefix_list: PrefixList | None = Field(
+        default=None,
+        description="id of the region's prefix list of DynamoDB: the functions' security group then admits it alone",
+    )
+    availability_zones: ListOf[Zone] = Field(
+        default=(),
+        description="two to six zones that have the Redis node type; none: the account's first two. Fixed at creation",
+    )
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        """Refuse fewer zones than a Multi-AZ registry needs, and one that is named twice."""
+        zones = self.availability_zones
+        if zones and (len(zones) not in range(2, 7) or len(set(zones)) < len(zones)):
+            raise ValueError(
+                f"option network.availability_zones should name two to six different zones, not {list(zones)}"
+            )
+        return self
+
+
+def linux_wheels(machine: str) -> tuple[str, ...]:
+    """List the tags of wheels that Lambda takes: its Amazon Linux 2023 has glibc 2.34."""
+    return f"manylinux_2_28_{machine}", f"manylinux2014_{machine}"
+
+
+class LayerTarget(Options):
+    """What the packages in the dependency layer are built for.
+
+    Attributes:
+        python_version: Minor version of the functions' Python, such as `3.13`.
+        architecture: The functions' instruction set, in Lambda's words.
+        wheel_platforms: Platform tags of the wheels, newest first; none takes those of the running interpreter.
+        is_deployed: Whether it goes to Lambda, where bytecode that is not shipped is made anew at each cold start.
+    """
+
+    python_version: PythonVersion = Field(description="Python of the functions")
+    architecture: Architecture
+    wheel_platforms: tuple[str, ...]
+    is_deployed: bool = True
+
+
+LAMBDA_TARGET = LayerTarget(python_version=TESTED_PYTHON, architecture="arm64", wheel_platforms=linux_wheels("aarch64"))
+"""arm64 costs about a fifth less per millisecond; every package we ship has
+wheels for it."""
+
+
+class HotPartitionOptions(Options):
+    """What is deployed beside a table."""
+
+    target: LayerTarget = LAMBDA_TARGET
+    consumer: FunctionSize
+    consumer_concurrency: int = Field(
+        # AWS refuses a reservation in accounts that would keep less than 100 unreserved; a new account has 10 in all,
+        # of which none can be reserved.
+        ge=0,
+        le=100,
+        description="concurrency that is reserved for each consumer, whose runs overlap: at least 4; 0 reserves none",
+    )
+    consumers: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="stream consumers that share the report streams; at most `stream_partitions`",
+    )
+    log_retention_days: RetentionDays = Field(description="how long logs are kept, in days")
+    is_data_retained: bool = Field(
+        description="whether table and logs outlive the stack, and table and stack are protected from deletion"
+    )
+    registry: RegistrySize
+    alarms: AlarmOptions
+    network: NetworkOptions = NetworkOptions()
+    kms_key_arn: KeyArn | None = Field(
+        default=None,
+        description="your KMS key for table, Redis and logs; null: keys of AWS. Redis is replaced when it changes",
+    )
+
+    @property
+    def reserved_concurrency(self) -> int | None:
+        """Count what is reserved for all consumers together."""
+        return self.consumers * self.consumer_concurrency or None
+
+    @model_validator(mode="after")
+    def check_concurrency(self) -> Self:
+        """Refuse a reservation that the overlapping runs of a consumer would exceed."""
+        given = self.consumer_concurrency
+        if 0 < given < _OVERLAPPING_RUNS:
+            raise ValueError(f"option consumer_concurrency should be 0 or at least {_OVERLAPPING_RUNS}, not {given}")
+        return self
+
+
+SMALL = HotPartitionOptions(
+    # Works off a few reports a second; must outlive `run_seconds` (170 s) to end by itself.
+    consumer=FunctionSize(memory_mb=512, timeout_seconds=180),
+    # A new account cannot reserve any.
+    consumer_concurrency=0,
+    log_retention_days=7,
+    is_data_retained=False,
+    registry=RegistrySize(
+        # The smallest there is. One node: its loss empties the registry, which readers survive by the journal.
+        node_type="cache.t4g.micro",
+        shard_count=1,
+        replicas_per_shard=0,
+        is_multi_az=False,
+        is_durable=False,
+        is_encrypted_in_transit=True,
+        is_authenticated=True,
+    ),
+    alarms=AlarmOptions(),
+)
+"""The least bill, for trying it: nothing outlives the stack."""
+
+PRODUCTION = HotPartitionOptions(
+    # One thread reads, parses and sums the reports of the whole fleet: a whole CPU is all that it can use.
+    consumer=FunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=180),
+    consumer_concurrency=4,
+    log_retention_days=90,
+    is_data_retained=True,
+    registry=RegistrySize(
+        # The smallest current family that may be durable.
+        node_type="cache.m7g.large",
+        # Two, so that a failover leaves half of the routes and report streams untouched.
+        shard_count=2,
+        replicas_per_shard=1,
+        is_multi_az=True,
+        is_durable=True,
+        is_encrypted_in_transit=True,
+        is_authenticated=True,
+    ),
+    alarms=AlarmOptions(),
+)
+"""No single point of failure, and what is the truth outlives the stack."""

@@ -1,0 +1,258 @@
+"""Adaptive write sharding beside any table: everything that raises its hot keys, and access to it for functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from hotpartition.redis.acl import Role
+from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
+from hotpartition_cdk.alarms import Subject, list_alarms
+from hotpartition_cdk.clients import Clients
+from hotpartition_cdk.configuration import SMALL, FunctionSize, HotPartitionOptions
+from hotpartition_cdk.detection import Detection
+from hotpartition_cdk.errors import ConfigurationError
+from hotpartition_cdk.functions import FunctionFactory
+from hotpartition_cdk.journal import Journal, JournalTable
+from hotpartition_cdk.layers import Layers
+from hotpartition_cdk.logs import LogKeeping
+from hotpartition_cdk.monitoring import Monitoring
+from hotpartition_cdk.names import unique_name
+from hotpartition_cdk.network import Network
+from hotpartition_cdk.options import override
+from hotpartition_cdk.registry import Registry
+from hotpartition_cdk.settings import TABLE_SETTINGS, check_limits, check_shares, limit_run, read_overrides
+
+_HANDLERS = Path(__file__).resolve().parent / "handlers"
+
+_OPERATE_SIZE = FunctionSize(
+    # It works for minutes a month. Reports are parsed by the thousand when somebody looks at the heat.
+    memory_mb=512,
+    # A part of a long command ends after 15 s by itself; the rest is for a store that refuses meanwhile.
+    timeout_seconds=60,
+)
+
+USERS: Mapping[str, Sequence[Role]] = {
+    "table": (Role.WRITER, Role.READER),
+    "reader": (Role.READER,),
+    "consumer": (Role.CONSUMER,),
+    "operator": (Role.OPERATOR,),
+}
+"""Who asks Redis: functions that write and read, functions that only read, and our own two."""
+
+SHARDED_TABLE: Mapping[str, str] = {"key_separator": "#_", "has_positions": "false"}
+"""How `ShardedTable` forms its keys, as settings by field name; without `position=`, a raise holds for all items."""
+
+
+class HotPartition(Construct):
+    """Raises the hot partition keys of a table, and lets functions use it through `ShardedTable(…, adaptive())`.
+
+    Makes a registry (ElastiCache for Valkey), a stream consumer with its schedule and dead letters, an operations
+    function, the journal's table, alarms and a dashboard. In the table itself nothing is changed.
+
+    Example:
+        >>> HotPartition(self, "Hot", table=readings, functions=[ingest], readers=[show])
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        table: dynamodb.ITable,
+        functions: Sequence[lambda_.Function] = (),
+        readers: Sequence[lambda_.Function] = (),
+        indexes: Sequence[str] = (),
+        vpc: ec2.IVpc | None = None,
+        registry: Registry | None = None,
+        options: HotPartitionOptions | Mapping[str, object] = SMALL,
+        settings: Mapping[str, object] | None = None,
+        name: str | None = None,
+        journal: Journal | None = None,
+        wiring: Mapping[str, str] = SHARDED_TABLE,
+        users: Mapping[str, Sequence[Role]] = USERS,
+        cache: Path | None = None,
+        is_watched: bool = True,
+    ) -> None:
+        """Make all of it.
+
+        Args:
+            scope: Where it is made.
+            id_: Its id.
+            table: The table, new or imported, with whatever keys.
+            functions: Functions that read and write the table. Those in no VPC join this one's.
+            readers: Functions that only read it.
+            indexes: Names of the table's indexes that they query.
+            vpc: Where all of it runs; None makes a VPC without a way in or out, but to DynamoDB.
+            registry: One that other tables use as well; None makes one.
+            options: `SMALL`, `PRODUCTION`, or changes to `SMALL` by name: `{"registry": {"node_type": "…"}}`.
+            settings: Settings of the functions, by name: `{"max_shard_count": 64}`.
+            name: What the names of alarms, Redis users, dashboard and metrics begin with; None: made of its path.
+            journal: Where the routes lie; None makes a table for them.
+            wiring: Settings, by name, that say how the table is used.
+            users: Who asks Redis; beside the consumer and the operator.
+            cache: Folder of finished layers; None: one of this user's.
+            is_watched: Whether alarms and the dashboard are made here.
+
+        Raises:
+            ConfigurationError: an option is wrong, or a function does not fit; in one sentence that says what to do.
+        """
+        super().__init__(scope, id_)
+        self.options = options if isinstance(options, HotPartitionOptions) else override(SMALL, options)
+        given = {**wiring, **read_overrides(settings or {}, TABLE_SETTINGS)}
+        check_shares(self.options, given)
+        check_limits([limit_run(self.options, given)], self.node.path)
+        self.name = name or unique_name(self)
+        self.table = table
+        log_keeping = LogKeeping(
+            retention_days=self.options.log_retention_days,
+            removal_policy=cdk.RemovalPolicy.RETAIN if self.options.is_data_retained else cdk.RemovalPolicy.DESTROY,
+            key_arn=self.options.kms_key_arn,
+        )
+        self.network = self._find_network(vpc, registry, log_keeping)
+        self.journal = (
+            journal
+            or JournalTable(
+                self, "Journal", is_retained=self.options.is_data_retained, key_arn=self.options.kms_key_arn
+            ).journal()
+        )
+        self.registry = registry or Registry(
+            self,
+            "Valkey",
+            network=self.network,
+            size=self.options.registry,
+            name=self.name,
+            key_arn=self.options.kms_key_arn,
+        )
+        access = self.registry.admit(
+            self if registry else self.registry, prefix=self.name, table_name=table.table_name, users=users
+        )
+        stack = cdk.Stack.of(self)
+        wired = {
+            "table_name": table.table_name,
+            "dynamodb_endpoint": f"https://dynamodb.{stack.region}.{stack.url_suffix}",
+            "consumers": str(self.options.consumers),
+            **self.journal.wiring(),
+            **given,
+        }
+        self.layers = Layers(self, "Layers", target=self.options.target, cache=cache)
+        self.functions = FunctionFactory(
+            self,
+            layers=self.layers,
+            network=self.network,
+            users=access,
+            log_keeping=log_keeping,
+            wiring=wired,
+            namespace=self.name,
+        )
+        self.consumer = self._make_consumer()
+        self.operator = self._make_operator()
+        self.detection = Detection(self, "Detection", consumer=self.consumer, consumers=self.options.consumers)
+        self._clients = Clients(
+            self,
+            table=table,
+            indexes=indexes,
+            journal=self.journal,
+            network=self.network,
+            users=access,
+            wiring=wired,
+            cache=cache,
+            is_vpc_given=vpc is not None or registry is not None,
+        )
+        for function in functions:
+            self.add_function(function)
+        for function in readers:
+            self.add_reader(function)
+        if is_watched:
+            self._watch()
+
+    def add_function(self, function: lambda_.Function) -> None:
+        """Let a function read and write the table through `ShardedTable`.
+
+        Raises:
+            ConfigurationError: it does not fit.
+        """
+        self._clients.add(function, "table")
+
+    def add_reader(self, function: lambda_.Function) -> None:
+        """Let a function read the table through `ShardedTable`.
+
+        Raises:
+            ConfigurationError: it does not fit.
+        """
+        self._clients.add(function, "reader")
+
+    def _find_network(self, vpc: ec2.IVpc | None, registry: Registry | None, log_keeping: LogKeeping) -> Network:
+        if registry is None:
+            return Network(self, "Network", options=self.options.network, log_keeping=log_keeping, vpc=vpc)
+        if cdk.Stack.of(registry) is not cdk.Stack.of(self):
+            raise ConfigurationError(
+                f"{self.node.path} and its registry {registry.node.path} are in two stacks, and the users of one user"
+                " group are made in one: put them into the same stack"
+            )
+        if vpc is not None:
+            raise ConfigurationError(
+                f"{self.node.path} is given a registry, which has its VPC, and a vpc: give one of them"
+            )
+        return registry.network
+
+    def _make_consumer(self) -> lambda_.Function:
+        consumer = self.functions.make(
+            "ConsumeReports",
+            code=_HANDLERS / "consume_reports",
+            description="Sums the load reports, decides shard counts and raises them",
+            settings=ConsumerSettings,
+            size=self.options.consumer,
+            user="consumer",
+            reserved_concurrency=self.options.reserved_concurrency,
+        )
+        self.journal.grant_update(consumer)
+        self.journal.grant_list(consumer)
+        return consumer
+
+    def _make_operator(self) -> lambda_.Function:
+        """Make what `hotpartition`, the command-line tool, asks.
+
+        Who may call it is for the account's own policies to say (`lambda:InvokeFunction` on it): nobody is granted it
+        here.
+        """
+        operator = self.functions.make(
+            "Operate",
+            code=_HANDLERS / "operate",
+            description="Answers operators: what is hot, where its routes are; raises by hand, mends the registry",
+            settings=OperateSettings,
+            size=_OPERATE_SIZE,
+            user="operator",
+        )
+        self.journal.grant_update(operator)
+        self.journal.grant_list(operator)
+        cdk.CfnOutput(self, "OperateFunctionName", value=operator.function_name)
+        return operator
+
+    def subjects(self) -> dict[str, str]:
+        """Name what the alarms watch."""
+        return {
+            Subject.TABLE: self.table.table_name,
+            Subject.JOURNAL: self.journal.table.table_name,
+            Subject.INDEX: self.journal.index_name,
+            Subject.QUEUE: self.detection.failures.queue_name,
+        }
+
+    def _watch(self) -> None:
+        functions = self.functions.made
+        Monitoring(
+            self,
+            "Monitoring",
+            name=self.name,
+            alarms=list_alarms(self.options, functions=tuple(functions), is_journal_apart=self.journal.is_apart),
+            subjects=self.subjects(),
+            functions={folder: function.function_name for folder, function in functions.items()},
+            nodes=self.registry.node_ids,
+            options=self.options.alarms,
+        )

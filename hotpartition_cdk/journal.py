@@ -1,0 +1,98 @@
+"""Where the routes of a table's hot keys are stored, and who may read and raise them."""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from constructs import Construct
+
+from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
+from hotpartition_cdk.rights import grant_table, only_attributes
+
+_KEY = "pk"
+
+THROTTLED_KEYS = dynamodb.ContributorInsightsSpecification(
+    # The mode that is meant to stay on: it names throttled keys. Its rules are billed by the month, and beyond that
+    # only throttled requests.
+    enabled=True,
+    mode=dynamodb.ContributorInsightsMode.THROTTLED_KEYS,
+)
+
+
+class Journal:
+    """Routing items in a table, beside the items that they route, listed by a sparse index of it.
+
+    Attributes:
+        table: The table that holds them.
+        index_name: The index; empty where they have a table of their own.
+    """
+
+    def __init__(self, table: dynamodb.ITable, *, keys: tuple[str, ...], index_name: str = "") -> None:
+        """Take a table as it is.
+
+        Args:
+            table: The table.
+            keys: The names of its keys.
+            index_name: What lists the routing items; empty: they have the table to themselves.
+        """
+        self.table = table
+        self.index_name = index_name
+        self._keys = keys
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the routing items have a table of their own."""
+        return not self.index_name
+
+    def wiring(self) -> dict[str, str]:
+        """Build the settings that say where the routing items are, by field name."""
+        if self.is_apart:
+            return {"journal_table_name": self.table.table_name, "journal_partition_key_name": self._keys[0]}
+        return {"routing_index_name": self.index_name}
+
+    def grant_update(self, grantee: iam.IGrantable) -> None:
+        """Allow reading a routing item, and updates that name its attributes and no others.
+
+        Without a condition on `dynamodb:ReturnValues`: whoever updates the journal may read it anyway.
+        """
+        grant_table(grantee, self.table, ["dynamodb:GetItem"])
+        condition = only_attributes((*self._keys, *ROUTING_ATTRIBUTES))
+        grant_table(grantee, self.table, ["dynamodb:UpdateItem"], condition)
+
+    def grant_list(self, grantee: iam.IGrantable) -> None:
+        """Allow listing the routing items."""
+        if self.is_apart:
+            grant_table(grantee, self.table, ["dynamodb:Scan"])
+            return
+        index_arn = f"{self.table.table_arn}/index/{self.index_name}"
+        iam.Grant.add_to_principal(grantee=grantee, actions=["dynamodb:Query"], resource_arns=[index_arn])
+
+
+class JournalTable(Construct):
+    """A table for the routing items of another one, in which nothing is changed.
+
+    It holds one small item for each partition key that was ever hot, and is the truth about where items lie: without
+    it, those on shards cannot be found.
+    """
+
+    def __init__(self, scope: Construct, id_: str, *, is_retained: bool, key_arn: str | None = None) -> None:
+        super().__init__(scope, id_)
+        self.table = dynamodb.Table(
+            self,
+            "Table",
+            partition_key=dynamodb.Attribute(name=_KEY, type=dynamodb.AttributeType.STRING),
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            encryption_key=None if key_arn is None else kms.Key.from_key_arn(self, "Key", key_arn),
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            contributor_insights_specification=THROTTLED_KEYS,
+            deletion_protection=is_retained,
+            removal_policy=cdk.RemovalPolicy.RETAIN if is_retained else cdk.RemovalPolicy.DESTROY,
+        )
+
+    def journal(self) -> Journal:
+        """Build the journal that lies in it."""
+        return Journal(self.table, keys=(_KEY,))

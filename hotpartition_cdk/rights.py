@@ -1,0 +1,45 @@
+"""Rights on a table: actions by name, and on its key what DynamoDB asks of its callers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+
+_KEY_ACTIONS = ("kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey")
+"""What a table under a key of the user's asks of whoever reads or writes it (Developer Guide, "Encryption at rest")."""
+
+_ATTRIBUTES = "dynamodb:Attributes"
+
+Conditions = Mapping[str, Mapping[str, object]]
+
+
+def grant_table(
+    grantee: iam.IGrantable, table: dynamodb.ITable, actions: Sequence[str], conditions: Conditions | None = None
+) -> None:
+    """Allow exactly these actions on the table's items, and not on its indexes."""
+    iam.Grant.add_to_principal(
+        grantee=grantee, actions=list(actions), resource_arns=[table.table_arn], conditions=conditions
+    )
+    if table.encryption_key is None:
+        return
+    stack = cdk.Stack.of(table)
+    iam.Grant.add_to_principal(
+        grantee=grantee,
+        actions=list(_KEY_ACTIONS),
+        resource_arns=[table.encryption_key.key_arn],
+        conditions={"StringEquals": {"kms:ViaService": f"dynamodb.{stack.region}.{stack.url_suffix}"}},
+    )
+
+
+def only_attributes(attributes: Sequence[str]) -> Conditions:
+    """Build the condition that a request names some of these attributes and no others.
+
+    `ForAllValues` alone also holds for a request that names none (IAM guide, "Multivalued context keys").
+    """
+    return {
+        "ForAllValues:StringEquals": {_ATTRIBUTES: list(attributes)},
+        "Null": {_ATTRIBUTES: "false"},
+    }

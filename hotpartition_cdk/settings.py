@@ -1,0 +1,128 @@
+"""Overrides of the functions' settings, and which of them go to which function."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from hotpartition.runtime.mistakes import list_mistakes, unknown
+from hotpartition.runtime.settings import AdaptiveSettings, CommonSettings, ConsumerSettings, OperateSettings
+from hotpartition_cdk.configuration import HotPartitionOptions
+from hotpartition_cdk.errors import ConfigurationError
+
+TABLE_SETTINGS = (AdaptiveSettings, ConsumerSettings, OperateSettings)
+"""The settings of the functions around a table: those that use it, and our own two."""
+
+WIRED_NAMES = frozenset(
+    {
+        "table_name",
+        "routing_index_name",
+        "registry_host",
+        "registry_port",
+        "registry_tls",
+        "registry_authentication",
+        "registry_user",
+        "registry_cache_name",
+        "consumers",
+    }
+)
+"""Settings that are derived from resources; overriding one would only break the wiring."""
+
+_CONSUMER_END_SECONDS = 10.0
+"""What a consumer needs after `run_seconds` to finish its last pass and its metrics: the handler's `STOP_MARGIN_MS`,
+which bounds the run as well, and lies where the infrastructure cannot import it."""
+
+
+def read_overrides(
+    overrides: Mapping[str, object], functions: Sequence[type[CommonSettings]], *, wired: Collection[str] = WIRED_NAMES
+) -> dict[str, str]:
+    """Read overrides, by setting name.
+
+    Args:
+        overrides: What was asked for.
+        functions: The settings of the functions there are.
+        wired: Names that nobody overrides.
+
+    Returns:
+        Each setting's text as it goes into the environment, in the order of the names.
+
+    Raises:
+        ConfigurationError: naming the setting that is unknown or wrong, and what is allowed.
+    """
+    known = sorted({name for each in functions for name in each.model_fields}.difference(wired))
+    problems: list[str] = []
+    texts: dict[str, str] = {}
+    for name, given in sorted(overrides.items()):
+        if name in wired:
+            problems.append(f"setting {name} is set by the stack itself and cannot be overridden")
+        elif name not in known:
+            problems.append(unknown(f"setting {name}", known))
+        elif not isinstance(given, bool | int | float | str):
+            problems.append(f"setting {name} should be a text, a number, true or false, not {given!r}")
+        else:
+            texts[name] = str(given).lower() if isinstance(given, bool) else str(given)
+    for settings in functions:
+        try:
+            settings.defaults(**select_settings(settings, texts))
+        except ValidationError as error:
+            problems += list_mistakes(error, settings, "setting {}".format)
+    if problems:
+        raise ConfigurationError(*dict.fromkeys(problems))  # several functions know the same setting
+    return texts
+
+
+def select_settings(settings: type[CommonSettings], values: Mapping[str, str]) -> dict[str, str]:
+    """Select the values, by field name, that a function has settings for."""
+    return {name: text for name, text in values.items() if name in settings.model_fields}
+
+
+def check_shares(options: HotPartitionOptions, overrides: Mapping[str, str]) -> None:
+    """Check that each consumer has a stream to read.
+
+    Raises:
+        ConfigurationError: naming the option and its limit.
+    """
+    streams = ConsumerSettings.defaults(**select_settings(ConsumerSettings, overrides)).stream_partitions
+    if options.consumers > streams:
+        raise ConfigurationError(
+            f"option consumers should be at most {streams}, the number of report streams (setting stream_partitions),"
+            f" not {options.consumers}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """A setting that a function's timeout bounds: its value, the limit, and why that is lower than the timeout."""
+
+    name: str
+    used: float
+    limit: float
+    why: str
+
+
+def limit_run(options: HotPartitionOptions, overrides: Mapping[str, str]) -> TimeLimit:
+    """Build the limit of a consumer's run."""
+    return TimeLimit(
+        "run_seconds",
+        ConsumerSettings.defaults(**select_settings(ConsumerSettings, overrides)).run_seconds,
+        options.consumer.timeout_seconds - _CONSUMER_END_SECONDS,
+        f"the last pass may take {_CONSUMER_END_SECONDS:g} s more",
+    )
+
+
+def check_limits(limits: Iterable[TimeLimit], place: str) -> None:
+    """Check that Lambda does not end a function before the function itself means to.
+
+    Raises:
+        ConfigurationError: naming each setting and its limit in this place.
+    """
+    problems = [
+        f"setting {each.name} should be at most {each.limit:g} in {place}, not {each.used:g},"
+        f" because {each.why} and Lambda stops the function after its timeout"
+        for each in limits
+        if each.used > each.limit
+    ]
+    if problems:
+        raise ConfigurationError(*problems)
