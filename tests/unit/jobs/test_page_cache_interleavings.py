@@ -1,0 +1,214 @@
+"""The page cache under any interleaving: environments whose clocks disagree, that die at any point, around one Redis.
+
+Each request runs as a greenlet on one virtual clock, and gives way at every call to Redis and DynamoDB and at every
+wait, for as long as hypothesis likes.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+
+from greenlet import getcurrent, greenlet
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.page_freshness import LEASE_MS, UNDER_WAY_MS, PageLimits
+from hotpartition.errors import RetryLaterError, StoreUnavailableError
+from hotpartition.jobs.page_cache import Filled, Origin, PageCache
+from support.fakes import FakeTelemetry
+from support.page_store import FakePageStore
+
+LIMITS = PageLimits(ttl_ms=1_000, bound_ms=3_000)
+START_MS = 1_700_000_000_000
+COMMAND_MS = 60
+"""What a response of Redis may take before its client gives up: two attempts of 30 ms."""
+
+
+class World:
+    """Virtual time, Redis, and a DynamoDB whose newest page tells when it was read."""
+
+    def __init__(self, draw: Callable[[int], int]):
+        self.now_ms = START_MS
+        self.draw = draw
+        self.store = Redis(self)
+        self.fills: list[int] = []
+        self.served: list[tuple[int, int, Origin]] = []
+        self.refused = 0
+        self.is_throttled = False
+        self._main = getcurrent()
+        self._due: list[tuple[int, int, greenlet]] = []
+        self._order = count()
+
+    def at(self, ms: int, work: Callable[[], None]) -> None:
+        heappush(self._due, (START_MS + ms, next(self._order), greenlet(work, self._main)))
+
+    def pause(self, ms: float) -> None:
+        heappush(self._due, (self.now_ms + round(ms), next(self._order), getcurrent()))
+        self._main.switch()
+
+    def die(self) -> None:
+        """Stop the environment that is at work, for ever."""
+        self._main.switch()
+
+    def run(self) -> None:
+        while self._due:
+            self.now_ms, _, work = heappop(self._due)
+            work.switch()
+
+
+class Redis(FakePageStore):
+    """Takes its time on the way there and back, and may be away."""
+
+    def __init__(self, world: World):
+        super().__init__(lambda: world.now_ms)
+        self.world = world
+
+    def get(self, *where):
+        self.world.pause(self.world.draw(COMMAND_MS))
+        page = super().get(*where)
+        self.world.pause(self.world.draw(COMMAND_MS))
+        return page
+
+    def put(self, *where, **how):
+        self.world.pause(self.world.draw(UNDER_WAY_MS))
+        super().put(*where, **how)
+
+    def take_lease(self, *where):
+        self.world.pause(self.world.draw(COMMAND_MS))
+        taken = super().take_lease(*where)
+        self.world.pause(self.world.draw(COMMAND_MS))
+        return taken
+
+
+class Text:
+    def encode(self, page):
+        return page
+
+    def decode(self, text):
+        return text
+
+
+def environment(world: World, name: str, skew_ms: int) -> PageCache[str]:
+    clock = Clock(
+        now_ms=lambda: world.now_ms + skew_ms,
+        sleep=lambda seconds: world.pause(seconds * 1000),
+        random=lambda: world.draw(99) / 100,
+    )
+    return PageCache(
+        store=world.store,
+        codec=Text(),
+        limits=LIMITS,
+        telemetry=FakeTelemetry(),
+        clock=clock,
+        environment_id=name,
+        max_entries=10,
+        max_bytes=10_000,
+    )
+
+
+def request(world: World, cache: PageCache[str], copies: int, *, read_ms: int, dies: bool) -> Callable[[], None]:
+    """Build a request; one that dies does so in the middle of its read."""
+
+    def fill() -> Filled[str]:
+        world.fills.append(world.now_ms)
+        began_ms = world.now_ms
+        world.pause(read_ms / 2)
+        if dies:
+            world.die()
+        world.pause(read_ms / 2)
+        if world.is_throttled:
+            raise StoreUnavailableError
+        return Filled(str(began_ms), 1.0)
+
+    def work() -> None:
+        try:
+            page = cache.get_page("c", "newest", copies, fill)
+        except RetryLaterError:
+            assert world.is_throttled
+            world.refused += 1
+            return
+        world.served.append((world.now_ms, world.now_ms - int(page.page), page.origin))
+
+    return work
+
+
+REQUESTS = st.lists(
+    st.tuples(
+        # When: around the first read, and around when it reaches the bound, nobody having read in between.
+        st.one_of(st.integers(0, 300), st.integers(2_200, 3_300), st.integers(0, 8_000)),
+        st.integers(0, 4),  # by which environment
+        st.sampled_from([1, 1, 1, 2, 3]),  # copies, as it was told
+        st.sampled_from([4, 20, 400, 1_500]),  # what a read takes
+        st.sampled_from([False, False, False, False, True]),  # whether its environment dies
+    ),
+    max_size=60,
+)
+SKEWS = st.lists(st.sampled_from([0, 5, -900, -60_000, 60_000]), min_size=5, max_size=5)
+TROUBLES = st.lists(st.tuples(st.integers(0, 8_000), st.sampled_from(["away", "back", "emptied", "refuse", "serve"])))
+
+
+def trouble(world: World, what: str) -> Callable[[], None]:
+    def work() -> None:
+        match what:
+            case "away" | "back":
+                world.store.is_down = what == "away"
+            case "emptied":
+                world.store.pages.clear()
+                world.store.leases.clear()
+            case _:
+                world.is_throttled = what == "refuse"
+
+    return work
+
+
+@given(seed=st.integers(0, 2**32), skews=SKEWS, requests=REQUESTS, troubles=TROUBLES)
+@settings(max_examples=250, deadline=None)
+def test_nothing_is_served_that_is_older_than_the_bound(seed, skews, requests, troubles):
+    """Whatever the clocks say and whoever dies; and no request fails but those whose own read was refused."""
+    random = Random(seed)
+    world = World(lambda most: random.choice((0, most, random.randint(0, most))))
+    caches = [environment(world, f"e{index}", skew_ms) for index, skew_ms in enumerate(skews)]
+    for at_ms, index, copies, read_ms, dies in requests:
+        world.at(at_ms, request(world, caches[index], copies, read_ms=read_ms, dies=dies))
+    for at_ms, what in troubles:
+        world.at(at_ms, trouble(world, what))
+    world.run()
+    died = sum(dies for *_, dies in requests)
+    assert len(world.served) + world.refused >= len(requests) - died
+    too_old = [entry for entry in world.served if entry[1] > LIMITS.bound_ms]
+    assert too_old == []
+
+
+@given(seed=st.integers(0, 2**32), requests=REQUESTS)
+@settings(max_examples=15, deadline=None)
+def test_without_skew_and_trouble_ages_stay_near_the_ttl(seed, requests):
+    """A page is stale for no longer than dead holders' leases and one read."""
+    random = Random(seed)
+    world = World(lambda most: random.randint(0, min(most, 5)))
+    caches = [environment(world, f"e{index}", 0) for index in range(5)]
+    for index, cache in enumerate(caches):
+        # So many requests that somebody always looks.
+        for at_ms in range(0, 8_000, 50):
+            world.at(at_ms + index, request(world, cache, 2, read_ms=20, dies=False))
+    for at_ms, index, _, _, dies in requests[:8]:
+        world.at(at_ms, request(world, caches[index], 2, read_ms=20, dies=dies))
+    world.run()
+    deaths = sum(dies for *_, dies in requests[:8])
+    assert max(age_ms for _, age_ms, _ in world.served) <= LIMITS.ttl_ms + (deaths + 1) * LEASE_MS
+    # Each lease allows for one read; who died, or waited for one that did, may have read besides.
+    assert len(world.fills) <= 8_400 / LEASE_MS + 5 * (deaths + 1)
+
+
+def test_redis_that_stalls_is_met_by_the_clocks():
+    """A page that it got too late is known by its age where the clocks agree."""
+    world = World(lambda _: 0)
+    first, second = environment(world, "e0", 0), environment(world, "e1", 0)
+    world.at(0, request(world, first, 1, read_ms=20, dies=False))
+    world.run()
+    page, until_ms = world.store.pages["c", "newest", 0]
+    world.store.pages["c", "newest", 0] = page, until_ms + 5_000
+    world.at(3_001, request(world, second, 1, read_ms=20, dies=False))
+    world.run()
+    assert world.served[-1][1:] == (20, Origin.DYNAMODB)
