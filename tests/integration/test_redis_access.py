@@ -23,13 +23,15 @@ from hotpartition.aws.environment import Certificates
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Generation
 from hotpartition.errors import RegistryRefusedError, RegistryUnavailableError
+from hotpartition.ports import StoredPage
 from hotpartition.redis.acl import Role, build_rights
 from hotpartition.redis.cluster import _trust
 from hotpartition.redis.credentials import PasswordFile
 from hotpartition.redis.listing import RedisRegistryListing
+from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource
-from support.fakes import InlineBackground
+from support.fakes import FakeTelemetry, InlineBackground
 from tools.local.redis_access import FUNCTIONS_USER, write_secret
 from tools.local.redis_nodes import RedisNodes
 from tools.local.redis_server import find_binary, free_port
@@ -164,7 +166,7 @@ def test_functions_may_do_nothing_else(guarded, command):
 
 USES = {
     Role.WRITER: {"get", "send"},
-    Role.READER: {"get", "get_for_reading", "add", "send"},
+    Role.READER: {"get", "get_for_reading", "add", "send", "get_page", "put_page", "take_lease"},
     Role.CONSUMER: {"add", "mark_read_hot", "is_whole", "mark_whole", "read", "announce", "latest"},
     Role.OPERATOR: {
         "get",
@@ -197,6 +199,8 @@ def _allowed(connection, table_name):
     """Try all that adapters do; return what was not refused."""
     registry = RedisRegistry(connection, table_name)
     source = RedisReportSource(connection, table_name)
+    pages = RedisPageStore(connection, table_name, FakeTelemetry())
+    page = StoredPage("", 1, 1, 1.0)
 
     def send():
         sink = RedisReportSink(
@@ -218,6 +222,9 @@ def _allowed(connection, table_name):
         "announce": lambda: source.announce(1),
         "latest": source.latest_start_ms,
         "list": lambda: RedisRegistryListing(connection, table_name).page(None),
+        "get_page": lambda: pages.get("c", "v", 0),
+        "put_page": lambda: pages.put("c", "v", page, copies=1, keep_ms=10),
+        "take_lease": lambda: pages.take_lease("c", "v", 10),
     }
     allowed = set()
     for name, attempt in tries.items():

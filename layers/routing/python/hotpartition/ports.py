@@ -177,7 +177,11 @@ class PageStore(Protocol):
     """
 
     def get(self, collection: str, variant: str, copy: int) -> StoredPage | None:
-        """Read one copy of a page; None where there is none, or none that can be read."""
+        """Read one copy of a page; None where there is none.
+
+        Raises:
+            MalformedPageError: what lies there is no page.
+        """
         ...
 
     def put(self, collection: str, variant: str, page: StoredPage, *, copies: int, keep_ms: int) -> None:

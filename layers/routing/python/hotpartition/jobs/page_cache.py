@@ -18,7 +18,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from hotpartition.core.backoff import Clock
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.page_freshness import Life, PageLimits, choose_page_copy, life_of_copy, life_of_read
-from hotpartition.errors import MalformedPageError, RegistryUnavailableError, RetryLaterError
+from hotpartition.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError, RetryLaterError
 from hotpartition.ports import PageStore, StoredPage, Telemetry
 
 WAIT_MS = 100.0
@@ -181,8 +181,8 @@ class PageCache(Generic[PageT]):
         if held is None or held.size <= MAX_PAGE_BYTES:
             try:
                 return self._share(key, copies, fill, held, now_ms + min(WAIT_MS, remaining_ms))
-            except RegistryUnavailableError:
-                self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+            except RegistryUnavailableError as error:
+                self._count_failure(error)
         return self._read(key, fill, held, Origin.L1)
 
     def _share(
@@ -221,18 +221,16 @@ class PageCache(Generic[PageT]):
     def _ask(self, key: tuple[str, str], copies: int, held: _Entry[PageT] | None) -> _Entry[PageT] | None:
         """Read this environment's copy in Redis; None where there is none that can be read."""
         asked_at_ms = self._clock.now_ms()
-        stored = self._store.get(*key, choose_page_copy(self._environment_id, copies))
-        if stored is None:
-            return None
-        size = len(stored.payload)
-        if held is not None and (held.read_at_ms, held.size) == (stored.read_at_ms, size):
-            page = held.page  # as it was, so it need not be decoded again
-        else:
-            try:
-                page = self._codec.decode(stored.payload)
-            except MalformedPageError:
-                self._telemetry.count(MetricName.PAGES_MALFORMED)
+        try:
+            stored = self._store.get(*key, choose_page_copy(self._environment_id, copies))
+            if stored is None:
                 return None
+            size = len(stored.payload)
+            is_held = held is not None and (held.read_at_ms, held.size) == (stored.read_at_ms, size)
+            page = held.page if held is not None and is_held else self._codec.decode(stored.payload)
+        except MalformedPageError:
+            self._telemetry.count(MetricName.PAGES_MALFORMED)
+            return None
         life = life_of_copy(
             self._limits,
             asked_at_ms=asked_at_ms,
@@ -280,7 +278,11 @@ class PageCache(Generic[PageT]):
             return
         try:
             self._store.put(*key, page, copies=copies, keep_ms=keep_ms)
-        except RegistryUnavailableError:
+        except RegistryUnavailableError as error:
+            self._count_failure(error)
+
+    def _count_failure(self, error: RegistryUnavailableError) -> None:
+        if not isinstance(error, RegistryForeignError):  # which is told by who met it
             self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
 
     def _serve(self, entry: _Entry[PageT], origin: Origin) -> CachedPage[PageT]:

@@ -9,6 +9,12 @@ hints about reads have a TTL, and the server's eviction policy is `noeviction`. 
 `hp:<table>:reads:{<collection>}`, string: in how many copies its newest page is kept; TTL 60 s
     Written by the consumer while the collection is read-hot, read by readers together with the route. If it vanishes,
     each read goes to DynamoDB until the consumer writes it again, some seconds later.
+`hp:<table>:page:{<collection>/<copy>}:<variant>`, hash with the field `page`, whose TTL is the staleness bound at most:
+    format, when its read began (Unix ms), how long that took (ms), its read units, the page
+    Written by the reader that has the lease, all copies; read by readers, each its own. If it vanishes, it is read
+    from DynamoDB again.
+`hp:<table>:lease:{<collection>}:<variant>`, hash with the field `holder`; TTL a quarter of a second
+    Written by the reader that reads the page for all. If it vanishes, two readers do.
 `hp:<table>:whole:{<tag>}`, string `1`, one in each 64th of the slots
     Written and read by the consumer. If one vanishes, the registry is rebuilt from the journal.
 `hp:<table>:reports:{<partition>}`, stream of what `reports.py` describes, trimmed to the last 60 s
@@ -55,7 +61,9 @@ ResultT = TypeVar("ResultT")
 _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError, ssl.SSLCertVerificationError)
 """What another try with the same user, password and rights would meet again."""
 
-_KEY_PLACES = dict.fromkeys(("sscan", "sadd", "exists", "getrange", "set", "xadd", "zadd", "zscore"), 1) | {"xread": 4}
+_KEY_PLACES = dict.fromkeys(
+    ("sscan", "sadd", "exists", "getrange", "hget", "hsetex", "set", "xadd", "zadd", "zscore"), 1
+) | {"xread": 4}
 """The commands in use on keys, and where in each the key stands."""
 
 ACCESS = build_rights(Role, "*")
@@ -74,6 +82,16 @@ def route_key(table_name: str, collection: str) -> str:
 def read_hot_key(table_name: str, collection: str) -> str:
     """Build the key that says whether a collection is read-hot: in the slot of its route."""
     return f"hp:{table_name}:reads:{{{collection}}}"
+
+
+def page_key(table_name: str, collection: str, variant: str, copy: int) -> str:
+    """Build the key of one copy of a cached page; the copies are in different slots."""
+    return f"hp:{table_name}:page:{{{collection}/{copy}}}:{variant}"
+
+
+def lease_key(table_name: str, collection: str, variant: str) -> str:
+    """Build the key of the lease to read a page for all."""
+    return f"hp:{table_name}:lease:{{{collection}}}:{variant}"
 
 
 def reports_key(table_name: str, partition: int) -> str:

@@ -1,0 +1,200 @@
+"""Cached pages on a real Redis: what it keeps and for how long, and what the cache does when it is away or full."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.page_freshness import PageLimits
+from hotpartition.core.route import Generation
+from hotpartition.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError
+from hotpartition.jobs.page_cache import Filled, Origin, PageCache
+from hotpartition.ports import StoredPage
+from hotpartition.redis.cluster import lease_key, page_key, route_key
+from hotpartition.redis.pages import RedisPageStore
+from hotpartition.redis.registry import RedisRegistry
+from support.fakes import FakeClock, FakeTelemetry
+from support.page_store import FakePageStore
+
+PAGE = StoredPage('["page", 1]', 1_700_000_000_000, 20, 8.5)
+
+
+class Contract:
+    """A page store, and a way to let time pass for it."""
+
+    def __init__(self, store, wait):
+        self.store = store
+        self.wait = wait
+
+
+@pytest.fixture(params=["fake", "redis"])
+def contract(request, table_name):
+    """Held by the stand-in of the unit tests and by the adapter of the functions."""
+    if request.param == "fake":
+        clock = FakeClock()
+        return Contract(FakePageStore(lambda: clock.now_ms), clock.sleep)
+    server = request.getfixturevalue("redis_server")
+    connection = request.getfixturevalue("connect")(server.port)
+    return Contract(RedisPageStore(connection, table_name, FakeTelemetry()), time.sleep)
+
+
+def test_every_copy_is_kept_for_its_time(contract):
+    """As it was stored; a copy that was not written is not there."""
+    contract.store.put("c", "newest-50", PAGE, copies=3, keep_ms=400)
+    assert [contract.store.get("c", "newest-50", copy) for copy in range(4)] == [PAGE, PAGE, PAGE, None]
+    assert contract.store.get("c", "newest-200", 0) is None
+    assert contract.store.get("d", "newest-50", 0) is None
+    contract.wait(0.45)
+    assert [contract.store.get("c", "newest-50", copy) for copy in range(4)] == [None] * 4
+
+
+def test_a_newer_page_takes_the_place_and_the_time_of_an_older_one(contract):
+    """Nothing of either is left."""
+    contract.store.put("c", "newest-50", PAGE, copies=1, keep_ms=100)
+    newer = PAGE._replace(payload="ü", read_at_ms=PAGE.read_at_ms + 1)
+    contract.store.put("c", "newest-50", newer, copies=1, keep_ms=60_000)
+    contract.wait(0.15)
+    assert contract.store.get("c", "newest-50", 0) == newer
+
+
+def test_one_gets_the_lease_until_it_ends(contract):
+    """Each page of a collection has its own."""
+    taken = [contract.store.take_lease("c", variant, 300) for variant in ("newest-50", "newest-50", "newest-200")]
+    assert taken == [True, False, True]
+    contract.wait(0.35)
+    assert contract.store.take_lease("c", "newest-50", 300)
+
+
+def test_copies_lie_in_different_slots(redis_server):
+    """So that different nodes serve them."""
+    keys = [page_key("t", "c", "newest-50", copy) for copy in range(8)]
+    with redis_server.admin as admin:
+        assert len({admin.execute_command("CLUSTER", "KEYSLOT", key) for key in keys}) == 8
+
+
+@pytest.mark.parametrize("garbage", ["", "1", "1 x 20 8.5 []", "1 5 20 []", "2 5 20 8.5 []", "\udcff"])
+def test_what_is_no_page_is_said_to_be_none(redis_server, connect, table_name, garbage):
+    """Whatever it is; the next fill takes its place."""
+    with redis_server.admin as admin:
+        admin.hset(page_key(table_name, "c", "v", 0), "page", garbage.encode("utf-8", "surrogateescape"))
+    store = RedisPageStore(connect(redis_server.port), table_name, FakeTelemetry())
+    with pytest.raises(MalformedPageError):
+        store.get("c", "v", 0)
+    store.put("c", "v", PAGE, copies=1, keep_ms=10_000)
+    assert store.get("c", "v", 0) == PAGE
+
+
+class Environment:
+    """A page cache as an environment has it, on real time; its pages count its reads."""
+
+    def __init__(self, connection, table_name, name="e"):
+        self.telemetry = FakeTelemetry()
+        self.reads = 0
+        self.cache = PageCache(
+            store=RedisPageStore(connection, table_name, self.telemetry),
+            codec=self,
+            limits=PageLimits(ttl_ms=1_000, bound_ms=3_000),
+            telemetry=self.telemetry,
+            clock=Clock(now_ms=lambda: time.time_ns() // 1_000_000, sleep=time.sleep, random=lambda: 0.0),
+            environment_id=name,
+            max_entries=10,
+            max_bytes=1_000_000,
+        )
+
+    def encode(self, page):
+        return page
+
+    def decode(self, text):
+        return text
+
+    def _fill(self):
+        self.reads += 1
+        return Filled(f"page {self.reads}", 4.0)
+
+    def get(self, *, copies=1):
+        return self.cache.get_page("c", "newest", copies, self._fill)
+
+
+def test_environments_share_one_read(redis_server, connect, table_name):
+    """The second one gets the first one's page, with its units and its age."""
+    first, second = (Environment(connect(redis_server.port), table_name, name) for name in "ab")
+    assert first.get(copies=4).origin is Origin.DYNAMODB
+    page = second.get(copies=4)
+    assert (page.page, page.origin, page.units, second.reads) == ("page 1", Origin.REDIS, 4.0, 0)
+    assert 0 <= page.age_ms < 1_000
+
+
+def test_a_page_of_another_type_costs_reads_until_it_is_removed(redis_server, connect, table_name):
+    """It is told, and it is not overwritten: that is what keeps a reader from harming routes."""
+    key = page_key(table_name, "c", "newest", 0)
+    with redis_server.admin as admin:
+        admin.set(key, "foreign")
+        environment = Environment(connect(redis_server.port), table_name)
+        assert [environment.get().origin, environment.get().origin] == [Origin.DYNAMODB, Origin.L1]
+        assert environment.telemetry.counts["RegistryMalformed"] == 1
+        assert environment.telemetry.events[0][0] == "foreign data in redis skipped"
+        assert admin.get(key) == "foreign"
+
+
+def test_a_lease_of_another_type_costs_reads_too(redis_server, connect, table_name):
+    """Nobody can take it: each environment reads for itself."""
+    with redis_server.admin as admin:
+        admin.set(lease_key(table_name, "c", "newest"), "foreign")
+    environment = Environment(connect(redis_server.port), table_name)
+    assert [environment.get().origin, environment.get().origin] == [Origin.DYNAMODB, Origin.L1]
+
+
+def test_pages_cannot_be_written_over_a_route(redis_server, connect, table_name):
+    """With the commands that a reader may use: a route is of another type."""
+    connection = connect(redis_server.port)
+    registry = RedisRegistry(connection, table_name)
+    registry.add("c", [Generation(since_ms=5, shard_count=4)])
+    key = route_key(table_name, "c")
+    with pytest.raises(RegistryForeignError):
+        connection.call(key, lambda client: client.hsetex(key, "page", "x", px=1))
+    time.sleep(0.05)
+    assert registry.get("c").max_shard_count == 4
+
+
+def test_a_killed_redis_costs_reads(own_redis_server, connect, table_name):
+    """Every request is served, before, during and after; the pages are shared again when it is back."""
+    environment = Environment(connect(own_redis_server.port, command_timeout_ms=30, cooldown_ms=200), table_name)
+    assert environment.get().origin is Origin.DYNAMODB
+    own_redis_server.kill()
+    time.sleep(1.0)
+    assert environment.get().origin is Origin.DYNAMODB
+    assert environment.telemetry.counts["RegistryUnavailable"] == 1
+    own_redis_server.start()
+    time.sleep(1.0)
+    patient = Environment(connect(own_redis_server.port), table_name, "b")
+    assert patient.get().origin is Origin.DYNAMODB
+    assert Environment(connect(own_redis_server.port), table_name, "d").get().origin is Origin.REDIS
+
+
+def test_a_redis_that_does_not_respond_costs_a_timeout_and_a_read(own_redis_server, connect, table_name):
+    """As one that is away."""
+    environment = Environment(connect(own_redis_server.port, command_timeout_ms=30, cooldown_ms=200), table_name)
+    environment.get()
+    own_redis_server.pause()
+    try:
+        time.sleep(1.0)
+        assert environment.get().origin is Origin.DYNAMODB
+    finally:
+        own_redis_server.resume()
+
+
+def test_a_full_redis_costs_reads(own_redis_server, connect, table_name):
+    """Nobody can take a lease; what is there can still be read."""
+    first = Environment(connect(own_redis_server.port), table_name, "a")
+    first.get()
+    with own_redis_server.admin as admin:
+        admin.config_set("maxmemory", "1")
+        second = Environment(connect(own_redis_server.port), table_name, "b")
+        assert second.get().origin is Origin.REDIS
+        time.sleep(1.1)
+        assert second.get().origin is Origin.DYNAMODB
+        assert second.telemetry.counts["RegistryUnavailable"] == 1
+        with pytest.raises(RegistryUnavailableError, match="maxmemory"):
+            RedisPageStore(connect(own_redis_server.port), table_name, FakeTelemetry()).take_lease("d", "v", 100)
