@@ -136,9 +136,9 @@ def open_aws() -> Iterator[Aws]:
         yield Aws(boto3.resource("dynamodb", **options), raiser, raw)
 
 
-def run_table(aws: Aws, seed: int, parts: TableParts | None = None) -> TableRun:
+def run_table(aws: Aws, seed: int, parts: TableParts | None = None, *, seconds: float = SECONDS) -> TableRun:
     """Run one seed, which decides everything that is left to chance."""
-    run = _Run(seed, parts or TableParts(), aws)
+    run = _Run(seed, parts or TableParts(), aws, seconds)
     try:
         return run.result()
     finally:
@@ -187,8 +187,8 @@ class _Environment:
 class _Run:
     """The parts of one run, put together."""
 
-    def __init__(self, seed: int, parts: TableParts, aws: Aws) -> None:
-        self.seed, self.parts = seed, parts
+    def __init__(self, seed: int, parts: TableParts, aws: Aws, seconds: float) -> None:
+        self.seed, self.parts, self.seconds = seed, parts, seconds
         self.engine = Engine()
         self.random = Random(f"{seed}/table")
         self.history = TableHistory()
@@ -250,10 +250,10 @@ class _Run:
             environment = _Environment(index, Random(f"{self.seed}/client {index}"))
             self._start_environment(environment)
         self._start_raiser()
-        engine.at(SECONDS, self.driver.stop)
-        engine.run_until(SECONDS + 1.0)
+        engine.at(self.seconds, self.driver.stop)
+        engine.run_until(self.seconds + 1.0)
         self.is_over = True
-        engine.run_until(SECONDS + DRAIN_SECONDS)
+        engine.run_until(self.seconds + DRAIN_SECONDS)
         self._audit()
         items = [item for item in self._stored() if "#_" in item["PK"]["S"]]
         struck = {**self.network.struck, **self.driver.struck}

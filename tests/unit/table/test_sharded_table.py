@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, at_random, by_attribute, by_sort_key, fixed
+from unit.table.conftest import SCHEMA
 
 AXES = {
     "by sort key": {"shards": fixed(4), "hashed": by_sort_key()},
@@ -69,23 +70,26 @@ def item(number: int, **more) -> dict:
     }
 
 
-@pytest.fixture(params=AXES.values(), ids=AXES)
-def table(plain, request) -> ShardedTable:
-    """A sharded table; two items were there before it was."""
-    plain.put_item(Item=item(1))
-    plain.put_item(Item=item(2))
-    return ShardedTable(plain, **request.param)
-
-
-@pytest.fixture
-def filled(table, twin):
-    """The sharded table and boto3's with the same items."""
+def fill(plain, twin, axis) -> ShardedTable:
+    """Put the same items into a sharded table and into boto3's own; two were there before it was sharded."""
     for number in (1, 2):
-        twin.put_item(Item=item(number))
+        plain.put_item(Item=item(number))
+    table = ShardedTable(plain, **axis)
     for number in range(3, 20):
         table.put_item(Item=item(number))
-        twin.put_item(Item=item(number))
-    return table, twin
+    with twin.batch_writer() as batch:
+        for number in range(1, 20):
+            batch.put_item(Item=item(number))
+    return table
+
+
+@pytest.fixture(scope="module", params=AXES.values(), ids=AXES)
+def filled(dynamodb, request):
+    """The sharded table and boto3's with the same items, made once: tests that change them have items of their own."""
+    plain, twin = (dynamodb.create_table(TableName=name, **SCHEMA) for name in ("filled", "filled-twin"))
+    yield fill(plain, twin, request.param), twin
+    plain.delete()
+    twin.delete()
 
 
 def walk(table, query):
@@ -110,9 +114,9 @@ def test_queries_give_the_same_pages(filled, query):
     assert expected == walk(table, query)
 
 
-def test_items_lie_on_several_partition_keys(filled, plain):
+def test_items_lie_on_several_partition_keys(filled, dynamodb):
     """It is sharded, after all."""
-    stored = {stored_item["PK"] for stored_item in plain.scan()["Items"]}
+    stored = {stored_item["PK"] for stored_item in dynamodb.Table("filled").scan()["Items"]}
     assert len(stored) > 1
     assert all(key == "room" or key.startswith("room#_") for key in stored)
 
@@ -135,9 +139,10 @@ def test_an_item_is_read_wherever_it_is(filled):
         assert twin.get_item(Key=key).get("Item") == table.get_item(Key=key, ConsistentRead=True).get("Item")
 
 
-def test_changes_happen_in_place(filled):
+@pytest.mark.parametrize("axis", AXES.values(), ids=AXES)
+def test_changes_happen_in_place(plain, twin, axis):
     """An item is changed where it lies, and read back; what is returned is as boto3 returns it."""
-    table, twin = filled
+    table = fill(plain, twin, axis)
     calls = [
         ("put_item", {"Item": item(1, n=100), "ReturnValues": "ALL_OLD"}),
         ("put_item", {"Item": item(5, n=500), "ReturnValues": "ALL_OLD"}),
@@ -169,7 +174,7 @@ def _add(sort_key: str, return_values: str) -> dict:
 
 CONDITIONS = {
     "put a new item once more": ("put_item", {"Item": item(3), "ConditionExpression": "attribute_not_exists(PK)"}),
-    "put over what is as expected": ("put_item", {"Item": item(3, n=7), "ConditionExpression": Attr("n").eq(3)}),
+    "put over what is as expected": ("put_item", {"Item": item(5, n=7), "ConditionExpression": Attr("n").eq(5)}),
     "put over what is not": ("put_item", {"Item": item(3, n=7), "ConditionExpression": Attr("n").eq(4)}),
     "put what must be there": ("put_item", {"Item": item(77), "ConditionExpression": Attr("n").exists()}),
     "delete what is not as expected": (
@@ -187,7 +192,7 @@ CONDITIONS = {
     ),
     "update what is as expected": (
         "update_item",
-        {**_add("0004", "ALL_NEW"), "ConditionExpression": Attr("n").eq(4)},
+        {**_add("0006", "ALL_NEW"), "ConditionExpression": Attr("n").eq(6)},
     ),
     "update what is not": (
         "update_item",
@@ -195,7 +200,7 @@ CONDITIONS = {
     ),
     "several conditions": (
         "put_item",
-        {"Item": item(3, n=7), "ConditionExpression": Attr("n").eq(3) & Attr("owner").is_in(["o1", "o2"])},
+        {"Item": item(7, n=9), "ConditionExpression": Attr("n").eq(7) & Attr("owner").is_in(["o1", "o2"])},
     ),
     "in parentheses": (
         "put_item",

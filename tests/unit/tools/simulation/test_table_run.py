@@ -33,9 +33,9 @@ def test_nothing_is_lost_doubled_or_undone(run):
     assert {"lost answer", "refused key", "server error", "short page", "unprocessed"} <= dict(run.faults).keys()
 
 
-def test_a_seed_is_the_same_each_time(aws, run):
+def test_a_seed_is_the_same_each_time(aws):
     """To the last request."""
-    assert run_table(aws, 1) == run
+    assert run_table(aws, 3, seconds=3.0) == run_table(aws, 3, seconds=3.0)
 
 
 def test_a_breach_misses_the_bar(run):
@@ -71,5 +71,5 @@ def test_changes_that_are_not_counted_are_undone_by_late_copies(aws, monkeypatch
     """The first attempt of a creation arrives when the second one has been changed already, at another place."""
     count = changing._count_change
     monkeypatch.setattr(changing, "_count_change", lambda request, marks: count(request, {**marks, "hp_changes": 0}))
-    runs = (run_table(aws, seed) for seed in (8, 20, 26, 32))
+    runs = (run_table(aws, seed) for seed in (20, 8, 26, 32))
     assert any(breach.fault == "update lost" for run in runs for breach in run.breaches)
