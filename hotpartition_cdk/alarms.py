@@ -137,14 +137,16 @@ def list_alarms(
     *,
     functions: Sequence[str],
     routes: Sequence[WatchedRoute] = (),
+    node_count: int | None = None,
     is_journal_apart: bool = False,
 ) -> tuple[Alarm, ...]:
     """List the alarms of a table.
 
     Args:
-        options: For the number of consumers and nodes.
+        options: For the number of consumers, and of nodes.
         functions: The functions' folders.
         routes: Those of an API in front of them.
+        node_count: How many of the registry's nodes are watched; None: all that the options ask for.
         is_journal_apart: Whether the routing items have a table of their own.
     """
     return (
@@ -155,7 +157,7 @@ def list_alarms(
         *_of_consumers(options.consumers),
         *_of_detection(functions),
         *(alarm for folder in functions for alarm in _of_function(folder)),
-        *_of_registry(options.registry.node_count),
+        *_of_registry(options.registry.node_count if node_count is None else node_count),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from enum import StrEnum
 
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_ec2 as ec2
@@ -30,9 +30,17 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 _READS = ("BatchGetItem", "DescribeTable", "GetItem", "Query", "Scan")
 _CHANGES = ("BatchWriteItem", "ConditionCheckItem", "DeleteItem", "PutItem", "UpdateItem")
 
-_ACTIONS: Mapping[str, tuple[str, ...]] = {
-    "table": tuple(f"dynamodb:{name}" for name in sorted((*_READS, *_CHANGES))),
-    "reader": tuple(f"dynamodb:{name}" for name in _READS),
+
+class Kind(StrEnum):
+    """What a function does with the table; also the end of its Redis user's name."""
+
+    TABLE = "table"
+    READER = "reader"
+
+
+_ACTIONS: Mapping[Kind, tuple[str, ...]] = {
+    Kind.TABLE: tuple(f"dynamodb:{name}" for name in sorted((*_READS, *_CHANGES))),
+    Kind.READER: tuple(f"dynamodb:{name}" for name in _READS),
 }
 """What `ShardedTable` does with the table for each kind of function."""
 
@@ -50,7 +58,6 @@ class Clients:
         network: Network,
         users: RegistryUsers,
         wiring: Mapping[str, str],
-        cache: Path | None,
         is_vpc_given: bool,
     ) -> None:
         """Take what all of them share.
@@ -63,7 +70,6 @@ class Clients:
             network: Where the registry is reached.
             users: As whom they ask Redis.
             wiring: Settings, by field name.
-            cache: Folder of finished layers.
             is_vpc_given: Whether functions can be in the network's VPC already.
         """
         self._scope = scope
@@ -73,12 +79,11 @@ class Clients:
         self._network = network
         self._users = users
         self._wiring = wiring
-        self._cache = cache
         self._is_vpc_given = is_vpc_given
         self._layers: dict[tuple[str, str], Layers] = {}
 
-    def add(self, function: lambda_.Function, user: str) -> None:
-        """Let a function ask the table as this user.
+    def add(self, function: lambda_.Function, kind: Kind) -> None:
+        """Let a function use the table.
 
         Raises:
             ConfigurationError: its runtime, its VPC or what it has already does not fit.
@@ -97,8 +102,8 @@ class Clients:
         layers = self._find_layers(function)
         if layers is not None:
             function.add_layers(layers.library, layers.dependencies)
-        self._set_environment(function, user)
-        self._grant(function, user)
+        self._set_environment(function, kind)
+        self._grant(function, kind)
         self._connect(function, place)
 
     def _find_layers(self, function: lambda_.Function) -> Layers | None:
@@ -121,26 +126,24 @@ class Clients:
             }
             target: LayerTarget = LAMBDA_TARGET.model_copy(update=changes)
             id_ = f"LayersPython{version.replace('.', '')}{'Arm' if machine == 'arm64' else 'X86'}"
-            self._layers[version, machine] = Layers(
-                self._scope, id_, target=target, packages=CLIENT_PACKAGES, cache=self._cache
-            )
+            self._layers[version, machine] = Layers(self._scope, id_, target=target, packages=CLIENT_PACKAGES)
         return self._layers[version, machine]
 
-    def _set_environment(self, function: lambda_.Function, user: str) -> None:
-        values = select_settings(AdaptiveSettings, {**self._wiring, **self._users.wiring_of(user)})
+    def _set_environment(self, function: lambda_.Function, kind: Kind) -> None:
+        values = select_settings(AdaptiveSettings, {**self._wiring, **self._users.wiring_of(kind)})
         for name, value in build_environment(AdaptiveSettings, values).items():
             function.add_environment(name, value)
 
-    def _grant(self, function: lambda_.Function, user: str) -> None:
-        grant_table(function, self._table, _ACTIONS[user])
+    def _grant(self, function: lambda_.Function, kind: Kind) -> None:
+        grant_table(function, self._table, _ACTIONS[kind])
         if self._indexes:
             arns = [f"{self._table.table_arn}/index/{name}" for name in self._indexes]
             iam.Grant.add_to_principal(
                 grantee=function, actions=["dynamodb:Query", "dynamodb:Scan"], resource_arns=arns
             )
         if self._journal.is_apart:
-            grant_table(function, self._journal.table, ["dynamodb:BatchGetItem", "dynamodb:GetItem"])
-        self._users.grant_connect(function, user)
+            self._journal.grant_read(function)
+        self._users.grant_connect(function, kind)
 
     def _connect(self, function: lambda_.Function, place: Construct) -> None:
         """Let it reach the registry; one that is in no VPC joins the network."""

@@ -1,4 +1,4 @@
-"""What starts the stream consumers, and where a start goes that did not end well."""
+"""The stream consumers, what starts them, and where a start goes that did not end well."""
 
 from __future__ import annotations
 
@@ -12,28 +12,45 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from hotpartition.core.shares import Share, list_shares
+from hotpartition.redis.acl import Role
+from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_cdk.acknowledgements import acknowledge
+from hotpartition_cdk.configuration import HotPartitionOptions
+from hotpartition_cdk.functions import HANDLERS, FunctionFactory
+from hotpartition_cdk.journal import Journal
 
 _USEFUL_FOR = cdk.Duration.seconds(60)
 """A start that is late by a minute is worth nothing: the next one reads the same streams."""
 
 
 class Detection(Construct):
-    """A schedule for each consumer that starts it every minute, once, with no second try.
+    """The stream consumer, and a schedule for each share that starts it every minute, once, with no second try.
 
     The Scheduler hands the event to Lambda's own queue, so both must be told not to try again: the Scheduler for
     an event that Lambda refuses, Lambda for a run that fails or finds no free concurrency.
     """
 
-    def __init__(self, scope: Construct, id_: str, *, consumer: lambda_.Function, consumers: int) -> None:
+    def __init__(
+        self, scope: Construct, id_: str, *, functions: FunctionFactory, journal: Journal, options: HotPartitionOptions
+    ) -> None:
         super().__init__(scope, id_)
+        self.consumer = consumer = functions.make(
+            "ConsumeReports",
+            code=HANDLERS / "consume_reports",
+            description="Sums the load reports, decides shard counts and raises them",
+            settings=ConsumerSettings,
+            size=options.consumer,
+            user=Role.CONSUMER,
+            reserved_concurrency=options.reserved_concurrency,
+        )
+        journal.grant_raise(consumer)
         self.failures = self._queue()
         consumer.configure_async_invoke(
             retry_attempts=0, max_event_age=_USEFUL_FOR, on_failure=destinations.SqsDestination(self.failures)
         )
         # Ours, because the one that the target makes may invoke every version of the function as well.
         role = self._role(consumer).without_policy_updates()
-        for share in list_shares(consumers):
+        for share in list_shares(options.consumers):
             scheduler.Schedule(
                 self,
                 f"EveryMinute{share.index or ''}",

@@ -21,6 +21,9 @@ from hotpartition_cdk.network import Network
 from hotpartition_cdk.registry import RegistryUsers
 from hotpartition_cdk.settings import select_settings
 
+HANDLERS = Path(__file__).resolve().parent / "handlers"
+"""The code of our own functions."""
+
 LIVE = "live"
 """Alias of the version that starts from a snapshot."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 
 import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
@@ -11,11 +11,11 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from hotpartition.core.keys import KeyForm
 from hotpartition.redis.acl import Role
-from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
 from hotpartition_cdk.alarms import Subject, list_alarms
-from hotpartition_cdk.clients import Clients
-from hotpartition_cdk.configuration import SMALL, FunctionSize, HotPartitionOptions
+from hotpartition_cdk.clients import Clients, Kind
+from hotpartition_cdk.configuration import SMALL, HotPartitionOptions
 from hotpartition_cdk.detection import Detection
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.functions import FunctionFactory
@@ -25,29 +25,33 @@ from hotpartition_cdk.logs import LogKeeping
 from hotpartition_cdk.monitoring import Monitoring
 from hotpartition_cdk.names import unique_name
 from hotpartition_cdk.network import Network
+from hotpartition_cdk.operations import Operations
 from hotpartition_cdk.options import override
 from hotpartition_cdk.registry import Registry
 from hotpartition_cdk.settings import TABLE_SETTINGS, check_limits, check_shares, limit_run, read_overrides
 
-_HANDLERS = Path(__file__).resolve().parent / "handlers"
 
-_OPERATE_SIZE = FunctionSize(
-    # It works for minutes a month. Reports are parsed by the thousand when somebody looks at the heat.
-    memory_mb=512,
-    # A part of a long command ends after 15 s by itself; the rest is for a store that refuses meanwhile.
-    timeout_seconds=60,
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How functions use a table.
+
+    Attributes:
+        settings: What all functions have to know of it, by setting name.
+        users: What each kind of function may do in Redis.
+    """
+
+    settings: Mapping[str, str]
+    users: Mapping[str, Sequence[Role]]
+
+
+SHARDED_TABLE = Use(
+    # Without `position=`, a raise holds for all items.
+    settings={"key_separator": KeyForm().separator, "has_positions": "false"},
+    users={Kind.TABLE: (Role.WRITER, Role.READER), Kind.READER: (Role.READER,)},
 )
+"""As a `ShardedTable`, by functions that write and read and functions that only read."""
 
-USERS: Mapping[str, Sequence[Role]] = {
-    "table": (Role.WRITER, Role.READER),
-    "reader": (Role.READER,),
-    "consumer": (Role.CONSUMER,),
-    "operator": (Role.OPERATOR,),
-}
-"""Who asks Redis: functions that write and read, functions that only read, and our own two."""
-
-SHARDED_TABLE: Mapping[str, str] = {"key_separator": "#_", "has_positions": "false"}
-"""How `ShardedTable` forms its keys, as settings by field name; without `position=`, a raise holds for all items."""
+_OURS: Mapping[str, Sequence[Role]] = {role: (role,) for role in (Role.CONSUMER, Role.OPERATOR)}
 
 
 class HotPartition(Construct):
@@ -75,9 +79,7 @@ class HotPartition(Construct):
         settings: Mapping[str, object] | None = None,
         name: str | None = None,
         journal: Journal | None = None,
-        wiring: Mapping[str, str] = SHARDED_TABLE,
-        users: Mapping[str, Sequence[Role]] = USERS,
-        cache: Path | None = None,
+        use: Use = SHARDED_TABLE,
         is_watched: bool = True,
     ) -> None:
         """Make all of it.
@@ -95,9 +97,7 @@ class HotPartition(Construct):
             settings: Settings of the functions, by name: `{"max_shard_count": 64}`.
             name: What the names of alarms, Redis users, dashboard and metrics begin with; None: made of its path.
             journal: Where the routes lie; None makes a table for them.
-            wiring: Settings, by name, that say how the table is used.
-            users: Who asks Redis; beside the consumer and the operator.
-            cache: Folder of finished layers; None: one of this user's.
+            use: How functions use the table.
             is_watched: Whether alarms and the dashboard are made here.
 
         Raises:
@@ -105,7 +105,7 @@ class HotPartition(Construct):
         """
         super().__init__(scope, id_)
         self.options = options if isinstance(options, HotPartitionOptions) else override(SMALL, options)
-        given = {**wiring, **read_overrides(settings or {}, TABLE_SETTINGS)}
+        given = {**use.settings, **read_overrides(settings or {}, TABLE_SETTINGS)}
         check_shares(self.options, given)
         check_limits([limit_run(self.options, given)], self.node.path)
         self.name = name or unique_name(self)
@@ -116,12 +116,7 @@ class HotPartition(Construct):
             key_arn=self.options.kms_key_arn,
         )
         self.network = self._find_network(vpc, registry, log_keeping)
-        self.journal = (
-            journal
-            or JournalTable(
-                self, "Journal", is_retained=self.options.is_data_retained, key_arn=self.options.kms_key_arn
-            ).journal()
-        )
+        self.journal = journal or self._make_journal()
         self.registry = registry or Registry(
             self,
             "Valkey",
@@ -131,7 +126,10 @@ class HotPartition(Construct):
             key_arn=self.options.kms_key_arn,
         )
         access = self.registry.admit(
-            self if registry else self.registry, prefix=self.name, table_name=table.table_name, users=users
+            self if registry else self.registry,
+            prefix=self.name,
+            table_name=table.table_name,
+            users={**use.users, **_OURS},
         )
         stack = cdk.Stack.of(self)
         wired = {
@@ -141,7 +139,7 @@ class HotPartition(Construct):
             **self.journal.wiring(),
             **given,
         }
-        self.layers = Layers(self, "Layers", target=self.options.target, cache=cache)
+        self.layers = Layers(self, "Layers", target=self.options.target)
         self.functions = FunctionFactory(
             self,
             layers=self.layers,
@@ -151,9 +149,11 @@ class HotPartition(Construct):
             wiring=wired,
             namespace=self.name,
         )
-        self.consumer = self._make_consumer()
-        self.operator = self._make_operator()
-        self.detection = Detection(self, "Detection", consumer=self.consumer, consumers=self.options.consumers)
+        self.detection = Detection(
+            self, "Detection", functions=self.functions, journal=self.journal, options=self.options
+        )
+        self.operations = Operations(self, "Operations", functions=self.functions, journal=self.journal)
+        cdk.CfnOutput(self, "OperateFunctionName", value=self.operations.function.function_name)
         self._clients = Clients(
             self,
             table=table,
@@ -162,7 +162,6 @@ class HotPartition(Construct):
             network=self.network,
             users=access,
             wiring=wired,
-            cache=cache,
             is_vpc_given=vpc is not None or registry is not None,
         )
         for function in functions:
@@ -178,7 +177,7 @@ class HotPartition(Construct):
         Raises:
             ConfigurationError: it does not fit.
         """
-        self._clients.add(function, "table")
+        self._clients.add(function, Kind.TABLE)
 
     def add_reader(self, function: lambda_.Function) -> None:
         """Let a function read the table through `ShardedTable`.
@@ -186,7 +185,7 @@ class HotPartition(Construct):
         Raises:
             ConfigurationError: it does not fit.
         """
-        self._clients.add(function, "reader")
+        self._clients.add(function, Kind.READER)
 
     def _find_network(self, vpc: ec2.IVpc | None, registry: Registry | None, log_keeping: LogKeeping) -> Network:
         if registry is None:
@@ -202,38 +201,10 @@ class HotPartition(Construct):
             )
         return registry.network
 
-    def _make_consumer(self) -> lambda_.Function:
-        consumer = self.functions.make(
-            "ConsumeReports",
-            code=_HANDLERS / "consume_reports",
-            description="Sums the load reports, decides shard counts and raises them",
-            settings=ConsumerSettings,
-            size=self.options.consumer,
-            user="consumer",
-            reserved_concurrency=self.options.reserved_concurrency,
-        )
-        self.journal.grant_update(consumer)
-        self.journal.grant_list(consumer)
-        return consumer
-
-    def _make_operator(self) -> lambda_.Function:
-        """Make what `hotpartition`, the command-line tool, asks.
-
-        Who may call it is for the account's own policies to say (`lambda:InvokeFunction` on it): nobody is granted it
-        here.
-        """
-        operator = self.functions.make(
-            "Operate",
-            code=_HANDLERS / "operate",
-            description="Answers operators: what is hot, where its routes are; raises by hand, mends the registry",
-            settings=OperateSettings,
-            size=_OPERATE_SIZE,
-            user="operator",
-        )
-        self.journal.grant_update(operator)
-        self.journal.grant_list(operator)
-        cdk.CfnOutput(self, "OperateFunctionName", value=operator.function_name)
-        return operator
+    def _make_journal(self) -> Journal:
+        return JournalTable(
+            self, "Journal", is_retained=_is_kept(self.table), key_arn=self.options.kms_key_arn
+        ).journal()
 
     def subjects(self) -> dict[str, str]:
         """Name what the alarms watch."""
@@ -246,13 +217,27 @@ class HotPartition(Construct):
 
     def _watch(self) -> None:
         functions = self.functions.made
+        nodes = self.registry.nodes_to_watch()
         Monitoring(
             self,
             "Monitoring",
             name=self.name,
-            alarms=list_alarms(self.options, functions=tuple(functions), is_journal_apart=self.journal.is_apart),
+            alarms=list_alarms(
+                self.options,
+                functions=tuple(functions),
+                node_count=len(nodes),
+                is_journal_apart=self.journal.is_apart,
+            ),
             subjects=self.subjects(),
             functions={folder: function.function_name for folder, function in functions.items()},
-            nodes=self.registry.node_ids,
+            nodes=nodes,
             options=self.options.alarms,
         )
+
+
+def _is_kept(table: dynamodb.ITable) -> bool:
+    """Say whether a table outlives its stack; then the routes of its items must."""
+    resource = table.node.default_child
+    return not (
+        isinstance(resource, cdk.CfnResource) and resource.cfn_options.deletion_policy == cdk.CfnDeletionPolicy.DELETE
+    )

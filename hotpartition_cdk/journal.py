@@ -52,17 +52,18 @@ class Journal:
             return {"journal_table_name": self.table.table_name, "journal_partition_key_name": self._keys[0]}
         return {"routing_index_name": self.index_name}
 
-    def grant_update(self, grantee: iam.IGrantable) -> None:
-        """Allow reading a routing item, and updates that name its attributes and no others.
+    def grant_read(self, grantee: iam.IGrantable) -> None:
+        """Allow reading routing items by their keys."""
+        grant_table(grantee, self.table, ["dynamodb:BatchGetItem", "dynamodb:GetItem"])
+
+    def grant_raise(self, grantee: iam.IGrantable) -> None:
+        """Allow reading routing items, listing them, and updates that name their attributes and no others.
 
         Without a condition on `dynamodb:ReturnValues`: whoever updates the journal may read it anyway.
         """
         grant_table(grantee, self.table, ["dynamodb:GetItem"])
         condition = only_attributes((*self._keys, *ROUTING_ATTRIBUTES))
         grant_table(grantee, self.table, ["dynamodb:UpdateItem"], condition)
-
-    def grant_list(self, grantee: iam.IGrantable) -> None:
-        """Allow listing the routing items."""
         if self.is_apart:
             grant_table(grantee, self.table, ["dynamodb:Scan"])
             return

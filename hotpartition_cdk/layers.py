@@ -14,6 +14,9 @@ from hotpartition_cdk.bundle import LIBRARY, LOCK, DependencyBundle, SourceBundl
 from hotpartition_cdk.bytecode import find_interpreter
 from hotpartition_cdk.configuration import PYTHON_VERSIONS, LayerTarget
 
+CACHE_KEY = "hotpartition:layers"
+"""Context key: the folder of finished builds, where it is not the user's own."""
+
 COMPILED_PYTHON = ["__pycache__", "*.pyc"]
 """Bytecode of the machine that synthesizes: of another Python, and different each time."""
 
@@ -32,7 +35,6 @@ class Layers(Construct):
         *,
         target: LayerTarget,
         packages: frozenset[str] | None = None,
-        cache: Path | None = None,
     ) -> None:
         """Make the library's layer, and that of its packages.
 
@@ -41,7 +43,6 @@ class Layers(Construct):
             id_: Their id.
             target: What they are built for.
             packages: Which of the locked packages; None: all.
-            cache: Folder of finished builds; None: one of this user's.
         """
         super().__init__(scope, id_)
         self.runtime = lambda_.Runtime(
@@ -57,7 +58,8 @@ class Layers(Construct):
             "x86_64": lambda_.Architecture.X86_64,
         }[target.architecture]
         self._interpreter = find_interpreter(target.python_version, os.environ)
-        self._cache = cache or find_cache(os.environ)
+        cache: str | None = self.node.try_get_context(CACHE_KEY)
+        self._cache = Path(cache) if cache else find_cache(os.environ)
         self.library = self.add_package("Routing", "hotpartition: routing logic shared by all functions", LIBRARY)
         bundle = DependencyBundle(
             lock=LOCK, target=target, cache=self._cache, interpreter=self._interpreter, only=packages

@@ -117,7 +117,12 @@ class Registry(Construct):
         self._acknowledge_findings()
         self.host = self.cluster.attr_configuration_end_point_address
         self.port = self.cluster.attr_configuration_end_point_port
-        self.node_ids = self._name_nodes()
+        self._unwatched = self._name_nodes()
+
+    def nodes_to_watch(self) -> list[str]:
+        """Name the nodes the first time, and none after that: several tables share the alarms of one registry."""
+        nodes, self._unwatched = self._unwatched, []
+        return nodes
 
     def wiring(self) -> dict[str, str]:
         """Build the settings that say where the registry is, by field name."""

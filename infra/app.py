@@ -11,9 +11,10 @@ from typing import Any
 import aws_cdk as cdk
 
 from hotpartition_cdk.errors import ConfigurationError
+from hotpartition_cdk.layers import CACHE_KEY
 from hotpartition_cdk.options import override
 from hotpartition_cdk.settings import check_shares
-from infra.bundle import ROOT
+from infra.bundle import CACHE, ROOT
 from infra.config import Changes, read_environment, read_object
 from infra.environments import DEFAULT_ENVIRONMENT, PROJECT, Environment
 from infra.settings import check_times, read_overrides
@@ -71,7 +72,7 @@ def build_app(
         analytics_reporting=False,
         builtin_cloud_formation_validation=is_checked,
         # The CLI passes cdk.json on; without it the same template must come out.
-        context=_project_context(),
+        context={**_project_context(), CACHE_KEY: str(CACHE)},
         post_cli_context=asked,
         outdir=outdir,
         stack_traces=False,

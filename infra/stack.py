@@ -13,11 +13,11 @@ from hotpartition.redis.acl import Role
 from hotpartition.runtime.settings import ReaderSettings, WriterSettings
 from hotpartition_cdk.alarms import Subject, WatchedRoute, list_alarms
 from hotpartition_cdk.functions import publish
-from hotpartition_cdk.hot_partition import HotPartition
+from hotpartition_cdk.hot_partition import HotPartition, Use
 from hotpartition_cdk.logs import LogKeeping
 from hotpartition_cdk.monitoring import Monitoring
 from infra.api import MESSAGE_PATH, MESSAGES_PATH, MessageApi
-from infra.bundle import CACHE, MESSAGES, ROOT
+from infra.bundle import MESSAGES, ROOT
 from infra.environments import Environment
 from infra.table import ROUTING_INDEX, MessageTable
 
@@ -63,10 +63,11 @@ class HotPartitionStack(cdk.Stack):
             table=self._messages.table,
             journal=self._messages.journal,
             options=environment,
-            wiring={**_wiring(environment), **overrides},
+            use=Use(
+                settings={**_wiring(environment), **overrides},
+                users={role: (role,) for role in (Role.WRITER, Role.READER)},
+            ),
             name=self.stack_name,
-            users={role: (role,) for role in Role},
-            cache=CACHE,
             is_watched=False,
         )
         # The cluster's identity: another logical id is another, empty cluster.
@@ -151,7 +152,7 @@ class HotPartitionStack(cdk.Stack):
             alarms=list_alarms(environment, functions=tuple(functions), routes=routes),
             subjects={**self._hot.subjects(), Subject.API: api.api_id},
             functions={folder: function.function_name for folder, function in functions.items()},
-            nodes=self._hot.registry.node_ids,
+            nodes=self._hot.registry.nodes_to_watch(),
             options=environment.alarms,
         )
 
@@ -162,7 +163,7 @@ class HotPartitionStack(cdk.Stack):
             "RegistryEndpoint": f"{self._hot.registry.host}:{self._hot.registry.port}",
             "WriteMessageFunctionName": writer.function_name,
             "ReadMessagesFunctionName": reader.function_name,
-            "ConsumeReportsFunctionName": self._hot.consumer.function_name,
+            "ConsumeReportsFunctionName": self._hot.detection.consumer.function_name,
         }
         for name, value in outputs.items():
             cdk.CfnOutput(self, name, value=value)

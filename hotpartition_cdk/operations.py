@@ -1,0 +1,37 @@
+"""The operations function: what `hotpartition`, the command-line tool, asks. Nothing invokes it but people."""
+
+from __future__ import annotations
+
+from constructs import Construct
+
+from hotpartition.redis.acl import Role
+from hotpartition.runtime.settings import OperateSettings
+from hotpartition_cdk.configuration import FunctionSize
+from hotpartition_cdk.functions import HANDLERS, FunctionFactory
+from hotpartition_cdk.journal import Journal
+
+SIZE = FunctionSize(
+    # It works for minutes a month. Reports are parsed by the thousand when somebody looks at the heat.
+    memory_mb=512,
+    # A part of a long command ends after 15 s by itself; the rest is for a store that refuses meanwhile.
+    timeout_seconds=60,
+)
+
+
+class Operations(Construct):
+    """The function, which may read and raise routes and list them, and no more.
+
+    Who may call it is for the account's own policies to say (`lambda:InvokeFunction` on it): nobody is granted it here.
+    """
+
+    def __init__(self, scope: Construct, id_: str, *, functions: FunctionFactory, journal: Journal) -> None:
+        super().__init__(scope, id_)
+        self.function = functions.make(
+            "Operate",
+            code=HANDLERS / "operate",
+            description="Answers operators: what is hot, where its routes are; raises by hand, mends the registry",
+            settings=OperateSettings,
+            size=SIZE,
+            user=Role.OPERATOR,
+        )
+        journal.grant_raise(self.function)
