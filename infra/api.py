@@ -40,7 +40,7 @@ _AUTHORIZER_IDENTITY = ["$request.header.Authorization", "$context.routeKey"]
 """What a decision of a Lambda authorizer is kept under: one on reading is none on writing."""
 
 _CORS_HEADERS = [
-    *("authorization", "content-type", "if-match"),
+    *("authorization", "content-type", "if-match", "if-none-match"),
     *("x-amz-content-sha256", "x-amz-date", "x-amz-security-token"),
 ]
 """What a page sends: a body's type, and a token or a signature."""
@@ -161,8 +161,8 @@ class MessageApi(Construct):
                 apigateway.CorsHttpMethod.DELETE,
             ],
             allow_headers=_CORS_HEADERS,
-            # What a refused writer should wait for, and what an editor's `If-Match` should say, are in headers.
-            expose_headers=["etag", "retry-after"],
+            # What a refused writer should wait for, what an editor's `If-Match` should say, and how old a page is.
+            expose_headers=["age", "etag", "retry-after"],
             max_age=cdk.Duration.hours(1),
         )
 

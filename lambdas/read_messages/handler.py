@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from http import HTTPStatus
 from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
@@ -20,9 +19,8 @@ from hotpartition_messages.api import (
     MESSAGES_PATH,
     count_fitting,
     create_resolver,
-    json_response,
     message_response,
-    page_text,
+    page_response,
     remaining_ms,
     route_event,
 )
@@ -41,11 +39,10 @@ def build_app(reader: MessageReader) -> APIGatewayHttpResolver:
 
     @app.get(MESSAGES_PATH)
     def read_page() -> Response[Any]:
-        request = parse_page_read(app.current_event.raw_event)
+        request, if_none_match = parse_page_read(app.current_event.raw_event)
         page = reader.read_page(request, remaining_ms=remaining_ms(app.lambda_context), fits=count_fitting)
         metrics.add_metric(name=MetricName.PAGES_READ, unit=MetricUnit.Count, value=1)
-        text = page_text(page.messages, next_cursor=page.next_cursor, settled_until=page.settled_until)
-        return json_response(HTTPStatus.OK, text)
+        return page_response(page, if_none_match=if_none_match)
 
     @app.get(MESSAGE_PATH)
     def read_message() -> Response[Any]:

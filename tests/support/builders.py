@@ -8,10 +8,13 @@ from random import Random
 
 from hotpartition.core.counter import WriteCounter
 from hotpartition.core.detector import Thresholds
+from hotpartition.core.page_freshness import PageLimits
 from hotpartition.core.route import Generation, Route
 from hotpartition.jobs.consumer import Consumer
 from hotpartition.jobs.gatherer import Gatherer
+from hotpartition.jobs.newest_pages import NewestPages
 from hotpartition.jobs.operations import Operations, OperationsLimits
+from hotpartition.jobs.page_cache import PageCache
 from hotpartition.jobs.reconcile import Reconciler
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.jobs.writer import Writer
@@ -20,7 +23,8 @@ from hotpartition_messages import Message
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.keys import KEY_FORM, position_of
 from hotpartition_messages.message_ids import mint_message_id
-from hotpartition_messages.reading import MessageReader, PageRequest
+from hotpartition_messages.page_codec import MessagePageCodec
+from hotpartition_messages.reading import CACHED_LIMITS, MessageReader, PageRequest
 from hotpartition_messages.writing import MessageWriter, NewMessage, Written
 from support.fakes import (
     FakeClock,
@@ -32,7 +36,9 @@ from support.fakes import (
     FakeTelemetry,
     InlineBackground,
 )
+from support.page_store import FakePageStore
 
+PAGE_LIMITS = PageLimits(ttl_ms=1_000, bound_ms=3_000)
 THRESHOLDS = Thresholds(hot_at_once_wcu=1000, hot_sustained_wcu=800, target_shard_wcu=500, max_shard_count=128)
 
 
@@ -64,8 +70,10 @@ class World:
     random: Random = field(default_factory=lambda: Random(7))
     consumers: int = 1
     routing_items: FakeRoutingItems = field(init=False)
+    pages: FakePageStore = field(init=False)
 
     def __post_init__(self) -> None:
+        self.pages = FakePageStore(lambda: self.clock.now_ms)
         self.routing_items = FakeRoutingItems(self.table)
 
     @property
@@ -124,11 +132,15 @@ class World:
         )
         return MessageChanger(messages, gatherer, telemetry=self.telemetry, clock=clock, budget_ms=budget_ms)
 
-    def reader(self, *, budget_ms: float = 300, ttl_seconds: float = 2.0) -> MessageReader:
+    def reader(
+        self, *, budget_ms: float = 300, ttl_seconds: float = 2.0, environment: str | None = None
+    ) -> MessageReader:
+        """Build a reader; one of a named environment caches pages."""
+        routes = self.routes(ttl_seconds=ttl_seconds)
         gatherer = Gatherer(
             store=self.table,
             registry=self.registry,
-            routes=self.routes(ttl_seconds=ttl_seconds),
+            routes=routes,
             background=InlineBackground(),
             telemetry=self.telemetry,
             clock=self.clock.as_clock(),
@@ -136,7 +148,22 @@ class World:
             form=KEY_FORM,
             position_of=position_of,
         )
-        return MessageReader(gatherer, now_ms=lambda: self.clock.now_ms, settle_ms=5_000)
+        newest = None
+        if environment is not None:
+            cache = PageCache(
+                store=self.pages,
+                codec=MessagePageCodec(),
+                limits=PAGE_LIMITS,
+                telemetry=self.telemetry,
+                clock=self.clock.as_clock(lambda: 0.0),
+                environment_id=environment,
+                max_entries=100,
+                max_bytes=10**7,
+            )
+            newest = NewestPages(
+                gatherer, routes=routes, cache=cache, limits=CACHED_LIMITS, now_ms=lambda: self.clock.now_ms
+            )
+        return MessageReader(gatherer, now_ms=lambda: self.clock.now_ms, settle_ms=5_000, newest=newest)
 
     def consumer(self, thresholds: Thresholds = THRESHOLDS) -> Consumer:
         return Consumer(

@@ -85,8 +85,12 @@ def _describe(operation: Operation) -> dict[str, Any]:
 
 def _describe_success(success: Success) -> dict[str, Any]:
     described: dict[str, Any] = {"description": success.description}
-    if success.has_etag:
-        described["headers"] = {"ETag": {"description": "The message's entity tag.", "schema": {"type": "string"}}}
+    headers = {
+        name: {"description": meaning, "required": name in success.headers, "schema": {"type": "string"}}
+        for name, meaning in {**success.headers, **success.optional_headers}.items()
+    }
+    if headers:
+        described["headers"] = headers
     if success.document is not None:
         described["content"] = _json_content(success.document)
     return {**described, "links": success.links} if success.links else described
@@ -97,7 +101,7 @@ def _describe_problem(kind: ProblemKind) -> dict[str, Any]:
     content = {PROBLEM_JSON: {"schema": _reference(document_of(kind)), "examples": example}}
     if not kind.headers:
         return {"description": kind.meaning, "content": content}
-    seconds = {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}
+    seconds = {"description": "Seconds to wait.", "required": True, "schema": {"type": "integer", "minimum": 1}}
     return {"description": kind.meaning, "headers": {"Retry-After": seconds}, "content": content}
 
 

@@ -74,9 +74,9 @@ class Api:
         raw = app.resolve(route_event(event), context or FakeContext())
         json.dumps(raw).encode()
         raw["body"].encode()
-        if raw["statusCode"] == 204:
+        if raw["statusCode"] in {204, 304}:
             assert raw["body"] == ""
-            return Answer(204, raw["headers"], None, "")
+            return Answer(raw["statusCode"], raw["headers"], None, "")
         answer = Answer(raw["statusCode"], raw["headers"], json.loads(raw["body"]), raw["body"])
         if answer.status >= 400:
             check_problem(answer)
@@ -722,6 +722,82 @@ def counted(capsys, *names):
     """Sum metrics over the embedded metric lines written so far."""
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"_aws"' in line]
     return [sum(sum(line.get(name, [])) for line in lines) for name in names]
+
+
+class TestNewestPage:
+    @pytest.fixture
+    def api(self, api):
+        """One whose reader caches pages of what is read-hot: `hot` is, `c` is not."""
+        api.read_app = load_handler("read_messages").build_app(api.world.reader(environment="e"))
+        api.world.registry.mark_read_hot("hot", 1)
+        for conversation_id in ("c", "hot"):
+            api.post(conversation_id=conversation_id)
+        return api
+
+    def read(self, api, conversation_id, tags=None, **query):
+        event = page_event(conversation_id, **query)
+        if tags is not None:
+            event["headers"]["if-none-match"] = tags
+        return api.call(event)
+
+    @pytest.mark.parametrize("conversation_id", ["c", "hot"])
+    def test_a_page_that_the_client_has_is_not_sent_again(self, api, conversation_id):
+        """304, with the tag that the client knows; until something is written."""
+        etag = self.read(api, conversation_id).headers["ETag"]
+        assert etag.startswith('W/"')
+        for tags in (etag, etag.removeprefix("W/"), f'"x", {etag}', "*"):
+            answer = self.read(api, conversation_id, tags)
+            assert (answer.status, answer.headers["ETag"], answer.text) == (304, etag, "")
+        api.post(conversation_id=conversation_id)
+        api.world.clock.now_ms += 1_000
+        answer = self.read(api, conversation_id, etag)
+        assert (answer.status, len(answer.body["messages"])) == (200, 2)
+        assert answer.headers["ETag"] != etag
+
+    @pytest.mark.parametrize("tags", ["", "x", '"x"', 'W/"', "W/*", "\x00"])
+    def test_other_tags_get_the_page(self, api, tags):
+        """Also what are none: they only mean that the page is wanted."""
+        assert self.read(api, "hot", tags).status == 200
+
+    def test_a_cached_page_says_how_old_it_is(self, api):
+        """In seconds, rounded up; a page that was read for this request has no age."""
+        assert "Age" not in self.read(api, "hot").headers
+        ages = []
+        for _ in range(3):
+            api.world.clock.now_ms += 1
+            ages.append(self.read(api, "hot").headers["Age"])
+        assert ages == ["1", "1", "1"]
+        etag = self.read(api, "hot").headers["ETag"]
+        assert self.read(api, "hot", etag).headers["Age"] == "1"
+        assert "Age" not in self.read(api, "c").headers
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            {"consistency": "strong"},
+            {"order": "oldest"},
+            {"after": format_time(NOW_MS)},
+            {"before": format_time(NOW_MS)},
+        ],
+    )
+    def test_other_pages_have_neither(self, api, query):
+        """They are read each time, and sent."""
+        answer = self.read(api, "hot", "*", **query)
+        assert answer.status == 200
+        assert not {"ETag", "Age"} & answer.headers.keys()
+
+    def test_a_page_with_a_cursor_has_neither(self, api):
+        """It is no newest page."""
+        api.post(conversation_id="hot")
+        cursor = self.read(api, "hot", limit=1).body["next_cursor"]
+        answer = self.read(api, "hot", "*", cursor=cursor)
+        assert (answer.status, len(answer.body["messages"])) == (200, 1)
+        assert not {"ETag", "Age"} & answer.headers.keys()
+
+    def test_wrong_requests_are_refused_as_ever(self, api):
+        """However hot the conversation is."""
+        assert self.read(api, "hot", "*", limit="0").status == 400
+        assert self.read(api, "a#1", "*").status == 400
 
 
 class TestFunctions:

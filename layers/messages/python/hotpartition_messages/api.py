@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
+from math import ceil
 from typing import Any
 
 from aws_lambda_powertools.event_handler.api_gateway import APIGatewayHttpResolver, Response
@@ -41,7 +42,8 @@ from hotpartition_messages.problems import (
     WRITE_LATER,
     ProblemKind,
 )
-from hotpartition_messages.requests import BodyTooLargeError, ContentEncodingError
+from hotpartition_messages.reading import PageResult
+from hotpartition_messages.requests import BodyTooLargeError, ContentEncodingError, is_among
 
 MESSAGES_PATH = "/conversations/{conversation_id}/messages"
 MESSAGE_PATH = MESSAGES_PATH + "/{message_id}"
@@ -94,6 +96,20 @@ def message_response(message: Message) -> Response[Any]:
     """Build a response of one message, with its entity tag."""
     response = json_response(HTTPStatus.OK, message.json)
     response.headers["ETag"] = message.etag
+    return response
+
+
+def page_response(page: PageResult, *, if_none_match: str = "") -> Response[Any]:
+    """Build a page's response: 304 without a body, if it is a newest page that the client has already."""
+    if page.etag is not None and is_among(page.etag, if_none_match):
+        response: Response[Any] = Response(status_code=int(HTTPStatus.NOT_MODIFIED), body="")
+    else:
+        text = page_text(page.messages, next_cursor=page.next_cursor, settled_until=page.settled_until)
+        response = json_response(HTTPStatus.OK, text)
+    if page.etag is not None:
+        response.headers["ETag"] = page.etag
+    if page.age_ms is not None:
+        response.headers["Age"] = str(ceil(page.age_ms / 1000))
     return response
 
 

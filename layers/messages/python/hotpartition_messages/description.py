@@ -156,7 +156,8 @@ class Success:
     description: str
     document: type[Documented] | None
     links: Mapping[str, Any] = field(default_factory=dict)
-    has_etag: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
+    optional_headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +200,12 @@ _NEXT_PAGE = {
     }
 }
 
+_MESSAGE_TAG = {"ETag": "The message's entity tag."}
+_NEWEST_PAGE = {
+    "ETag": "The page's entity tag, of the newest page without bounds, eventually consistent.",
+    "Age": "How many seconds old the page is, rounded up, if it was cached.",
+}
+
 OPERATIONS = (
     Operation(
         method="post",
@@ -225,7 +232,10 @@ OPERATIONS = (
         summary="Read a page of messages",
         operation_id="read_page",
         request=PageReadRequest,
-        successes={200: Success("A complete page", MessagePage, _NEXT_PAGE)},
+        successes={
+            200: Success("A complete page", MessagePage, _NEXT_PAGE, optional_headers=_NEWEST_PAGE),
+            304: Success("The newest page, which the client has", None, optional_headers=_NEWEST_PAGE),
+        },
         problems=(INVALID_REQUEST, UNREADABLE_ROUTE, READ_LATER),
     ),
     Operation(
@@ -234,7 +244,7 @@ OPERATIONS = (
         summary="Read one message",
         operation_id="read_message",
         request=MessageReadRequest,
-        successes={200: Success("The message", StoredMessage, has_etag=True)},
+        successes={200: Success("The message", StoredMessage, headers=_MESSAGE_TAG)},
         problems=(INVALID_REQUEST, MESSAGE_NOT_FOUND, MESSAGE_GONE, UNREADABLE_ROUTE, READ_LATER),
     ),
     Operation(
@@ -243,7 +253,7 @@ OPERATIONS = (
         summary="Edit a message",
         operation_id="edit_message",
         request=MessageEditRequest,
-        successes={200: Success("The message as it is now", StoredMessage, has_etag=True)},
+        successes={200: Success("The message as it is now", StoredMessage, headers=_MESSAGE_TAG)},
         problems=(
             *(INVALID_REQUEST, NOT_THE_SENDER, MESSAGE_NOT_FOUND, MESSAGE_GONE, MESSAGE_CHANGED, MESSAGE_TOO_LARGE),
             *(UNSUPPORTED_ENCODING, UNREADABLE_ROUTE, CHANGE_LATER),

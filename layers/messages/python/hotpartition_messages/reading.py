@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from hashlib import blake2b
 
-from hotpartition.core.merge import Page, PageRange, choose_copy
+from hotpartition.core.merge import Page, PageRange, choose_copy, cut_page
 from hotpartition.core.timestamps import format_time
 from hotpartition.errors import InvalidRequestError
 from hotpartition.jobs.gatherer import Gatherer
+from hotpartition.jobs.newest_pages import NewestPages
 from hotpartition_messages.cursor import build_cursor, parse_cursor
 from hotpartition_messages.errors import MessageGoneError, MessageNotFoundError
 from hotpartition_messages.keys import build_key, build_sort_key, parse_conversation_id, parse_sort_key
@@ -23,6 +25,8 @@ from hotpartition_messages.messages import Message
 
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
+CACHED_LIMITS = (DEFAULT_LIMIT, MAX_LIMIT)
+"""Newest pages are cached with these: one of fewer messages is a part of the next larger one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,12 @@ class PageRequest:
     cursor: str | None = None
     is_strong: bool = False
 
+    @property
+    def is_newest(self) -> bool:
+        """Whether it is the newest page, without bounds and eventually consistent: the one that may be cached."""
+        bounds = self.after_ms, self.before_ms, self.cursor
+        return self.newest_first and not self.is_strong and bounds == (None, None, None)
+
 
 @dataclass(frozen=True, slots=True)
 class PageResult:
@@ -45,25 +55,38 @@ class PageResult:
     `settled_until`, RFC 3339: a client that polls oldest-first continues with `after` = this, and ignores ids it has
     seen. Messages with older times are not expected any more, though a client may still send some. It counts from the
     beginning of the walk: no page after a cursor looks behind it again.
+
+    A newest page has an entity tag, by what it shows; `age_ms` is how old it is if it was cached.
     """
 
     messages: tuple[Message, ...]
     next_cursor: str | None
     settled_until: str
+    etag: str | None = None
+    age_ms: int | None = None
 
 
 class MessageReader:
     """Reads messages. One per execution environment."""
 
-    def __init__(self, gatherer: Gatherer[Message], *, now_ms: Callable[[], int], settle_ms: float) -> None:
+    def __init__(
+        self,
+        gatherer: Gatherer[Message],
+        *,
+        now_ms: Callable[[], int],
+        settle_ms: float,
+        newest: NewestPages[Message] | None = None,
+    ) -> None:
         """Start with nothing read.
 
         Args:
             gatherer: reads and merges the items.
             now_ms: Unix time in ms.
             settle_ms: how far behind the present no message is expected to come any more.
+            newest: reads newest pages, those of read-hot conversations from a cache; None: they are read as all others.
         """
         self._gatherer = gatherer
+        self._newest = newest
         self._now_ms = now_ms
         self._settle_ms = settle_ms
 
@@ -89,15 +112,23 @@ class MessageReader:
         page_range = build_range(request)
         if page_range is None:
             return self._result(request, Page((), has_more=False, divergent=0), started_ms)
+        if self._newest is not None and request.is_newest:
+            newest = self._newest.read(
+                request.conversation_id,
+                request.limit,
+                is_shown_at=Message.is_shown_at,
+                fits=fits,
+                remaining_ms=remaining_ms,
+            )
+            page = cut_page(newest.page, fits(newest.page.items))
+            return self._result(request, page, newest.read_at_ms, newest.age_ms)
         page = self._gatherer.gather(
             page_range,
             is_strong=request.is_strong,
             remaining_ms=remaining_ms,
             is_shown=lambda message: message.is_shown_at(started_ms),
         )
-        if page.items and (count := max(1, fits(page.items))) < len(page.items):
-            page = replace(page, items=page.items[:count], has_more=True, last=page.items[count - 1].sort_key)
-        return self._result(request, page, started_ms)
+        return self._result(request, cut_page(page, fits(page.items)), started_ms)
 
     def read_message(
         self, conversation_id: str, message_id: str, *, is_strong: bool = False, remaining_ms: float = float("inf")
@@ -123,7 +154,9 @@ class MessageReader:
             raise MessageNotFoundError(conversation_id, message_id)
         return message
 
-    def _result(self, request: PageRequest, page: Page[Message], started_ms: int) -> PageResult:
+    def _result(
+        self, request: PageRequest, page: Page[Message], started_ms: int, age_ms: int | None = None
+    ) -> PageResult:
         last = parse_sort_key(page.last) if page.last else None
         # What lies behind the cursor was read since the walk began, and no page of it looks there again.
         walk_started_ms = _walk_start(request, started_ms)
@@ -135,7 +168,17 @@ class MessageReader:
         settled_ms = max(0, int(walk_started_ms - self._settle_ms))
         if next_cursor and last and not request.newest_first:
             settled_ms = min(settled_ms, message_time_ms(last))
-        return PageResult(page.items, next_cursor, format_time(settled_ms))
+        etag = _etag_of(page) if request.is_newest else None
+        return PageResult(page.items, next_cursor, format_time(settled_ms), etag, age_ms)
+
+
+def _etag_of(page: Page[Message]) -> str:
+    """Tell pages that show different messages, or different versions of them, apart.
+
+    It is weak: cursor and `settled_until` count from when a page was read. Those of an older one serve as well.
+    """
+    shown = [f"{message.message_id} {message.version}" for message in page.items]
+    return f'W/"{blake2b(repr((shown, page.has_more)).encode(), digest_size=12).hexdigest()}"'
 
 
 def _walk_start(request: PageRequest, started_ms: int) -> int:

@@ -350,11 +350,22 @@ class MessageDeleteRequest(_Request):
     header: ChangeHeader
 
 
+class PageHeader(_Request):
+    """The headers that reading a page looks at."""
+
+    if_none_match: str = Field(
+        "",
+        alias="If-None-Match",
+        description="Entity tags: a newest page that has one of them is not sent again (304). What is none is ignored.",
+    )
+
+
 class PageReadRequest(_Request):
     """Read a page."""
 
     path: ConversationPath
     query: PageQuery
+    header: PageHeader
 
 
 class MessageReadRequest(_Request):
@@ -410,7 +421,7 @@ def parse_edit(event: Mapping[str, Any], *, sender_claim: str = "") -> tuple[Tar
     """
     sender = find_sender(event, sender_claim) if sender_claim else None
     body, unlisted = _listed_fields(_parse_body(event), MessageEditBody)
-    content = {**_path_and_query(event), "header": _change_header(event), "body": body}
+    content = {**_path_and_query(event), "header": _header(event, "If-Match"), "body": body}
     request = _validate(MessageEditRequest, content, unlisted)
     new = request.body
     if not new.model_fields_set:
@@ -434,7 +445,7 @@ def parse_delete(event: Mapping[str, Any], *, sender_claim: str = "") -> Target:
         InvalidRequestError: naming every wrong field.
     """
     sender = find_sender(event, sender_claim) if sender_claim else None
-    request = _validate(MessageDeleteRequest, {**_path_and_query(event), "header": _change_header(event)})
+    request = _validate(MessageDeleteRequest, {**_path_and_query(event), "header": _header(event, "If-Match")})
     return _target(request.path, request.header, sender)
 
 
@@ -447,22 +458,24 @@ def _target(path: MessagePath, header: ChangeHeader, sender: str | None) -> Targ
     )
 
 
-def _change_header(event: Mapping[str, Any]) -> dict[str, str]:
+def _header(event: Mapping[str, Any], wanted: str) -> dict[str, str]:
+    """Find a header by its name, however that is spelled."""
     for name, value in (event.get("headers") or {}).items():
-        if name.lower() == "if-match":
-            return {"If-Match": value}
+        if name.lower() == wanted.lower():
+            return {wanted: value}
     return {}
 
 
-def parse_page_read(event: Mapping[str, Any]) -> PageRequest:
-    """Read from an event which page is wanted.
+def parse_page_read(event: Mapping[str, Any]) -> tuple[PageRequest, str]:
+    """Read from an event which page is wanted, and the entity tags of what the client has (`If-None-Match`).
 
     Raises:
         InvalidRequestError: naming every wrong parameter.
     """
-    request = _validate(PageReadRequest, _path_and_query(event))
+    content = {**_path_and_query(event), "header": _header(event, "If-None-Match")}
+    request = _validate(PageReadRequest, content)
     query = request.query
-    return PageRequest(
+    page = PageRequest(
         conversation_id=request.path.conversation_id,
         newest_first=query.order == "newest",
         limit=query.limit,
@@ -471,6 +484,15 @@ def parse_page_read(event: Mapping[str, Any]) -> PageRequest:
         cursor=query.cursor,
         is_strong=query.consistency == "strong",
     )
+    return page, request.header.if_none_match
+
+
+def is_among(etag: str, tags: str) -> bool:
+    """Say whether an entity tag is among those of `If-None-Match`, compared weakly (RFC 9110, 13.1.2)."""
+    if not tags:
+        return False
+    opaque = etag.removeprefix("W/")
+    return tags.strip() == "*" or any(found[0].removeprefix("W/") == opaque for found in re.finditer(_ENTITY_TAG, tags))
 
 
 def parse_message_read(event: Mapping[str, Any]) -> MessageReadRequest:

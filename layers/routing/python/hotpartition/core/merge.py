@@ -10,8 +10,8 @@ the keys that turned out to hold more, and only for what may still be on the pag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from math import ceil, sqrt
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -88,13 +88,15 @@ class KeyQuery:
 class Page(Generic[ItemT]):
     """Items in the page's order, each once. `divergent` counts sort keys whose copies differ in content.
 
-    `last` is the sort key that the page ends with, shown or not: the next page begins behind it.
+    `last` is the sort key that the page ends with, shown or not: the next page begins behind it. `hidden` are the items
+    that lie between the others and are not shown.
     """
 
     items: tuple[ItemT, ...]
     has_more: bool
     divergent: int
     last: str | None = None
+    hidden: tuple[ItemT, ...] = ()
 
 
 @dataclass(slots=True)
@@ -168,13 +170,15 @@ class PageMerge(Generic[ItemT]):
         end = self._find_edge(sort_keys)
         chosen = [self._found[sort_key] for sort_key in sort_keys[:end]]
         items = [choose_copy(copies) for copies in chosen]
+        hidden: list[ItemT] = []
         if self._has_hidden and self.is_shown is not None:
-            items = [item for item in items if self.is_shown(item)]
+            items, hidden = _split(items, self.is_shown)
         return Page(
             items=tuple(items),
             has_more=end is not None,
             divergent=sum(1 for copies in chosen if len(copies) > 1 and not _is_same(copies)),
             last=sort_keys[:end][-1] if sort_keys[:end] else None,
+            hidden=tuple(hidden),
         )
 
     @property
@@ -195,14 +199,7 @@ class PageMerge(Generic[ItemT]):
         """Find the edge among the sort keys that are known: the first one behind a full page."""
         if not self._has_hidden:
             return self.range.limit if len(sort_keys) >= self._want else None
-        shown = 0
-        for index, sort_key in enumerate(sort_keys):
-            if shown == self.range.limit and self._shows(sort_key):
-                return index
-            if index - shown == MOST_HIDDEN:
-                return index
-            shown += self._shows(sort_key)
-        return None
+        return _find_end(len(sort_keys), self.range.limit, lambda index: self._shows(sort_keys[index]))
 
     def _shows(self, sort_key: str) -> bool:
         return self.is_shown is None or self.is_shown(choose_copy(self._found[sort_key]))
@@ -294,6 +291,60 @@ class PageMerge(Generic[ItemT]):
     def _precedes(self, sort_key: str, reached: str) -> bool:
         """Say whether a sort key comes no later than another, in the page's order."""
         return sort_key >= reached if self.range.newest_first else sort_key <= reached
+
+
+def cut_page(page: Page[ItemT], count: int) -> Page[ItemT]:
+    """End a page behind so many of its items, one at least."""
+    count = max(1, count)
+    if count >= len(page.items):
+        return page
+    last = page.items[count - 1].sort_key
+    newest_first = page.items[0].sort_key > page.items[-1].sort_key
+    hidden = tuple(item for item in page.hidden if (item.sort_key > last) == newest_first)
+    return replace(page, items=page.items[:count], has_more=True, last=last, hidden=hidden)
+
+
+def narrow_newest(page: Page[ItemT], limit: int, is_shown: Callable[[ItemT], bool]) -> Page[ItemT]:
+    """Build the page that the same read with another limit, and what is shown by now, would have given.
+
+    Args:
+        page: a newest-first page.
+        limit: REQUIRES: no larger than the page's own, unless that is the last one.
+        is_shown: says whether an item belongs on a page; of those in `hidden`, none does.
+    """
+    read = page.items
+    if page.hidden:
+        read = tuple(sorted((*page.items, *page.hidden), key=lambda item: item.sort_key, reverse=True))
+    end = _find_end(len(read), limit, lambda index: is_shown(read[index]))
+    items, hidden = _split(read[:end], is_shown)
+    if end is None:
+        return replace(page, items=tuple(items), hidden=tuple(hidden))
+    last = read[end - 1].sort_key
+    return replace(page, items=tuple(items), hidden=tuple(hidden), has_more=True, last=last)
+
+
+def _find_end(count: int, limit: int, shows: Callable[[int], bool]) -> int | None:
+    """Find where a page ends among what was read in its order: before the first item that is too many; None: nowhere.
+
+    `shows` says of each whether it belongs on a page; so many that do not end it as well.
+    """
+    shown = 0
+    for index in range(count):
+        is_shown = shows(index)
+        if shown == limit and is_shown:
+            return index
+        if index - shown == MOST_HIDDEN:
+            return index
+        shown += is_shown
+    return None
+
+
+def _split(items: Iterable[ItemT], is_shown: Callable[[ItemT], bool]) -> tuple[list[ItemT], list[ItemT]]:
+    shown: list[ItemT] = []
+    hidden: list[ItemT] = []
+    for item in items:
+        (shown if is_shown(item) else hidden).append(item)
+    return shown, hidden
 
 
 def _is_same(copies: Sequence[ItemT]) -> bool:

@@ -80,6 +80,7 @@ class Gatherer(Generic[ItemT]):
         is_strong: bool,
         remaining_ms: float = float("inf"),
         is_shown: Callable[[ItemT], bool] | None = None,
+        hint: Route | None = None,
     ) -> Page[ItemT]:
         """Read one page: complete, or an error.
 
@@ -88,6 +89,7 @@ class Gatherer(Generic[ItemT]):
             is_strong: whether the read is strongly consistent, the journal's included.
             remaining_ms: time the caller has left; the budget never passes it.
             is_shown: says whether an item belongs on a page; None: all do.
+            hint: the collection's route as Redis has it, if that was asked already.
 
         Raises:
             RetryLaterError: a key could not be read within the budget.
@@ -96,7 +98,7 @@ class Gatherer(Generic[ItemT]):
         budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
         with self._naming_unreadable_routes(page_range.collection):
             merge = PageMerge(page_range, self._form, self._position_of, is_shown=is_shown)
-            page = self._gather(merge, budget, is_strong=is_strong)
+            page = self._gather(merge, budget, is_strong=is_strong, hint=hint)
         if page.divergent:
             self._telemetry.count(MetricName.DIVERGENT_COPIES, page.divergent)
         return page
@@ -148,9 +150,11 @@ class Gatherer(Generic[ItemT]):
             self._verifier.name_unreadable(collection, error)
             raise
 
-    def _gather(self, merge: PageMerge[ItemT], budget: Budget, *, is_strong: bool) -> Page[ItemT]:
+    def _gather(self, merge: PageMerge[ItemT], budget: Budget, *, is_strong: bool, hint: Route | None) -> Page[ItemT]:
         collection = merge.range.collection
-        route = hint = self._routes.get_route(collection, self._clock.now_ms())
+        if hint is None:
+            hint = self._routes.get_route(collection, self._clock.now_ms())
+        route = hint
         is_verified = False
         while (queries := merge.next_queries(route)) or not is_verified:
             entry = self._run_round(merge, queries, budget, is_strong=is_strong, with_journal=not is_verified)

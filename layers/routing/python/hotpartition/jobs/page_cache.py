@@ -1,6 +1,6 @@
 """Pages of read-hot collections: kept in the environment and in Redis, and read once for the whole fleet.
 
-Only for collections that were found read-hot (`RouteSource.copies_of`). Who finds a page stale takes a lease; its
+Only for collections that were found read-hot (`RouteSource.get_for_reading`). Who finds a page stale takes a lease; its
 holder reads DynamoDB and stores the page for all. The others are served the last page while it is within the staleness
 bound, or wait a little, or read for themselves. Redis away, full or filled with garbage costs reads, never an error;
 nothing is served that is older than the bound (`core/page_freshness.py`).

@@ -37,6 +37,9 @@ LOOKUP_PAUSE_MS = 100
 """Least time between two look-ups of one collection in the journal: an eventually consistent read lags by less."""
 MAX_LOOKUP_PAUSE_MS = 60_000
 """The pause doubles up to this while Redis shows what the journal does not: invented generations cost little."""
+COPIES_KNOWN_MS = 60_000
+"""For how long a collection counts as read-hot once Redis cannot tell any more: as long as it would itself. An
+environment's own cached pages keep a rush from DynamoDB then."""
 MAX_UNCONFIRMED = 1_000
 """Collections of which such generations are remembered."""
 
@@ -86,9 +89,9 @@ class RouteCache:
         return None if entry is None or now_ms >= entry[1] else entry[0]
 
     def copies_of(self, collection: str, now_ms: int) -> int:
-        """Return in how many copies Redis holds the newest page; 0 unless that is known and fresh."""
+        """Return in how many copies Redis holds the newest page, as it was last told; 0: not read-hot, or not known."""
         entry = self._entries.get(collection)
-        return 0 if entry is None or now_ms >= entry.fresh_until_ms else entry.copies
+        return 0 if entry is None or now_ms >= entry.fresh_until_ms + COPIES_KNOWN_MS else entry.copies
 
     def peek(self, collection: str) -> Route:
         """Return the last known route, whatever its age; the empty one if none is known."""
@@ -194,14 +197,10 @@ class RouteSource:
         route = self._cache.get_fresh(collection, now_ms)
         return self.refresh(collection, now_ms) if route is None else route
 
-    def copies_of(self, collection: str, now_ms: int) -> int:
-        """Return in how many copies Redis holds the newest page, as fresh as the route; 0: not read-hot, or not known.
-
-        Asks Redis when the route is not fresh, so that `get_route` need not a moment later.
-        """
-        if self._cache.get_fresh(collection, now_ms) is None:
-            self.refresh(collection, now_ms)
-        return self._cache.copies_of(collection, now_ms)
+    def get_for_reading(self, collection: str, now_ms: int) -> ReadRoute:
+        """Return the route as `get_route` does, and whether the collection is read-hot, by one look-up at most."""
+        route = self.get_route(collection, now_ms)
+        return ReadRoute(route, self._cache.copies_of(collection, now_ms))
 
     def refresh(self, collection: str, now_ms: int) -> Route:
         """Ask Redis now, fresh or not."""

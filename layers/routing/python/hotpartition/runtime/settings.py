@@ -202,6 +202,42 @@ class AdaptiveSettings(_CountingSettings, JournalSettings):
     """Settings of a `ShardedTable` with `adaptive()`; in code they are its arguments."""
 
 
+class PageSettings(CommonSettings):
+    """How newest pages of what is read-hot are cached."""
+
+    page_cache: Flag = Field(default=True, description="Whether newest pages of what is read-hot are cached.")
+    page_ttl_seconds: float = Field(
+        default=1.0, ge=0.2, le=60.0, description="How old a cached page gets before it is read anew, in seconds."
+    )
+    page_staleness_seconds: float = Field(
+        default=3.0,
+        ge=0.4,
+        le=600.0,
+        description="How old a page from the cache may be, in seconds; at least twice `page_ttl_seconds`.",
+    )
+    page_l1_entries: int = Field(
+        default=200, ge=1, le=100_000, description="How many cached pages one execution environment keeps."
+    )
+    page_l1_bytes: int = Field(
+        default=16_000_000,
+        ge=8_000_000,
+        le=1_000_000_000,
+        description="Bytes of cached pages, as JSON, that one execution environment keeps; in memory they are larger.",
+    )
+
+    @model_validator(mode="after")
+    def check_staleness(self) -> Self:
+        """Refuse a staleness bound that pages would pass in the normal course of things.
+
+        Raises:
+            SettingsError: naming both settings.
+        """
+        if self.page_staleness_seconds < 2 * self.page_ttl_seconds:
+            names = variable_name("page_staleness_seconds"), variable_name("page_ttl_seconds")
+            raise SettingsError([f"{names[0]} should be at least twice {names[1]}"])
+        return self
+
+
 class WriterSettings(_CountingSettings):
     """Settings of the write function."""
 
@@ -215,7 +251,7 @@ class WriterSettings(_CountingSettings):
     )
 
 
-class ReaderSettings(_RequestSettings):
+class ReaderSettings(_RequestSettings, PageSettings):
     """Settings of the read function."""
 
     settle_seconds: float = Field(

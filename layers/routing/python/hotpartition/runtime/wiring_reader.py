@@ -1,19 +1,26 @@
-"""How a gatherer is put together from its settings."""
+"""How what reads items is put together from its settings."""
 
 from __future__ import annotations
 
 import time
+import uuid
+from collections.abc import Sequence
+from typing import Generic, NamedTuple
 
 from hotpartition.core.keys import KeyForm
-from hotpartition.core.merge import ItemT, PositionOf
+from hotpartition.core.merge import ItemT, Page, PositionOf
+from hotpartition.core.page_freshness import PageLimits
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.jobs.gatherer import Gatherer
+from hotpartition.jobs.newest_pages import NewestPages
+from hotpartition.jobs.page_cache import PageCache, PageCodec
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.ports import ItemStore, Telemetry
+from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.runtime.background import BackgroundThread
-from hotpartition.runtime.settings import ReaderSettings
+from hotpartition.runtime.settings import PageSettings, ReaderSettings
 from hotpartition.runtime.wiring import connect_redis, system_clock
 
 
@@ -27,21 +34,36 @@ def open_reading(settings: ReaderSettings) -> DynamoDBCalls:
     )
 
 
-def build_gatherer(
-    settings: ReaderSettings, telemetry: Telemetry, *, store: ItemStore[ItemT], form: KeyForm, position_of: PositionOf
-) -> Gatherer[ItemT]:
-    """Build a gatherer over the items of a table."""
+class Reading(NamedTuple, Generic[ItemT]):
+    """What reads the items of a table. `newest` is None where pages are not cached."""
+
+    gatherer: Gatherer[ItemT]
+    newest: NewestPages[ItemT] | None
+
+
+def build_reading(
+    settings: ReaderSettings,
+    telemetry: Telemetry,
+    *,
+    store: ItemStore[ItemT],
+    form: KeyForm,
+    position_of: PositionOf,
+    codec: PageCodec[Page[ItemT]],
+    cached_limits: Sequence[int],
+) -> Reading[ItemT]:
+    """Build what reads the items of a table. Call it on the first request: it makes the environment's id."""
     clock = system_clock()
-    # One for lookups and repairs: each new connection is authenticated anew.
+    # One for lookups, repairs and pages: each new connection is authenticated anew.
     connection = connect_redis(settings, telemetry, "routes")
     registry = RedisRegistry(connection, settings.table_name, telemetry)
     cache = RouteCache(
         ttl_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=clock.random
     )
-    return Gatherer(
+    routes = RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=time.monotonic)
+    gatherer = Gatherer(
         store=store,
         registry=RedisRegistry(connection, settings.table_name),
-        routes=RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=time.monotonic),
+        routes=routes,
         background=BackgroundThread(),
         telemetry=telemetry,
         clock=clock,
@@ -49,3 +71,22 @@ def build_gatherer(
         form=form,
         position_of=position_of,
     )
+    if not settings.page_cache:
+        return Reading(gatherer, None)
+    pages = PageCache(
+        store=RedisPageStore(connection, settings.table_name, telemetry),
+        codec=codec,
+        limits=build_page_limits(settings),
+        telemetry=telemetry,
+        clock=clock,
+        environment_id=uuid.uuid4().hex,
+        max_entries=settings.page_l1_entries,
+        max_bytes=settings.page_l1_bytes,
+    )
+    newest = NewestPages(gatherer, routes=routes, cache=pages, limits=cached_limits, now_ms=clock.now_ms)
+    return Reading(gatherer, newest)
+
+
+def build_page_limits(settings: PageSettings) -> PageLimits:
+    """Take the TTL and the staleness bound from the settings."""
+    return PageLimits(ttl_ms=settings.page_ttl_seconds * 1000, bound_ms=settings.page_staleness_seconds * 1000)

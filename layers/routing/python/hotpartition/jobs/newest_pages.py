@@ -1,0 +1,99 @@
+"""Newest pages, eventually consistent: those of read-hot collections through the page cache, all others as ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+from hotpartition.core.merge import ItemT, Page, PageRange, cut_page, narrow_newest
+from hotpartition.jobs.gatherer import Gatherer
+from hotpartition.jobs.page_cache import Filled, Origin, PageCache
+from hotpartition.jobs.route_cache import RouteSource
+
+
+@dataclass(frozen=True, slots=True)
+class NewestPage(Generic[ItemT]):
+    """A newest page, and when its read began (Unix ms). `age_ms` is None where it was read for this request."""
+
+    page: Page[ItemT]
+    read_at_ms: int
+    age_ms: int | None = None
+
+
+class NewestPages(Generic[ItemT]):
+    """Reads newest pages. One per execution environment, or one per process."""
+
+    def __init__(
+        self,
+        gatherer: Gatherer[ItemT],
+        *,
+        routes: RouteSource,
+        cache: PageCache[Page[ItemT]],
+        limits: Sequence[int],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Start with nothing read.
+
+        Args:
+            gatherer: reads and merges the items.
+            routes: tells what is read-hot; those of `gatherer`.
+            cache: keeps the pages of what is.
+            limits: the limits that pages are cached with, ascending: a page of fewer items is a part of one of them.
+            now_ms: Unix time in ms.
+        """
+        self._gatherer = gatherer
+        self._routes = routes
+        self._cache = cache
+        self._limits = limits
+        self._now_ms = now_ms
+
+    def read(
+        self,
+        collection: str,
+        limit: int,
+        *,
+        is_shown_at: Callable[[ItemT, int], bool],
+        fits: Callable[[Sequence[ItemT]], int] = len,
+        remaining_ms: float = float("inf"),
+    ) -> NewestPage[ItemT]:
+        """Read one page: complete, or an error. It is what a read at `read_at_ms` gave, without what has expired since.
+
+        Args:
+            collection: whose page it is.
+            limit: how many items it may have, no more than the largest of the cached limits.
+            is_shown_at: says whether an item belongs on a page at a time (Unix ms).
+            fits: says how many of the items a response can carry; more are not cached.
+            remaining_ms: time the caller has left.
+
+        Raises:
+            RetryLaterError: a key could not be read within the budget, and there is no page within the staleness bound.
+            MalformedGenerationError: the routing item cannot be read.
+        """
+        started_ms = self._now_ms()
+        known = self._routes.get_for_reading(collection, started_ms)
+
+        def gather(limit: int, at_ms: int) -> Page[ItemT]:
+            return self._gatherer.gather(
+                PageRange(collection, newest_first=True, limit=limit),
+                is_strong=False,
+                remaining_ms=remaining_ms,
+                is_shown=lambda item: is_shown_at(item, at_ms),
+                hint=known.route,
+            )
+
+        if not known.copies:
+            return NewestPage(gather(limit, started_ms), started_ms)
+        cached_limit = next(each for each in self._limits if each >= limit)
+
+        def fill() -> Filled[Page[ItemT]]:
+            page = gather(cached_limit, self._now_ms())
+            return Filled(cut_page(page, fits(page.items)), 0.0)
+
+        cached = self._cache.get_page(
+            collection, f"newest-{cached_limit}", known.copies, fill, remaining_ms=remaining_ms
+        )
+        now_ms = self._now_ms()
+        page = narrow_newest(cached.page, limit, lambda item: is_shown_at(item, now_ms))
+        age_ms = None if cached.origin is Origin.DYNAMODB else cached.age_ms
+        return NewestPage(page, cached.read_at_ms, age_ms)

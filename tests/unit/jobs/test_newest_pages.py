@@ -1,0 +1,265 @@
+"""Newest pages of read-hot conversations: what an uncached read would give, from the cache."""
+
+from dataclasses import replace
+from math import ceil
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hotpartition.core.timestamps import format_time
+from hotpartition.errors import ThrottledError
+from hotpartition_messages.messages import Message
+from hotpartition_messages.reading import MAX_LIMIT, PageRequest
+from support.builders import World, build_message, message_id, new_message, read_all
+from support.fakes import KEY_RANGE_THROTTLE
+
+NEWEST = PageRequest("c")
+
+
+def filled(count=30, *, copies=1):
+    """A read-hot conversation, raised in its middle."""
+    world = World()
+    writer = world.writer(ttl_seconds=0.0)
+    for index in range(count):
+        world.clock.now_ms += 100
+        if index == count // 2:
+            world.raise_to(4, world.clock.now_ms)
+        writer.write(new_message(str(index)))
+    world.registry.mark_read_hot("c", copies)
+    world.table.calls.clear()
+    world.registry.reads = 0
+    return world
+
+
+def bodies(page):
+    return [message.body for message in page.messages]
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+@pytest.mark.parametrize("shard_count", [0, 4])
+def test_a_cold_conversation_costs_what_it_costs_without_a_cache(shard_count, is_down):
+    """Not a request to DynamoDB and not a look-up in Redis more; and no call at all for pages."""
+    costs = []
+    for environment in (None, "e"):
+        world = filled() if shard_count else World()
+        world.registry.mark_read_hot("c", 0)
+        world.registry.is_down = is_down
+        reader = world.reader(environment=environment)
+        for _ in range(3):
+            page = reader.read_page(NEWEST)
+            assert page.age_ms is None
+        counts = {name: value for name, value in world.telemetry.counts.items() if name != "StoredAtSecondChoice"}
+        costs.append((world.table.calls, world.registry.reads, counts))
+        assert world.pages.calls == []
+    assert costs[0] == costs[1]
+
+
+def test_a_read_hot_conversation_is_read_once_for_all():
+    """From then on DynamoDB is not asked until the page is stale; the flag came with the route."""
+    world = filled()
+    first, second = world.reader(environment="a"), world.reader(environment="b")
+    page = first.read_page(NEWEST)
+    calls = len(world.table.calls)
+    world.clock.now_ms += 300
+    assert replace(second.read_page(NEWEST), age_ms=None) == page
+    assert second.read_page(NEWEST).age_ms == 300
+    assert (len(world.table.calls), world.registry.reads) == (calls, 2)
+    world.clock.now_ms += 700
+    assert second.read_page(NEWEST).age_ms is None
+    assert len(world.table.calls) > calls
+
+
+def test_what_is_written_meanwhile_is_shown_within_the_bound():
+    """A cached page is a little old, and says so."""
+    world = filled()
+    reader, writer = world.reader(environment="a"), world.writer(ttl_seconds=0.0)
+    reader.read_page(NEWEST)
+    writer.write(new_message("news"))
+    world.clock.now_ms += 500
+    page = reader.read_page(NEWEST)
+    assert (bodies(page)[0], page.age_ms) == ("29", 500)
+    world.clock.now_ms += 500
+    assert bodies(reader.read_page(NEWEST))[0] == "news"
+
+
+def test_settled_until_and_the_cursor_count_from_when_the_page_was_read():
+    """A poller, and a walk that goes on from a cached page, miss nothing that came since."""
+    world = filled()
+    reader = world.reader(environment="a")
+    read_at_ms = world.clock.now_ms
+    first = reader.read_page(replace(NEWEST, limit=7))
+    world.clock.now_ms += 900
+    page = reader.read_page(replace(NEWEST, limit=7))
+    assert page.age_ms == 900
+    assert (page.settled_until, page.next_cursor) == (format_time(read_at_ms - 5_000), first.next_cursor)
+    rest = read_all(reader, replace(NEWEST, cursor=page.next_cursor))
+    assert [*bodies(page), *(message.body for message in rest)] == [str(index) for index in reversed(range(30))]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        replace(NEWEST, is_strong=True),
+        replace(NEWEST, newest_first=False),
+        replace(NEWEST, after_ms=1),
+        replace(NEWEST, before_ms=2_000_000_000_000),
+    ],
+)
+def test_nothing_else_is_cached(request_):
+    """Strong reads, other orders, bounds and cursors read DynamoDB, and leave no page."""
+    world = filled()
+    reader = world.reader(environment="a")
+    for _ in range(2):
+        before = len(world.table.calls)
+        page = reader.read_page(request_)
+        assert (len(world.table.calls) > before, page.etag, page.age_ms) == (True, None, None)
+    assert world.pages.calls == []
+    reader.read_page(NEWEST)
+    world.writer(ttl_seconds=0.0).write(new_message("news"))
+    assert bodies(reader.read_page(replace(NEWEST, is_strong=True)))[0] == "news"
+
+
+def test_point_reads_are_not_cached():
+    """A message is there as soon as it was written."""
+    world = filled()
+    reader = world.reader(environment="a")
+    reader.read_page(NEWEST)
+    written = world.writer(ttl_seconds=0.0).write(new_message("news")).message
+    assert reader.read_message("c", written.message_id) == written
+
+
+def test_what_has_expired_meanwhile_is_not_shown():
+    """The rest of the page is, with the cursor that it had."""
+    world = World()
+    now_ms = world.clock.now_ms
+    for index in range(60):
+        expires_at_s = now_ms // 1000 + 1 if index == 58 else None
+        message = replace(build_message(now_ms + index, index, body=str(index)), expires_at_s=expires_at_s)
+        world.store(message, "c")
+    world.registry.mark_read_hot("c", 1)
+    reader = world.reader(environment="a")
+    before = reader.read_page(NEWEST)
+    assert bodies(before)[:3] == ["59", "58", "57"]
+    world.clock.now_ms += 1_000
+    world.pages.leases["c", "newest-50"] = world.clock.now_ms + 250  # somebody else reads it anew
+    after = reader.read_page(NEWEST)
+    assert after.age_ms is not None
+    assert bodies(after) == [body for body in bodies(before) if body != "58"]
+    assert after.next_cursor == before.next_cursor
+    assert after.etag != before.etag
+
+
+CONTENTS = st.lists(st.sampled_from(["shown", "shown", "deleted", "expired", "expires"]), max_size=70)
+
+
+@given(contents=CONTENTS, limit=st.integers(1, MAX_LIMIT), seed=st.integers(0, 100), fits=st.sampled_from([3, 20, 999]))
+@settings(max_examples=80, deadline=None)
+def test_a_part_of_a_cached_page_is_the_page_that_would_have_been_read(contents, limit, seed, fits):
+    """Same messages, same cursor, for every limit, whatever was deleted or has expired among them."""
+    world, random = World(), Random(seed)
+    world.raise_to(3, 0)
+    now_ms = world.clock.now_ms
+    for index, content in enumerate(contents):
+        message = build_message(now_ms - 1_000_000 + index, index, body=str(index))
+        if content == "deleted":
+            message = message.delete(deleted_at=format_time(now_ms))
+        elif content.startswith("expire"):
+            message = replace(message, expires_at_s=now_ms // 1000 + (-5 if content == "expired" else 1))
+        world.store(message, random.choice(["c", "c#0", "c#1", "c#2"]))
+
+    def count(messages: tuple[Message, ...]) -> int:
+        return min(len(messages), fits)
+
+    request = PageRequest("c", limit=limit)
+    uncached = world.reader().read_page(request, fits=count)
+    world.registry.mark_read_hot("c", 1)
+    reader = world.reader(environment="a")
+    reader.read_page(PageRequest("c", limit=50 if limit <= 50 else MAX_LIMIT), fits=count)
+    calls = len(world.table.calls)
+    assert replace(reader.read_page(request, fits=count), age_ms=None) == uncached
+    assert len(world.table.calls) == calls
+    # What is cached is what Redis holds: once more, in another environment.
+    assert replace(world.reader(environment="b").read_page(request, fits=count), age_ms=None) == uncached
+    # A part that a later filter makes shorter is still a page: nothing between its messages is left out.
+    world.clock.now_ms += 2_000
+    world.pages.leases.update(dict.fromkeys([("c", "newest-50"), ("c", "newest-200")], world.clock.now_ms + 250))
+    later = world.reader(environment="b").read_page(request, fits=count)
+    assert later.age_ms == 2_000
+    shown = [str(i) for i, content in reversed(list(enumerate(contents))) if content == "shown"]
+    assert bodies(later) == shown[: len(later.messages)]
+    assert (later.next_cursor is None) <= (len(later.messages) == len(shown))
+
+
+def test_many_deleted_messages_end_a_cached_page_where_they_end_an_uncached_one():
+    """Behind a thousand of them."""
+    world = World()
+    now_ms = world.clock.now_ms
+    world.store(build_message(now_ms, 1, body="first"), "c")
+    for index in range(1_050):
+        world.store(build_message(now_ms - 10 - index).delete(deleted_at=format_time(now_ms)), "c")
+    world.store(build_message(now_ms - 5_000, 1, body="last"), "c")
+    uncached = world.reader().read_page(replace(NEWEST, limit=2))
+    assert bodies(uncached) == ["first"]
+    world.registry.mark_read_hot("c", 1)
+    reader = world.reader(environment="a")
+    pages = [reader.read_page(replace(NEWEST, limit=2)) for _ in range(2)]
+    assert [replace(page, age_ms=None) for page in pages] == [uncached, uncached]
+    assert pages[1].age_ms == 0
+
+
+def test_a_throttled_fill_shows_the_last_page():
+    """Within the bound, nobody notices but for its age; after it, the refusal is the response."""
+    world = filled()
+    reader = world.reader(environment="a", budget_ms=0)
+    page = reader.read_page(NEWEST)
+    world.clock.now_ms += 2_000
+    world.table.on_call = _refuse
+    assert replace(reader.read_page(NEWEST), age_ms=None) == page
+    world.clock.now_ms += 1_000
+    with pytest.raises(ThrottledError):
+        reader.read_page(NEWEST)
+
+
+def _refuse(_):
+    raise KEY_RANGE_THROTTLE
+
+
+def test_a_page_of_another_format_is_read_anew():
+    """Deployed side by side, versions write over each other's pages; each reads its own."""
+    world = filled()
+    world.reader(environment="a").read_page(NEWEST)
+    key = ("c", "newest-50", 0)
+    stored, until_ms = world.pages.pages[key]
+    for payload in ("{}", "[]", "", "null", '{"items": [{}], "hidden": [], "has_more": false, "last": null}'):
+        world.pages.pages[key] = stored._replace(payload=payload), until_ms
+        world.pages.leases.clear()
+        assert len(bodies(world.reader(environment="b").read_page(NEWEST))) == 30
+    assert world.telemetry.counts["PagesMalformed"] == 5
+
+
+def test_equal_pages_have_equal_tags():
+    """Cached or not, whenever they were read; an edit or a new message makes another one."""
+    world = filled()
+    cached, uncached = world.reader(environment="a"), world.reader()
+    tags = []
+    for _ in range(2):
+        tags += [cached.read_page(NEWEST).etag, uncached.read_page(NEWEST).etag]
+        world.clock.now_ms += 3_000
+    assert len(set(tags)) == 1
+    assert cached.read_page(replace(NEWEST, limit=5)).etag not in tags
+    world.writer(ttl_seconds=0.0).write(new_message("news"))
+    assert uncached.read_page(NEWEST).etag not in tags
+
+
+def test_ids_in_the_future_make_no_page_younger():
+    """Its age is that of its read."""
+    world = World()
+    world.store(build_message(world.clock.now_ms + 5_000), "c")
+    world.registry.mark_read_hot("c", 1)
+    reader = world.reader(environment="a")
+    reader.read_page(NEWEST)
+    world.clock.now_ms += 400
+    page = reader.read_page(NEWEST)
+    assert (page.messages[0].message_id, ceil(page.age_ms / 1000)) == (message_id(world.clock.now_ms + 4_600), 1)
