@@ -11,9 +11,9 @@ for the thaw; when it dies they never come, as for any process that is killed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from concurrent.futures import FIRST_COMPLETED, Executor, Future
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future
 from heapq import heappop, heappush
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped]
 
@@ -226,22 +226,72 @@ class Engine:
 
 
 class SimulatedFuture(Future[ResultT]):
-    """A future whose waiters are tasks."""
+    """A future whose waiters are tasks, one at a time; without threads it needs none of the usual one's locks."""
 
     def __init__(self, engine: Engine) -> None:
-        super().__init__()
         self._engine = engine
+        self._is_running = self._is_over = self._is_cancelled = False
+        self._outcome: tuple[Any, BaseException | None] = (None, None)
+        self.wake: Work = _nothing
+        """What its waiter is woken by."""
+        self._callbacks: list[Callable[[Future[ResultT]], object]] = []
+
+    def done(self) -> bool:
+        """See `Future.done`."""
+        return self._is_over
+
+    def add_done_callback(self, fn: Callable[[Future[ResultT]], object]) -> None:
+        """See `Future.add_done_callback`."""
+        if self._is_over:
+            fn(self)
+        else:
+            self._callbacks.append(fn)
+
+    def cancel(self) -> bool:
+        """See `Future.cancel`."""
+        if not self._is_running and not self._is_over:
+            self._is_cancelled = True
+            self._end(None, CancelledError())
+        return self._is_cancelled
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """See `Future.set_running_or_notify_cancel`."""
+        self._is_running = not self._is_cancelled
+        return self._is_running
+
+    def set_result(self, result: ResultT) -> None:
+        """See `Future.set_result`."""
+        self._end(result, None)
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """See `Future.set_exception`."""
+        self._end(None, exception)
+
+    def _end(self, result: ResultT | None, exception: BaseException | None) -> None:
+        self._is_over = True
+        self._outcome = result, exception
+        self.wake()
+        for callback in self._callbacks:
+            callback(self)
 
     def result(self, timeout: float | None = None) -> ResultT:
         """Return the result, once it is there."""
-        if not self.done():
+        if exception := self.exception(timeout):
+            raise exception
+        return cast("ResultT", self._outcome[0])
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return what went wrong, once it is over."""
+        if not self._is_over:
             wait_for(self._engine, (self,), timeout=timeout)
-        return super().result(timeout=0)
+        if not self._is_over:
+            raise TimeoutError
+        return self._outcome[1]
 
 
 def wait_for(
     engine: Engine,
-    futures: Collection[Future[Any]],
+    futures: Collection[SimulatedFuture[Any]],
     timeout: float | None = None,
     return_when: str = FIRST_COMPLETED,
 ) -> WaitResult:
@@ -253,21 +303,22 @@ def wait_for(
         if any(future.done() for future in futures):
             return True
         for future in futures:
-            future.add_done_callback(lambda _: wake())
+            future.wake = wake
         return False
 
     engine.wait(is_done, timeout)
-    # Tuples: a set of futures would be ordered by their addresses.
-    return WaitResult(
-        tuple(future for future in futures if future.done()), tuple(future for future in futures if not future.done())
-    )
+    # Lists: a set of futures would be ordered by their addresses.
+    result = WaitResult([], [])
+    for future in futures:
+        result[not future.done()].append(future)
+    return result
 
 
 class WaitResult(NamedTuple):
     """What `concurrent.futures.wait` returns."""
 
-    done: Collection[Future[Any]]
-    not_done: Collection[Future[Any]]
+    done: list[SimulatedFuture[Any]]
+    not_done: list[SimulatedFuture[Any]]
 
 
 class SimulatedExecutor(Executor):
@@ -279,7 +330,7 @@ class SimulatedExecutor(Executor):
         self._free = max_workers
         self._queue: list[tuple[SimulatedFuture[Any], Callable[[], Any]]] = []
 
-    def submit(self, fn: Callable[..., ResultT], /, *args: Any, **kwargs: Any) -> Future[ResultT]:
+    def submit(self, fn: Callable[..., ResultT], /, *args: Any, **kwargs: Any) -> SimulatedFuture[ResultT]:
         """Run a call on the next free worker."""
         future: SimulatedFuture[ResultT] = SimulatedFuture(self._engine)
         self._queue.append((future, lambda: fn(*args, **kwargs)))

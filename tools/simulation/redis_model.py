@@ -9,13 +9,14 @@ Assumption, not a measurement: commands take 0.6 ms in the median and 3 ms at th
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import log
 from random import Random
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from redis.commands.core import HashDataPersistOptions
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
@@ -86,6 +87,8 @@ class _Data:
         self.texts: dict[str, str] = {}
         # only of texts that expire; Unix ms
         self.expires_at_ms: dict[str, int] = {}
+        self.hashes: dict[str, dict[str, tuple[str, int]]] = {}
+        """Each field with when it expires, Unix ms."""
         self.streams: dict[str, _Stream] = {}
         self.scores: dict[str, dict[str, float]] = {}
         self.foreign: set[str] = set()
@@ -94,7 +97,7 @@ class _Data:
     def take(self, key: str) -> None:
         """Put something of another type under a key."""
         self.foreign.add(key)
-        for kind in (self.sets, self.texts, self.streams, self.scores):
+        for kind in (self.sets, self.texts, self.hashes, self.streams, self.scores):
             kind.pop(key, None)
 
     def delete(self, key: str) -> None:
@@ -114,6 +117,14 @@ class _Data:
     def text(self, key: str, now_ms: int) -> str | None:
         """Read a text that has not expired."""
         return self.texts.get(key) if now_ms < self.expires_at_ms.get(key, now_ms + 1) else None
+
+    def field(self, key: str, name: str, now_ms: int) -> str | None:
+        """Read a field of a hash that has not expired."""
+        value, expires_at_ms = self.hashes.get(key, {}).get(name, ("", 0))
+        return value if now_ms < expires_at_ms else None
+
+    def hsetex(self, key: str, name: str, value: str, expires_at_ms: int) -> None:
+        self.hashes.setdefault(key, {})[name] = value, expires_at_ms
 
     def xadd(self, key: str, fields: Fields, now_ms: int, oldest_ms: int) -> None:
         stream = self.streams.setdefault(key, _Stream())
@@ -143,6 +154,10 @@ class RedisNode:
         self.is_hanging = False
         self.extra_seconds = 0.0
         self.data = _Data()
+        self.commands: Counter[int] = Counter()
+        """What it was asked to do, by second of the run."""
+        self.sent: Counter[int] = Counter()
+        """Bytes of cached pages that it sent, by second of the run."""
         self._replica = _Data()
         self._log: deque[tuple[float, Change]] = deque()
 
@@ -175,6 +190,7 @@ def _copy(data: _Data) -> _Data:
     copied.sets = {key: set(members) for key, members in data.sets.items()}
     copied.texts = dict(data.texts)
     copied.expires_at_ms = dict(data.expires_at_ms)
+    copied.hashes = {key: dict(fields) for key, fields in data.hashes.items()}
     copied.scores = {key: dict(scores) for key, scores in data.scores.items()}
     copied.foreign = set(data.foreign)
     for key, stream in data.streams.items():
@@ -256,8 +272,32 @@ class RedisClient:
             flag = node.data.text(str(flag_key), self._server.now_ms()) or ""
             return [_scan(node, key, int(count)), flag[: int(end) + 1]]
 
-        self._server.counts.commands += len(commands) - 1
+        self._count(key, len(commands) - 1)
         return self._run(key, read)
+
+    def hget(self, key: str, name: str) -> str | None:
+        """Read a field of a hash."""
+
+        def read(node: RedisNode) -> str | None:
+            value = node.data.field(key, name, self._server.now_ms())
+            node.sent[int(self._server.engine.now)] += len(value or "")
+            return value
+
+        return self._run(key, read)
+
+    def hsetex(
+        self, key: str, name: str, value: str, *, px: int, data_persist_option: HashDataPersistOptions | None = None
+    ) -> int:
+        """Set a field of a hash for so many ms, with `FNX` only if it is not there; say whether it was set."""
+
+        def write(node: RedisNode) -> int:
+            now_ms = self._server.now_ms()
+            if data_persist_option is HashDataPersistOptions.FNX and node.data.field(key, name, now_ms) is not None:
+                return 0
+            node.change(self._server.engine.now, lambda data: data.hsetex(key, name, value, now_ms + px))
+            return 1
+
+        return self._run(key, write)
 
     def sadd(self, key: str, *members: str) -> None:
         """Add to a set."""
@@ -316,6 +356,11 @@ class RedisClient:
         """Read a score."""
         return self._run(key, lambda node: node.data.scores.get(key, {}).get(member))
 
+    def _count(self, key: str, commands: int) -> None:
+        server = self._server
+        server.counts.commands += commands
+        server.node_of(key).commands[int(server.engine.now)] += commands
+
     def _change(self, key: str, change: Change, *, is_typed: bool = True) -> None:
         self._run(key, lambda node: node.change(self._server.engine.now, change), is_typed=is_typed)
 
@@ -341,7 +386,7 @@ class RedisClient:
                 effect(node)
 
         for _ in range(ATTEMPTS):
-            server.counts.commands += 1
+            self._count(key, 1)
             seconds = server.latency_seconds() + node.extra_seconds
             if node.is_down:
                 server.engine.sleep(REFUSED_SECONDS)

@@ -1,4 +1,4 @@
-"""`make simulate`: the comparison, the scale study and the sweeps, as a report and its figures.
+"""`make simulate`: the comparison, the read rush, the scale study and the sweeps, as a report and its figures.
 
 Writes `summary.json`, `report.html` and each picture as a file, all a pure function of the scenario, its messages and
 the seed: two runs write the same bytes.
@@ -24,8 +24,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tools.reports.page import remove_results
+from tools.simulation.read_rush import RUSHES, ReadRush, run_rushes
 from tools.simulation.report_assumptions import comparison_assumptions
-from tools.simulation.report_page import Contents, build_report, since_onset, spread
+from tools.simulation.report_contents import Contents
+from tools.simulation.report_page import build_report, since_onset, spread
 from tools.simulation.report_pictures import STRATEGY_NAMES, build_pictures
 from tools.simulation.report_replay import replay
 from tools.simulation.results import Comparison, RunResult, StrategySummary
@@ -34,6 +36,7 @@ from tools.simulation.scale import LEVELS, run_study
 from tools.simulation.scale_traffic import Level
 from tools.simulation.scenarios import SCENARIOS, Scenario, scenario_by_name
 from tools.simulation.strategies import STRATEGIES
+from tools.simulation.studies import MISSED, say_bars
 from tools.simulation.tuning import SWEEP_NAMES, point_count, run_tuning
 
 FORMAT = 1
@@ -57,6 +60,7 @@ class Plan:
     seeds: int = 1
     """How many seeds are compared, from `seed` on."""
     strategies: tuple[str, ...] = tuple(STRATEGIES)
+    rushes: tuple[ReadRush, ...] = RUSHES
     levels: tuple[Level, ...] = LEVELS
     sweeps: tuple[str, ...] = SWEEP_NAMES
     command: str = "make simulate"
@@ -65,7 +69,7 @@ class Plan:
 def gather(plan: Plan, pool: Executor, bars: Mapping[str, Bar]) -> Contents:
     """Run everything, in as many processes as the pool has; the result does not depend on how many.
 
-    `bars` are called after each step of `comparison`, `scale` and `tuning`.
+    `bars` are called after each step of `comparison`, `read_rush`, `scale` and `tuning`.
     """
     compared = {
         strategy: [pool.submit(run_strategy, plan.build, plan.seed + index, strategy) for index in range(plan.seeds)]
@@ -73,6 +77,7 @@ def gather(plan: Plan, pool: Executor, bars: Mapping[str, Bar]) -> Contents:
     }
     for future in chain.from_iterable(compared.values()):
         _after(future, bars["comparison"])
+    read_rush = run_rushes(plan.rushes, seed=plan.seed, pool=pool, progress=bars["read_rush"])
     scale = run_study(plan.levels, first_seed=plan.seed, pool=pool, progress=bars["scale"])
     tuning = run_tuning(seed=plan.seed, pool=pool, names=plan.sweeps, progress=bars["tuning"])
     scenario = plan.build()
@@ -86,7 +91,7 @@ def gather(plan: Plan, pool: Executor, bars: Mapping[str, Bar]) -> Contents:
         seeds=plan.seeds,
         summaries=tuple(StrategySummary.of(of_strategy) for of_strategy in runs),
     )
-    return Contents(comparison=comparison, scale=scale, tuning=tuning, command=plan.command)
+    return Contents(comparison=comparison, read_rush=read_rush, scale=scale, tuning=tuning, command=plan.command)
 
 
 def run_strategy(build: Callable[[], Scenario], seed: int, strategy: str) -> RunResult:
@@ -100,6 +105,7 @@ def summary(contents: Contents) -> dict[str, Any]:
         "format": FORMAT,
         "command": contents.command,
         "comparison": asdict(contents.comparison),
+        "read_rush": asdict(contents.read_rush),
         "scale": asdict(contents.scale),
         "tuning": asdict(contents.tuning),
     }
@@ -108,7 +114,7 @@ def summary(contents: Contents) -> dict[str, Any]:
 def write_files(contents: Contents, out_dir: Path) -> list[Path]:
     """Write summary, report and pictures, and return their paths."""
     out_dir.mkdir(parents=True, exist_ok=True)
-    pictures = build_pictures(contents.comparison, contents.scale, contents.tuning)
+    pictures = build_pictures(contents)
     files = {
         "summary.json": json.dumps(summary(contents), indent=1) + "\n",
         "report.html": build_report(contents, pictures),
@@ -123,6 +129,7 @@ def step_counts(plan: Plan) -> dict[str, int]:
     """Tell how many steps each part has, for its progress bar."""
     return {
         "comparison": len(plan.strategies) * plan.seeds,
+        "read_rush": len(plan.rushes),
         "scale": sum(level.seeds for level in plan.levels),
         "tuning": point_count(plan.sweeps),
     }
@@ -176,7 +183,7 @@ def main(arguments: Sequence[str]) -> int:
         contents = gather(plan, pool, {name: partial(progress.advance, task) for name, task in tasks.items()})
     write_files(contents, out_dir)
     _say(contents, out_dir)
-    return 0
+    return 0 if contents.read_rush.passed else MISSED
 
 
 def _say(contents: Contents, out_dir: Path) -> None:
@@ -190,6 +197,7 @@ def _say(contents: Contents, out_dir: Path) -> None:
         f"{largest.writes_per_second:,} writes/s: half of the rushes are decided within "
         f"{largest.detection_seconds.p50} s, 99 % within {largest.detection_seconds.p99} s"
     )
+    say_bars(contents.read_rush.bars)
     print(out_dir / "report.html")
     print(out_dir / "summary.json")
 

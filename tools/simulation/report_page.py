@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hotpartition.core.detector import Reason
 from tools.reports.charts import Picture
-from tools.reports.page import number, render, seconds
+from tools.reports.page import number, percent, render, seconds
 from tools.simulation.phases import PhaseName
+from tools.simulation.read_rush import RushRun
+from tools.simulation.report_contents import Contents
 from tools.simulation.report_pictures import STRATEGY_NAMES, course_of
 from tools.simulation.results import Comparison, Distribution, StrategySummary
-from tools.simulation.scale import ScaleStudy
-from tools.simulation.tuning import Sweep, TuningStudy
+from tools.simulation.tuning import Sweep
 
 COURSE_MEASURES = {
     "offered, WCU/s": "offered",
@@ -22,16 +22,6 @@ COURSE_MEASURES = {
     "write latency p99, ms": "p99_ms",
 }
 """What the tables beside the pictures show over time, and where a course has it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
-    """What a report is made of; `command` makes the same one again."""
-
-    comparison: Comparison
-    scale: ScaleStudy
-    tuning: TuningStudy
-    command: str
 
 
 def build_report(contents: Contents, pictures: Mapping[str, Picture]) -> str:
@@ -48,6 +38,8 @@ def build_report(contents: Contents, pictures: Mapping[str, Picture]) -> str:
         since_onset=since_onset,
         moment=moment,
         phase_columns=["", *PHASE_MEASURES],
+        rushes={run.name: run for run in contents.read_rush.runs},
+        rush_rows=RUSH_ROWS,
         columns=[STRATEGY_NAMES[run.strategy] for run in contents.comparison.runs],
         course_tables=_course_tables(contents.comparison),
         pictures=pictures,
@@ -95,6 +87,27 @@ PHASE_MEASURES: Mapping[str, tuple[str, int, float]] = {
     "write p99, ms": ("stored_p99_ms", 0, 1.0),
 }
 """Columns of the tables by phase: each with its figure, its digits and a factor."""
+
+
+RUSH_ROWS: Mapping[str, Callable[[RushRun], str]] = {
+    "pages asked for": lambda run: number(run.offered),
+    "refused": lambda run: percent(run.refused, run.offered),
+    "from the environment's own cache": lambda run: percent(run.from_l1, run.offered),
+    "from Redis": lambda run: percent(run.from_redis + run.from_waiting, run.offered),
+    "from DynamoDB": lambda run: percent(run.from_dynamodb, run.offered),
+    "fills in the worst second": lambda run: number(run.most_fills_in_a_second) if run.copies else "-",
+    "queries throttled": lambda run: number(run.throttled_queries),
+    "read units a second": lambda run: number(run.read_units_per_second, 0),
+    "age of what is served: p50, ms": lambda run: number(run.age_ms.p50, 0) if run.copies else "-",
+    "p99, ms": lambda run: number(run.age_ms.p99, 0) if run.copies else "-",
+    "oldest, ms": lambda run: number(run.age_ms.longest, 0) if run.copies else "-",
+    "latency p99, ms": lambda run: number(run.latency_ms.p99, 1),
+    "busiest Redis node, commands/s": lambda run: number(run.busiest_node_commands_per_second),
+    "of 100,000": lambda run: percent(run.busiest_node_share, 1.0),
+    "MB/s of pages from it": lambda run: number(run.busiest_node_bytes_per_second / 1e6, 0),
+    "messages written, failed": lambda run: f"{number(run.writes_stored)}, {number(run.writes_failed)}",
+}
+"""The rows of the read rush's table: each with what it shows of a run."""
 
 
 def _phase_tables(summaries: Iterable[StrategySummary]) -> Mapping[PhaseName, Sequence[Sequence[str]]]:

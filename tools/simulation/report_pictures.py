@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from tools.reports.charts import Picture, draw, panel, stack, steps
 from tools.reports.page import percent
 from tools.reports.palette import Color
+from tools.simulation.read_rush import RushStudy
+from tools.simulation.report_contents import Contents
 from tools.simulation.results import Comparison, RunResult
 from tools.simulation.scale import ScaleLevel, ScaleStudy
-from tools.simulation.tuning import Sweep, TuningStudy
+from tools.simulation.tuning import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,16 +44,49 @@ STRATEGY_LINES: Mapping[str, tuple[Color, str]] = {
 LEVEL_LINES = ((Color.BLUE, "-"), (Color.PURPLE, "--"), (Color.GREEN, "-."))
 
 
-def build_pictures(comparison: Comparison, scale: ScaleStudy, tuning: TuningStudy) -> Mapping[str, Picture]:
+def build_pictures(contents: Contents) -> Mapping[str, Picture]:
     """Draw all pictures of a report, by their names."""
+    comparison, scale = contents.comparison, contents.scale
     drawn = (
         _outcome(comparison),
         _course(comparison),
+        _read_rush(contents.read_rush),
         _detection(scale),
         _loads(scale),
-        *(_sweep(sweep) for sweep in tuning.sweeps),
+        *(_sweep(sweep) for sweep in contents.tuning.sweeps),
     )
     return {picture.name: picture for picture in drawn}
+
+
+RUSH_LAYERS = (
+    ("l1", Color.CALM, "from the environment's own cache"),
+    ("redis", Color.BLUE, "from Redis"),
+    ("waited", Color.PURPLE, "from Redis, after waiting"),
+    ("dynamodb", Color.GREEN, "from DynamoDB"),
+    ("refused", Color.ORANGE, "refused"),
+)
+
+
+DRAWN_RUSHES = ("cached", "uncached")
+
+
+def _read_rush(study: RushStudy) -> Picture:
+    """Draw where a rush's pages came from, second by second, with the cache and without."""
+    runs = [run for run in study.runs if run.name in DRAWN_RUSHES] or study.runs
+
+    def paint(*axes: Axes) -> None:
+        for axis, run in zip(axes, runs, strict=True):
+            layers = [
+                ([getattr(second, name) for second in run.seconds], color, text) for name, color, text in RUSH_LAYERS
+            ]
+            stack(axis, layers, width=1.0)
+            steps(axis, [second.offered for second in run.seconds], width=1.0, color=Color.INK, label="asked for")
+            scaled = "" if run.scale == 1 else f", at {run.scale:g} of the load"
+            title = f"{run.name.replace('-', ' ')}{scaled}: {percent(run.refused, run.offered)} refused"
+            panel(axis, title, y="pages/s", x="seconds" if axis is axes[-1] else "", top=1.1 * run.pages_per_second)
+
+    label = "Where the newest page of a read-hot conversation came from, with the page cache and without"
+    return draw(paint, name="read-rush", label=label, heights=[130] * len(runs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,7 +153,7 @@ class Scenario:
         return min(self.heat_end, self.seconds)
 
 
-def _table(partitions: int, *, limit_wcu: float = 1000.0, limit_rcu: float = 3000.0) -> TableConfig:
+def table_of(partitions: int, *, limit_wcu: float = 1000.0, limit_rcu: float = 3000.0) -> TableConfig:
     """Build a table of so many partitions, made warm for them, and with a quota that was raised out of the way."""
     return TableConfig(
         throughput=OnDemand(
@@ -197,7 +197,7 @@ def step(load_wcu: float = 4000.0, partitions: int = 32, *, name: str = "step", 
         seconds=onset + heat_seconds,
         onset=onset,
         oracle_wcu=load_wcu,
-        table=_table(partitions),
+        table=table_of(partitions),
         other_wcu=10_000.0,
         writers=FunctionConfig(concurrency=1000, warm=1000, taken=60, other_requests_per_second=10.0),
         is_judged=False,
@@ -229,7 +229,7 @@ def _rush(
         workload=Workload(flows),
         seconds=seconds,
         onset=5.0,
-        table=_table(partitions),
+        table=table_of(partitions),
         writers=FunctionConfig(warm=warm),
         **values,
     )
@@ -420,7 +420,7 @@ def faults() -> Scenario:
         seconds=24.0,
         onset=4.0,
         drain_seconds=14.0,
-        table=_table(24, limit_wcu=limit, limit_rcu=1500.0),
+        table=table_of(24, limit_wcu=limit, limit_rcu=1500.0),
         writers=FunctionConfig(concurrency=60, warm=12, death=0.004),
         reading=FunctionConfig(concurrency=60, warm=8, death=0.004),
         clients=Clients(attempts=5, retry_after_seconds=0.5, timeout_seconds=3.0, minting_share=0.8, skew_ms=300.0),

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from random import Random
+from typing import Any
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.counter import WriteCounter
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
+from hotpartition.core.merge import Page
 from hotpartition.core.metrics import MetricName
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
@@ -22,18 +24,23 @@ from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.jobs.consumer import Consumer
 from hotpartition.jobs.gatherer import Gatherer
+from hotpartition.jobs.newest_pages import NewestPages
+from hotpartition.jobs.page_cache import PageCache
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.jobs.writer import Writer
+from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource
 from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition.runtime.wiring import PATIENT_TIMEOUTS_MS
+from hotpartition.runtime.wiring_reader import build_page_limits
 from hotpartition_messages import Message
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.keys import describe_table, position_of
-from hotpartition_messages.reading import MessageReader
+from hotpartition_messages.page_codec import MessagePageCodec
+from hotpartition_messages.reading import CACHED_LIMITS, MessageReader
 from hotpartition_messages.writing import MessageWriter
 from tools.simulation.engine import Engine, Process, SimulatedExecutor, wait_for
 from tools.simulation.redis_model import RedisServer, SimulatedConnection
@@ -57,6 +64,7 @@ class Parts:
     gatherer: type[Gatherer[Message]] = Gatherer
     consumer: type[Consumer] = Consumer
     changer: type[MessageChanger] = MessageChanger
+    page_cache: type[PageCache[Any]] = PageCache
     store: type[DynamoDBItemStore[Message]] = DynamoDBItemStore
     message: type[Message] = Message
 
@@ -195,15 +203,16 @@ def build_reader(world: World, process: Process, index: int) -> MessageReader:
     policy = HedgePolicy(quantile=settings.hedge_quantile) if settings.hedge_quantile else None
     calls = open_reader_calls(world, process, policy)
     connection = _connect(world, settings.registry_command_timeout_ms)
+    routes = world.parts.routes(
+        cache=_build_cache(settings, random.random),
+        registry=RedisRegistry(connection, TABLE_NAME),
+        telemetry=telemetry,
+        timer=world.timer,
+    )
     gatherer = world.parts.gatherer(
         store=world.parts.store(calls, TABLE, world.parts.message.from_item),
         registry=RedisRegistry(connection, TABLE_NAME),
-        routes=world.parts.routes(
-            cache=_build_cache(settings, random.random),
-            registry=RedisRegistry(connection, TABLE_NAME),
-            telemetry=telemetry,
-            timer=world.timer,
-        ),
+        routes=routes,
         background=BackgroundThread(executor=SimulatedExecutor(engine, process, 1)),
         telemetry=telemetry,
         clock=clock,
@@ -211,7 +220,31 @@ def build_reader(world: World, process: Process, index: int) -> MessageReader:
         form=TABLE.keys,
         position_of=position_of,
     )
-    return MessageReader(gatherer, now_ms=clock.now_ms, settle_ms=settings.settle_seconds * 1000)
+    cache = world.parts.page_cache(
+        store=RedisPageStore(connection, TABLE_NAME, telemetry),
+        codec=_RememberingCodec(),
+        limits=build_page_limits(settings),
+        telemetry=telemetry,
+        clock=clock,
+        environment_id=f"{index:032x}",
+        max_entries=settings.page_l1_entries,
+        max_bytes=settings.page_l1_bytes,
+    )
+    newest = NewestPages(gatherer, routes=routes, cache=cache, limits=CACHED_LIMITS, now_ms=clock.now_ms)
+    return MessageReader(gatherer, now_ms=clock.now_ms, settle_ms=settings.settle_seconds * 1000, newest=newest)
+
+
+class _RememberingCodec(MessagePageCodec):
+    """The product's codec, which decodes a text once for all environments: a thousand of them get the same one."""
+
+    def decode(self, text: str) -> Page[Message]:
+        """See `PageCodec.decode`."""
+        return _decode_page(text)
+
+
+@lru_cache(maxsize=8)
+def _decode_page(text: str) -> Page[Message]:
+    return MessagePageCodec().decode(text)
 
 
 def open_reader_calls(world: World, process: Process, policy: HedgePolicy | None) -> ThreadedCalls:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tools.simulation.phases import PhaseName
-from tools.simulation.report_page import Contents
+from tools.simulation.read_rush import RUSHES, ReadRush, RushRun, RushStudy, Second
+from tools.simulation.report_contents import Contents
 from tools.simulation.report_pictures import HALVES
 from tools.simulation.results import (
+    Bar,
     Comparison,
     Cost,
     Distribution,
@@ -195,6 +197,7 @@ def contents() -> Contents:
     )
     return Contents(
         comparison=comparison(),
+        read_rush=read_rush(),
         scale=ScaleStudy(
             first_seed=1,
             assumptions=("Writes are of one unit.",),
@@ -202,6 +205,52 @@ def contents() -> Contents:
         ),
         tuning=TuningStudy(seed=1, sweeps=sweeps),
         command="make simulate",
+    )
+
+
+def read_rush() -> RushStudy:
+    """Rushes of four seconds; without the cache most of it is refused."""
+    bar = Bar(name="cached: fills", measured=2.0, limit=5.0, unit="in any second", holds=True)
+    return RushStudy(seed=1, bound_ms=3000.0, runs=tuple(map(rush_run, RUSHES)), bars=(bar,), passed=True)
+
+
+def rush_run(rush: ReadRush) -> RushRun:
+    """A run in which all is served, or a tenth."""
+    offered = int(rush.pages_per_second)
+    served = Second(offered=offered, l1=offered - 4_000, redis=3_998, waited=1, dynamodb=1, fills=1)
+    refused = Second(offered=offered, dynamodb=offered // 10, refused=offered - offered // 10)
+    seconds = (served if rush.copies else refused,) * 4
+    latency = Latency(count=4 * offered, mean=300.0, p50=280.0, p95=700.0, p99=880.5, p999=960.0, longest=990.0)
+    return RushRun(
+        name=rush.name,
+        description=rush.description,
+        scale=rush.scale,
+        copies=rush.copies,
+        environments=rush.environments,
+        pages_per_second=rush.pages_per_second,
+        writes_per_second=rush.writes_per_second,
+        seconds=seconds,
+        offered=4 * offered,
+        from_l1=sum(second.l1 for second in seconds),
+        from_redis=sum(second.redis for second in seconds),
+        from_waiting=sum(second.waited for second in seconds),
+        from_dynamodb=sum(second.dynamodb for second in seconds),
+        refused=sum(second.refused for second in seconds),
+        refused_share=0.0 if rush.copies else 0.9,
+        fills_per_second=1.0,
+        most_fills_in_a_second=1,
+        throttled_queries=0 if rush.copies else 90_000,
+        read_units_per_second=34.0,
+        age_ms=latency,
+        latency_ms=latency,
+        busiest_node_commands_per_second=3_900,
+        busiest_node_share=0.039,
+        busiest_node_bytes_per_second=130_000_000,
+        writes_stored=200,
+        writes_failed=0,
+        safety=Safety(
+            acknowledged=200, reads=380, missing=0, duplicated=0, out_of_order=0, altered=0, phantom=0, unverified=0
+        ),
     )
 
 

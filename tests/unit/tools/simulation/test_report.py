@@ -14,6 +14,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from tests.unit.tools.simulation.report_builders import contents, run_of
+from tools.simulation.read_rush import ReadRush
 from tools.simulation.report import Plan, gather, read_plan, run_strategy, step_counts, summary, write_files
 from tools.simulation.report_assumptions import comparison_assumptions
 from tools.simulation.report_page import build_report, rare, since_onset
@@ -39,7 +40,7 @@ def made():
 
 @pytest.fixture(scope="module")
 def pictures(made):
-    return build_pictures(made.comparison, made.scale, made.tuning)
+    return build_pictures(made)
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +217,9 @@ def test_pictures_are_files_of_their_own(pictures):
         _, _, width, height = map(float, root.attrib["viewBox"].split())
         assert "prefers-color-scheme" in file
         texts = ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
-        assert any(re.search(r"\b(WCU/s|s|seconds|ms|writes/s|WCU|share|quantile)\b", text) for text in texts), name
+        assert any(
+            re.search(r"\b(WCU/s|pages/s|s|seconds|ms|writes/s|WCU|share|quantile)\b", text) for text in texts
+        ), name
         for text in root.iter(f"{SVG}text"):
             assert 0 <= float(text.attrib["x"]) <= width, (name, text.text)
             assert 0 <= float(text.attrib["y"]) <= height, (name, text.text)
@@ -257,7 +260,7 @@ def test_measures_of_the_sweeps_are_documented():
 def test_a_strategy_without_raise_and_one_without_relief_are_told(made):
     """Never is a word, not a crash."""
     changed = with_ours(made, run_of("ours", relieved_bin=None, shards=0))
-    assert "<b>never</b>" in build_report(changed, build_pictures(changed.comparison, made.scale, made.tuning))
+    assert "<b>never</b>" in build_report(changed, build_pictures(changed))
 
 
 @pytest.mark.parametrize(
@@ -326,7 +329,15 @@ def test_whole_command_is_deterministic(tmp_path):
     """Comparison, scale study and sweeps, in one process and in two, give the same bytes."""
     level = Level(writes_per_second=1_000, rushes=1, seeds=2, run_ms=4_500)
     build = partial(replace, scenario_by_name("compare"), seconds=2.0, onset=1.0, drain_seconds=3.0)
-    plan = Plan(build=build, seed=3, strategies=("none", "ours"), levels=(level,), sweeps=("at-once-window",))
+    rush = ReadRush(name="small", description="A small one.", seconds=1.0, copies=2, scale=0.01)
+    plan = Plan(
+        build=build,
+        seed=3,
+        strategies=("none", "ours"),
+        rushes=(rush,),
+        levels=(level,),
+        sweeps=("at-once-window",),
+    )
     done = dict.fromkeys(step_counts(plan), 0)
 
     def bar(name):

@@ -1,0 +1,469 @@
+"""The read rush: everybody asks for the newest page of one conversation, with the page cache and without.
+
+All of it is the product's own: route look-up, page cache, its Redis adapter, gatherer, merge and retries, on the
+simulated table and Redis. A page costs little to simulate where the cache serves it and much where DynamoDB does, so a
+rush without the cache runs at a tenth: a tenth of the pages, of the environments and of each partition's limits.
+
+Nobody repeats a refused page, and there is no other traffic: what is refused is refused by the conversation's
+partitions, or because all environments wait for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from hotpartition.core.route import Generation
+from hotpartition.errors import RetryLaterError
+from hotpartition.jobs.page_cache import CachedPage, Filled, PageCache, PageT
+from hotpartition.redis.cluster import read_hot_key, route_key
+from hotpartition_messages.reading import PageRequest, PageResult
+from hotpartition_messages.writing import NewMessage
+from tools.history_checker import FAULTS, Page
+from tools.partition_model import Table
+from tools.simulation.clients import ReadFunction, ReadingClients, WriteAnswer, WritingClients
+from tools.simulation.engine import Engine
+from tools.simulation.functions import Function, FunctionConfig, TooManyRequestsError
+from tools.simulation.measure import Meter
+from tools.simulation.phases import Phases
+from tools.simulation.record import Record, seen
+from tools.simulation.redis_model import RedisServer
+from tools.simulation.results import Bar, Latency, Safety
+from tools.simulation.scenarios import HOT, Scenario, table_of
+from tools.simulation.store import READER, Store
+from tools.simulation.strategies import Ours
+from tools.simulation.studies import at_least, at_most
+from tools.simulation.wiring import EPOCH_MS, TABLE_NAME, Parts, ProductSettings, World, build_writer
+from tools.simulation.workloads import Constant, ConversationFlow, Workload, name_for
+
+PAGES_PER_SECOND = 50_000.0
+ENVIRONMENTS = 1_000
+SHARD_COUNT = 16
+COPIES = 3
+"""What the consumer decides on for so many pages (`core/read_heat.py`); a test holds both together."""
+PARTITIONS = 32
+PAGE_LIMIT = 50
+WRITTEN_FIRST = 200
+"""Messages that the conversation holds when the rush begins."""
+ONSET = 1.0
+TENTH = 0.1
+COMMANDS_PER_SECOND = 100_000.0
+"""What one Redis node serves a second, as the sources say."""
+JUDGED_EVERY = 397
+"""Of so many pages, one is given to the history checker."""
+LAG_SECONDS = 0.5
+"""What an eventually consistent read may lag behind, beyond the staleness bound; in the mean it is 20 ms here."""
+AUDIT_SECONDS = 300.0
+
+MOST_FILLS_PER_SECOND = 5.0
+STALENESS_P99_MS = 1_200.0
+LARGEST_NODE_SHARE = 0.6
+LEAST_REFUSED_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRush:
+    """One rush. `copies` is what the conversation's flag says, 0: it has none, so that nothing is cached."""
+
+    name: str
+    description: str
+    seconds: float
+    copies: int
+    has_l1: bool = True
+    writes_per_second: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def environments(self) -> int:
+        """How many environments of the read function there are."""
+        return round(ENVIRONMENTS * self.scale)
+
+    @property
+    def pages_per_second(self) -> float:
+        """How many pages are asked for."""
+        return PAGES_PER_SECOND * self.scale
+
+    def scenario(self) -> Scenario:
+        """Build the scenario that the other parts of the simulation know it by."""
+        flows = [
+            ConversationFlow(conversation_id=HOT, shape=Constant(WRITTEN_FIRST / ONSET), body_bytes=BODY, end=ONSET),
+            ConversationFlow(
+                conversation_id=HOT, shape=Constant(self.writes_per_second * self.scale), body_bytes=BODY, start=ONSET
+            ),
+        ]
+        environments = FunctionConfig(concurrency=self.environments, warm=self.environments)
+        return Scenario(
+            name=self.name,
+            description=self.description,
+            workload=Workload(tuple(flows)),
+            seconds=ONSET + self.seconds,
+            onset=ONSET,
+            table=table_of(PARTITIONS, limit_wcu=1000.0 * self.scale, limit_rcu=3000.0 * self.scale),
+            writers=environments,
+            reading=environments,
+            settings=ProductSettings(),
+        )
+
+
+BODY = (600, 800)
+
+_BOTH = "and 1,000 messages are written to it each second"
+RUSHES = (
+    ReadRush(
+        name="cached",
+        description="The newest page is asked for 50,000 times a second by 1,000 environments; N is 16.",
+        seconds=8.0,
+        copies=COPIES,
+    ),
+    ReadRush(
+        name="cached-and-written",
+        description=f"The same, {_BOTH}.",
+        seconds=4.0,
+        copies=COPIES,
+        writes_per_second=1_000.0,
+    ),
+    ReadRush(
+        name="copies-alone",
+        description="The same without the environments' own cache: each page is taken from Redis.",
+        seconds=1.5,
+        copies=COPIES,
+        has_l1=False,
+    ),
+    ReadRush(
+        name="one-copy-alone",
+        description="Without the environments' own cache, and with one copy in Redis: one node carries it all.",
+        seconds=1.5,
+        copies=1,
+        has_l1=False,
+    ),
+    ReadRush(
+        name="uncached",
+        description="The same load without the page cache, at a tenth: pages, environments, partitions' limits.",
+        seconds=3.0,
+        copies=0,
+        scale=TENTH,
+    ),
+    ReadRush(
+        name="uncached-and-written",
+        description=f"Without the page cache at a tenth, {_BOTH} (at a tenth as well).",
+        seconds=3.0,
+        copies=0,
+        writes_per_second=1_000.0,
+        scale=TENTH,
+    ),
+)
+
+
+@dataclass(slots=True)
+class Second:
+    """What happened in one second. Pages are counted in the second in which they were asked for."""
+
+    offered: int = 0
+    l1: int = 0
+    redis: int = 0
+    waited: int = 0
+    dynamodb: int = 0
+    refused: int = 0
+    fills: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RushRun:
+    """One rush as it went; docs/simulation-summary.md says what the fields mean."""
+
+    name: str
+    description: str
+    scale: float
+    copies: int
+    environments: int
+    pages_per_second: float
+    writes_per_second: float
+    seconds: tuple[Second, ...]
+    offered: int
+    from_l1: int
+    from_redis: int
+    from_waiting: int
+    from_dynamodb: int
+    refused: int
+    refused_share: float
+    fills_per_second: float
+    most_fills_in_a_second: int
+    throttled_queries: int
+    read_units_per_second: float
+    age_ms: Latency
+    latency_ms: Latency
+    busiest_node_commands_per_second: int
+    busiest_node_share: float
+    busiest_node_bytes_per_second: int
+    writes_stored: int
+    writes_failed: int
+    safety: Safety
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RushStudy:
+    """All rushes of one seed, held against the bars."""
+
+    seed: int
+    bound_ms: float
+    runs: tuple[RushRun, ...]
+    bars: tuple[Bar, ...]
+    passed: bool
+
+    def run(self, name: str) -> RushRun:
+        """Find a run."""
+        return next(run for run in self.runs if run.name == name)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts pages, second by second of the rush."""
+
+    engine: Engine
+    seconds: list[Second]
+    ages_ms: list[float] = field(default_factory=list)
+    latencies_ms: list[float] = field(default_factory=list)
+
+    def at(self, time: float) -> Second:
+        """Find the counts of an instant."""
+        return self.seconds[min(max(0, int(time - ONSET)), len(self.seconds) - 1)]
+
+
+def observed(cache: type[PageCache[PageT]], tally: Tally, *, has_l1: bool) -> type[PageCache[PageT]]:
+    """Build a page cache that is counted by where its pages come from; without L1 it remembers none."""
+
+    class ObservedCache(cache):  # type: ignore[misc,valid-type]  # mypy knows no class that comes as an argument
+        def __init__(self, **values: Any) -> None:
+            super().__init__(**(values if has_l1 else {**values, "max_bytes": 0}))
+
+        def get_page(
+            self,
+            collection: str,
+            variant: str,
+            copies: int,
+            fill: Callable[[], Filled[PageT]],
+            *,
+            remaining_ms: float = float("inf"),
+        ) -> CachedPage[PageT]:
+            began = tally.engine.now
+
+            def counted() -> Filled[PageT]:
+                tally.at(tally.engine.now).fills += 1
+                return fill()
+
+            cached: CachedPage[PageT] = super().get_page(
+                collection, variant, copies, counted, remaining_ms=remaining_ms
+            )
+            second = tally.at(began)
+            setattr(second, cached.origin, getattr(second, cached.origin) + 1)
+            tally.ages_ms.append(EPOCH_MS + tally.engine.now * 1000 - cached.read_at_ms)
+            return cached
+
+    return ObservedCache
+
+
+class _RushRun:
+    """The parts of one run."""
+
+    def __init__(self, rush: ReadRush, seed: int, parts: Parts) -> None:
+        self.rush = rush
+        scenario = self.scenario = rush.scenario()
+        self.conversation = name_for(HOT, seed)
+        engine = self.engine = Engine()
+        self.end = scenario.seconds + scenario.drain_seconds
+        self.tally = Tally(engine, [Second() for _ in range(int(rush.seconds + 0.999))])
+        phases = Phases(self.conversation, onset=ONSET, heat_end=scenario.seconds, end=scenario.seconds)
+        self.meter = Meter(engine, hot_conversation=self.conversation, seconds=self.end, phases=phases)
+        self.record = Record()
+        self.store = Store(
+            engine,
+            Table(scenario.table, Random(f"{seed}/table")),
+            table_name=TABLE_NAME,
+            random=Random(f"{seed}/store"),
+            observer=self.meter,
+            epoch_ms=EPOCH_MS,
+        )
+        self.redis = RedisServer(
+            engine,
+            epoch_ms=EPOCH_MS,
+            nodes=scenario.redis_nodes,
+            random=Random(f"{seed}/redis"),
+            on_report=self.meter.note_report,
+        )
+        world = self.world = World(
+            engine=engine,
+            seed=seed,
+            store=self.store,
+            redis=self.redis,
+            settings=scenario.settings,
+            parts=replace(parts, page_cache=observed(parts.page_cache, self.tally, has_l1=rush.has_l1)),
+        )
+        self.writing: Function[NewMessage, WriteAnswer] = Function(
+            engine,
+            scenario.writers,
+            lambda process, index: build_writer(world, process, index).write,
+            world.random("writers"),
+        )
+        self.reading: ReadFunction = Function(
+            engine,
+            scenario.reading,
+            lambda process, index: Ours().build_reader(world, process, index),
+            world.random("readers"),
+        )
+        self.random = world.random("rush")
+        self.bound_seconds = scenario.settings.reader.page_staleness_seconds + LAG_SECONDS
+
+    def result(self) -> RushRun:
+        """Let it happen, and sum it up."""
+        engine, rush, scenario = self.engine, self.rush, self.scenario
+        self._spread()
+        arrivals = scenario.workload.arrivals(scenario.seconds, self.world.seed)
+        writers = WritingClients(
+            engine, scenario, self.writing, self.meter, self.record, self.world.random("writing clients")
+        )
+        writers.start(arrivals)
+        engine.at(ONSET, self._plan_page)
+        engine.run_until(self.end)
+        counts = self.store.counts[READER]
+        throttled, rcu = counts.throttles, counts.rcu
+        node = max(self.redis.nodes, key=lambda each: max(each.commands.values(), default=0))
+        commands = max(node.commands.values(), default=0)
+        safety = self._judge()
+        seconds = self.tally.seconds
+        offered = sum(second.offered for second in seconds)
+        refused = sum(second.refused for second in seconds)
+        return RushRun(
+            name=rush.name,
+            description=rush.description,
+            scale=rush.scale,
+            copies=rush.copies,
+            environments=rush.environments,
+            pages_per_second=rush.pages_per_second,
+            writes_per_second=rush.writes_per_second * rush.scale,
+            seconds=tuple(seconds),
+            offered=offered,
+            from_l1=sum(second.l1 for second in seconds),
+            from_redis=sum(second.redis for second in seconds),
+            from_waiting=sum(second.waited for second in seconds),
+            from_dynamodb=sum(second.dynamodb for second in seconds),
+            refused=refused,
+            refused_share=round(refused / offered, 6),
+            fills_per_second=round(sum(second.fills for second in seconds) / rush.seconds, 3),
+            most_fills_in_a_second=max(second.fills for second in seconds),
+            throttled_queries=throttled,
+            read_units_per_second=round(rcu / rush.seconds, 1),
+            age_ms=Latency.of(self.tally.ages_ms),
+            latency_ms=Latency.of(self.tally.latencies_ms),
+            busiest_node_commands_per_second=commands,
+            busiest_node_share=round(commands / COMMANDS_PER_SECOND, 4),
+            busiest_node_bytes_per_second=max(max(each.sent.values(), default=0) for each in self.redis.nodes),
+            writes_stored=self.meter.stored_count,
+            writes_failed=self.meter.failed,
+            safety=safety,
+        )
+
+    def _spread(self) -> None:
+        """Raise the conversation to N, and mark it read-hot, where the functions look for it."""
+        generation = Generation(since_ms=EPOCH_MS - 60_000, shard_count=SHARD_COUNT)
+        self.store.preset(self.conversation, [generation], updated_ms=EPOCH_MS)
+        route, flag = route_key(TABLE_NAME, self.conversation), read_hot_key(TABLE_NAME, self.conversation)
+        self.redis.node_of(route).change(0.0, lambda data: data.sadd(route, (generation.encode(),)))
+        if self.rush.copies:
+            self.redis.node_of(flag).change(0.0, lambda data: data.set(flag, str(self.rush.copies)))
+
+    def _plan_page(self) -> None:
+        self.engine.spawn(self._read_page)
+        wait = self.random.expovariate(self.rush.pages_per_second)
+        if self.engine.now + wait < self.scenario.seconds:
+            self.engine.after(wait, self._plan_page)
+
+    def _read_page(self) -> None:
+        began = self.engine.now
+        second = self.tally.at(began)
+        second.offered += 1
+        place = second.offered
+        try:
+            page = self.reading.invoke(PageRequest(self.conversation, limit=PAGE_LIMIT))
+        except (RetryLaterError, TooManyRequestsError):
+            second.refused += 1
+            return
+        self.tally.latencies_ms.append((self.engine.now - began) * 1000)
+        if not self.rush.copies:
+            second.dynamodb += 1
+        if place % JUDGED_EVERY == 0 and isinstance(page, PageResult):
+            self._note(page, began)
+
+    def _note(self, page: PageResult, began: float) -> None:
+        """Give a page to the history checker; one that no cache may have served promises nothing of its age."""
+        judged = Page(
+            conversation_id=self.conversation,
+            order="newest",
+            consistency="eventual",
+            started_at=began,
+            messages=seen(page.messages),
+            cursor=None,
+            next_cursor=page.next_cursor,
+            ended_at=self.engine.now,
+            bound_seconds=self.bound_seconds if self.rush.copies else LAG_SECONDS,
+        )
+        self.record.note_read(PageRequest(self.conversation), [judged])
+
+    def _judge(self) -> Safety:
+        """Read everything, strongly consistent, and judge the pages."""
+        clients = ReadingClients(
+            self.engine, self.scenario, self.reading, self.meter, self.record, self.world.random("audit")
+        )
+        audit, limit = clients.audit(), self.engine.now + AUDIT_SECONDS
+        while not audit.is_over and self.engine.now < limit:
+            self.engine.run_until(self.engine.now + 1.0)
+        return Safety.of(self.record.judge())
+
+
+def run_rush(rush: ReadRush, seed: int, parts: Parts | None = None) -> RushRun:
+    """Run one rush: a pure function of its arguments. `parts` are the product's classes, some of them replaced."""
+    run = _RushRun(rush, seed, parts or Parts())
+    try:
+        return run.result()
+    finally:
+        run.engine.close()
+
+
+def run_rushes(rushes: Sequence[ReadRush], *, seed: int, pool: Executor, progress: Callable[[], None]) -> RushStudy:
+    """Run rushes, each in a process of its own."""
+    futures = [pool.submit(run_rush, rush, seed) for rush in rushes]
+    for future in futures:
+        future.add_done_callback(lambda _: progress())
+    runs = tuple(future.result() for future in futures)
+    bound_ms = ProductSettings().reader.page_staleness_seconds * 1000
+    bars = tuple(judge(runs, bound_ms=bound_ms))
+    return RushStudy(seed=seed, bound_ms=bound_ms, runs=runs, bars=bars, passed=all(bar.holds for bar in bars))
+
+
+def judge(runs: Sequence[RushRun], *, bound_ms: float) -> list[Bar]:
+    """Hold runs against the bars."""
+    bars = []
+    for run in runs:
+        name = run.name
+        if not run.copies:
+            bars.append(at_least(f"{name}: share refused", run.refused_share, LEAST_REFUSED_SHARE, "of the pages"))
+            continue
+        bars += [
+            at_most(f"{name}: pages refused", run.refused, 0, "pages"),
+            at_most(f"{name}: queries throttled", run.throttled_queries, 0, "queries"),
+            at_most(f"{name}: fills", run.most_fills_in_a_second, MOST_FILLS_PER_SECOND, "in any second"),
+            at_most(f"{name}: age of what was served, p99", run.age_ms.p99, STALENESS_P99_MS, "ms"),
+            at_most(f"{name}: age of what was served, longest", run.age_ms.longest, bound_ms, "ms"),
+            at_most(
+                f"{name}: history checker's findings",
+                sum(getattr(run.safety, fault) for fault in FAULTS),
+                0,
+                "messages",
+            ),
+        ]
+        if run.copies > 1:
+            share = run.busiest_node_share
+            bars.append(at_most(f"{name}: busiest Redis node", share, LARGEST_NODE_SHARE, "of 100,000 commands/s"))
+    return bars
