@@ -27,7 +27,7 @@ from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Route
 from hotpartition.jobs.consumer import Consumer, RunSummary
 from hotpartition.ports import JournalEntry, StreamEntry
 from hotpartition_messages.keys import KEY_FORM
-from support.builders import THRESHOLDS
+from support.builders import READ_THRESHOLDS, THRESHOLDS
 from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeRoutingItems, FakeTable, FakeTelemetry
 from support.fleet import START_MS, Arrival
 
@@ -138,6 +138,7 @@ class Stage:
             telemetry=actor.telemetry,
             clock=Clock(now_ms=lambda: self.now_ms, sleep=actor.sleep, random=lambda: 0.5),
             thresholds=self.thresholds,
+            read_thresholds=READ_THRESHOLDS,
             stream_partitions=STREAM_PARTITIONS,
             form=KEY_FORM,
         )

@@ -18,7 +18,7 @@ ROLES = {
 COMMANDS = {
     "write_message": "sscan xadd",
     "read_messages": "getrange hget hsetex sadd sscan xadd",
-    "consume_reports": "exists sadd set xread zadd zscore",
+    "consume_reports": "exists getrange sadd set sscan xread zadd zscore",
     "operate": "exists getrange sadd scan set sscan xread zscore",
 }
 """Written out, so that whoever allows another command says so twice."""

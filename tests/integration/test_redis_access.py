@@ -164,21 +164,13 @@ def test_functions_may_do_nothing_else(guarded, command):
         client.execute_command(*command.split())
 
 
+LOOK_UPS = {"get", "get_for_reading"}
+REGISTRY = {"add", "mark_read_hot", "is_whole", "mark_whole"}
 USES = {
     Role.WRITER: {"get", "send"},
-    Role.READER: {"get", "get_for_reading", "add", "send", "get_page", "put_page", "take_lease"},
-    Role.CONSUMER: {"add", "mark_read_hot", "is_whole", "mark_whole", "read", "announce", "latest"},
-    Role.OPERATOR: {
-        "get",
-        "get_for_reading",
-        "add",
-        "mark_read_hot",
-        "is_whole",
-        "mark_whole",
-        "read",
-        "latest",
-        "list",
-    },
+    Role.READER: LOOK_UPS | {"add", "send", "get_page", "put_page", "take_lease"},
+    Role.CONSUMER: LOOK_UPS | REGISTRY | {"read", "announce", "latest"},
+    Role.OPERATOR: LOOK_UPS | REGISTRY | {"read", "latest", "list"},
 }
 """What each function does."""
 

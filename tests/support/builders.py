@@ -6,15 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from hotpartition.core.counter import WriteCounter
+from hotpartition.core.counter import ReadCounter, WriteCounter
 from hotpartition.core.detector import Thresholds
 from hotpartition.core.page_freshness import PageLimits
+from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.core.route import Generation, Route
 from hotpartition.jobs.consumer import Consumer
 from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.jobs.newest_pages import NewestPages
 from hotpartition.jobs.operations import Operations, OperationsLimits
 from hotpartition.jobs.page_cache import PageCache
+from hotpartition.jobs.read_counting import ReadCounting
 from hotpartition.jobs.reconcile import Reconciler
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.jobs.writer import Writer
@@ -40,6 +42,8 @@ from support.page_store import FakePageStore
 
 PAGE_LIMITS = PageLimits(ttl_ms=1_000, bound_ms=3_000)
 THRESHOLDS = Thresholds(hot_at_once_wcu=1000, hot_sustained_wcu=800, target_shard_wcu=500, max_shard_count=128)
+
+READ_THRESHOLDS = ReadThresholds(hot_at_once_rcu=1500, hot_sustained_rcu=1000, cooled_rcu=500, pages_per_copy=20_000)
 
 
 def message_id(time_ms: int, tail: int = 0) -> str:
@@ -133,10 +137,25 @@ class World:
         return MessageChanger(messages, gatherer, telemetry=self.telemetry, clock=clock, budget_ms=budget_ms)
 
     def reader(
-        self, *, budget_ms: float = 300, ttl_seconds: float = 2.0, environment: str | None = None
+        self,
+        *,
+        budget_ms: float = 300,
+        ttl_seconds: float = 2.0,
+        environment: str | None = None,
+        sampling_distance_rcu: float | None = None,
     ) -> MessageReader:
-        """Build a reader; one of a named environment caches pages."""
+        """Build a reader; one of a named environment caches pages, one with a sampling distance counts them."""
         routes = self.routes(ttl_seconds=ttl_seconds)
+        counting = None
+        if sampling_distance_rcu is not None:
+            counter = ReadCounter(
+                environment_id=f"r{self.random.getrandbits(32)}",
+                sampling_distance_rcu=sampling_distance_rcu,
+                random=self.random.random,
+            )
+            counting = ReadCounting(
+                counter=counter, reports=self.reports, telemetry=self.telemetry, now_ms=lambda: self.clock.now_ms
+            )
         gatherer = Gatherer(
             store=self.table,
             registry=self.registry,
@@ -147,6 +166,7 @@ class World:
             budget_ms=budget_ms,
             form=KEY_FORM,
             position_of=position_of,
+            counting=counting,
         )
         newest = None
         if environment is not None:
@@ -161,7 +181,12 @@ class World:
                 max_bytes=10**7,
             )
             newest = NewestPages(
-                gatherer, routes=routes, cache=cache, limits=CACHED_LIMITS, now_ms=lambda: self.clock.now_ms
+                gatherer,
+                routes=routes,
+                cache=cache,
+                limits=CACHED_LIMITS,
+                counting=counting,
+                now_ms=lambda: self.clock.now_ms,
             )
         return MessageReader(gatherer, now_ms=lambda: self.clock.now_ms, settle_ms=5_000, newest=newest)
 
@@ -174,6 +199,7 @@ class World:
             telemetry=self.telemetry,
             clock=self.clock.as_clock(),
             thresholds=thresholds,
+            read_thresholds=READ_THRESHOLDS,
             stream_partitions=self.reports.partitions,
             form=KEY_FORM,
         )

@@ -55,6 +55,7 @@ class FakeTable:
     calls: list[str] = field(default_factory=list)
     queries: list[KeyQuery] = field(default_factory=list)
     items_read: int = 0
+    units_per_query: float = 0.5
     on_call: Callable[[str], None] = lambda _: None
 
     def _call(self, name: str) -> None:
@@ -109,7 +110,8 @@ class FakeTable:
                 journal = self.routes.get(journal_of, JournalEntry())
             except RetryLaterError as error:
                 journal = error
-        return Fetched(tuple(answers), journal)
+        succeeded = sum(isinstance(answer, QueryResponse) for answer in answers)
+        return Fetched(tuple(answers), journal, units=succeeded * self.units_per_query)
 
     def _query(self, query: KeyQuery) -> QueryResponse:
         stored = sorted(

@@ -1,6 +1,5 @@
 """The product with its routing protocol broken on purpose, in the ways of the routing proof (`tests/model`)."""
 
-from hotpartition.core.backoff import Budget
 from hotpartition.core.merge import PageMerge
 from hotpartition.core.route import EMPTY_ROUTE, Placement, Route
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
@@ -30,10 +29,11 @@ class MergingGatherer(Gatherer):
 
     merge_type = PageMerge
 
-    def _gather(self, merge, budget: Budget, *, is_strong):
-        own = self.merge_type(merge.range, self._form, self._position_of, is_shown=merge.is_shown)
-        own.now_ms = self._clock.now_ms()
-        return super()._gather(own, budget, is_strong=is_strong)
+    def _gather(self, reading):
+        merge = reading.merge
+        reading.merge = self.merge_type(merge.range, self._form, self._position_of, is_shown=merge.is_shown)
+        reading.merge.now_ms = self._clock.now_ms()
+        return super()._gather(reading)
 
 
 class MergeWithoutBaseKey(PageMerge):

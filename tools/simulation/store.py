@@ -297,11 +297,12 @@ class Store:
             low, high = (start + "\0", high) if is_forward else (low, start[:-1] + chr(ord(start[-1]) - 1) + "\x7f")
         taken, size, is_cut = self._scan(key, low, high, self._horizon(is_strong=is_strong), is_forward, limit)
         counts.queries += 1
-        self._admit_read(key, read_units(size, is_strong=is_strong), counts, is_query=True)
+        units = read_units(size, is_strong=is_strong)
+        self._admit_read(key, units, counts, is_query=True)
         if len(taken) > 1 and self._strikes("short_page"):
             taken, is_cut = taken[: self.random.randrange(1, len(taken))], True
         counts.items_read += len(taken)
-        response: dict[str, Any] = {"Items": taken}
+        response: dict[str, Any] = {"Items": taken, "ConsumedCapacity": {"CapacityUnits": units}}
         if is_cut:
             response["LastEvaluatedKey"] = {"pk": {"S": key}, "sk": taken[-1]["sk"]}
         return response

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.counter import WriteCounter
+from hotpartition.core.counter import ReadCounter, WriteCounter
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.core.merge import Page
 from hotpartition.core.metrics import MetricName
@@ -26,6 +26,7 @@ from hotpartition.jobs.consumer import Consumer
 from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.jobs.newest_pages import NewestPages
 from hotpartition.jobs.page_cache import PageCache
+from hotpartition.jobs.read_counting import ReadCounting
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.jobs.writer import Writer
 from hotpartition.redis.pages import RedisPageStore
@@ -33,7 +34,7 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource
 from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
-from hotpartition.runtime.thresholds import build_thresholds
+from hotpartition.runtime.thresholds import build_read_thresholds, build_thresholds
 from hotpartition.runtime.wiring import PATIENT_TIMEOUTS_MS
 from hotpartition.runtime.wiring_reader import build_page_limits
 from hotpartition_messages import Message
@@ -209,16 +210,34 @@ def build_reader(world: World, process: Process, index: int) -> MessageReader:
         telemetry=telemetry,
         timer=world.timer,
     )
+    background = BackgroundThread(executor=SimulatedExecutor(engine, process, 1))
+    counting = ReadCounting(
+        counter=ReadCounter(
+            environment_id=f"{index:032x}",
+            sampling_distance_rcu=settings.read_sampling_distance_rcu,
+            random=world.random(f"read-counter-{index}").random,
+        ),
+        reports=RedisReportSink(
+            connection,
+            TABLE_NAME,
+            partitions=settings.stream_partitions,
+            background=background,
+            now_ms=clock.now_ms,
+        ),
+        telemetry=telemetry,
+        now_ms=clock.now_ms,
+    )
     gatherer = world.parts.gatherer(
         store=world.parts.store(calls, TABLE, world.parts.message.from_item),
         registry=RedisRegistry(connection, TABLE_NAME),
         routes=routes,
-        background=BackgroundThread(executor=SimulatedExecutor(engine, process, 1)),
+        background=background,
         telemetry=telemetry,
         clock=clock,
         budget_ms=settings.request_budget_ms,
         form=TABLE.keys,
         position_of=position_of,
+        counting=counting,
     )
     cache = world.parts.page_cache(
         store=RedisPageStore(connection, TABLE_NAME, telemetry),
@@ -230,7 +249,9 @@ def build_reader(world: World, process: Process, index: int) -> MessageReader:
         max_entries=settings.page_l1_entries,
         max_bytes=settings.page_l1_bytes,
     )
-    newest = NewestPages(gatherer, routes=routes, cache=cache, limits=CACHED_LIMITS, now_ms=clock.now_ms)
+    newest = NewestPages(
+        gatherer, routes=routes, cache=cache, limits=CACHED_LIMITS, counting=counting, now_ms=clock.now_ms
+    )
     return MessageReader(gatherer, now_ms=clock.now_ms, settle_ms=settings.settle_seconds * 1000, newest=newest)
 
 
@@ -274,6 +295,7 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
         telemetry=SharedTelemetry(world),
         clock=world.clock(world.random(f"consumer-{index}")),
         thresholds=build_thresholds(settings),
+        read_thresholds=build_read_thresholds(settings),
         stream_partitions=settings.stream_partitions,
         form=TABLE.keys,
     )

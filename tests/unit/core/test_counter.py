@@ -1,5 +1,6 @@
 """The counter: unbiased, bounded, and as precise as its docstring says. All on a virtual clock."""
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from math import ceil, sqrt
 from random import Random
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition.core.counter import SLOT_MS, Crossing, WriteCounter, slot_of
+from hotpartition.core.counter import SLOT_MS, Crossing, ReadCounter, WriteCounter, slot_of
 
 
 def counter(z=10.0, seed=1, max_tracked=4096, name="e"):
@@ -141,3 +142,58 @@ def test_fewer_environments_make_the_estimate_sharper():
     random = Random(5)
     spread = [stdev(fleet_second(random, n, 800, 10.0)[0] for _ in range(100)) for n in (1, 10, 400)]
     assert all(a < b for a, b in pairwise(spread))
+
+
+def read_estimate(crossings):
+    """What the consumer makes of crossings of reads: RCU and pages."""
+    latest = {(c.slot, c.source): c for c in sorted(filter(None, crossings), key=lambda c: c.value_rcu)}
+    return sum(c.value_rcu for c in latest.values()), sum(c.pages for c in latest.values())
+
+
+@pytest.mark.parametrize("max_tracked", [4096, 0])
+def test_the_estimates_of_reads_are_unbiased(max_tracked):
+    """RCU and pages, though pages of one collection cost between 0.5 and 25 RCU each; also past the bound of memory."""
+    random = Random(11)
+    costs = [0.5, 0.5, 4.0, 8.5, 25.0]
+    rcu, pages = [], []
+    for _ in range(300):
+        fleet = [
+            ReadCounter(
+                environment_id=str(i), sampling_distance_rcu=50.0, random=random.random, max_tracked=max_tracked
+            )
+            for i in range(20)
+        ]
+        crossings = [random.choice(fleet).record("c", costs[i % 5], i * 2) for i in range(500)]
+        for estimates, value in zip((rcu, pages), read_estimate(crossings), strict=True):
+            estimates.append(value)
+    for estimates, truth in ((rcu, 3_850.0), (pages, 500)):
+        assert fmean(estimates) == pytest.approx(truth, abs=4 * stdev(estimates) / sqrt(300))
+        assert stdev(estimates) < truth
+
+
+@given(st.lists(st.sampled_from([0.5, 3.0, 8.5, 300.0]), min_size=1, max_size=80), st.integers(0, 1000))
+def test_read_crossings_are_those_of_the_write_counter(costs, seed):
+    """The sampling is the same; a later crossing of a slot never has less of anything."""
+    options = {"environment_id": "e", "random": Random(seed).random}
+    reads = ReadCounter(sampling_distance_rcu=20.0, **options)
+    writes = WriteCounter(sampling_distance_wcu=20.0, environment_id="e", random=Random(seed).random)
+    slot, value, pages = -1, 0.0, 0.0
+    for at, cost in enumerate(costs):
+        crossing, expected = reads.record("c", cost, at * 20), writes.record("c", cost, at * 20)
+        assert (crossing and crossing[:3]) == expected
+        if crossing is None:
+            continue
+        if crossing.slot != slot:
+            slot, value, pages = crossing.slot, 0.0, 0.0
+        assert crossing.value_rcu > value
+        assert crossing.pages > pages
+        value, pages = crossing.value_rcu, crossing.pages
+
+
+def test_threads_lose_no_page():
+    """A server's threads share one counter: what they count together is what one would have counted."""
+    counter = ReadCounter(environment_id="e", sampling_distance_rcu=1.0, random=lambda: 0.5)
+    with ThreadPoolExecutor(8) as pool:
+        crossings = list(pool.map(lambda _: counter.record("c", 1.0, 0), range(8_000)))
+    assert sorted(c.value_rcu for c in crossings) == [float(n) for n in range(1, 8_001)]
+    assert read_estimate(crossings) == (8_000, pytest.approx(8_000))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotpartition.core import detector
-from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.reports import ReadReport, Report, stream_partition_of
 from hotpartition.core.shares import WHOLE, Share, list_shares
 from hotpartition.errors import RegistryUnavailableError
 from hotpartition.jobs import consumer
@@ -189,7 +189,7 @@ OLD_FIELDS = dict(zip("fcsvtnxe", ["1", *PARTS[1:]], strict=True))
 MALFORMED_PARTS = {
     "2|room:1": "2 parts, not 8",
     "": "format '' is not '2'",
-    "3|and|something|else": "format '3' is not '2'",
+    "3|and|something|else": "4 parts of format '3', not 6 of '3'",
     "|".join([*PARTS[:1], "a#1", *PARTS[2:]]): "conversation_id: should be",
     "|".join([*PARTS[:2], "x", *PARTS[3:]]): "invalid literal for int",
     "|".join([*PARTS[:3], "nan", *PARTS[4:]]): "value nan is not within 0 and 1e+06 WCU",
@@ -420,3 +420,112 @@ def test_how_old_the_reports_were_is_told():
     assert well.telemetry.counts["ConsumerLagMs"] < 1_000
     # at 0, 5 and 10 s
     assert 14_500 < badly.telemetry.counts["ConsumerLagMs"] < 16_500
+
+
+def read_rush(world, *, rcu_per_second, seconds, page_rcu=5.0, collection="c"):
+    """Send the reports of a steady load of reads that ends now, one for each slot."""
+    last = world.clock.now_ms // 250 - 1
+    for slot in range(last - 4 * seconds + 1, last + 1):
+        rcu = rcu_per_second / 4
+        world.reports.send(ReadReport(collection, slot, "e", rcu, rcu / page_rcu))
+
+
+def read_decisions(world):
+    return [facts for message, facts in world.telemetry.events if message == "read decision"]
+
+
+def test_a_read_hot_conversation_is_marked_and_says_why():
+    """Within one pass; nothing is raised for it, and the journal is not asked."""
+    world = World()
+    read_rush(world, rcu_per_second=225_000, seconds=2)
+    summary = world.consumer().run(run_ms=200)
+    assert world.registry.copies == {"c": 3}
+    assert (summary.raises, world.table.calls.count("get c")) == (0, 0)
+    (decision,) = read_decisions(world)
+    assert {name: decision[name] for name in ("conversation_id", "reason", "copies", "trigger")} == {
+        "conversation_id": "c",
+        "reason": "read-hot",
+        "copies": 3,
+        "trigger": "at-once",
+    }
+    assert (decision["rcu_per_second"], decision["pages_per_second"]) == (225_000, 45_000)
+    assert world.telemetry.counts["Decision-read-hot"] == 1
+
+
+def test_a_mark_is_renewed_while_it_is_hot_and_then_left_to_expire():
+    """Every 15 s, until the load was low for 15 s; `cooled` is said once."""
+    world = World()
+    marked_at = []
+    mark = world.registry.mark_read_hot
+    world.registry.mark_read_hot = lambda c, copies: (marked_at.append(world.clock.now_ms), mark(c, copies))
+    started_ms = world.clock.now_ms
+
+    def read_on():
+        if world.clock.now_ms < started_ms + 40_000 and world.clock.now_ms % 250 < 100:
+            read_rush(world, rcu_per_second=2_000, seconds=1)
+
+    read_rush(world, rcu_per_second=2_000, seconds=5)
+    world.clock.on_sleep = read_on
+    world.consumer().run(run_ms=90_000)
+    assert [at_ms - started_ms for at_ms in marked_at] == pytest.approx([0, 15_000, 30_000, 45_000], abs=200)
+    assert [d["reason"] for d in read_decisions(world)][-1] == "cooled"
+    assert world.telemetry.counts["Decision-cooled"] == 1
+
+
+def test_a_consumer_that_starts_anew_keeps_what_was_decided_before():
+    """A load between the thresholds: its predecessor's mark tells it that this was hot, and in how many copies."""
+    for before, after in ((4, 4), (0, None)):
+        world = World()
+        if before:
+            world.registry.copies["c"] = before
+        read_rush(world, rcu_per_second=700, seconds=10)
+        world.consumer().run(run_ms=500)
+        assert world.registry.copies.get("c") == after
+        assert [d["reason"] for d in read_decisions(world)] == (["read-hot"] if before else [])
+
+
+def test_a_mark_that_redis_does_not_take_is_tried_again():
+    """Nothing else waits for it; the decision is logged once it is known to all."""
+    world = hot_world()
+    read_rush(world, rcu_per_second=4_000, seconds=2)
+    calls = []
+
+    def refuse(collection, copies):
+        calls.append(collection)
+        if len(calls) < 4:
+            raise RegistryUnavailableError("away")
+
+    world.registry.mark_read_hot = refuse
+    assert world.consumer().run(run_ms=1_000).raises == 1
+    assert len(calls) == 4
+    assert len(read_decisions(world)) == 1
+    assert world.telemetry.counts["RegistryUnavailable"] == 3
+
+
+def test_while_the_streams_are_away_nothing_cools():
+    """A load that nobody can tell of is not low: the decision waits for the stream, and goes on from there."""
+    world = World()
+    read_rush(world, rcu_per_second=4_000, seconds=5)
+    started_ms = world.clock.now_ms
+
+    def fall():
+        is_away = started_ms + 1_000 <= world.clock.now_ms < started_ms + 31_000
+        world.reports.away = {0, 1} if is_away else set()
+        if not is_away:
+            read_rush(world, rcu_per_second=4_000, seconds=5)
+
+    world.clock.on_sleep = fall
+    world.consumer().run(run_ms=35_000)
+    assert {d["reason"] for d in read_decisions(world)} == {"read-hot"}
+
+
+def test_a_report_of_reads_is_checked_as_one_of_writes():
+    """Late, foreign and malformed ones are counted and passed over."""
+    world = World()
+    slot = world.clock.now_ms // 250
+    for report in (ReadReport("c", slot - 100, "e", 5.0, 1.0), ReadReport("a#1", slot, "e", 5.0, 1.0)):
+        world.reports.append(0, report.encode(), world.clock.now_ms)
+    summary = world.consumer().run(run_ms=100)
+    assert (summary.entries, summary.out_of_window, summary.malformed) == (2, 1, 1)
+    (reason,) = [facts["reason"] for message, facts in world.telemetry.events if message == "malformed report skipped"]
+    assert reason.startswith("conversation_id: should be")

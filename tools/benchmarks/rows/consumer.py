@@ -31,7 +31,7 @@ from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.settings import ConsumerSettings
-from hotpartition.runtime.thresholds import build_thresholds
+from hotpartition.runtime.thresholds import build_read_thresholds, build_thresholds
 from hotpartition.runtime.wiring import build_key_form, connect_redis
 from tools.benchmarks.measuring import Bar, Measured, interleave
 from tools.benchmarks.setup import TABLE, Setup, SilentTelemetry
@@ -176,6 +176,7 @@ def _build_consumer(settings: ConsumerSettings, clock: _FedClock) -> Consumer:
         telemetry=SilentTelemetry(),
         clock=Clock(now_ms=clock.now_ms, sleep=clock.sleep, random=Random(7).random),
         thresholds=build_thresholds(settings),
+        read_thresholds=build_read_thresholds(settings),
         stream_partitions=settings.stream_partitions,
         form=build_key_form(settings),
     )

@@ -44,11 +44,13 @@ class Fetched(Generic[ItemT]):
     """The outcome of one round of queries, in their order; what failed is there as its error.
 
     `journal` is None where it was not asked for. `hedged` is how many queries were asked a second time, for being slow.
+    `units` is what those that succeeded took, in RCU, each of them once.
     """
 
     responses: tuple[QueryResponse[ItemT] | RetryLaterError, ...]
     journal: JournalEntry | RetryLaterError | None = None
     hedged: int = 0
+    units: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The write counter of one execution environment, and its sampling.
+"""The counters of one execution environment, of writes and of reads, and their sampling.
 
 An environment sees a thin slice of a hot collection, has no timer and freezes between requests. So nothing here
 waits for a window to close: each (slot, environment, collection) draws u in [0, 1) once, and the write that takes
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
+from threading import Lock
 from typing import NamedTuple
 
 SLOT_MS = 250
@@ -116,3 +117,67 @@ class WriteCounter:
         self._lone_writes += 1
         source = f"{self._environment_id}.{self._lone_writes}"
         return _new_tuple(Crossing, (slot, source, ceil((wcu - point) / self._z) * self._z))
+
+
+class ReadCrossing(NamedTuple):
+    """A sampling point that one page crossed: as `Crossing`, in RCU, and the pages that the source counted likewise."""
+
+    slot: int
+    source: str
+    value_rcu: float
+    pages: float
+
+
+class ReadCounter:
+    """Counts RCU and pages per collection and slot, sampled as writes are. Safe under threads.
+
+    A sampling point stands for z RCU, and so for z / u pages where the page that crosses it costs u: both sums over the
+    fleet are unbiased.
+    """
+
+    def __init__(
+        self,
+        *,
+        environment_id: str,
+        sampling_distance_rcu: float,
+        random: Callable[[], float],
+        max_tracked: int = MAX_TRACKED_COLLECTIONS,
+    ) -> None:
+        """Start with no counts; the arguments are `WriteCounter`'s."""
+        self._counter = WriteCounter(
+            environment_id=environment_id,
+            sampling_distance_wcu=sampling_distance_rcu,
+            random=random,
+            max_tracked=max_tracked,
+        )
+        self._environment_id = environment_id
+        self._lock = Lock()
+        self._slot = -1
+        # by collection: what was reported in this slot, in RCU and in pages
+        self._reported: dict[str, tuple[float, float]] = {}
+
+    def record(self, collection: str, rcu: float, now_ms: int) -> ReadCrossing | None:
+        """Count one page that was asked for, whoever served it.
+
+        Args:
+            collection: whose page it is.
+            rcu: what it costs to read from DynamoDB, more than 0.
+            now_ms: Unix time.
+
+        Returns:
+            What to report, if this page crossed a sampling point (the last one, if it crossed several).
+        """
+        with self._lock:
+            crossing = self._counter.record(collection, rcu, now_ms)
+            if crossing is None:
+                return None
+            slot, source, value = crossing
+            if source != self._environment_id:
+                return ReadCrossing(slot, source, value, value / rcu)
+            if slot != self._slot:
+                self._slot = slot
+                self._reported.clear()
+            value_before, pages = self._reported.get(collection, (0.0, 0.0))
+            pages += (value - value_before) / rcu
+            self._reported[collection] = value, pages
+            return ReadCrossing(slot, source, value, pages)

@@ -54,7 +54,7 @@ EVIDENCE_THROTTLED_SHARE = 0.05
 """Of the own load; who was refused by all choices is stored a moment later, and pages pay for more shards for ever."""
 EVIDENCE_PAUSE_MS = 5_000
 
-_ROUNDING_MARGIN = 1 - 1e-9
+ROUNDING_MARGIN = 1 - 1e-9
 """A sum of floats depends on their order; what is left out of judging must be below the thresholds in any."""
 
 
@@ -369,7 +369,7 @@ class _LoadClass:
 
     def is_at_most(self, wcu: float) -> bool:
         """Say whether all of it together is surely no more than so many WCU."""
-        return sum([share.wcu for share in self._shares.values()]) <= wcu * _ROUNDING_MARGIN
+        return sum([share.wcu for share in self._shares.values()]) <= wcu * ROUNDING_MARGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -530,7 +530,7 @@ class ReportWindow:
         """
         self._quiet_wcu = -1.0
         if thresholds is not None:
-            self._quiet_wcu = min(thresholds.hot_at_once_wcu, thresholds.hot_sustained_wcu) * _ROUNDING_MARGIN
+            self._quiet_wcu = min(thresholds.hot_at_once_wcu, thresholds.hot_sustained_wcu) * ROUNDING_MARGIN
         self._collections: dict[str, CollectionReports] = {}
         # A dictionary for its order: a set's differs from process to process.
         self._loud: dict[str, None] = {}

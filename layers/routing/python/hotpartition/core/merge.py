@@ -89,7 +89,7 @@ class Page(Generic[ItemT]):
     """Items in the page's order, each once. `divergent` counts sort keys whose copies differ in content.
 
     `last` is the sort key that the page ends with, shown or not: the next page begins behind it. `hidden` are the items
-    that lie between the others and are not shown.
+    that lie between the others and are not shown. `units` is what reading it took, in RCU.
     """
 
     items: tuple[ItemT, ...]
@@ -97,6 +97,7 @@ class Page(Generic[ItemT]):
     divergent: int
     last: str | None = None
     hidden: tuple[ItemT, ...] = ()
+    units: float = field(default=0.0, compare=False)
 
 
 @dataclass(slots=True)

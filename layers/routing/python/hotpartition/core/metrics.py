@@ -46,6 +46,8 @@ class MetricName(StrEnum):
     DECISION_AT_CAP = "Decision-at-cap"
     DECISION_NO_EVIDENCE = "Decision-no-evidence"
     DECISION_COOLING_DOWN = "Decision-cooling-down"
+    DECISION_READ_HOT = "Decision-read-hot"
+    DECISION_COOLED = "Decision-cooled"
 
     REGISTRY_UNAVAILABLE = "RegistryUnavailable"
     REGISTRY_MALFORMED = "RegistryMalformed"

@@ -124,6 +124,11 @@ class ReadReport(NamedTuple):
         collection, slot, source, value_rcu, pages = self
         return {FIELD: f"{READ_FORMAT}|{_escape(collection)}|{slot}|{value_rcu!r}|{pages!r}|{source}"}
 
+    @staticmethod
+    def is_one(fields: Mapping[str, str]) -> bool:
+        """Say whether a stream entry means to be a read report."""
+        return fields.get(FIELD, "").startswith(READ_FORMAT + _SEPARATOR)
+
     @classmethod
     def decode(cls, fields: Mapping[str, str]) -> ReadReport:
         """Parse a stream entry.

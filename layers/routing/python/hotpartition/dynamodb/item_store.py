@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple
 
-from hotpartition.core.capacity import ITEM_LIMIT_BYTES, AttributeValue, Item, item_size_bytes
+from hotpartition.core.capacity import ITEM_LIMIT_BYTES, AttributeValue, Item, item_size_bytes, read_units
 from hotpartition.core.merge import ItemT, KeyQuery
 from hotpartition.dynamodb.calls import Call, DynamoDBCalls, Outcome, Response, Round
 from hotpartition.dynamodb.stored_route import read_entry
@@ -132,6 +132,8 @@ class DynamoDBItemStore(Generic[ItemT]):
         parse = self._table.keys.parse
         outcomes, hedged = self._run(calls, is_hedged=any(parse(q.partition_key)[1] is not None for q in queries))
         journal: JournalEntry | RetryLaterError | None = None
+        least = read_units(0, is_strong=is_strong)
+        units = sum([_units_of(outcome, least) for outcome in outcomes])
         if journal_of is not None and carrier is None:
             outcome = outcomes.pop()
             journal = outcome if isinstance(outcome, RetryLaterError) else read_entry(outcome.get("Item"))
@@ -144,7 +146,7 @@ class DynamoDBItemStore(Generic[ItemT]):
             response, entry = self._read_response(query, outcome, with_journal=query is carrier)
             responses.append(response)
             journal = entry if query is carrier else journal
-        return Fetched(tuple(responses), journal, hedged)
+        return Fetched(tuple(responses), journal, hedged, units)
 
     def get(
         self, partition_keys: Sequence[str], sort_key: str, *, is_strong: bool, journal_of: str | None = None
@@ -191,6 +193,7 @@ class DynamoDBItemStore(Generic[ItemT]):
             "ScanIndexForward": not query.newest_first,
             "Limit": query.limit + with_journal,
             "ConsistentRead": is_strong,
+            "ReturnConsumedCapacity": "TOTAL",
         }
         if query.after is not None:
             request["ExclusiveStartKey"] = table.key_of(query.partition_key, query.after)
@@ -232,6 +235,14 @@ class DynamoDBItemStore(Generic[ItemT]):
 
 def _is_empty_part(outcome: Outcome) -> bool:
     return not isinstance(outcome, RetryLaterError) and outcome.get("Items") == [] and "LastEvaluatedKey" in outcome
+
+
+def _units_of(outcome: Outcome, least: float) -> float:
+    """Tell what a call took, in RCU; where that is not told, as of the journal, the least that any takes."""
+    if isinstance(outcome, RetryLaterError):
+        return 0.0
+    units: float = outcome.get("ConsumedCapacity", {}).get("CapacityUnits", least)
+    return units
 
 
 def _is_size_refusal(error: StoreRefusedError) -> bool:

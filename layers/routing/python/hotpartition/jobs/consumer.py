@@ -10,7 +10,7 @@ consumer of the old division has no successor and ends by itself, while those of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hotpartition.core.backoff import Clock
@@ -18,7 +18,8 @@ from hotpartition.core.counter import SLOT_MS
 from hotpartition.core.detector import HORIZON_SLOTS, Decision, Reason, ReportWindow, Thresholds, decide
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
+from hotpartition.core.read_heat import ReadThresholds
+from hotpartition.core.reports import READ_LIMIT, ReadReport, Report, stream_partition_of
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.core.shares import WHOLE, Share
@@ -30,6 +31,7 @@ from hotpartition.errors import (
     RetryLaterError,
 )
 from hotpartition.jobs.raising import RAISE_BUDGET_MS, Raiser
+from hotpartition.jobs.read_marking import ReadMarker
 from hotpartition.jobs.registry_fill import RegistryFill
 from hotpartition.ports import Journal, JournalEntry, Registry, ReportSource, RoutingItems, StreamEntry, Telemetry
 
@@ -85,6 +87,7 @@ class _State:
     # by stream
     cursors: dict[int, _Cursor]
     window: ReportWindow
+    reads: ReadMarker
     routes: dict[str, JournalEntry] = field(default_factory=dict)
     # collections whose route in the journal may not be in Redis yet
     to_push: set[str] = field(default_factory=set)
@@ -102,7 +105,7 @@ class _State:
 
 
 class Consumer:
-    """Sums the fleet's reports and raises hot collections."""
+    """Sums the fleet's reports, raises hot collections, and marks those that are read-hot."""
 
     def __init__(
         self,
@@ -114,10 +117,12 @@ class Consumer:
         telemetry: Telemetry,
         clock: Clock,
         thresholds: Thresholds,
+        read_thresholds: ReadThresholds,
         stream_partitions: int,
         form: KeyForm,
     ) -> None:
         self._form = form
+        self._read_thresholds = read_thresholds
         self._source = source
         self._journal = journal
         self._registry = registry
@@ -133,7 +138,8 @@ class Consumer:
         started_ms = self._clock.now_ms()
         first_id = f"{max(started_ms - CATCH_UP_MS, 0)}-0"
         cursors = {p: _Cursor(p, first_id, started_ms) for p in share.partitions(self._partitions)}
-        state = _State(share, cursors, ReportWindow(self._thresholds))
+        reads = ReadMarker(registry=self._registry, telemetry=self._telemetry, thresholds=self._read_thresholds)
+        state = _State(share, cursors, ReportWindow(self._thresholds), reads)
         rebuild = _Rebuild(self._fill, self._registry, self._telemetry)
         next_housekeeping_ms = next_refresh_ms = started_ms
         has_announced = False
@@ -145,6 +151,7 @@ class Consumer:
                 has_announced = self._announce(started_ms, share)
             self._decide(state)
             self._push(state)
+            state.reads.decide(lambda collection: self._read_at_ms(state, collection))
             state.lag_ms = max(state.lag_ms, self._clock.now_ms() - state.read_at_ms)
             if now_ms >= next_refresh_ms:
                 next_refresh_ms = now_ms + REFRESH_MS
@@ -157,6 +164,8 @@ class Consumer:
             if now_ms >= next_housekeeping_ms:
                 next_housekeeping_ms = now_ms + HOUSEKEEPING_MS
                 state.window.forget(now_ms)
+                # Not by the clock: while a stream is away, its load is not known to be low.
+                state.reads.forget(state.read_at_ms)
                 self._forget_quiet(state)
                 self._telemetry.flush()
                 if self._has_successor(started_ms, share):
@@ -205,11 +214,29 @@ class Consumer:
                 report = decode(fields)
                 check(report.collection)
             except (MalformedReportError, InvalidCollectionError) as error:
-                self._skip(state, entry_id, str(error))
+                # Or a report of reads, of which there are few: told apart here, they cost the others nothing.
+                self._take_other(state, entry_id, fields, now_ms, str(error))
                 continue
             if not add(report, now_ms):
-                state.summary.out_of_window += 1
-                self._telemetry.count(MetricName.REPORTS_OUT_OF_WINDOW)
+                self._leave_out(state)
+
+    def _take_other(self, state: _State, entry_id: str, fields: Mapping[str, str], now_ms: int, reason: str) -> None:
+        """Take in a report of reads, or skip what is no report, as `reason` says."""
+        if not ReadReport.is_one(fields):
+            self._skip(state, entry_id, reason)
+            return
+        try:
+            report = ReadReport.decode(fields)
+            self._form.check(report.collection)
+        except (MalformedReportError, InvalidCollectionError) as error:
+            self._skip(state, entry_id, str(error))
+            return
+        if not state.reads.add(report, now_ms):
+            self._leave_out(state)
+
+    def _leave_out(self, state: _State) -> None:
+        state.summary.out_of_window += 1
+        self._telemetry.count(MetricName.REPORTS_OUT_OF_WINDOW)
 
     def _skip(self, state: _State, entry_id: str, reason: str) -> None:
         """Count a malformed entry, and log it unless many were logged lately: there may be thousands a second."""
@@ -242,16 +269,20 @@ class Consumer:
 
     def _decide_one(self, state: _State, collection: str) -> tuple[Decision, ...]:
         entry = state.routes.get(collection, JournalEntry())
-        cursor = state.cursors.get(stream_partition_of(collection, self._partitions))
         return decide(
             collection,
             state.window.as_mapping()[collection],
             entry.route,
             self._thresholds,
-            # A writer that knows another number of streams has put it into one of ours.
-            now_ms=cursor.read_at_ms if cursor else state.read_at_ms,
+            now_ms=self._read_at_ms(state, collection),
             raised_at_ms=entry.updated_at_ms,
         )
+
+    def _read_at_ms(self, state: _State, collection: str) -> int:
+        """Tell up to when a collection's reports were read."""
+        cursor = state.cursors.get(stream_partition_of(collection, self._partitions))
+        # Who reports may know another number of streams, and have put it into one of ours.
+        return cursor.read_at_ms if cursor else state.read_at_ms
 
     def _load_route(self, state: _State, collection: str, deadline_ms: float) -> bool:
         """Read a route in the journal, once at least, and again until the deadline while it refuses."""

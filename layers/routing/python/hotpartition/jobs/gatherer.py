@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic
 
 from hotpartition.core.backoff import Budget, Clock
+from hotpartition.core.capacity import read_units
 from hotpartition.core.items import ItemKey
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import ItemT, KeyQuery, Page, PageMerge, PageRange, PositionOf
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import MAX_CHOICES, Route, next_candidates
 from hotpartition.errors import MalformedGenerationError, RetryLaterError
+from hotpartition.jobs.read_counting import ReadCounting
 from hotpartition.jobs.route_cache import KnownRoutes
 from hotpartition.jobs.verifying import RouteVerifier
 from hotpartition.ports import Background, Copy, ItemStore, JournalEntry, QueryResponse, Registry, Telemetry
@@ -30,6 +32,17 @@ class Located(Generic[ItemT]):
 
     copies: tuple[Copy[ItemT], ...]
     route: Route
+
+
+@dataclass(slots=True)
+class _Reading(Generic[ItemT]):
+    """One page under way, and the RCU that it took so far."""
+
+    merge: PageMerge[ItemT]
+    budget: Budget
+    is_strong: bool
+    hint: Route | None
+    units: float = 0.0
 
 
 class Gatherer(Generic[ItemT]):
@@ -48,6 +61,7 @@ class Gatherer(Generic[ItemT]):
         form: KeyForm,
         position_of: PositionOf,
         choices: int = MAX_CHOICES,
+        counting: ReadCounting | None = None,
     ) -> None:
         """Start with nothing read.
 
@@ -62,8 +76,11 @@ class Gatherer(Generic[ItemT]):
             form: how partition keys are built.
             position_of: the position of a sort key, or of a bound.
             choices: how many shards may hold an item under one N.
+            counting: told of each page and what it took; None: pages are not counted. Single items never are, since no
+                cache of pages would help them.
         """
         self._store = store
+        self._counting = counting
         self._routes = routes
         self._verifier = RouteVerifier(registry=registry, routes=routes, background=background, telemetry=telemetry)
         self._telemetry = telemetry
@@ -95,10 +112,14 @@ class Gatherer(Generic[ItemT]):
             RetryLaterError: a key could not be read within the budget.
             MalformedGenerationError: the routing item cannot be read.
         """
-        budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
-        with self._naming_unreadable_routes(page_range.collection):
-            merge = PageMerge(page_range, self._form, self._position_of, is_shown=is_shown)
-            page = self._gather(merge, budget, is_strong=is_strong, hint=hint)
+        merge = PageMerge(page_range, self._form, self._position_of, is_shown=is_shown)
+        reading = _Reading(merge, Budget(self._clock, min(self._budget_ms, remaining_ms)), is_strong, hint)
+        try:
+            with self._naming_unreadable_routes(page_range.collection):
+                page = self._gather(reading)
+        finally:
+            if self._counting is not None and reading.units:
+                self._counting.count(page_range.collection, reading.units)
         if page.divergent:
             self._telemetry.count(MetricName.DIVERGENT_COPIES, page.divergent)
         return page
@@ -150,33 +171,37 @@ class Gatherer(Generic[ItemT]):
             self._verifier.name_unreadable(collection, error)
             raise
 
-    def _gather(self, merge: PageMerge[ItemT], budget: Budget, *, is_strong: bool, hint: Route | None) -> Page[ItemT]:
+    def _gather(self, reading: _Reading[ItemT]) -> Page[ItemT]:
+        merge = reading.merge
         collection = merge.range.collection
+        hint = reading.hint
         if hint is None:
             hint = self._routes.get_route(collection, self._clock.now_ms())
         route = hint
         is_verified = False
         while (queries := merge.next_queries(route)) or not is_verified:
-            entry = self._run_round(merge, queries, budget, is_strong=is_strong, with_journal=not is_verified)
+            entry = self._run_round(reading, queries, with_journal=not is_verified)
             if entry is not None:
-                route = route.union(self._verify(collection, hint, entry, is_strong=is_strong))
+                route = route.union(self._verify(collection, hint, entry, is_strong=reading.is_strong))
                 is_verified = True
-        return merge.page()
+        return replace(merge.page(), units=reading.units)
 
     def _run_round(
-        self, merge: PageMerge[ItemT], queries: list[KeyQuery], budget: Budget, *, is_strong: bool, with_journal: bool
+        self, reading: _Reading[ItemT], queries: list[KeyQuery], *, with_journal: bool
     ) -> JournalEntry | None:
         """Run one round of queries, and those that fail again within the budget.
 
         Raises:
             RetryLaterError: one still failed when the budget was spent.
         """
+        merge, is_strong = reading.merge, reading.is_strong
         journal: JournalEntry | None = None
         while True:
             wants_journal = with_journal and journal is None
             fetched = self._store.fetch(
                 queries, is_strong=is_strong, journal_of=merge.range.collection if wants_journal else None
             )
+            reading.units += fetched.units
             if fetched.hedged:
                 self._telemetry.count(MetricName.QUERIES_HEDGED, fetched.hedged)
             failures: list[RetryLaterError] = []
@@ -194,7 +219,9 @@ class Gatherer(Generic[ItemT]):
             if not failures:
                 return journal
             self._telemetry.count(MetricName.READS_RETRIED, len(failures))
-            if not budget.wait():
+            if not reading.budget.wait():
+                # What was refused counts as offered, at least what each query takes.
+                reading.units += len(failures) * read_units(0, is_strong=is_strong)
                 raise failures[0]
             queries = failed
 

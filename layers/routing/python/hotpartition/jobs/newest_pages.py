@@ -9,6 +9,7 @@ from typing import Generic
 from hotpartition.core.merge import ItemT, Page, PageRange, cut_page, narrow_newest
 from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.jobs.page_cache import Filled, Origin, PageCache
+from hotpartition.jobs.read_counting import ReadCounting
 from hotpartition.jobs.route_cache import RouteSource
 
 
@@ -32,6 +33,7 @@ class NewestPages(Generic[ItemT]):
         cache: PageCache[Page[ItemT]],
         limits: Sequence[int],
         now_ms: Callable[[], int],
+        counting: ReadCounting | None = None,
     ) -> None:
         """Start with nothing read.
 
@@ -41,8 +43,10 @@ class NewestPages(Generic[ItemT]):
             cache: keeps the pages of what is.
             limits: the limits that pages are cached with, ascending: a page of fewer items is a part of one of them.
             now_ms: Unix time in ms.
+            counting: told of each page that is served from the cache, as `gatherer`'s is of those that it reads.
         """
         self._gatherer = gatherer
+        self._counting = counting
         self._routes = routes
         self._cache = cache
         self._limits = limits
@@ -88,11 +92,13 @@ class NewestPages(Generic[ItemT]):
 
         def fill() -> Filled[Page[ItemT]]:
             page = gather(cached_limit, self._now_ms())
-            return Filled(cut_page(page, fits(page.items)), 0.0)
+            return Filled(cut_page(page, fits(page.items)), page.units)
 
         cached = self._cache.get_page(
             collection, f"newest-{cached_limit}", known.copies, fill, remaining_ms=remaining_ms
         )
+        if self._counting is not None and cached.origin is not Origin.DYNAMODB:
+            self._counting.count(collection, cached.units)
         now_ms = self._now_ms()
         page = narrow_newest(cached.page, limit, lambda item: is_shown_at(item, now_ms))
         age_ms = None if cached.origin is Origin.DYNAMODB else cached.age_ms

@@ -34,6 +34,8 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 TimeoutMs = Annotated[int, Field(ge=1, le=5_000)]
 Wcu = Annotated[float, Field(ge=0.001, le=1_000_000.0)]
 """In WCU/s."""
+Rcu = Annotated[float, Field(ge=0.001, le=10_000_000.0)]
+"""In RCU/s."""
 
 
 class CommonSettings(BaseModel):
@@ -190,6 +192,10 @@ class _DecisionSettings(TableSettings, _ReportSettings):
         default=800.0, description="Mean load of five seconds that is hot, in WCU/s for each key that serves it."
     )
     max_shard_count: int = Field(default=128, ge=2, le=1024, description="Largest N that is ever decided.")
+    hot_sustained_rcu: Rcu = Field(
+        default=1000.0,
+        description="Mean load of five seconds that is read-hot, in RCU/s that the pages take or would take uncached.",
+    )
 
 
 class _CountingSettings(_RequestSettings, _ReportSettings):
@@ -251,8 +257,15 @@ class WriterSettings(_CountingSettings):
     )
 
 
-class ReaderSettings(_RequestSettings, PageSettings):
+class ReaderSettings(_RequestSettings, _ReportSettings, PageSettings):
     """Settings of the read function."""
+
+    read_sampling_distance_rcu: float = Field(
+        default=100.0,
+        ge=0.001,
+        le=100_000.0,
+        description="Read units of one conversation's pages between two reports.",
+    )
 
     settle_seconds: float = Field(
         default=5.0,
@@ -275,6 +288,17 @@ class ConsumerSettings(_DecisionSettings):
 
     hot_at_once_wcu: Wcu = Field(
         default=1000.0, description="Load of one second that is hot at once, in WCU/s for each key that serves it."
+    )
+    hot_at_once_rcu: Rcu = Field(default=1500.0, description="Load of one second that is read-hot at once, in RCU/s.")
+    cooled_rcu: Rcu = Field(
+        default=500.0,
+        description="What is read-hot stays so until no five seconds of the last fifteen had this mean load, in RCU/s.",
+    )
+    pages_per_copy: float = Field(
+        default=20_000.0,
+        ge=1.0,
+        le=1_000_000.0,
+        description="Pages a second that one copy of a page in Redis is trusted with; more pages make more copies.",
     )
     target_shard_wcu: Wcu = Field(default=330.0, description="Load that a new shard is sized for, in WCU/s.")
     run_seconds: float = Field(

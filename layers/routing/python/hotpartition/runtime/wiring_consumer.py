@@ -10,7 +10,7 @@ from hotpartition.ports import Telemetry
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.settings import ConsumerSettings
-from hotpartition.runtime.thresholds import build_thresholds
+from hotpartition.runtime.thresholds import build_read_thresholds, build_thresholds
 from hotpartition.runtime.wiring import build_key_form, connect_redis, find_journal, system_clock
 
 
@@ -27,6 +27,7 @@ def build_consumer(settings: ConsumerSettings, telemetry: Telemetry) -> Consumer
         telemetry=telemetry,
         clock=system_clock(),
         thresholds=build_thresholds(settings),
+        read_thresholds=build_read_thresholds(settings),
         stream_partitions=settings.stream_partitions,
         form=build_key_form(settings),
     )

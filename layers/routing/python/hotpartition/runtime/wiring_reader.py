@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Generic, NamedTuple
 
+from hotpartition.core.counter import ReadCounter
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import ItemT, Page, PositionOf
 from hotpartition.core.page_freshness import PageLimits
@@ -15,10 +16,12 @@ from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.jobs.newest_pages import NewestPages
 from hotpartition.jobs.page_cache import PageCache, PageCodec
+from hotpartition.jobs.read_counting import ReadCounting
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.ports import ItemStore, Telemetry
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
+from hotpartition.redis.reports import RedisReportSink
 from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.settings import PageSettings, ReaderSettings
 from hotpartition.runtime.wiring import connect_redis, system_clock
@@ -52,24 +55,42 @@ def build_reading(
     cached_limits: Sequence[int],
 ) -> Reading[ItemT]:
     """Build what reads the items of a table. Call it on the first request: it makes the environment's id."""
-    clock = system_clock()
-    # One for lookups, repairs and pages: each new connection is authenticated anew.
+    clock, environment_id = system_clock(), uuid.uuid4().hex
+    # One for lookups, repairs, reports and pages: each new connection is authenticated anew.
     connection = connect_redis(settings, telemetry, "routes")
     registry = RedisRegistry(connection, settings.table_name, telemetry)
     cache = RouteCache(
         ttl_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=clock.random
+    )
+    background = BackgroundThread()
+    counting = ReadCounting(
+        counter=ReadCounter(
+            environment_id=environment_id,
+            sampling_distance_rcu=settings.read_sampling_distance_rcu,
+            random=clock.random,
+        ),
+        reports=RedisReportSink(
+            connection,
+            settings.table_name,
+            partitions=settings.stream_partitions,
+            background=background,
+            now_ms=clock.now_ms,
+        ),
+        telemetry=telemetry,
+        now_ms=clock.now_ms,
     )
     routes = RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=time.monotonic)
     gatherer = Gatherer(
         store=store,
         registry=RedisRegistry(connection, settings.table_name),
         routes=routes,
-        background=BackgroundThread(),
+        background=background,
         telemetry=telemetry,
         clock=clock,
         budget_ms=settings.request_budget_ms,
         form=form,
         position_of=position_of,
+        counting=counting,
     )
     if not settings.page_cache:
         return Reading(gatherer, None)
@@ -79,11 +100,13 @@ def build_reading(
         limits=build_page_limits(settings),
         telemetry=telemetry,
         clock=clock,
-        environment_id=uuid.uuid4().hex,
+        environment_id=environment_id,
         max_entries=settings.page_l1_entries,
         max_bytes=settings.page_l1_bytes,
     )
-    newest = NewestPages(gatherer, routes=routes, cache=pages, limits=cached_limits, now_ms=clock.now_ms)
+    newest = NewestPages(
+        gatherer, routes=routes, cache=pages, limits=cached_limits, counting=counting, now_ms=clock.now_ms
+    )
     return Reading(gatherer, newest)
 
 

@@ -1,0 +1,45 @@
+"""Counting the pages that are asked for, so that the consumer finds what is read too much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hotpartition.core.counter import ReadCounter
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.reports import ReadReport
+from hotpartition.ports import ReportSink, Telemetry
+
+
+class ReadCounting:
+    """Counts pages as offered: what each takes from DynamoDB, or would take were it not cached. Safe under threads.
+
+    A page that crosses a sampling point is reported beside the request. Which units a page takes is known once it was
+    read, so that its report overlaps what is left of the request: an environment that is frozen before the report has
+    left sends it with its next request. Such reports are late, or too late to count; who serves many pages is not
+    frozen for long.
+    """
+
+    def __init__(
+        self, *, counter: ReadCounter, reports: ReportSink, telemetry: Telemetry, now_ms: Callable[[], int]
+    ) -> None:
+        """Start with nothing counted.
+
+        Args:
+            counter: this environment's.
+            reports: where crossings go.
+            telemetry: told of reports that were dropped.
+            now_ms: Unix time in ms.
+        """
+        self._counter = counter
+        self._reports = reports
+        self._telemetry = telemetry
+        self._now_ms = now_ms
+
+    def count(self, collection: str, rcu: float) -> None:
+        """Count one page, whoever served it."""
+        # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
+        if dropped := self._reports.take_dropped():
+            self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
+        crossing = self._counter.record(collection, rcu, self._now_ms())
+        if crossing is not None:
+            self._reports.send(ReadReport(collection, *crossing))

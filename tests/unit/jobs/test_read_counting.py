@@ -1,0 +1,103 @@
+"""What pages cost is counted and reported; a conversation that is not read-hot pays one sampled report for that."""
+
+from random import Random
+
+import pytest
+
+from hotpartition.core.counter import SLOT_MS
+from hotpartition.core.reports import ReadReport
+from hotpartition.errors import ThrottledError
+from hotpartition_messages.reading import PageRequest
+from support.builders import World, new_message
+from support.fakes import KEY_RANGE_THROTTLE
+
+
+@pytest.fixture
+def world():
+    """A conversation of 40 messages over four shards; each query takes 2 RCU."""
+    world = World()
+    world.raise_to(4, world.clock.now_ms)
+    for i in range(40):
+        world.clock.now_ms += 10
+        world.writer().write(new_message(str(i)))
+    world.reports.sent.clear()
+    world.table.calls.clear()
+    world.table.units_per_query = 2.0
+    world.registry.reads = 0
+    return world
+
+
+def reported(world):
+    return [(r.collection, r.value_rcu, r.pages) for r in world.reports.sent if isinstance(r, ReadReport)]
+
+
+@pytest.mark.parametrize("is_strong", [True, False])
+def test_a_page_is_counted_with_what_it_took(world, is_strong):
+    """All of its queries, the base key's among them; a page with a cursor is a page like others."""
+    reader = world.reader(sampling_distance_rcu=1.0)
+    page = reader.read_page(PageRequest("c", limit=5, is_strong=is_strong))
+    assert reported(world) == [("c", 2.0 * len(world.table.queries), 1.0)]
+    world.clock.now_ms += SLOT_MS
+    world.table.queries.clear()
+    reader.read_page(PageRequest("c", limit=5, is_strong=is_strong, cursor=page.next_cursor))
+    assert reported(world)[1:] == [("c", 2.0 * len(world.table.queries), 1.0)]
+
+
+def test_a_conversation_that_is_not_read_hot_pays_reports_only(world):
+    """A hundred pages: the requests to DynamoDB and the look-ups of a reader that counts nothing, and a few reports."""
+
+    def read(sampling_distance_rcu):
+        reader, calls = world.reader(sampling_distance_rcu=sampling_distance_rcu), []
+        world.table.calls = calls
+        world.registry.reads = 0
+        started_ms = world.clock.now_ms
+        for _ in range(100):
+            world.clock.now_ms += 100
+            reader.read_page(PageRequest("c"))
+        world.clock.now_ms = started_ms
+        return list(calls), world.registry.reads
+
+    world.random = Random(5)
+    assert read(None) == read(100.0)
+    pages, queries = 100, 5
+    assert len(reported(world)) == pytest.approx(pages * queries * 2.0 / 100.0, abs=6)
+    assert world.registry.reads == 5  # one in each two seconds, as ever
+
+
+def test_a_page_that_is_refused_is_counted_with_the_least_that_it_takes(world):
+    """Whoever meets the limit offers load, too: half a unit for each query that was refused."""
+    world.table.on_call = lambda name: (_ for _ in ()).throw(KEY_RANGE_THROTTLE)
+    with pytest.raises(ThrottledError):
+        world.reader(sampling_distance_rcu=0.5).read_page(PageRequest("c"))
+    ((_, rcu, pages),) = reported(world)
+    # The base key, its journal with it, and four shards.
+    assert (rcu, pages) == (3.0, 1.0)
+
+
+def test_a_cached_page_counts_as_what_it_would_have_taken(world):
+    """Whoever serves it: so a cache that works does not cool what it serves."""
+    world.registry.mark_read_hot("c", 1)
+    first, second = (world.reader(environment=name, sampling_distance_rcu=1.0) for name in "ab")
+    first.read_page(PageRequest("c"))
+    took = 2.0 * len(world.table.queries)
+    assert reported(world) == [("c", took, 1.0)]
+    first.read_page(PageRequest("c"))  # from its own memory
+    second.read_page(PageRequest("c"))  # from Redis
+    assert len(world.table.queries) * 2.0 == took
+    assert reported(world)[1:] == [("c", 2 * took, 2.0), ("c", took, 1.0)]
+
+
+def test_a_point_read_is_not_counted(world):
+    """No cache of pages would help it."""
+    reader = world.reader(sampling_distance_rcu=0.1)
+    (message,) = reader.read_page(PageRequest("c", limit=1)).messages
+    world.reports.sent.clear()
+    assert reader.read_message("c", message.message_id) == message
+    assert reported(world) == []
+
+
+def test_dropped_reports_are_counted_with_the_next_page(world):
+    """As those of writes."""
+    world.reports.take_dropped = lambda: 3
+    world.reader(sampling_distance_rcu=1.0).read_page(PageRequest("c"))
+    assert world.telemetry.counts["ReportsDropped"] == 3
