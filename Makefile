@@ -12,7 +12,8 @@ BIN := .venv/bin
 # The functions' Python (infra/environments.py): where it is here, the suite's fast part and a local run are tried on it, too.
 FUNCTIONS_PYTHON := 3.13
 FUNCTIONS_BIN := .venv-$(FUNCTIONS_PYTHON)/bin
-FUNCTIONS_TESTS := $(addprefix tests/unit/,core jobs messages lambdas runtime dynamodb redis aws)
+# What stands on packages or on the interpreter; the core and the jobs, plain Python, run in the handlers' tests.
+FUNCTIONS_TESTS := $(addprefix tests/unit/,messages lambdas runtime dynamodb redis aws)
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 TYPED := layers/routing/python/hotpartition layers/messages/python/hotpartition_messages lambdas hotpartition_cdk infra app.py tools hotpartition_cli
 # Plugins that packages bring and no test uses: importing them takes each process seconds.
@@ -25,7 +26,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 # Where it is set, each of the suite's processes would compile its packages again: one to three seconds each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials help setup build check lint types unit test test-long demo up synth deploy destroy lock format clean acceptance test-functions
+.PHONY: simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials help setup build check lint types unit test test-waiting test-computing test-long demo up synth deploy destroy lock format clean acceptance test-functions functions-unit functions-acceptance
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -71,7 +72,7 @@ lint: setup
 	$(BIN)/lint-imports
 
 types: setup
-	$(BIN)/mypy $(TYPED)
+	nice $(BIN)/mypy $(TYPED)
 
 unit: setup
 	$(PYTEST) $(PARALLEL) -m "not slow" tests/unit tests/infrastructure
@@ -88,20 +89,31 @@ check: lint types unit ## The fast part: lint, types, unit tests
 	  && $(BIN)/uv pip install --quiet --python $(FUNCTIONS_BIN)/python --offline --no-deps --no-build-isolation --editable .; \
 	then touch $@; else rm -rf $(@D); echo "nothing is tried on Python $(FUNCTIONS_PYTHON): its packages could not be installed" >&2; fi
 
-test-functions: setup ## The library's unit tests and `make acceptance` on the functions' Python
-	@if [ -x $(FUNCTIONS_BIN)/python ]; then \
-	  $(FUNCTIONS_BIN)/python -m pytest $(PARALLEL) $(WITHOUT_PLUGINS) -m "not slow" $(FUNCTIONS_TESTS); \
-	  $(FUNCTIONS_BIN)/python -m tools.acceptance; \
-	else $(BIN)/python -m tools.acceptance; fi
+test-functions: setup functions-unit functions-acceptance ## The functions' unit tests and `make acceptance` on their Python
+
+functions-unit: setup
+	if [ -x $(FUNCTIONS_BIN)/python ]; then \
+	  nice $(FUNCTIONS_BIN)/python -m pytest $(PARALLEL) $(WITHOUT_PLUGINS) -m "not slow" $(FUNCTIONS_TESTS); fi
+
+functions-acceptance: setup
+	python=$(FUNCTIONS_BIN)/python; [ -x $$python ] || python=$(BIN)/python; $$python -m tools.acceptance
 
 acceptance: .venv/.tool ## Check a local run of its own from end to end, as `make deploy` checks a stack (half a minute)
 	$(BIN)/python -m tools.acceptance
 
-test: lint types ## Everything: lint, types, all tests
+test: lint ## Everything: lint, types, all tests
 	$(BIN)/python -m infra.bundle --environment local
-	$(PYTEST) $(PARALLEL) -m "not long" --ignore tests/e2e
+	$(MAKE) --no-print-directory --jobs test-waiting test-computing types
+
+# Tests of a running stack wait half of their time: what computes fills it, at a lower priority.
+test-waiting: setup
 	$(PYTEST) $(PARALLEL) -m "not long" --ignore tests/e2e/test_demo.py tests/e2e
 	$(PYTEST) -m "not long" tests/e2e/test_demo.py
+	$(MAKE) --no-print-directory functions-acceptance
+
+test-computing: setup
+	nice $(PYTEST) $(PARALLEL) -m "not long" --ignore tests/e2e
+	$(MAKE) --no-print-directory functions-unit
 
 test-long: test ## And what takes longer: larger models, more seeds
 	$(BIN)/pytest -m long
