@@ -17,6 +17,7 @@ from infra.environments import ApiOptions
 
 MESSAGES_PATH = "/conversations/{conversation_id}/messages"
 MESSAGE_PATH = MESSAGES_PATH + "/{message_id}"
+COUNTER_PATH = "/counters/{counter_id}"
 
 STAGE = "$default"
 
@@ -83,18 +84,21 @@ class MessageApi(Construct):
         api = apigateway.HttpApi(
             self,
             "HttpApi",
-            description="hotpartition: messages of conversations",
+            description="hotpartition: messages of conversations, and counters",
             create_default_stage=False,
             default_authorizer=self._authorizer(),
             cors_preflight=self._cors(),
         )
-        write = Route(
-            method=apigateway.HttpMethod.POST,
-            path=MESSAGES_PATH,
-            rate=options.write_rate,
-            burst=options.write_burst,
-            scopes=options.write_scopes,
-        )
+        writes = [
+            Route(
+                method=apigateway.HttpMethod.POST,
+                path=path,
+                rate=options.write_rate,
+                burst=options.write_burst,
+                scopes=options.write_scopes,
+            )
+            for path in (MESSAGES_PATH, COUNTER_PATH)
+        ]
         changes = [
             Route(
                 method=method,
@@ -113,13 +117,13 @@ class MessageApi(Construct):
                 burst=options.read_burst,
                 scopes=options.read_scopes,
             )
-            for path in (MESSAGES_PATH, MESSAGE_PATH)
+            for path in (MESSAGES_PATH, MESSAGE_PATH, COUNTER_PATH)
         ]
         writing = integrations.HttpLambdaIntegration("Writing", writer)
         reading = integrations.HttpLambdaIntegration("Reading", reader)
         made = [
             resource
-            for routes, integration in (([write, *changes], writing), (reads, reading))
+            for routes, integration in (([*writes, *changes], writing), (reads, reading))
             for route in routes
             for resource in api.add_routes(
                 path=route.path,
@@ -128,7 +132,7 @@ class MessageApi(Construct):
                 authorization_scopes=list(route.scopes) or None,
             )
         ]
-        self._add_stage(api, [write, *changes, *reads], access_log).node.add_dependency(*made)
+        self._add_stage(api, [*writes, *changes, *reads], access_log).node.add_dependency(*made)
         self.url = api.api_endpoint
         self.api_id = api.api_id
 

@@ -16,7 +16,7 @@ from hotpartition_cdk.functions import publish
 from hotpartition_cdk.hot_partition import HotPartition, Use
 from hotpartition_cdk.logs import LogKeeping
 from hotpartition_cdk.monitoring import Monitoring
-from infra.api import MESSAGE_PATH, MESSAGES_PATH, MessageApi
+from infra.api import COUNTER_PATH, MESSAGE_PATH, MESSAGES_PATH, MessageApi
 from infra.bundle import MESSAGES, ROOT
 from infra.environments import Environment
 from infra.table import ROUTING_INDEX, MessageTable
@@ -117,6 +117,7 @@ class HotPartitionStack(cdk.Stack):
         # where all copies of one lie that is edited or deleted. Both of these are puts.
         self._messages.grant_items(writer, "dynamodb:BatchGetItem", "dynamodb:GetItem")
         self._messages.grant_message_put(writer)
+        self._messages.grant_counter_update(writer)
         return writer
 
     def _make_reader(self, environment: Environment) -> lambda_.Function:
@@ -142,8 +143,10 @@ class HotPartitionStack(cdk.Stack):
             WatchedRoute(name="Write", method="POST", path=MESSAGES_PATH, slow_ms=slow_write_ms),
             WatchedRoute(name="Edit", method="PATCH", path=MESSAGE_PATH, slow_ms=slow_write_ms),
             WatchedRoute(name="Delete", method="DELETE", path=MESSAGE_PATH, slow_ms=slow_write_ms),
+            WatchedRoute(name="Add", method="POST", path=COUNTER_PATH, slow_ms=slow_write_ms),
             WatchedRoute(name="ReadPage", method="GET", path=MESSAGES_PATH, slow_ms=slow_read_ms),
             WatchedRoute(name="ReadMessage", method="GET", path=MESSAGE_PATH, slow_ms=slow_read_ms),
+            WatchedRoute(name="ReadCounter", method="GET", path=COUNTER_PATH, slow_ms=slow_read_ms),
         )
         Monitoring(
             self,

@@ -10,6 +10,7 @@ from constructs import Construct
 
 from hotpartition_cdk.journal import THROTTLED_KEYS, Journal
 from hotpartition_cdk.rights import grant_table, only_attributes
+from hotpartition_messages.counters import COUNTER_ATTRIBUTES, COUNTER_PREFIX
 from hotpartition_messages.messages import MESSAGE_ATTRIBUTES, TTL_ATTRIBUTE
 from infra.environments import TableOptions
 
@@ -23,8 +24,9 @@ class MessageTable(Construct):
 
     What IAM enforces, for each role (decision 14): which actions; that a put names the attributes of a message and no
     others, so it cannot forge a route; that an update names those of a routing item and no others, so it cannot touch
-    a message's content. What it cannot: tell routing items from messages by key, for both share the partition key and
-    `dynamodb:LeadingKeys` sees nothing else. So a writer gone wrong could put a message-like item in a routing item's
+    a message's content; that additions name those of a counter, under keys that are no conversation's. What it cannot:
+    tell routing items from messages by key, for both share the partition key and `dynamodb:LeadingKeys` sees nothing
+    else. So a writer gone wrong could put a message-like item in a routing item's
     place (readers then fail and say so, they lose nothing silently), an updater could put a generation on a message
     (nobody reads it there), and whoever may read the journal may read messages.
     """
@@ -78,6 +80,12 @@ class MessageTable(Construct):
     def grant_message_put(self, grantee: iam.IGrantable) -> None:
         """Allow putting items that have the attributes of a message and no others."""
         grant_table(grantee, self.table, ["dynamodb:PutItem"], only_attributes(MESSAGE_ATTRIBUTES))
+
+    def grant_counter_update(self, grantee: iam.IGrantable) -> None:
+        """Allow adding to counters, in transactions too: updates under their keys that name their attributes."""
+        only_counters = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{COUNTER_PREFIX}*"]}}
+        conditions = {**only_attributes(COUNTER_ATTRIBUTES), **only_counters}
+        grant_table(grantee, self.table, ["dynamodb:UpdateItem"], conditions)
 
 
 def _warm_throughput(options: TableOptions) -> dynamodb.WarmThroughput | None:

@@ -1,7 +1,8 @@
-"""The read function: `GET /conversations/{conversation_id}/messages` and `…/messages/{message_id}`."""
+"""The read function: `GET /conversations/{conversation_id}/messages` and `…/messages/{message_id}`; counters."""
 
 from __future__ import annotations
 
+import json
 import os
 from functools import cache
 from typing import Any
@@ -14,7 +15,9 @@ from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
 from hotpartition.runtime.settings import ReaderSettings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
+from hotpartition.runtime.wiring_reader import open_reading
 from hotpartition_messages.api import (
+    COUNTER_PATH,
     MESSAGE_PATH,
     MESSAGES_PATH,
     count_fitting,
@@ -24,16 +27,17 @@ from hotpartition_messages.api import (
     remaining_ms,
     route_event,
 )
+from hotpartition_messages.counters import CounterReader
 from hotpartition_messages.reading import MessageReader
-from hotpartition_messages.requests import parse_message_read, parse_page_read
-from hotpartition_messages.wiring_reader import build_message_reader
+from hotpartition_messages.requests import parse_counter_read, parse_message_read, parse_page_read
+from hotpartition_messages.wiring_reader import build_counter_reader, build_message_reader
 
 logger = Logger()
 metrics = Metrics()
 prepare_snapshot(os.environ)
 
 
-def build_app(reader: MessageReader) -> APIGatewayHttpResolver:
+def build_app(reader: MessageReader, counters: CounterReader) -> APIGatewayHttpResolver:
     """Build the event handler around the read job."""
     app = create_resolver()
 
@@ -56,13 +60,25 @@ def build_app(reader: MessageReader) -> APIGatewayHttpResolver:
         metrics.add_metric(name=MetricName.MESSAGES_READ, unit=MetricUnit.Count, value=1)
         return message_response(message)
 
+    @app.get(COUNTER_PATH)
+    def read_counter() -> Response[Any]:
+        request = parse_counter_read(app.current_event.raw_event)
+        counter_id, is_strong = request.path.counter_id, request.query.consistency == "strong"
+        value = counters.read(counter_id, is_strong=is_strong, remaining_ms=remaining_ms(app.lambda_context))
+        metrics.add_metric(name=MetricName.COUNTERS_READ, unit=MetricUnit.Count, value=1)
+        text = json.dumps({"counter_id": counter_id, "value": value}, separators=(",", ":"))
+        return json_response(HTTPStatus.OK, text)
+
     return app
 
 
 @cache
 def _app() -> APIGatewayHttpResolver:
     telemetry = PowertoolsTelemetry(logger, metrics)
-    return build_app(build_message_reader(ReaderSettings.from_env(os.environ), telemetry))
+    settings = ReaderSettings.from_env(os.environ)
+    calls = open_reading(settings)
+    messages = build_message_reader(settings, telemetry, calls)
+    return build_app(messages, build_counter_reader(settings, telemetry, messages, calls))
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)

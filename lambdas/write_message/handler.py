@@ -1,4 +1,4 @@
-"""The write function: `POST /conversations/{conversation_id}/messages`, `PATCH` and `DELETE …/{message_id}`."""
+"""The write function: `POST /conversations/{conversation_id}/messages`, `PATCH`, `DELETE …/{message_id}`; counters."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.runtime.settings import WriterSettings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition_messages.api import (
+    COUNTER_PATH,
     MESSAGE_PATH,
     MESSAGES_PATH,
     create_resolver,
@@ -26,8 +27,14 @@ from hotpartition_messages.api import (
     route_event,
 )
 from hotpartition_messages.changing import MessageChanger
-from hotpartition_messages.requests import parse_delete, parse_edit, parse_write
-from hotpartition_messages.wiring_writer import build_message_changer, build_message_writer
+from hotpartition_messages.counters import CounterWriter
+from hotpartition_messages.requests import parse_addition, parse_delete, parse_edit, parse_write
+from hotpartition_messages.wiring_writer import (
+    build_counter_writer,
+    build_message_changer,
+    build_message_writer,
+    open_writing,
+)
 from hotpartition_messages.writing import MessageWriter
 
 logger = Logger()
@@ -35,7 +42,9 @@ metrics = Metrics()
 prepare_snapshot(os.environ)
 
 
-def build_app(writer: MessageWriter, changer: MessageChanger, *, sender_claim: str = "") -> APIGatewayHttpResolver:
+def build_app(
+    writer: MessageWriter, changer: MessageChanger, counters: CounterWriter, *, sender_claim: str = ""
+) -> APIGatewayHttpResolver:
     """Build the event handler around the jobs; `sender_claim` is what of a caller is the sender."""
     app = create_resolver()
 
@@ -70,6 +79,14 @@ def build_app(writer: MessageWriter, changer: MessageChanger, *, sender_claim: s
         metrics.add_metric(name=MetricName.MESSAGES_DELETED, unit=MetricUnit.Count, value=1)
         return Response(status_code=int(HTTPStatus.NO_CONTENT), body="")
 
+    @app.post(COUNTER_PATH)
+    def add_to_counter() -> Response[Any]:
+        new = parse_addition(app.current_event.raw_event)
+        counters.add(new, remaining_ms=remaining_ms(app.lambda_context))
+        metrics.add_metric(name=MetricName.COUNTER_ADDITIONS, unit=MetricUnit.Count, value=1)
+        text = json.dumps({"counter_id": new.counter_id, "amount": new.amount}, separators=(",", ":"))
+        return json_response(HTTPStatus.OK, text)
+
     return app
 
 
@@ -77,9 +94,11 @@ def build_app(writer: MessageWriter, changer: MessageChanger, *, sender_claim: s
 def _app() -> APIGatewayHttpResolver:
     telemetry = PowertoolsTelemetry(logger, metrics)
     settings = WriterSettings.from_env(os.environ)
-    messages = build_message_writer(settings, telemetry)
+    calls = open_writing(settings)
+    messages = build_message_writer(settings, telemetry, calls)
     changer = build_message_changer(settings, telemetry, messages)
-    return build_app(messages, changer, sender_claim=settings.sender_claim)
+    counters = build_counter_writer(settings, messages, calls)
+    return build_app(messages, changer, counters, sender_claim=settings.sender_claim)
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)

@@ -10,7 +10,7 @@ import pytest
 from hotpartition.core.metrics import MetricName
 from hotpartition_cdk.alarms import MAX_METRICS, OWN_NAMESPACE, RUNBOOK, Severity, WatchedRoute, base_name, list_alarms
 from hotpartition_cdk.options import override
-from infra.api import MESSAGE_PATH, MESSAGES_PATH
+from infra.api import COUNTER_PATH, MESSAGE_PATH, MESSAGES_PATH
 from infra.environments import DEV, PROD
 from infrastructure.templates import FUNCTIONS, short_name
 
@@ -18,8 +18,10 @@ ROUTES = (
     WatchedRoute(name="Write", method="POST", path=MESSAGES_PATH, slow_ms=1000),
     WatchedRoute(name="Edit", method="PATCH", path=MESSAGE_PATH, slow_ms=1000),
     WatchedRoute(name="Delete", method="DELETE", path=MESSAGE_PATH, slow_ms=1000),
+    WatchedRoute(name="Add", method="POST", path=COUNTER_PATH, slow_ms=1000),
     WatchedRoute(name="ReadPage", method="GET", path=MESSAGES_PATH, slow_ms=1000),
     WatchedRoute(name="ReadMessage", method="GET", path=MESSAGE_PATH, slow_ms=1000),
+    WatchedRoute(name="ReadCounter", method="GET", path=COUNTER_PATH, slow_ms=1000),
 )
 ONCALL = "arn:aws:sns:eu-west-1:123456789012:oncall"
 TEAM = "arn:aws:sns:eu-west-1:123456789012:team"
@@ -30,7 +32,7 @@ NAMES = {
     "TableLimitReached",
     *(
         f"{route}{what}"
-        for route in ("Write", "Edit", "Delete", "ReadPage", "ReadMessage")
+        for route in ("Write", "Edit", "Delete", "Add", "ReadPage", "ReadMessage", "ReadCounter")
         for what in ("Failing", "Slow")
     ),
     "ConsumerMissing",
@@ -58,7 +60,7 @@ WAKING = {
     "TableWritesThrottled",
     "TableReadsThrottled",
     "TableLimitReached",
-    *(f"{route}Failing" for route in ("Write", "Edit", "Delete", "ReadPage", "ReadMessage")),
+    *(f"{route}Failing" for route in ("Write", "Edit", "Delete", "Add", "ReadPage", "ReadMessage", "ReadCounter")),
     "ConsumerMissing",
     "RegistryUnreachable",
     "RaiseAtCap",

@@ -26,6 +26,7 @@ COMMANDS = {
 STATEFUL_IDS = {"Table": "AWS::DynamoDB::Table", "Registry": "AWS::ElastiCache::ReplicationGroup"}
 PHYSICAL_NAMES = {"TableName", "ReplicationGroupId"}
 MESSAGES = "/conversations/{conversation_id}/messages"
+COUNTER = "/counters/{counter_id}"
 
 
 class TestTable:
@@ -347,6 +348,8 @@ class TestApi:
             f"GET {MESSAGES}/{{message_id}}": "read_messages",
             f"PATCH {MESSAGES}/{{message_id}}": "write_message",
             f"DELETE {MESSAGES}/{{message_id}}": "write_message",
+            f"POST {COUNTER}": "write_message",
+            f"GET {COUNTER}": "read_messages",
         }
         assert {route["AuthorizationType"] for route in routes.values()} == {"AWS_IAM"}
 

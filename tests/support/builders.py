@@ -12,6 +12,7 @@ from hotpartition.core.page_freshness import PageLimits
 from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.core.route import Generation, Route
 from hotpartition.jobs.consumer import Consumer
+from hotpartition.jobs.counting import Adder, Summer
 from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.jobs.newest_pages import NewestPages
 from hotpartition.jobs.operations import Operations, OperationsLimits
@@ -23,11 +24,13 @@ from hotpartition.jobs.writer import Writer
 from hotpartition.ports import JournalEntry
 from hotpartition_messages import Message
 from hotpartition_messages.changing import MessageChanger
+from hotpartition_messages.counters import CounterReader, CounterWriter
 from hotpartition_messages.keys import KEY_FORM, position_of
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.page_codec import MessagePageCodec
 from hotpartition_messages.reading import CACHED_LIMITS, MessageReader, PageRequest
 from hotpartition_messages.writing import MessageWriter, NewMessage, Written
+from support.counters import FakeCounters
 from support.fakes import (
     FakeClock,
     FakeJournal,
@@ -75,10 +78,12 @@ class World:
     consumers: int = 1
     routing_items: FakeRoutingItems = field(init=False)
     pages: FakePageStore = field(init=False)
+    counters: FakeCounters = field(default_factory=FakeCounters)
 
     def __post_init__(self) -> None:
         self.pages = FakePageStore(lambda: self.clock.now_ms)
         self.routing_items = FakeRoutingItems(self.table)
+        self.counters.routes = self.table.routes
 
     @property
     def journal(self) -> FakeJournal:
@@ -189,6 +194,32 @@ class World:
                 now_ms=lambda: self.clock.now_ms,
             )
         return MessageReader(gatherer, now_ms=lambda: self.clock.now_ms, settle_ms=5_000, newest=newest)
+
+    def adder(self, writer: Writer | None = None, *, budget_ms: float = 300) -> Adder:
+        return Adder(
+            writer or self.writer(budget_ms=budget_ms).writer,
+            self.counters,
+            journal=self.counters,
+            form=KEY_FORM,
+            clock=self.clock.as_clock(self.random.random),
+            budget_ms=budget_ms,
+        )
+
+    def counter_writer(self, *, budget_ms: float = 300) -> CounterWriter:
+        return CounterWriter(self.adder(budget_ms=budget_ms), "messages")
+
+    def counter_reader(self, *, budget_ms: float = 300, ttl_seconds: float = 2.0) -> CounterReader:
+        summer = Summer(
+            self.counters,
+            self.reader(ttl_seconds=ttl_seconds).gatherer.routes,
+            has_journal=True,
+            is_alone=True,
+            form=KEY_FORM,
+            telemetry=self.telemetry,
+            clock=self.clock.as_clock(),
+            budget_ms=budget_ms,
+        )
+        return CounterReader(summer)
 
     def consumer(self, thresholds: Thresholds = THRESHOLDS) -> Consumer:
         return Consumer(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from hotpartition.runtime.settings import ReaderSettings
+from hotpartition.runtime.wiring_reader import open_reading
 from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.wiring_reader import build_message_reader
 from tools.benchmarks.conversations import PAGE, Conversation, check_page, read_all_shards
@@ -20,7 +21,7 @@ def our_reader(*, is_hedged: bool = True) -> ReadPage:
     """Wire the read job up as the function does, and read pages by it."""
     settings = ReaderSettings.from_env(os.environ)
     settings = settings if is_hedged else settings.model_copy(update={"hedge_quantile": 0.0})
-    reader = build_message_reader(settings, SilentTelemetry())
+    reader = build_message_reader(settings, SilentTelemetry(), open_reading(settings))
 
     def read(conversation: Conversation) -> list[str]:
         page = reader.read_page(PageRequest(conversation.sharded_id, limit=PAGE))

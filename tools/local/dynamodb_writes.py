@@ -8,11 +8,12 @@ from typing import Any
 
 from hotpartition.core.capacity import Item, item_size_bytes, write_units
 from tools.local.dynamodb_backend import Backend
-from tools.local.dynamodb_costs import Cost, cost_of, write_demands
+from tools.local.dynamodb_costs import Cost, cost_of, item_read_units, write_demands
 from tools.local.dynamodb_meter import Meter, ServiceError, throttling_error, transaction_throttle
 from tools.local.dynamodb_tables import TableShape
 from tools.local.partitions import Demand
 from tools.partition_model import Kind
+from tools.request_tokens import RequestTokenError, RequestTokens
 
 _CONDITION_FAILED = "ConditionalCheckFailedException"
 _TRANSACTION_FACTOR = 2
@@ -25,6 +26,7 @@ class Writes:
     def __init__(self, backend: Backend, meter: Meter) -> None:
         self._backend = backend
         self._meter = meter
+        self._tokens = RequestTokens(meter.clock)
 
     async def put_item(self, request: Request) -> Request:
         """Put an item. The replaced one comes back from the backend with the same call, so that its size is known."""
@@ -106,6 +108,32 @@ class Writes:
         return {**result, "UnprocessedItems": unprocessed, "ConsumedCapacity": consumed}
 
     async def transact_write_items(self, request: Request) -> Request:
+        """Write a transaction, unless its token says that it was written before: then its items are only read."""
+        try:
+            is_new = self._tokens.begin(request)
+        except RequestTokenError as error:
+            raise _token_refusal(error.code) from error
+        if not is_new:
+            return await self._read_again(request)
+        is_done = False
+        try:
+            result = await self._write_transaction(request)
+            is_done = True
+        finally:
+            self._tokens.end(request, is_done=is_done)
+        return result
+
+    async def _read_again(self, request: Request) -> Request:
+        """Charge a repetition what it consumes: the reading of its items."""
+        costs: dict[str, Cost] = {}
+        for element in request["TransactItems"]:
+            table, key, item = await self._locate(next(iter(element.values())))
+            units = item_read_units(item, is_strong=True, factor=_TRANSACTION_FACTOR)
+            self._meter.charge_read(table.partition_key(key), units)
+            costs.setdefault(table.name, Cost()).add(Cost(units))
+        return {"ConsumedCapacity": [c.describe(name, transaction="Read") for name, c in costs.items()]}
+
+    async def _write_transaction(self, request: Request) -> Request:
         """Write a transaction at twice the cost; one refused partition cancels it."""
         actions = [next(iter(element.items())) for element in request["TransactItems"]]
         before = [await self._locate(action) for _, action in actions]
@@ -189,3 +217,12 @@ def _cancelled(refused: Sequence[bool]) -> ServiceError:
         "CancellationReasons": [transaction_throttle() if is_refused else {"Code": "None"} for is_refused in refused],
     }
     return ServiceError(400, body)
+
+
+def _token_refusal(code: str) -> ServiceError:
+    messages = {
+        "IdempotentParameterMismatchException": "The request used the same client token as a previous, but "
+        "non-identical request.",
+        "TransactionInProgressException": "The transaction with the given request token is already in progress.",
+    }
+    return ServiceError(400, {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": messages[code]})

@@ -302,3 +302,42 @@ def test_an_index_is_queried_over_the_partitions_of_its_table(proxy: Proxy) -> N
     assert [[item["pk"]["S"] for item in page["Items"]] for page in pages] == [["k5", "k4", "k3", "k2"], ["k1", "k0"]]
     newest = proxy.client.query(**request, ScanIndexForward=False, Limit=1)
     assert [item["pk"]["S"] for item in newest["Items"]] == ["k0"]
+
+
+def test_a_transaction_with_a_token_is_written_once(proxy: Proxy) -> None:
+    """Its repetition succeeds, costs reads, and changes nothing; another one under the token is refused."""
+    update = {
+        "TableName": "t",
+        "Key": _key("counter", "c#"),
+        "UpdateExpression": "ADD n :n",
+        "ExpressionAttributeValues": {":n": {"N": "5"}},
+    }
+    request = {"TransactItems": [{"Update": update}], "ClientRequestToken": "token"}
+    (first,) = proxy.consumed("transact_write_items", **request)
+    (second,) = proxy.consumed("transact_write_items", **request)
+    assert (first["WriteCapacityUnits"], second["ReadCapacityUnits"]) == (2.0, 2.0)
+    other = {**update, "ExpressionAttributeValues": {":n": {"N": "6"}}}
+    refused = _throttle(
+        proxy.client.transact_write_items, TransactItems=[{"Update": other}], ClientRequestToken="token"
+    )
+    assert refused["Error"]["Code"] == "IdempotentParameterMismatchException"
+    item = proxy.client.get_item(TableName="t", Key=_key("counter", "c#"))["Item"]
+    assert item["n"] == {"N": "5"}
+    proxy.now += 601.0
+    proxy.client.transact_write_items(**request)
+    assert proxy.client.get_item(TableName="t", Key=_key("counter", "c#"))["Item"]["n"] == {"N": "10"}
+
+
+def test_a_cancelled_transaction_leaves_its_token_free(proxy: Proxy) -> None:
+    """It was refused, so it may be made anew, elsewhere as well."""
+    _throttle_key(proxy, "hot")
+    put = {"TableName": "t", "Item": _item("hot", "a", 100)}
+    cancelled = _throttle(proxy.client.transact_write_items, TransactItems=[{"Put": put}], ClientRequestToken="token")
+    assert cancelled["Error"]["Code"] == "TransactionCanceledException"
+    put["Item"] = _item("cold", "a", 100)
+    proxy.client.transact_write_items(TransactItems=[{"Put": put}], ClientRequestToken="token")
+
+
+def _throttle_key(proxy: Proxy, key: str) -> None:
+    for number in range(10):
+        proxy.client.put_item(TableName="t", Item=_item(key, str(number), 100))

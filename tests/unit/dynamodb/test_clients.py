@@ -11,8 +11,9 @@ from hotpartition.dynamodb.curl import CurlCalls
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import ConditionFailedError, SettingsError, StoreRefusedError, ThrottledError
 from hotpartition.runtime.settings import ReaderSettings, WriterSettings
+from hotpartition.runtime.wiring_reader import open_reading
 from hotpartition_messages.wiring_reader import build_message_reader
-from hotpartition_messages.wiring_writer import build_message_writer
+from hotpartition_messages.wiring_writer import build_message_writer, open_writing
 from support.fakes import FakeTelemetry
 
 HERE = {"table_name": "t", "registry_host": "h"}
@@ -35,7 +36,7 @@ def test_the_setting_names_the_client(name, kind):
     calls = open_dynamodb(name)
     assert isinstance(calls, kind)
     calls.close()
-    assert isinstance(build_message_writer(settings, FakeTelemetry()).store._calls, kind)
+    assert isinstance(build_message_writer(settings, FakeTelemetry(), open_writing(settings)).store._calls, kind)
 
 
 def test_curl_is_the_default():
@@ -55,7 +56,7 @@ def test_curl_is_the_default():
 def test_a_reader_runs_as_many_queries_as_it_is_told(quantile):
     """And hedges them where that is on."""
     settings = ReaderSettings(**HERE, fan_out_threads=3, hedge_quantile=quantile)
-    calls = build_message_reader(settings, FakeTelemetry())._gatherer._store._calls
+    calls = build_message_reader(settings, FakeTelemetry(), open_reading(settings)).gatherer._store._calls
     assert calls._parallel == 3
     assert (calls._policy is None) == (quantile == 0.0)
 
@@ -63,7 +64,7 @@ def test_a_reader_runs_as_many_queries_as_it_is_told(quantile):
 def test_the_configured_endpoint_is_used():
     """Unless a variable of AWS's own names another one."""
     settings = WriterSettings(**HERE, dynamodb_endpoint="https://dynamodb.cn-north-1.amazonaws.com.cn")
-    calls = build_message_writer(settings, FakeTelemetry()).store._calls
+    calls = build_message_writer(settings, FakeTelemetry(), open_writing(settings)).store._calls
     assert calls._target.endpoint == "https://dynamodb.cn-north-1.amazonaws.com.cn"
     assert calls._target.certificates != Certificates()
 

@@ -141,9 +141,10 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.errors import StoreUnavailableError
 settings = {settings}(table_name="t", registry_host="h", dynamodb_client={client!r})
-{build}(settings, None)
+calls = open_dynamodb({client!r})
+{build}(settings, None{calls})
 try:
-    DynamoDBJournal(open_dynamodb({client!r}), JournalPlace("t")).get("c", is_strong=True)
+    DynamoDBJournal(calls, JournalPlace("t")).get("c", is_strong=True)
 except StoreUnavailableError:
     print(sorted(name for name in ("boto3", "botocore", "urllib3") if name in sys.modules))
 """
@@ -158,6 +159,7 @@ def loaded_modules(job, settings, client, environment):
         build=f"build_message_{job}" if is_of_messages else f"build_{job}",
         settings=settings,
         client=client,
+        calls=", calls" if is_of_messages else "",
     )
     command = [sys.executable, "-c", program]
     variables = {

@@ -18,6 +18,7 @@ from hotpartition.core.timestamps import format_time
 from hotpartition.errors import (
     InvalidRequestError,
     MalformedGenerationError,
+    OutcomeUnknownError,
     SettingsError,
     StoreUnavailableError,
     ThrottledError,
@@ -29,6 +30,8 @@ from hotpartition_messages.cursor import build_cursor
 from support.builders import World, message_id, route_of
 from support.events import (
     FakeContext,
+    add_event,
+    counter_event,
     delete_event,
     edit_event,
     http_event,
@@ -65,8 +68,10 @@ class Api:
 
     def __init__(self) -> None:
         self.world = World()
-        self.write_app = load_handler("write_message").build_app(self.world.writer(), self.world.changer())
-        self.read_app = load_handler("read_messages").build_app(self.world.reader())
+        self.write_app = load_handler("write_message").build_app(
+            self.world.writer(), self.world.changer(), self.world.counter_writer()
+        )
+        self.read_app = load_handler("read_messages").build_app(self.world.reader(), self.world.counter_reader())
 
     def call(self, event: dict[str, Any], context: FakeContext | None = None) -> Answer:
         """Resolve an event, and hold every answer to what is promised of all of them."""
@@ -420,7 +425,7 @@ class TestChange:
     def test_with_a_sender_claim_only_the_sender_may(self, api, stored):
         """403 for everybody else, and for whoever is nobody."""
         api.write_app = load_handler("write_message").build_app(
-            api.world.writer(), api.world.changer(), sender_claim="sub"
+            api.world.writer(), api.world.changer(), api.world.counter_writer(), sender_claim="sub"
         )
         for authorizer in (by_token(sub="bob"), by_token(), None):
             for event in (
@@ -434,13 +439,84 @@ class TestChange:
         assert api.call(delete_event("c", stored, authorizer=ann)).status == 204
 
 
+class TestCounters:
+    """`POST` adds, `GET` reads."""
+
+    def test_what_is_added_is_read(self, api):
+        """Up and down; 0 before."""
+        assert api.call(counter_event("likes:a")).body == {"counter_id": "likes:a", "value": 0}
+        assert api.call(add_event("likes:a", {})).body == {"counter_id": "likes:a", "amount": 1}
+        assert api.call(add_event("likes:a", {"amount": -3})).status == 200
+        for _ in range(2):
+            assert api.call(add_event("likes:a", {"amount": 44, "token": "ann"})).status == 200
+        assert api.call(counter_event("likes:a", consistency="eventual")).body["value"] == 42
+
+    def test_a_token_with_another_amount_is_a_conflict(self, api):
+        """409, and nothing is counted."""
+        assert api.call(add_event("likes", {"amount": 1, "token": "ann"})).status == 200
+        answer = api.call(add_event("likes", {"amount": 2, "token": "ann"}))
+        assert (answer.status, answer.body["type"]) == (409, "urn:hotpartition:token-reused")
+        assert api.call(counter_event("likes")).body["value"] == 1
+
+    @pytest.mark.parametrize("counter_id", BAD_IDS)
+    def test_other_ids_are_refused(self, api, counter_id):
+        """By the rule of conversations."""
+        for event in (add_event(counter_id, {}), counter_event(counter_id)):
+            answer = api.call(event)
+            assert (answer.status, answer.body["errors"]) == (400, [{"field": "counter_id", "message": ID_RULE}])
+
+    @pytest.mark.parametrize(
+        ("body", "fields"),
+        [
+            ({"amount": 1.5}, ["amount"]),
+            ({"amount": "1"}, ["amount"]),
+            ({"amount": True}, ["amount"]),
+            ({"amount": 1_000_000_001, "token": ""}, ["amount", "token"]),
+            ({"amount": None}, ["amount"]),
+            ({"token": "a b"}, ["token"]),
+            ({"token": "x" * 129}, ["token"]),
+            ({"token": "\ud800"}, ["token"]),
+            ({"tokens": "t"}, ["tokens"]),
+            ("", ["body"]),
+            ("[]", ["body"]),
+        ],
+    )
+    def test_wrong_additions_are_refused(self, api, body, fields):
+        """Each wrong field is named."""
+        answer = api.call(add_event("likes", body))
+        assert (answer.status, answer.wrong_fields) == (400, fields)
+        assert api.world.counters.total == 0
+
+    def test_a_refused_addition_is_503(self, api):
+        """With `Retry-After`; nothing was counted, or there is a token."""
+        for body in ({}, {"token": "ann"}):
+            api.world.counters.fails = lambda _: ThrottledError([REASON])
+            answer = api.call(add_event("likes", body))
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+            assert "message_id" not in answer.body
+
+    def test_an_unknown_outcome_is_504(self, api):
+        """Without `Retry-After`: a repetition may count it twice."""
+        api.world.counters.loses = lambda _: OutcomeUnknownError("no response: it may have been added or not")
+        answer = api.call(add_event("likes", {}))
+        assert (answer.status, answer.body["type"]) == (504, "urn:hotpartition:outcome-unknown")
+        assert "Retry-After" not in answer.headers
+
+    def test_counters_are_apart_from_conversations(self, api):
+        """No conversation's id is a counter's key."""
+        api.call(add_event("c", {}))
+        assert {place for place, _ in api.world.counters.cells} == {"counter/c"}
+        assert api.call(page_event("c")).body["messages"] == []
+        assert api.call(page_event("counter/c")).status == 400
+
+
 class TestSender:
     """With `sender_claim`, who writes is who the authorizer says."""
 
     @pytest.fixture
     def claimed(self, api):
         api.write_app = load_handler("write_message").build_app(
-            api.world.writer(), api.world.changer(), sender_claim="sub"
+            api.world.writer(), api.world.changer(), api.world.counter_writer(), sender_claim="sub"
         )
         return api
 
@@ -676,10 +752,12 @@ class TestRead:
     def test_reads_are_complete_without_redis(self, api):
         """The journal knows what Redis would have said."""
         api.world.raise_to(4, NOW_MS)
-        api.write_app = load_handler("write_message").build_app(api.world.writer(), api.world.changer())
+        api.write_app = load_handler("write_message").build_app(
+            api.world.writer(), api.world.changer(), api.world.counter_writer()
+        )
         ids = self.write(api, 10)
         api.world.registry.is_down = True
-        api.read_app = load_handler("read_messages").build_app(api.world.reader())
+        api.read_app = load_handler("read_messages").build_app(api.world.reader(), api.world.counter_reader())
         page = api.call(page_event("c", consistency="strong", order="oldest"))
         assert [m["message_id"] for m in page.body["messages"]] == ids
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hotpartition_messages.api import route_event
 from support.builders import World, message_id, new_message
 from support.described import check_described
-from support.events import COLLECTION, ELEMENT, FakeContext
+from support.events import COLLECTION, COUNTER, ELEMENT, FakeContext
 from support.handlers import load_handler
 
 NOW_MS = 1_700_000_000_000
@@ -23,6 +23,8 @@ ROUTES = {
     f"GET {ELEMENT}": "read_messages",
     f"PATCH {ELEMENT}": "write_message",
     f"DELETE {ELEMENT}": "write_message",
+    f"POST {COUNTER}": "write_message",
+    f"GET {COUNTER}": "read_messages",
 }
 
 anything = st.text(max_size=12) | st.text(st.characters(codec=None, categories=["Cs", "Cc", "Lo", "So"]), max_size=4)
@@ -58,6 +60,9 @@ texts = st.sampled_from(
         '{"body":"b"}',
         '{"attributes":{"x":[1e300]}}',
         '{"body":null}',
+        "{}",
+        '{"amount":-3,"token":"t"}',
+        '{"amount":1.0,"token":"\\ud800"}',
         '{"sender":"a","body":"b","expires_at":"9999-12-31T23:59:59.9Z"}',
         '{"sender":"a","body":"b","expires_at":"1970-01-01T00:00:00Z"}',
         '{"sender":"a","body":"b","attributes":{"x":[1e300,-0.0,123456789012345678901234567890]}}',
@@ -80,7 +85,7 @@ ids = st.sampled_from(["c", message_id(NOW_MS), message_id(NOW_MS).lower(), "018
 def events(draw: st.DrawFn) -> dict[str, Any]:
     """An event of one of the routes, in which everything that a client decides may be odd."""
     route = draw(st.sampled_from(sorted(ROUTES)))
-    names = ["conversation_id", *(["message_id"] if "message_id" in route else [])]
+    names = [name for name in ("conversation_id", "message_id", "counter_id") if f"{{{name}}}" in route]
     stage = draw(st.sampled_from(["$default", "v1", ""]))
     path = draw(anything)
     optional = {
@@ -113,7 +118,10 @@ def resolve(event: dict[str, Any]) -> dict[str, Any]:
     function = load_handler(ROUTES[event["routeKey"]])
     world.writer().write(new_message(message_id=message_id(NOW_MS)))
     is_write = ROUTES[event["routeKey"]] == "write_message"
-    app = function.build_app(world.writer(), world.changer()) if is_write else function.build_app(world.reader())
+    if is_write:
+        app = function.build_app(world.writer(), world.changer(), world.counter_writer())
+    else:
+        app = function.build_app(world.reader(), world.counter_reader())
     # Through JSON, as the runtime gets and gives it.
     response = app.resolve(route_event(json.loads(json.dumps(event))), FakeContext())
     result: dict[str, Any] = json.loads(json.dumps(response))

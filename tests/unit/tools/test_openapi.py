@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
 from hotpartition_messages import problems
-from support.events import COLLECTION, ELEMENT
+from support.events import COLLECTION, COUNTER, ELEMENT
 from tools.openapi.document import DOCUMENT_FILE, build_document, render
 
 STATUSES = {
@@ -18,6 +18,8 @@ STATUSES = {
     (ELEMENT, "get"): {"200", "400", "404", "410", "500", "503"},
     (ELEMENT, "patch"): {"200", "400", "403", "404", "410", "412", "413", "415", "500", "503"},
     (ELEMENT, "delete"): {"204", "400", "403", "404", "412", "500", "503"},
+    (COUNTER, "post"): {"200", "400", "409", "413", "415", "500", "503", "504"},
+    (COUNTER, "get"): {"200", "400", "500", "503"},
 }
 
 
@@ -63,7 +65,8 @@ def test_its_routes_are_those_of_the_gateway(document):
     """No route that API Gateway would not pass on, and none forgotten."""
     source = (DOCUMENT_FILE.parents[1] / "infra" / "api.py").read_text()
     assert f'MESSAGES_PATH = "{COLLECTION}"' in source
-    assert set(document["paths"]) == {COLLECTION, ELEMENT}
+    assert f'COUNTER_PATH = "{COUNTER}"' in source
+    assert set(document["paths"]) == {COLLECTION, ELEMENT, COUNTER}
 
 
 def test_it_says_what_is_allowed(document):

@@ -14,8 +14,10 @@ from hotpartition.errors import (
     InvalidRequestError,
     ItemTooLargeError,
     MalformedGenerationError,
+    OutcomeUnknownError,
     Problem,
     RetryLaterError,
+    TokenReusedError,
 )
 from hotpartition_messages.errors import (
     MessageChangedError,
@@ -24,7 +26,7 @@ from hotpartition_messages.errors import (
     MessageNotFoundError,
     NotTheSenderError,
 )
-from hotpartition_messages.keys import parse_sort_key
+from hotpartition_messages.keys import MESSAGE_PREFIX, parse_sort_key
 from hotpartition_messages.messages import Message
 from hotpartition_messages.problems import (
     INVALID_REQUEST,
@@ -35,8 +37,10 @@ from hotpartition_messages.problems import (
     MESSAGE_TOO_LARGE,
     NO_SUCH_RESOURCE,
     NOT_THE_SENDER,
+    OUTCOME_UNKNOWN,
     PROBLEM_JSON,
     READ_LATER,
+    TOKEN_REUSED,
     UNREADABLE_ROUTE,
     UNSUPPORTED_ENCODING,
     WRITE_LATER,
@@ -47,6 +51,7 @@ from hotpartition_messages.requests import BodyTooLargeError, ContentEncodingErr
 
 MESSAGES_PATH = "/conversations/{conversation_id}/messages"
 MESSAGE_PATH = MESSAGES_PATH + "/{message_id}"
+COUNTER_PATH = "/counters/{counter_id}"
 """The routes as API Gateway knows them. It has matched them and decoded their parameters before we are asked."""
 
 RESPONSE_MARGIN_MS = 3_000
@@ -164,10 +169,10 @@ def _on_invalid_request(error: InvalidRequestError) -> Response[Any]:
 
 def _on_retry_later(error: RetryLaterError) -> Response[Any]:
     detail = f"{error}; repeat the request"
-    if not error.sort_key:
-        return problem_response(READ_LATER, detail)
+    if not (error.sort_key or "").startswith(MESSAGE_PREFIX):
+        return problem_response(READ_LATER, detail)  # of an addition as well
     detail += " with this message_id: that is safe, whatever became of this attempt"
-    return problem_response(WRITE_LATER, detail, message_id=parse_sort_key(error.sort_key))
+    return problem_response(WRITE_LATER, detail, message_id=parse_sort_key(error.sort_key or ""))
 
 
 def _on_too_large(error: ItemTooLargeError) -> Response[Any]:
@@ -187,6 +192,8 @@ _RESPONSES: Mapping[type[Exception], Callable[[Any], Response[Any]]] = {
     MessageChangedError: lambda error: problem_response(MESSAGE_CHANGED, str(error)),
     MessageNotFoundError: lambda error: problem_response(MESSAGE_NOT_FOUND, str(error)),
     MessageConflictError: lambda e: problem_response(MESSAGE_CONFLICT, str(e), message_id=e.message_id),
+    TokenReusedError: lambda error: problem_response(TOKEN_REUSED, str(error)),
+    OutcomeUnknownError: lambda error: problem_response(OUTCOME_UNKNOWN, str(error)),
     ItemTooLargeError: _on_too_large,
     BodyTooLargeError: lambda error: problem_response(MESSAGE_TOO_LARGE, str(error)),
     RetryLaterError: _on_retry_later,

@@ -12,11 +12,12 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from hotpartition_messages.api import MESSAGE_PATH, MESSAGES_PATH
+from hotpartition_messages.api import COUNTER_PATH, MESSAGE_PATH, MESSAGES_PATH
 from hotpartition_messages.cursor import CURSOR_PATTERN
 from hotpartition_messages.keys import CONVERSATION_ID_PATTERN
 from hotpartition_messages.message_ids import CANONICAL_MESSAGE_ID_PATTERN
 from hotpartition_messages.problems import (
+    ADD_LATER,
     CHANGE_LATER,
     INVALID_REQUEST,
     MESSAGE_CHANGED,
@@ -25,7 +26,9 @@ from hotpartition_messages.problems import (
     MESSAGE_NOT_FOUND,
     MESSAGE_TOO_LARGE,
     NOT_THE_SENDER,
+    OUTCOME_UNKNOWN,
     READ_LATER,
+    TOKEN_REUSED,
     UNREADABLE_ROUTE,
     UNSUPPORTED_ENCODING,
     WRITE_LATER,
@@ -33,8 +36,11 @@ from hotpartition_messages.problems import (
 )
 from hotpartition_messages.reading import MAX_LIMIT
 from hotpartition_messages.requests import (
+    EXAMPLE_COUNTER_ID,
     EXAMPLE_MESSAGE,
     MAX_PROBLEMS,
+    AddRequest,
+    CounterReadRequest,
     MessageDeleteRequest,
     MessageEditRequest,
     MessageReadRequest,
@@ -147,6 +153,28 @@ class MessagePage(Documented):
         description="A client that polls oldest-first passes this as `after` the next time.",
         json_schema_extra={"format": "date-time"},
     )
+
+
+class Added(Documented):
+    """An addition that is counted."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"additionalProperties": False, "examples": [{"counter_id": EXAMPLE_COUNTER_ID, "amount": 1}]}
+    )
+
+    counter_id: ConversationId
+    amount: int
+
+
+class CounterValue(Documented):
+    """What a counter has counted."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"additionalProperties": False, "examples": [{"counter_id": EXAMPLE_COUNTER_ID, "value": 42}]}
+    )
+
+    counter_id: ConversationId
+    value: int = Field(description="0 for a counter that was never added to.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,5 +297,26 @@ OPERATIONS = (
         problems=(
             *(INVALID_REQUEST, NOT_THE_SENDER, MESSAGE_NOT_FOUND, MESSAGE_CHANGED, UNREADABLE_ROUTE, CHANGE_LATER),
         ),
+    ),
+    Operation(
+        method="post",
+        path=COUNTER_PATH,
+        summary="Add to a counter",
+        operation_id="add_to_counter",
+        request=AddRequest,
+        successes={200: Success("Counted; with a token: once, now or before", Added)},
+        problems=(
+            *(INVALID_REQUEST, TOKEN_REUSED, MESSAGE_TOO_LARGE, UNSUPPORTED_ENCODING),
+            *(UNREADABLE_ROUTE, ADD_LATER, OUTCOME_UNKNOWN),
+        ),
+    ),
+    Operation(
+        method="get",
+        path=COUNTER_PATH,
+        summary="Read a counter",
+        operation_id="read_counter",
+        request=CounterReadRequest,
+        successes={200: Success("Its value", CounterValue)},
+        problems=(INVALID_REQUEST, UNREADABLE_ROUTE, READ_LATER),
     ),
 )

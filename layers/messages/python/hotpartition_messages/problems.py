@@ -121,6 +121,25 @@ WRITE_LATER = ProblemKind(
         "message_id": EXAMPLE_MESSAGE["message_id"],
     },
 )
+TOKEN_REUSED = ProblemKind(
+    name="token-reused",
+    status=HTTPStatus.CONFLICT,
+    meaning="The token was used with another amount, which counts once; nothing was counted now",
+    example={"detail": "the token was used with another amount; an addition of its own needs a token of its own"},
+)
+ADD_LATER = ProblemKind(
+    name="retry-later",
+    status=HTTPStatus.SERVICE_UNAVAILABLE,
+    meaning="DynamoDB refused for the whole budget; repeat the request, with the same token if it has one: it counts "
+    "once",
+    example={"detail": "DynamoDB throttled the request (TableWriteKeyRangeThroughputExceeded); repeat the request"},
+)
+OUTCOME_UNKNOWN = ProblemKind(
+    name="outcome-unknown",
+    status=HTTPStatus.GATEWAY_TIMEOUT,
+    meaning="An addition without a token had no response: it may be counted, and a repetition may count it twice",
+    example={"detail": "DynamoDB did not answer (curl error 28): the amount may have been added or not"},
+)
 READ_LATER = ProblemKind(
     name="retry-later",
     status=HTTPStatus.SERVICE_UNAVAILABLE,

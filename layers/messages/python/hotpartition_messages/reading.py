@@ -85,7 +85,7 @@ class MessageReader:
             settle_ms: how far behind the present no message is expected to come any more.
             newest: reads newest pages, those of read-hot conversations from a cache; None: they are read as all others.
         """
-        self._gatherer = gatherer
+        self.gatherer = gatherer
         self._newest = newest
         self._now_ms = now_ms
         self._settle_ms = settle_ms
@@ -122,7 +122,7 @@ class MessageReader:
             )
             page = cut_page(newest.page, fits(newest.page.items))
             return self._result(request, page, newest.read_at_ms, newest.age_ms)
-        page = self._gatherer.gather(
+        page = self.gatherer.gather(
             page_range,
             is_strong=request.is_strong,
             remaining_ms=remaining_ms,
@@ -144,7 +144,7 @@ class MessageReader:
         parse_conversation_id(conversation_id)
         message_id = parse_message_id(message_id)
         key = build_key(conversation_id, message_id)
-        copies = self._gatherer.locate(key, is_strong=is_strong, remaining_ms=remaining_ms).copies
+        copies = self.gatherer.locate(key, is_strong=is_strong, remaining_ms=remaining_ms).copies
         if not copies:
             raise MessageNotFoundError(conversation_id, message_id)
         message = choose_copy([copy.item for copy in copies])

@@ -31,6 +31,7 @@ from hotpartition.errors import HotPartitionError, InvalidRequestError, ItemTooL
 from hotpartition_messages.attributes import MAX_DEPTH, EncodedAttributes, encode_attributes
 from hotpartition_messages.callers import MAX_SENDER_LENGTH, find_sender
 from hotpartition_messages.changing import Edit, Target
+from hotpartition_messages.counters import MAX_AMOUNT, NewAddition
 from hotpartition_messages.cursor import CURSOR_PATTERN, parse_cursor, split_cursor
 from hotpartition_messages.errors import NotTheSenderError
 from hotpartition_messages.keys import CONVERSATION_ID_PATTERN, CONVERSATION_ID_RULE, MAX_CONVERSATION_ID_LENGTH
@@ -57,6 +58,7 @@ EXAMPLE_MESSAGE: dict[str, Any] = {
     "sent_at": "2025-11-21T09:30:00.000Z",
     "attributes": {"likes": 3, "tags": ["greeting"]},
 }
+EXAMPLE_COUNTER_ID = "likes:room-1"
 _EXAMPLE_BODY = {name: EXAMPLE_MESSAGE[name] for name in ("sender", "body", "attributes")}
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE | re.ASCII)
@@ -151,6 +153,18 @@ _ConversationId = Annotated[
         min_length=1,
         max_length=MAX_CONVERSATION_ID_LENGTH,
         examples=[EXAMPLE_MESSAGE["conversation_id"]],
+        json_schema_extra={"not": {"enum": [".", ".."]}},
+    ),
+    AfterValidator(_not_dots),
+]
+_CounterId = Annotated[
+    str,
+    Field(
+        description=f"The counter: {CONVERSATION_ID_RULE}.",
+        pattern=CONVERSATION_ID_PATTERN,
+        min_length=1,
+        max_length=MAX_CONVERSATION_ID_LENGTH,
+        examples=[EXAMPLE_COUNTER_ID],
         json_schema_extra={"not": {"enum": [".", ".."]}},
     ),
     AfterValidator(_not_dots),
@@ -323,6 +337,57 @@ class MessageQuery(_Request):
     model_config = ConfigDict(extra="forbid")
 
     consistency: _Consistency = "eventual"
+
+
+class CounterPath(_Request):
+    """The path of a counter."""
+
+    counter_id: _CounterId
+
+
+class AdditionBody(_Request):
+    """What is added to a counter."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"examples": [{"amount": 1, "token": "ann:room-1"}]}
+    )
+
+    amount: int = Field(1, ge=-MAX_AMOUNT, le=MAX_AMOUNT, description="How much; a negative amount takes away.")
+    token: (
+        Annotated[
+            str,
+            Field(
+                pattern=r"^[!-~]{1,128}$",
+                description="1 to 128 characters out of ! to ~ (ASCII, no spaces): with the counter, the addition's "
+                "identity. For ten minutes a repetition with it counts once, and with another amount is refused (409). "
+                "Without it, nobody can tell a repetition from another addition.",
+            ),
+        ]
+        | None
+    ) = None
+
+
+class CounterQuery(_Request):
+    """The query string of reading a counter."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    consistency: _Consistency = "strong"
+
+
+class AddRequest(_Request):
+    """Add to a counter."""
+
+    path: CounterPath
+    query: NoQuery
+    body: AdditionBody
+
+
+class CounterReadRequest(_Request):
+    """Read a counter."""
+
+    path: CounterPath
+    query: CounterQuery
 
 
 class WriteRequest(_Request):
@@ -504,6 +569,28 @@ def parse_message_read(event: Mapping[str, Any]) -> MessageReadRequest:
     return _validate(MessageReadRequest, _path_and_query(event))
 
 
+def parse_addition(event: Mapping[str, Any]) -> NewAddition:
+    """Read from an event what is to be added to which counter.
+
+    Raises:
+        InvalidRequestError: naming every wrong field.
+        BodyTooLargeError, ItemTooLargeError: the body is far longer than an addition.
+        ContentEncodingError: the body is compressed.
+    """
+    body, unlisted = _listed_fields(_parse_body(event), AdditionBody)
+    request = _validate(AddRequest, {**_path_and_query(event), "body": body}, unlisted)
+    return NewAddition(request.path.counter_id, request.body.amount, request.body.token)
+
+
+def parse_counter_read(event: Mapping[str, Any]) -> CounterReadRequest:
+    """Read from an event which counter is wanted.
+
+    Raises:
+        InvalidRequestError: naming every wrong parameter.
+    """
+    return _validate(CounterReadRequest, _path_and_query(event))
+
+
 def parse_json(text: str) -> Any:
     """Parse a request's body.
 
@@ -593,7 +680,7 @@ def _problem(error: ErrorDetails, model: type[BaseModel]) -> Problem:
         return Problem(error["ctx"]["field"], error["ctx"]["message"])
     if error["type"] == "extra_forbidden":
         return Problem(field, f"is unknown; {_allowed(model, part)}")
-    if field == "conversation_id":
+    if field in {"conversation_id", "counter_id"}:
         message = f"should be {CONVERSATION_ID_RULE}"
     return Problem(field, message)
 

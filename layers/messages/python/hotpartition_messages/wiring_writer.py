@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import random
 
+from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.clients import open_dynamodb
+from hotpartition.dynamodb.counter_store import DynamoDBCounterStore
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.jobs.counting import Adder
 from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.ports import Telemetry
 from hotpartition.runtime.background import BackgroundThread
@@ -13,15 +17,20 @@ from hotpartition.runtime.settings import WriterSettings
 from hotpartition.runtime.wiring import system_clock, wall_clock_ms
 from hotpartition.runtime.wiring_writer import build_writer
 from hotpartition_messages.changing import MessageChanger
+from hotpartition_messages.counters import CounterWriter, describe_counter_table
 from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.messages import Message
 from hotpartition_messages.writing import MessageWriter
 
 
-def build_message_writer(settings: WriterSettings, telemetry: Telemetry) -> MessageWriter:
+def open_writing(settings: WriterSettings) -> DynamoDBCalls:
+    """Open what the write function asks DynamoDB with."""
+    return open_dynamodb(settings.dynamodb_client, endpoint=settings.dynamodb_endpoint)
+
+
+def build_message_writer(settings: WriterSettings, telemetry: Telemetry, calls: DynamoDBCalls) -> MessageWriter:
     """Build the write function's job. Call it on the first request: it makes the environment's id."""
     table = describe_table(settings.table_name)
-    calls = open_dynamodb(settings.dynamodb_client, endpoint=settings.dynamodb_endpoint)
     return MessageWriter(
         build_writer(settings, telemetry, calls=calls, place=table.journal, form=table.keys),
         DynamoDBItemStore(calls, table, Message.from_item),
@@ -29,6 +38,20 @@ def build_message_writer(settings: WriterSettings, telemetry: Telemetry) -> Mess
         random_bits=random.SystemRandom().getrandbits,
         retention_days=settings.retention_days,
     )
+
+
+def build_counter_writer(settings: WriterSettings, messages: MessageWriter, calls: DynamoDBCalls) -> CounterWriter:
+    """Build the job that adds to counters, on the connections and the routes of the one that writes messages."""
+    table = describe_counter_table(settings.table_name)
+    adder = Adder(
+        messages.writer,
+        DynamoDBCounterStore(calls, table),
+        journal=DynamoDBJournal(calls, table.journal),
+        form=KEY_FORM,
+        clock=system_clock(),
+        budget_ms=settings.request_budget_ms,
+    )
+    return CounterWriter(adder, settings.table_name)
 
 
 def build_message_changer(settings: WriterSettings, telemetry: Telemetry, messages: MessageWriter) -> MessageChanger:

@@ -4,6 +4,8 @@ HotPartitionError
 ├── InvalidRequestError              reject the request; `problems` names every wrong field
 │   └── InvalidCollectionError
 ├── ItemTooLargeError                reject the request: the item would pass DynamoDB's limit
+├── TokenReusedError                 reject the request: its token stands for another addition
+├── OutcomeUnknownError              nobody knows whether it was counted: a repetition may count it twice
 ├── RetryLaterError                  repeat the same request later: safe, whatever became of this one
 │   ├── ThrottledError               DynamoDB refused for its limits (`reasons` says which)
 │   └── StoreUnavailableError        DynamoDB did not answer, or with a server error
@@ -69,6 +71,17 @@ class ItemTooLargeError(HotPartitionError):
         self.limit_bytes = limit_bytes
 
 
+class TokenReusedError(HotPartitionError):
+    """A token was used before, for another amount; what it stands for is counted once, and this was not."""
+
+    def __init__(self) -> None:
+        super().__init__("the token was used with another amount; an addition of its own needs a token of its own")
+
+
+class OutcomeUnknownError(HotPartitionError):
+    """An addition without a token had no response: it may be counted or not. With a token it could be repeated."""
+
+
 class RetryLaterError(HotPartitionError):
     """The store refused or failed for as long as the request could wait. Repeat the same request.
 
@@ -76,6 +89,10 @@ class RetryLaterError(HotPartitionError):
     """
 
     sort_key: str | None = None
+
+
+_UNNAMED_LIMITS = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded"})
+"""Why a transaction was cancelled: for a limit, whichever it was."""
 
 
 class ThrottledError(RetryLaterError):
@@ -93,6 +110,11 @@ class ThrottledError(RetryLaterError):
     def is_key_range(self) -> bool:
         """The limit of one partition was hit, not that of the table or account."""
         return any("KeyRange" in reason for reason in self.reasons)
+
+    @property
+    def may_be_key_range(self) -> bool:
+        """It was, or a transaction was refused, which does not say for which limit: another place may help."""
+        return self.is_key_range or not _UNNAMED_LIMITS.isdisjoint(self.reasons)
 
 
 class StoreUnavailableError(RetryLaterError):

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from hotpartition.core.merge import ItemT, KeyQuery
+from hotpartition.core.counting import Addition
+from hotpartition.core.merge import KeyQuery
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import ReadReport, Report
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.route_history import Raise
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import RetryLaterError
+
+ItemT = TypeVar("ItemT")
+"""What an item's owner knows it as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,32 @@ class ItemStore(Protocol[ItemT]):
         """Read one item from keys that may hold it, and with `journal_of` that collection's routing item.
 
         What DynamoDB leaves unprocessed is asked for again, never taken for absent.
+        """
+        ...
+
+
+class CounterStore(Protocol):
+    """The items of counters, for who adds to them. Fails closed: an addition is acknowledged only after it was made.
+
+    Both methods make one attempt, and raise `ThrottledError` where nothing was counted.
+    """
+
+    def add(self, partition_key: str, amount: int) -> None:
+        """Add to a shard's item for additions without a token.
+
+        Raises:
+            OutcomeUnknownError: nobody knows whether it was counted.
+        """
+        ...
+
+    def add_once(self, partition_key: str, addition: Addition) -> bool:
+        """Add to a cell of a shard, once under the addition's token.
+
+        Returns:
+            True when it was counted there, now or before; False when the token is bound to another request.
+
+        Raises:
+            StoreUnavailableError: nobody knows.
         """
         ...
 

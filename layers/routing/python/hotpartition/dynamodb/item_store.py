@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, AttributeValue, Item, item_size_bytes, read_units
-from hotpartition.core.merge import ItemT, KeyQuery
+from hotpartition.core.merge import KeyQuery
 from hotpartition.dynamodb.calls import Call, DynamoDBCalls, Outcome, Response, Round
 from hotpartition.dynamodb.stored_route import read_entry
 from hotpartition.dynamodb.table import TableForm
@@ -17,7 +17,7 @@ from hotpartition.errors import (
     StoreRefusedError,
     ThrottledError,
 )
-from hotpartition.ports import Copy, Fetched, JournalEntry, QueryResponse
+from hotpartition.ports import Copy, Fetched, ItemT, JournalEntry, QueryResponse
 
 BATCH_GET_KEYS = 100
 """BatchGetItem takes no more keys at once."""

@@ -22,7 +22,7 @@ from hotpartition.core.route import MAX_CHOICES, Route, next_candidates
 from hotpartition.errors import MalformedGenerationError, RetryLaterError
 from hotpartition.jobs.read_counting import ReadCounting
 from hotpartition.jobs.route_cache import KnownRoutes
-from hotpartition.jobs.verifying import RouteVerifier
+from hotpartition.jobs.verifying import RouteVerifier, VerifiedRoutes
 from hotpartition.ports import Background, Copy, ItemStore, JournalEntry, QueryResponse, Registry, Telemetry
 
 
@@ -81,8 +81,8 @@ class Gatherer(Generic[ItemT]):
         """
         self._store = store
         self._counting = counting
-        self._routes = routes
-        self._verifier = RouteVerifier(registry=registry, routes=routes, background=background, telemetry=telemetry)
+        verifier = RouteVerifier(registry=registry, routes=routes, background=background, telemetry=telemetry)
+        self.routes = VerifiedRoutes(routes, verifier, clock.now_ms)
         self._telemetry = telemetry
         self._clock = clock
         self._budget_ms = budget_ms
@@ -140,7 +140,7 @@ class Gatherer(Generic[ItemT]):
             MalformedGenerationError: the routing item cannot be read.
         """
         budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
-        route = hint = self._routes.get_route(key.collection, self._clock.now_ms())
+        route = hint = self.routes.get(key.collection)
         asked: set[str] = set()
         copies: list[Copy[ItemT]] = []
         journal_of: str | None = key.collection
@@ -168,7 +168,7 @@ class Gatherer(Generic[ItemT]):
         try:
             yield
         except MalformedGenerationError as error:
-            self._verifier.name_unreadable(collection, error)
+            self.routes.name_unreadable(collection, error)
             raise
 
     def _gather(self, reading: _Reading[ItemT]) -> Page[ItemT]:
@@ -176,7 +176,7 @@ class Gatherer(Generic[ItemT]):
         collection = merge.range.collection
         hint = reading.hint
         if hint is None:
-            hint = self._routes.get_route(collection, self._clock.now_ms())
+            hint = self.routes.get(collection)
         route = hint
         is_verified = False
         while (queries := merge.next_queries(route)) or not is_verified:
@@ -237,4 +237,4 @@ class Gatherer(Generic[ItemT]):
                     raise
 
     def _verify(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
-        return self._verifier.verify(collection, hint, entry, self._clock.now_ms(), is_strong=is_strong)
+        return self.routes.verify(collection, hint, entry, is_strong=is_strong)

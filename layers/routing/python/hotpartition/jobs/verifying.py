@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from hotpartition.core.metrics import MetricName
@@ -73,3 +74,24 @@ class RouteVerifier:
                 registry.add(collection, route.generations)
 
         self._background.submit(add)
+
+
+class VerifiedRoutes:
+    """The routes that reads begin with, as Redis has them, each verified against the journal. Safe under threads."""
+
+    def __init__(self, routes: KnownRoutes, verifier: RouteVerifier, now_ms: Callable[[], int]) -> None:
+        self._reading = routes
+        self._verifier = verifier
+        self._now_ms = now_ms
+
+    def get(self, collection: str) -> Route:
+        """Return what Redis tells, or the last route known."""
+        return self._reading.get_route(collection, self._now_ms())
+
+    def verify(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
+        """Take in what the journal says beside a hint of `get`, and return it."""
+        return self._verifier.verify(collection, hint, entry, self._now_ms(), is_strong=is_strong)
+
+    def name_unreadable(self, collection: str, error: MalformedGenerationError) -> None:
+        """Be told that a routing item cannot be read: an operator has to repair it."""
+        self._verifier.name_unreadable(collection, error)

@@ -115,6 +115,7 @@ class Writer:
         remaining_ms: float = float("inf"),
         choices: int | None = None,
         confirmed: Route = EMPTY_ROUTE,
+        factor: int = 1,
     ) -> FoundT | None:
         """Store an item, or find what is stored in its place already.
 
@@ -128,6 +129,7 @@ class Writer:
             remaining_ms: time the caller has left; the budget never passes it.
             choices: how many shards may take it, if not as many as the table's items have.
             confirmed: what the caller has read of the route in the journal: the item is placed by that as well.
+            factor: how many times its units the write costs: 2 in a transaction.
 
         Returns:
             None when it was stored by this call; else what is stored under this key, left as it is.
@@ -143,14 +145,14 @@ class Writer:
         budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
         write = _Write(key, put, find, may_be_stored, choices or self._choices)
         self._begin(write, self.routes.get_route(key.collection, now_ms).union(confirmed), now_ms)
-        report = self._count(key, size_bytes, write.placements[0], now_ms)
+        report = self._count(key, size_bytes, write.placements[0], now_ms, factor=factor)
         while True:
             try:
                 return self._try_choices(write)
             except RetryLaterError as error:
                 is_refused_everywhere = not write.untried
                 if is_refused_everywhere:
-                    report = self._report_throttle(report)
+                    report = self._report_throttle(report, error)
                 if not budget.wait():
                     error.sort_key = key.sort_key
                     raise
@@ -210,7 +212,7 @@ class Writer:
                 return self._put(write, placement)
             except ThrottledError as error:
                 self._telemetry.count(MetricName.WRITES_THROTTLED)
-                if not error.is_key_range:
+                if not error.may_be_key_range:
                     raise
                 now_ms = self._clock.now_ms()
                 self._refusals.add(placement.partition_key, now_ms)
@@ -249,10 +251,12 @@ class Writer:
             self._telemetry.count(metric)
         return existing
 
-    def _count(self, key: ItemKey, size_bytes: int, placement: Placement, now_ms: int) -> Report | None:
+    def _count(
+        self, key: ItemKey, size_bytes: int, placement: Placement, now_ms: int, *, factor: int = 1
+    ) -> Report | None:
         """Count a write as offered; report it, beside the request, if it crosses a sampling point."""
         suffix_bytes = len(placement.partition_key) - len(key.collection)
-        return self._record(key, write_units(size_bytes + suffix_bytes), placement.shard_count, now_ms)
+        return self._record(key, factor * write_units(size_bytes + suffix_bytes), placement.shard_count, now_ms)
 
     def _record(self, key: ItemKey, wcu: float, shard_count: int, now_ms: int) -> Report | None:
         # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
@@ -272,10 +276,14 @@ class Writer:
         self._reports.send(report)
         return report
 
-    def _report_throttle(self, report: Report | None) -> Report | None:
-        """Count a write that all choices refused; where a report was sent, say so in it."""
+    def _report_throttle(self, report: Report | None, error: RetryLaterError) -> Report | None:
+        """Count a write that all choices refused; where a report was sent, say so in it.
+
+        Only if the limit was surely that of partitions: for the table's, no N is large enough.
+        """
         self._telemetry.count(MetricName.WRITES_REFUSED_EVERYWHERE)
-        if report is None or report.is_throttled:
+        is_key_range = isinstance(error, ThrottledError) and error.is_key_range
+        if report is None or report.is_throttled or not is_key_range:
             return report
         throttled = report._replace(is_throttled=True)
         self._reports.send(throttled)

@@ -18,11 +18,10 @@ from boto3.dynamodb.types import TypeSerializer
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.capacity import item_size_bytes
-from hotpartition.core.route import MAX_CHOICES, Route
+from hotpartition.core.route import MAX_CHOICES
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.errors import MalformedGenerationError
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
-from hotpartition.jobs.verifying import RouteVerifier
+from hotpartition.jobs.verifying import RouteVerifier, VerifiedRoutes
 from hotpartition.jobs.writer import Writer
 from hotpartition.ports import Background, JournalEntry, JournalReading, Registry, ReportSink, Telemetry
 from hotpartition.table.journal_items import key_of_journal, read_entry
@@ -147,7 +146,7 @@ class Limits:
     budget_ms: float
 
 
-class AdaptiveRoutes:
+class AdaptiveRoutes(VerifiedRoutes):
     """`Routes` that the journal holds and Redis tells. Safe under threads.
 
     Writes use a generation only once the journal has shown it to this process; reads take Redis's word and verify it.
@@ -190,8 +189,6 @@ class AdaptiveRoutes:
         """
         self.choices = choices
         self.journal: JournalPlace | None = place
-        self._clock = clock
-        self._telemetry = telemetry
 
         def source(confirmed_by: JournalReading | None) -> RouteSource:
             cache = RouteCache(
@@ -199,10 +196,9 @@ class AdaptiveRoutes:
             )
             return RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=timer, journal=confirmed_by)
 
-        self._reading = source(None)
-        self._verifier = RouteVerifier(
-            registry=registry, routes=self._reading, background=background, telemetry=telemetry
-        )
+        reading = source(None)
+        verifier = RouteVerifier(registry=registry, routes=reading, background=background, telemetry=telemetry)
+        super().__init__(reading, verifier, clock.now_ms)
         self.writer = Writer(
             routes=source(journal),
             counter=SharedCounter(
@@ -217,18 +213,6 @@ class AdaptiveRoutes:
             form=schema.form,
             choices=choices,
         )
-
-    def get(self, collection: str) -> Route:
-        """Implement `Routes.get`: what Redis tells, or the last route known."""
-        return self._reading.get_route(collection, self._clock.now_ms())
-
-    def verify(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
-        """Implement `Routes.verify`."""
-        return self._verifier.verify(collection, hint, entry, self._clock.now_ms(), is_strong=is_strong)
-
-    def name_unreadable(self, collection: str, error: MalformedGenerationError) -> None:
-        """Implement `Routes.name_unreadable`: an operator has to repair it."""
-        self._verifier.name_unreadable(collection, error)
 
     def meet(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Implement `Routes.meet`: the journal says all that there is to know."""

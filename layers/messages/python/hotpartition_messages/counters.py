@@ -1,0 +1,96 @@
+"""Counters: their keys, and the jobs that add to them and read them.
+
+| item | `pk` | `sk` |
+|---|---|---|
+| counter, its cells | `counter/<counter id>` (base key), `counter/<counter id>#<shard>` | `c#`, `c#00` to `c#15` |
+| routing item (journal) | base key | `r#` |
+
+`/` is in no conversation id, so no counter shares a partition key with a conversation. These forms are a storage
+contract, pinned by golden tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hotpartition.core.counting import AMOUNT, build_addition, counter_size_bytes
+from hotpartition.dynamodb.counter_store import describe_counters
+from hotpartition.dynamodb.table import JournalPlace, TableForm
+from hotpartition.jobs.counting import Adder, Summer
+from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY
+
+COUNTER_PREFIX = "counter/"
+COUNTER_NAME = "c"
+COUNTER_ATTRIBUTES = ("pk", "sk", AMOUNT)
+"""Every attribute of a counter's item: what an addition may name, and no more."""
+MAX_AMOUNT = 1_000_000_000
+"""Of one addition, up or down. The sum has 38 digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewAddition:
+    """What a client asks to add. REQUIRES: checked. With a token, it counts once."""
+
+    counter_id: str
+    amount: int
+    token: str | None = None
+
+
+def build_counter_key(counter_id: str) -> str:
+    """Build a counter's base key."""
+    return COUNTER_PREFIX + counter_id
+
+
+def describe_counter_table(table_name: str) -> TableForm:
+    """Describe the counters in the table of messages."""
+    journal = JournalPlace(table_name, routing_sort_key=ROUTING_SORT_KEY)
+    return describe_counters(table_name, COUNTER_NAME, journal=journal, keys=KEY_FORM)
+
+
+class CounterWriter:
+    """Adds to counters. One per execution environment; serves one request at a time."""
+
+    def __init__(self, adder: Adder, table_name: str) -> None:
+        self._adder = adder
+        self._table_name = table_name
+
+    def add(self, new: NewAddition, *, remaining_ms: float = float("inf")) -> None:
+        """Add to a counter; with a token, unless that was done before.
+
+        Args:
+            new: what is added.
+            remaining_ms: time the function has left; the budget never passes it.
+
+        Raises:
+            TokenReusedError: the token stands for another amount.
+            OutcomeUnknownError: nobody knows whether it was counted, and without a token nobody can find out.
+            RetryLaterError: repeating the request is safe: DynamoDB refused for the whole budget, or there is a token.
+        """
+        key = build_counter_key(new.counter_id)
+        size_bytes = counter_size_bytes("pk", "sk", key, COUNTER_NAME)
+        if new.token is None:
+            self._adder.add(key, new.amount, size_bytes=size_bytes, remaining_ms=remaining_ms)
+            return
+        addition = build_addition(self._table_name, COUNTER_NAME, key, new.token, new.amount)
+        self._adder.add_once(key, addition, size_bytes=size_bytes, remaining_ms=remaining_ms)
+
+
+class CounterReader:
+    """Reads counters. One per execution environment; serves one request at a time."""
+
+    def __init__(self, summer: Summer) -> None:
+        self._summer = summer
+
+    def read(self, counter_id: str, *, is_strong: bool, remaining_ms: float = float("inf")) -> int:
+        """Return what a counter has counted; 0 for one that was never added to.
+
+        Args:
+            counter_id: which counter.
+            is_strong: whether everything is in it that was acknowledged before.
+            remaining_ms: time the function has left; the budget never passes it.
+
+        Raises:
+            RetryLaterError: a part of it could not be read within the budget.
+            MalformedGenerationError: its routing item cannot be read.
+        """
+        return self._summer.sum_up(build_counter_key(counter_id), is_strong=is_strong, remaining_ms=remaining_ms)

@@ -1,0 +1,256 @@
+"""`ShardedCounter`: counters on a boto3 `Table`, spread over shards."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.counting import build_addition, counter_size_bytes
+from hotpartition.counter.python_values import PythonValuesCall
+from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.errors import InvalidRequestError
+from hotpartition.jobs.counting import Adder, Summer
+from hotpartition.ports import JournalEntry, JournalReading
+from hotpartition.table.adaptive import Adaptive
+from hotpartition.table.client_table import ClientTable
+from hotpartition.table.routes import FixedRoutes, LoggedTelemetry, Routes
+from hotpartition.table.schema import Schema
+from hotpartition.table.sharded_table import DEFAULT_BUDGET_MS, REAL_CLOCK
+from hotpartition.table.shards import Fixed
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.service_resource import Table
+
+MAX_AMOUNT = 10**18
+"""Of one addition, up or down: the sum of 10 ** 19 of them is exact (DynamoDB's numbers have 38 digits)."""
+MAX_TOKEN_BYTES = 1024
+MAX_NAME_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What carries out the calls."""
+
+    schema: Schema
+    adder: Adder
+    summer: Summer
+
+
+class ShardedCounter:
+    """Counters of a table, each spread over the shards of its key. Safe under threads.
+
+    A counter is one item for each shard that was added to (`<name>#`), and up to 16 more for additions with a token
+    (`<name>#00` to `<name>#15`), with the attribute `counted`. What else lies under its partition key stays as it is.
+
+    Example:
+        >>> likes = ShardedCounter(boto3.resource("dynamodb").Table("counters"), shards=fixed(16), name="likes")
+        >>> likes.add("post-1", token="ann")
+        >>> likes.get("post-1")
+        1
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        shards: Fixed | Adaptive,
+        *,
+        name: str = "count",
+        budget_ms: float = DEFAULT_BUDGET_MS,
+        clock: Clock = REAL_CLOCK,
+    ) -> None:
+        """Wrap a table. Asks nobody anything: the table's keys are read with the first call.
+
+        Args:
+            table: a boto3 `Table` with a partition key and a sort key, both of type S.
+            shards: how many shards a counter has: `fixed(n)` or `adaptive()`.
+            name: what is counted: a key has one counter for each name. Sort keys that begin with it and `#` are its.
+            budget_ms: how long one call may try again what DynamoDB refused.
+            clock: time and chance.
+
+        Raises:
+            InvalidRequestError: the name is empty, or too long for a sort key.
+        """
+        _check_size("name", name, MAX_NAME_BYTES)
+        self._table = table
+        self._shards = shards
+        self._name = name
+        self._budget_ms = budget_ms
+        self._clock = clock
+        self._built: _Parts | None = None
+        self._lock = Lock()
+
+    @classmethod
+    def of_client(
+        cls, client: DynamoDBClient, table_name: str, shards: Fixed | Adaptive, **options: Any
+    ) -> ShardedCounter:
+        """Wrap a table of a boto3 client.
+
+        Args:
+            client: a boto3 client, not that of a resource.
+            table_name: the table.
+            shards: as that of the class.
+            options: as those of the class.
+
+        Example:
+            >>> ShardedCounter.of_client(boto3.client("dynamodb"), "counters", fixed(16))
+        """
+        table: Any = ClientTable(client, table_name)
+        return cls(table, shards, **options)
+
+    def add(self, key: str, amount: int = 1, token: str | None = None) -> None:
+        """Add to a counter; a negative amount takes away.
+
+        **Without a token**, one write unit. A refusal is tried again within the budget, and a `RetryLaterError` says
+        that nothing was counted. No response is not tried again: `OutcomeUnknownError`, and the amount may be counted
+        or not. (A client with retries of its own, as boto3's are by default, may count it twice then:
+        `Config(retries={"total_max_attempts": 1})` does not.)
+
+        **With a token**, two write units, and exact: whatever is repeated with it, by whomever, counts once, in all
+        raises and failures. After a `RetryLaterError`, repeat the call. It holds for ten minutes from the token's first
+        use: DynamoDB then forgets it, and it would count again.
+
+        Args:
+            key: the counter's partition key.
+            amount: a whole number.
+            token: names this addition among all of its counter: an order's id, for instance.
+
+        Raises:
+            InvalidRequestError: the key, the amount or the token cannot be.
+            TokenReusedError: the token stands for another amount, which is counted; this one is not.
+            OutcomeUnknownError: without a token: nobody knows whether it was counted.
+            RetryLaterError: DynamoDB refused for the whole budget, or with a token did not respond.
+
+        Example:
+            >>> likes.add("post-1", -1)
+        """
+        parts, name = self._parts, self._name
+        key = parts.schema.form.check(key)
+        if isinstance(amount, bool) or not isinstance(amount, int) or abs(amount) > MAX_AMOUNT:
+            raise InvalidRequestError.of("amount", f"should be a whole number from -{MAX_AMOUNT} to {MAX_AMOUNT}")
+        size_bytes = counter_size_bytes(parts.schema.partition, parts.schema.sort, key, name)
+        if token is None:
+            parts.adder.add(key, amount, size_bytes=size_bytes)
+            return
+        _check_size("token", token, MAX_TOKEN_BYTES)
+        addition = build_addition(self._table.name, name, key, token, amount)
+        parts.adder.add_once(key, addition, size_bytes=size_bytes)
+
+    def get(self, key: str, *, consistent: bool = True) -> int:
+        """Return what a counter has counted; 0 for one that was never added to.
+
+        Additions that are made meanwhile are in it or not, each for itself.
+
+        Args:
+            key: the counter's partition key.
+            consistent: whether all that was acknowledged before is in it: one read unit for each shard. Without it,
+                half of that, and the sum may lag, or go back between two reads: each shard lags for itself.
+
+        Raises:
+            RetryLaterError: a shard could not be read within the budget.
+            MalformedGenerationError: the counter's routing item cannot be read.
+
+        Example:
+            >>> likes.get("post-1")
+            0
+        """
+        parts = self._parts
+        return parts.summer.sum_up(parts.schema.form.check(key), is_strong=consistent)
+
+    def __repr__(self) -> str:
+        return f"ShardedCounter({self._table!r}, {self._shards!r}, name={self._name!r})"
+
+    @property
+    def _parts(self) -> _Parts:
+        """What carries out the calls: built with the first, which asks DynamoDB for the table's keys."""
+        with self._lock:
+            if self._built is None:
+                self._built = self._build()
+            return self._built
+
+    def _build(self) -> _Parts:
+        schema = Schema.of(self._table)
+        if schema.sort_type != "S":
+            raise NotImplementedError(
+                f"the sort key of {self._table.name} ({schema.sort}) is no string, so no counter can be named in it. "
+                "Use a table whose sort key is of type S"
+            )
+        routes = self._build_routes(schema)
+        place = routes.journal or JournalPlace(self._table.name)
+        client: Any = self._table.meta.client
+        parallel = client.meta.config.max_pool_connections
+        calls = ThreadedCalls(
+            PythonValuesCall(client),
+            ThreadPoolExecutor(parallel, thread_name_prefix="hotpartition-counter"),
+            parallel=parallel,
+        )
+        form = describe_counters(
+            self._table.name,
+            self._name,
+            journal=place,
+            keys=schema.form,
+            partition_key=schema.partition,
+            sort_key=schema.sort,
+        )
+        journal: JournalReading = DynamoDBJournal(calls, place) if routes.journal else _ToldRoutes(routes)
+        return _Parts(
+            schema,
+            Adder(
+                routes.writer,
+                DynamoDBCounterStore(calls, form),
+                journal=journal,
+                form=schema.form,
+                clock=self._clock,
+                budget_ms=self._budget_ms,
+                choices=routes.choices,
+            ),
+            Summer(
+                DynamoDBItemStore(calls, form, partial(decode_cell, sort_key=schema.sort)),
+                routes,
+                has_journal=routes.journal is not None,
+                is_alone=False,
+                form=schema.form,
+                telemetry=LoggedTelemetry(),
+                clock=self._clock,
+                budget_ms=self._budget_ms,
+            ),
+        )
+
+    def _build_routes(self, schema: Schema) -> Routes:
+        if isinstance(self._shards, Fixed):
+            return FixedRoutes(self._shards, schema.form, self._clock, self._budget_ms)
+        return self._shards.build_routes(self._table, schema, self._clock, self._budget_ms)
+
+
+class _ToldRoutes:
+    """`JournalReading` where code tells the routes: those that are read include all that anybody writes under."""
+
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
+
+    def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
+        """Implement `JournalReading.get`."""
+        del is_strong
+        return JournalEntry(self._routes.get(collection))
+
+
+def _check_size(field: str, text: object, most_bytes: int) -> None:
+    """Refuse a text that is none, empty, too long or no valid Unicode.
+
+    Raises:
+        InvalidRequestError: naming the field.
+    """
+    try:
+        size = len(text.encode()) if isinstance(text, str) else 0
+    except UnicodeEncodeError:
+        size = 0
+    if not 0 < size <= most_bytes:
+        raise InvalidRequestError.of(field, f"should be a text of 1 to {most_bytes} bytes of UTF-8")

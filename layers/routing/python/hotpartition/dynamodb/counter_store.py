@@ -1,0 +1,80 @@
+"""Additions to the items of counters in DynamoDB: `CounterStore` over a client (`calls.py`).
+
+| item | partition key | sort key | attributes |
+|---|---|---|---|
+| counter | base key or shard key | `<name>#`: additions without a token | `counted` (N): their sum |
+| its cells | base key or shard key | `<name>#00` to `<name>#15`: additions with one | `counted` (N): their sum |
+
+Written by whoever adds; read by whoever sums up. If one vanished, what it had counted would be gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hotpartition.core.capacity import Item
+from hotpartition.core.counting import AMOUNT, CELLS, Addition, Cell, cell_sort_key, plain_sort_key
+from hotpartition.core.keys import KeyForm
+from hotpartition.dynamodb.calls import DynamoDBCalls, StaleSignatureError
+from hotpartition.dynamodb.table import JournalPlace, TableForm
+from hotpartition.errors import OutcomeUnknownError, StoreRefusedError, StoreUnavailableError
+
+_MISMATCH = "IdempotentParameterMismatchException"
+
+
+def describe_counters(
+    table_name: str, name: str, *, journal: JournalPlace, keys: KeyForm, partition_key: str = "pk", sort_key: str = "sk"
+) -> TableForm:
+    """Describe the items of the counters of one name in a table."""
+    return TableForm(
+        name=table_name,
+        journal=journal,
+        first_sort_key=plain_sort_key(name),
+        last_sort_key=cell_sort_key(name, CELLS - 1),
+        keys=keys,
+        partition_key=partition_key,
+        sort_key=sort_key,
+    )
+
+
+def decode_cell(item: Item, sort_key: str = "sk") -> Cell:
+    """Read what an item has counted; `sort_key` is the name of that key."""
+    return Cell(item[sort_key]["S"], int(item[AMOUNT]["N"]))
+
+
+class DynamoDBCounterStore:
+    """`CounterStore` on one table."""
+
+    def __init__(self, calls: DynamoDBCalls, table: TableForm) -> None:
+        self._calls = calls
+        self._table = table
+
+    def add(self, partition_key: str, amount: int) -> None:
+        """Implement `CounterStore.add`."""
+        try:
+            self._calls.call("UpdateItem", self._build_update(partition_key, self._table.first_sort_key, amount))
+        except StaleSignatureError:
+            raise  # refused, so nothing was counted
+        except StoreUnavailableError as error:
+            raise OutcomeUnknownError(f"{error}: the amount may have been added or not") from error
+
+    def add_once(self, partition_key: str, addition: Addition) -> bool:
+        """Implement `CounterStore.add_once`."""
+        # A repetition has to be this very request: nothing may be in it but what follows from place and addition.
+        update = self._build_update(partition_key, addition.sort_key, addition.amount)
+        request = {"TransactItems": [{"Update": update}], "ClientRequestToken": addition.request_token}
+        try:
+            self._calls.call("TransactWriteItems", request)
+        except StoreRefusedError as error:
+            if error.code != _MISMATCH:
+                raise
+            return False
+        return True
+
+    def _build_update(self, partition_key: str, sort_key: str, amount: int) -> dict[str, Any]:
+        return {
+            "TableName": self._table.name,
+            "Key": self._table.key_of(partition_key, sort_key),
+            "UpdateExpression": f"ADD {AMOUNT} :amount",
+            "ExpressionAttributeValues": {":amount": {"N": str(amount)}},
+        }

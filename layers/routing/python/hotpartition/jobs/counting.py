@@ -1,0 +1,268 @@
+"""Counters: additions that are spread over the shards of a key, and their sum.
+
+    add ── writer: place, count, report ──> one shard: ADD ──> done
+     │                                        └ refused: the next choice; then wait, take the route again
+     └ with a token: a transaction under DynamoDB's token for it ── bound to another request ──> find that one
+
+Why an addition with a token counts once, wherever its repetitions go: DynamoDB lets one set of parameters happen under
+a token, once, for ten minutes. A shard is one of the parameters. So whatever writers know, where they try and what
+became of earlier attempts, at most one shard counts it; all that is left is to find out which (docs/decisions).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from hotpartition.core.backoff import Budget, Clock
+from hotpartition.core.counting import CELLS, Addition, Cell
+from hotpartition.core.items import ItemKey
+from hotpartition.core.keys import KeyForm
+from hotpartition.core.merge import KeyQuery
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.route import MAX_CHOICES, Route, keys_of_hashed, needed_keys
+from hotpartition.errors import MalformedGenerationError, RetryLaterError, TokenReusedError
+from hotpartition.jobs.writer import Writer
+from hotpartition.ports import CounterStore, ItemStore, JournalEntry, JournalReading, Telemetry
+
+TRANSACTION_FACTOR = 2
+"""What a transaction costs, in the units of a plain write."""
+_ITEMS = CELLS + 2
+"""More than a shard of a counter has items."""
+
+
+class ReadRoutes(Protocol):
+    """The routes that reads begin with, and what becomes of them. Safe under threads."""
+
+    def get(self, collection: str) -> Route:
+        """Return what a read begins with."""
+        ...
+
+    def verify(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
+        """Take in what the journal says beside a hint of `get`, and return it."""
+        ...
+
+    def name_unreadable(self, collection: str, error: MalformedGenerationError) -> None:
+        """Be told that a routing item cannot be read: the read fails, since it could be incomplete."""
+        ...
+
+
+class Adder:
+    """Adds to counters. One per execution environment, or one per process; safe under threads if its writer is."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        store: CounterStore,
+        *,
+        journal: JournalReading,
+        form: KeyForm,
+        clock: Clock,
+        budget_ms: float,
+        choices: int = MAX_CHOICES,
+    ) -> None:
+        """Start with nothing added.
+
+        Args:
+            writer: places additions, and counts their units.
+            store: makes them.
+            journal: names every place where a token may be bound.
+            form: how partition keys are built.
+            clock: time and chance.
+            budget_ms: how long an addition goes on trying.
+            choices: how many shards may take one.
+        """
+        self._writer = writer
+        self._store = store
+        self._journal = journal
+        self._form = form
+        self._clock = clock
+        self._budget_ms = budget_ms
+        self._choices = choices
+
+    def add(self, collection: str, amount: int, *, size_bytes: int, remaining_ms: float = float("inf")) -> None:
+        """Add an amount to a counter, on any of its shards.
+
+        Args:
+            collection: the counter's key.
+            amount: what is added.
+            size_bytes: what DynamoDB counts for its item at its base key.
+            remaining_ms: time the caller has left; the budget never passes it.
+
+        Raises:
+            OutcomeUnknownError: nobody knows whether it was counted.
+            RetryLaterError: it was not counted: DynamoDB refused for the whole budget.
+        """
+        now_ms = self._clock.now_ms()
+        self._writer.write(
+            ItemKey(collection, "", now_ms, repr(self._clock.random())),
+            put=lambda partition_key: self._store.add(partition_key, amount),
+            find=lambda _: None,
+            size_bytes=size_bytes,
+            may_be_stored=False,
+            remaining_ms=remaining_ms,
+        )
+
+    def add_once(
+        self, collection: str, addition: Addition, *, size_bytes: int, remaining_ms: float = float("inf")
+    ) -> None:
+        """Make an addition, unless it was made before, by whomever: exact for ten minutes.
+
+        Args:
+            collection: the counter's key.
+            addition: what is added, under which token.
+            size_bytes: what DynamoDB counts for its item at its base key.
+            remaining_ms: time the caller has left; the budget never passes it.
+
+        Raises:
+            TokenReusedError: the token stands for another amount.
+            RetryLaterError: DynamoDB refused for the whole budget, or nobody knows; repeating it is safe.
+        """
+        now_ms = self._clock.now_ms()
+        deadline_ms = now_ms + min(self._budget_ms, remaining_ms)
+
+        def put(partition_key: str) -> bool | None:
+            # False: the token is bound to another request. The writer takes that for something that is there already.
+            return None if self._store.add_once(partition_key, addition) else False
+
+        is_bound = self._writer.write(
+            ItemKey(collection, "", now_ms, addition.request_token),
+            put=put,
+            # Wherever it is tried next, the token lets one attempt happen: nothing has to be looked up before.
+            find=lambda _: None,
+            size_bytes=size_bytes,
+            may_be_stored=False,
+            remaining_ms=remaining_ms,
+            factor=TRANSACTION_FACTOR,
+        )
+        if is_bound is not None:
+            self._repeat_bound(collection, addition, Budget(self._clock, deadline_ms - self._clock.now_ms()))
+
+    def _repeat_bound(self, collection: str, addition: Addition, budget: Budget) -> None:
+        """Find the request that the token is bound to, and send that one again.
+
+        It is among the candidates under every generation that the journal has. A place that refuses for its load says
+        nothing; so does one whose response was lost. What no candidate takes, twice, was another amount: the first
+        time, another attempt may have been under way at a place that was asked before.
+        """
+        before: set[str] | None = None
+        while True:
+            ruled_out: set[str] = set()
+            failure: RetryLaterError | None = None
+            try:
+                places = self._find_candidates(collection, addition)
+            except RetryLaterError as error:
+                places, failure = (), error
+            for place in places:
+                try:
+                    if self._store.add_once(place, addition):
+                        return
+                    ruled_out.add(place)
+                except RetryLaterError as error:
+                    failure = error
+            if failure is None and ruled_out == before:
+                raise TokenReusedError
+            before = None if failure else ruled_out
+            if not budget.wait():
+                raise failure or RetryLaterError("an earlier request with this token may still be under way")
+
+    def _find_candidates(self, collection: str, addition: Addition) -> tuple[str, ...]:
+        """List every place that a writer may have tried, the first choices first.
+
+        Only what the journal has shown: should the token be free after all, it is counted where readers look.
+        """
+        route = self._journal.get(collection, is_strong=True).route
+        return keys_of_hashed(route, collection, addition.request_token, None, self._form, choices=self._choices)
+
+
+class Summer:
+    """Sums counters up. One per execution environment, or one per process; safe under threads."""
+
+    def __init__(
+        self,
+        store: ItemStore[Cell],
+        routes: ReadRoutes,
+        *,
+        has_journal: bool,
+        is_alone: bool,
+        form: KeyForm,
+        telemetry: Telemetry,
+        clock: Clock,
+        budget_ms: float,
+    ) -> None:
+        """Start with nothing read.
+
+        Args:
+            store: the counters' items.
+            routes: where they may lie.
+            has_journal: whether routing items say so as well.
+            is_alone: whether nothing else lies under the partition keys, so that the base key's query shows the
+                routing item for free.
+            form: how partition keys are built.
+            telemetry: told of what is wrong.
+            clock: time and chance.
+            budget_ms: how long a read goes on trying.
+        """
+        self._store = store
+        self._routes = routes
+        self._has_journal = has_journal
+        self._is_alone = is_alone
+        self._form = form
+        self._telemetry = telemetry
+        self._clock = clock
+        self._budget_ms = budget_ms
+
+    def sum_up(self, collection: str, *, is_strong: bool, remaining_ms: float = float("inf")) -> int:
+        """Return what a counter has counted: on its base key and on all shards.
+
+        Args:
+            collection: the counter's key; one that was never added to has 0.
+            is_strong: whether all that was acknowledged before is in it, for twice the price.
+            remaining_ms: time the caller has left; the budget never passes it.
+
+        Raises:
+            RetryLaterError: a shard could not be read within the budget.
+            MalformedGenerationError: the routing item cannot be read.
+        """
+        try:
+            return self._sum_up(
+                collection, Budget(self._clock, min(self._budget_ms, remaining_ms)), is_strong=is_strong
+            )
+        except MalformedGenerationError as error:
+            self._routes.name_unreadable(collection, error)
+            raise
+
+    def _sum_up(self, collection: str, budget: Budget, *, is_strong: bool) -> int:
+        route = hint = self._routes.get(collection)
+        total = 0
+        asked: set[str] = set()
+        queries: list[KeyQuery] = []
+        journal_of = collection if self._has_journal else None
+        while True:
+            places = [place for place in needed_keys(route, collection, None, self._form) if place not in asked]
+            asked.update(places)
+            queries += [KeyQuery(place, newest_first=self._is_alone, limit=_ITEMS) for place in places]
+            if not queries and journal_of is None:
+                return total
+            fetched = self._store.fetch(queries, is_strong=is_strong, journal_of=journal_of)
+            failures: list[RetryLaterError] = []
+            unfinished: list[KeyQuery] = []
+            for query, response in zip(queries, fetched.responses, strict=True):
+                if isinstance(response, RetryLaterError):
+                    failures.append(response)
+                    unfinished.append(query)
+                    continue
+                total += sum(cell.amount for cell in response.items)
+                if not response.is_exhausted:
+                    after = response.items[-1].sort_key if response.items else query.after
+                    unfinished.append(replace(query, after=after))
+            if isinstance(fetched.journal, RetryLaterError):
+                failures.append(fetched.journal)
+            elif fetched.journal is not None:
+                route = route.union(self._routes.verify(collection, hint, fetched.journal, is_strong=is_strong))
+                journal_of = None
+            if failures:
+                self._telemetry.count(MetricName.READS_RETRIED, len(failures))
+                if not budget.wait():
+                    raise failures[0]
+            queries = unfinished
