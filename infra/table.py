@@ -26,9 +26,9 @@ class MessageTable(Construct):
     others, so it cannot forge a route; that an update names those of a routing item and no others, so it cannot touch
     a message's content; that additions name those of a counter, under keys that are no conversation's. What it cannot:
     tell routing items from messages by key, for both share the partition key and `dynamodb:LeadingKeys` sees nothing
-    else. So a writer gone wrong could put a message-like item in a routing item's
-    place (readers then fail and say so, they lose nothing silently), an updater could put a generation on a message
-    (nobody reads it there), and whoever may read the journal may read messages.
+    else. So a writer gone wrong could put a message-like item in a routing item's place (readers then fail and say so,
+    they lose nothing silently), an updater could put a generation on a message (nobody reads it there), and whoever may
+    read the journal may read messages.
     """
 
     def __init__(

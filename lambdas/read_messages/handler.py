@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from functools import cache
 from typing import Any
@@ -21,6 +20,7 @@ from hotpartition_messages.api import (
     MESSAGE_PATH,
     MESSAGES_PATH,
     count_fitting,
+    counter_response,
     create_resolver,
     message_response,
     page_response,
@@ -66,8 +66,7 @@ def build_app(reader: MessageReader, counters: CounterReader) -> APIGatewayHttpR
         counter_id, is_strong = request.path.counter_id, request.query.consistency == "strong"
         value = counters.read(counter_id, is_strong=is_strong, remaining_ms=remaining_ms(app.lambda_context))
         metrics.add_metric(name=MetricName.COUNTERS_READ, unit=MetricUnit.Count, value=1)
-        text = json.dumps({"counter_id": counter_id, "value": value}, separators=(",", ":"))
-        return json_response(HTTPStatus.OK, text)
+        return counter_response(counter_id, value=value)
 
     return app
 

@@ -20,6 +20,7 @@ from hotpartition_messages.api import (
     COUNTER_PATH,
     MESSAGE_PATH,
     MESSAGES_PATH,
+    counter_response,
     create_resolver,
     json_response,
     message_response,
@@ -84,8 +85,7 @@ def build_app(
         new = parse_addition(app.current_event.raw_event)
         counters.add(new, remaining_ms=remaining_ms(app.lambda_context))
         metrics.add_metric(name=MetricName.COUNTER_ADDITIONS, unit=MetricUnit.Count, value=1)
-        text = json.dumps({"counter_id": new.counter_id, "amount": new.amount}, separators=(",", ":"))
-        return json_response(HTTPStatus.OK, text)
+        return counter_response(new.counter_id, amount=new.amount)
 
     return app
 

@@ -69,7 +69,7 @@ def proxy(loop: Any, endpoint: str) -> Iterator[Proxy]:
         endpoint_url=url,
         region_name="eu-central-1",
         aws_access_key_id="a",
-        aws_secret_access_key="b",  # noqa: S106
+        aws_secret_access_key="b",
         config=Config(retries={"total_max_attempts": 1, "mode": "standard"}),
     )
     yield made

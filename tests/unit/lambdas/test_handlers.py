@@ -806,7 +806,9 @@ class TestNewestPage:
     @pytest.fixture
     def api(self, api):
         """One whose reader caches pages of what is read-hot: `hot` is, `c` is not."""
-        api.read_app = load_handler("read_messages").build_app(api.world.reader(environment="e"))
+        api.read_app = load_handler("read_messages").build_app(
+            api.world.reader(environment="e"), api.world.counter_reader()
+        )
         api.world.registry.mark_read_hot("hot", 1)
         for conversation_id in ("c", "hot"):
             api.post(conversation_id=conversation_id)

@@ -97,6 +97,11 @@ def json_response(status: HTTPStatus, text: str) -> Response[Any]:
     return Response(status_code=int(status), content_type="application/json", body=text)
 
 
+def counter_response(counter_id: str, **facts: int) -> Response[Any]:
+    """Build a response about a counter."""
+    return json_response(HTTPStatus.OK, json.dumps({"counter_id": counter_id, **facts}, separators=(",", ":")))
+
+
 def message_response(message: Message) -> Response[Any]:
     """Build a response of one message, with its entity tag."""
     response = json_response(HTTPStatus.OK, message.json)

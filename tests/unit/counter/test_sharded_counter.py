@@ -1,0 +1,182 @@
+"""`ShardedCounter` on moto: a boto3 `Table` or a client, fixed shards; the jobs below have tests of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hotpartition.counter import ShardedCounter
+from hotpartition.errors import InvalidRequestError, OutcomeUnknownError, ThrottledError, TokenReusedError
+from hotpartition.table import fixed
+
+KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
+PAGE = Path(__file__).resolve().parents[3] / "docs/counters.md"
+
+
+@pytest.fixture(params=["table", "client"])
+def build(request, aws):
+    """Builds counters on the table, given as a `Table` or as a client."""
+
+    def build(shards=None, **options):
+        shards = shards or fixed(4)
+        if request.param == "client":
+            return ShardedCounter.of_client(aws.client, "counters", shards, **options)
+        return ShardedCounter(aws.resource.Table("counters"), shards, **options)
+
+    return build
+
+
+def test_it_counts_up_and_down(build, aws):
+    """Over all shards, and what a table without shards had counted before."""
+    aws.raw.put_item(TableName="counters", Item={"PK": {"S": "post"}, "SK": {"S": "count#"}, "counted": {"N": "1000"}})
+    counter = build()
+    for amount in (1, 5, -3, 10**18, -(10**18)):
+        counter.add("post", amount)
+    counter.add("post")
+    assert counter.get("post") == counter.get("post", consistent=False) == 1004
+    assert counter.get("another") == 0
+    assert {item["SK"]["S"] for item in aws.items} == {"count#"}
+    assert {item["PK"]["S"] for item in aws.items} <= {"post", *(f"post#_{shard}" for shard in range(4))}
+
+
+def test_what_else_lies_under_the_key_is_no_part_of_it(build, aws):
+    """Other items, and counters of other names."""
+    for sort_key in ("count", "count!", "counter", "count$", "0", "~"):
+        aws.raw.put_item(TableName="counters", Item={"PK": {"S": "post"}, "SK": {"S": sort_key}})
+    likes, views = build(name="likes"), build(name="views")
+    likes.add("post", 2)
+    views.add("post", 40, token="t")
+    build().add("post", 1)
+    assert (likes.get("post"), views.get("post"), build().get("post")) == (2, 40, 1)
+
+
+def test_a_token_counts_once(build, aws):
+    """Also where more shards are known by now."""
+    for shards in (fixed(4), fixed(4), fixed(4, 16), fixed(4, 16, 64)):
+        build(shards).add("post", 7, token="order 5 ✓")
+    assert build(fixed(4, 16, 64)).get("post") == 7
+    assert len(aws.items) == 1
+    with pytest.raises(TokenReusedError):
+        build(fixed(4, 16)).add("post", 8, token="order 5 ✓")
+
+
+def test_a_token_that_another_version_used_is_found(build):
+    """An instance that knows `readable` shards finds what one counted that writes there already."""
+    build(fixed(4, 16)).add("post", 7, token="t")
+    build(fixed(4, readable=16)).add("post", 7, token="t")
+    assert build(fixed(4, readable=16)).get("post") == 7
+
+
+def test_a_refused_shard_is_left_for_the_next_choice(build, aws):
+    """With and without a token."""
+    first = []
+    aws.refuses = lambda place: first.append(place) or KEY_RANGE if not first else None
+    build(fixed(8, choices=3)).add("post")
+    assert len({place for _, place in aws.sent}) == 2
+    aws.sent.clear()
+    first.clear()
+    build(fixed(8, choices=3)).add("post", token="t")
+    assert len({place for _, place in aws.sent}) == 2
+    assert build(fixed(8, choices=3)).get("post") == 2
+
+
+def test_a_lost_response(build, aws):
+    """Nobody knows without a token; with one it counts once."""
+    lost = [True]
+    aws.loses = lambda _: bool(lost and lost.pop())
+    with pytest.raises(OutcomeUnknownError, match="may have been added or not"):
+        build().add("post")
+    assert len(aws.sent) == 1
+    lost.append(True)
+    build().add("post", 5, token="t")
+    assert build().get("post") == 6
+
+
+def test_refused_for_the_whole_budget(build, aws):
+    """Then nothing was counted."""
+    aws.refuses = lambda _: KEY_RANGE
+    for token in (None, "t"):
+        with pytest.raises(ThrottledError):
+            build(budget_ms=50).add("post", token=token)
+    aws.refuses = lambda _: None
+    assert build().get("post") == 0
+
+
+@pytest.mark.parametrize("amount", [1.0, "1", None, True, 10**18 + 1])
+def test_other_amounts_are_refused(build, amount):
+    """Whole numbers, up to a limit; nothing is sent."""
+    with pytest.raises(InvalidRequestError, match="amount: should be a whole number from -1000000000000000000 to"):
+        build().add("post", amount)
+
+
+@pytest.mark.parametrize("token", ["", 5, "x" * 1025, "\ud800"])
+def test_other_tokens_are_refused(build, token):
+    """The error says what is allowed."""
+    with pytest.raises(InvalidRequestError, match="token: should be a text of 1 to 1024 bytes"):
+        build().add("post", token=token)
+
+
+@pytest.mark.parametrize("key", ["", "post#_1", "x" * 2048])
+def test_other_keys_are_refused(build, key):
+    """One that ends like a shard's would be a shard of another counter."""
+    for call in (build().add, build().get):
+        with pytest.raises(InvalidRequestError):
+            call(key)
+
+
+def test_a_name_is_needed(build):
+    """It begins the sort keys."""
+    with pytest.raises(InvalidRequestError, match="name"):
+        build(name="")
+
+
+def test_a_table_with_numbers_as_sort_keys_is_refused(aws):
+    """No counter can be named there."""
+    schema = {
+        "TableName": "numbers",
+        "AttributeDefinitions": [
+            {"AttributeName": "PK", "AttributeType": "S"},
+            {"AttributeName": "SK", "AttributeType": "N"},
+        ],
+    }
+    keys = [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}]
+    aws.raw.create_table(**schema, KeySchema=keys, BillingMode="PAY_PER_REQUEST")
+    with pytest.raises(NotImplementedError, match="Use a table whose sort key is of type S"):
+        ShardedCounter(aws.resource.Table("numbers"), fixed(2)).add("post")
+
+
+def test_the_request_under_a_token_is_pinned(aws):
+    """To the letter: a version that builds another would not recognise what this one counted."""
+    bodies = []
+    table = aws.resource.Table("counters")
+    for client in (aws.client, table.meta.client):
+        client.meta.events.register_first(
+            "before-call.dynamodb.TransactWriteItems", lambda params, **_: bodies.append(params["body"])
+        )
+    ShardedCounter.of_client(aws.client, "counters", fixed(4), name="likes").add("post", 7, token="ann")
+    ShardedCounter(table, fixed(4), name="likes").add("post", 7, token="ann")
+    expected = (
+        '{"TransactItems": [{"Update": {"TableName": "counters", "Key": {"PK": {"S": "post#_1"}, "SK": {"S": '
+        '"likes#10"}}, "UpdateExpression": "ADD counted :amount", "ExpressionAttributeValues": {":amount": {"N": '
+        '"7"}}}}], "ClientRequestToken": "e3d0144819fb5901733fcc88fff7b69a"}'
+    )
+    assert [body.decode() if isinstance(body, bytes) else body for body in bodies] == [expected] * 2
+
+
+def test_the_page_s_example_runs_as_it_stands(tmp_path):
+    """Without AWS."""
+    script = tmp_path / "quick_start.py"
+    script.write_text(PAGE.read_text().split("```python\n")[1].split("```")[0])
+    environ = {
+        "PYTHONPATH": ":".join(sys.path),
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "HOME": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, script], env=environ, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout == "99\n"
