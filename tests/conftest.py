@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -28,6 +29,13 @@ class SharedFixtures(LoadScopeScheduling):
         if path.startswith(ALONE):
             return nodeid
         return "small stacks" if path in SMALL_STACKS else path
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage less often, and never among what was imported: a sixth of what the long tests take."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.hookimpl(optionalhook=True)
