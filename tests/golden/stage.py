@@ -22,7 +22,7 @@ from typing import Protocol
 from hotpartition.core.backoff import Clock
 from hotpartition.core.counter import SLOT_MS, WriteCounter, slot_of
 from hotpartition.core.detector import Thresholds
-from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.reports import ReadReport, Report, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Route
 from hotpartition.jobs.consumer import Consumer, RunSummary
 from hotpartition.ports import JournalEntry, StreamEntry
@@ -118,7 +118,7 @@ class Stage:
         self.fleet: Fleet | None = None
         self.actors: list[Actor] = []
         self.current: Actor | None = None
-        self.arrivals: list[tuple[int, int, Report | Mapping[str, str]]] = []
+        self.arrivals: list[tuple[int, int, Report | ReadReport | Mapping[str, str]]] = []
         self.recording: list[RecordedEntry] = []
         self._sequence = 0
 
@@ -171,7 +171,7 @@ class Stage:
         if self.current:
             self.current.sleep(milliseconds / 1000)
 
-    def expect(self, at_ms: int, report: Report | Mapping[str, str]) -> None:
+    def expect(self, at_ms: int, report: Report | ReadReport | Mapping[str, str]) -> None:
         """Have an entry arrive in its stream at an instant."""
         self._sequence += 1
         heapq.heappush(self.arrivals, (at_ms, self._sequence, report))
@@ -187,8 +187,9 @@ class Stage:
                 self.expect(arrival.at_ms, arrival.report)
         while self.arrivals and self.arrivals[0][0] <= to_ms:
             at_ms, _, report = heapq.heappop(self.arrivals)
-            fields = report.encode() if isinstance(report, Report) else dict(report)
-            partition = stream_partition_of(Report.decode(fields).collection, STREAM_PARTITIONS)
+            fields = report.encode() if isinstance(report, (Report, ReadReport)) else dict(report)
+            kind = ReadReport if ReadReport.is_one(fields) else Report
+            partition = stream_partition_of(kind.decode(fields).collection, STREAM_PARTITIONS)
             self.reports.append(partition, fields, at_ms)
             self.recording.append(RecordedEntry(at_ms, partition, fields))
         self.now_ms = max(self.now_ms, to_ms)
@@ -242,11 +243,18 @@ class StageRegistry(FakeRegistry):
         self._stage = stage
         self.whole = True
         self.history: list[tuple[int, str, Route]] = []
+        self.marks: list[tuple[int, str, int]] = []
 
     def add(self, collection: str, generations: Iterable[Generation]) -> None:
         self._stage.spend(REGISTRY_CALL_MS // 2)
         super().add(collection, generations)
         self.history.append((self._stage.now_ms, collection, self.routes[collection]))
+        self._stage.spend(REGISTRY_CALL_MS // 2)
+
+    def mark_read_hot(self, collection: str, copies: int) -> None:
+        self._stage.spend(REGISTRY_CALL_MS // 2)
+        super().mark_read_hot(collection, copies)
+        self.marks.append((self._stage.now_ms, collection, copies))
         self._stage.spend(REGISTRY_CALL_MS // 2)
 
 
@@ -275,11 +283,14 @@ class StageTelemetry(FakeTelemetry):
         super().__init__()
         self._stage = stage
         self.decisions: list[tuple[int, dict[str, object]]] = []
+        self.read_decisions: list[tuple[int, dict[str, object]]] = []
 
     def event(self, message: str, **facts: object) -> None:
         super().event(message, **facts)
         if message == "decision":
             self.decisions.append((self._stage.now_ms, facts))
+        elif message == "read decision":
+            self.read_decisions.append((self._stage.now_ms, facts))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from random import Random
 
 from hotpartition.core.counter import WriteCounter
 from hotpartition.core.detector import Decision, ReportWindow, Thresholds, decide
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import ReadReport, Report
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from support.builders import THRESHOLDS
 
@@ -21,7 +21,7 @@ class Arrival:
     """A report on its way to the consumer."""
 
     at_ms: int
-    report: Report
+    report: Report | ReadReport
 
 
 @dataclass

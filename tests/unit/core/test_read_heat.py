@@ -55,6 +55,8 @@ def decide(subject, copies=0, thresholds=READ_THRESHOLDS):
         ([501] * 5, 2, (ReadReason.READ_HOT, 2, Trigger.WARM)),
         ([501] * 5 + [0] * 9, 2, (ReadReason.READ_HOT, 2, Trigger.WARM)),
         ([501] * 5 + [0] * 11, 2, (ReadReason.COOLED, 0, None)),
+        ([1_501] + [0] * 13, 2, (ReadReason.READ_HOT, 2, Trigger.WARM)),
+        ([1_501] + [0] * 15, 2, (ReadReason.COOLED, 0, None)),
         ([500] * 15, 2, (ReadReason.COOLED, 0, None)),
         ([501] * 5, 0, (ReadReason.BELOW_THRESHOLD, 0, None)),
     ],

@@ -6,8 +6,9 @@ serves.
 
 A collection is read-hot at once when one second of slots exceeds `hot_at_once_rcu`, and when the mean of five seconds
 exceeds `hot_sustained_rcu`. It stays so until no five seconds within the horizon had a mean above `cooled_rcu`, which
-is lower. Its number of copies follows the pages a second as if every page were taken from Redis, and only grows until
-it has cooled. So neither flaps. Both may be wrong at no cost but a page's staleness or its units.
+is lower, and no second was hot at once. Its number of copies follows the pages a second as if every page were taken
+from Redis, and only grows until it has cooled. So neither flaps. Both may be wrong at no cost but a page's staleness or
+its units.
 """
 
 from __future__ import annotations
@@ -144,15 +145,15 @@ def decide_reads(
     current = slot_of(now_ms)
     rcu, pages = reads.load(current - HORIZON_SLOTS, current)
     five_seconds = [total / SUSTAINED_SECONDS for total in _sums(rcu, SUSTAINED_SLOTS)]
-    second = max(_sums(rcu, SLOTS_PER_SECOND)[-TRIGGER_SLOTS:])
-    mean = max(five_seconds[-TRIGGER_SLOTS:])
+    seconds = _sums(rcu, SLOTS_PER_SECOND)
+    second, mean = max(seconds[-TRIGGER_SLOTS:]), max(five_seconds[-TRIGGER_SLOTS:])
     pages_per_second = max(_sums(pages, SLOTS_PER_SECOND)[-TRIGGER_SLOTS:])
     trigger = None
     if second > thresholds.hot_at_once_rcu:
         trigger = Trigger.AT_ONCE
     elif mean > thresholds.hot_sustained_rcu:
         trigger = Trigger.SUSTAINED
-    elif copies and max(five_seconds) > thresholds.cooled_rcu:
+    elif copies and (max(five_seconds) > thresholds.cooled_rcu or max(seconds) > thresholds.hot_at_once_rcu):
         trigger = Trigger.WARM
     if trigger is None:
         reason, copies = ReadReason.COOLED if copies else ReadReason.BELOW_THRESHOLD, 0

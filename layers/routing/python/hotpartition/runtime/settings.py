@@ -292,7 +292,7 @@ class ConsumerSettings(_DecisionSettings):
     hot_at_once_rcu: Rcu = Field(default=1500.0, description="Load of one second that is read-hot at once, in RCU/s.")
     cooled_rcu: Rcu = Field(
         default=500.0,
-        description="What is read-hot stays so until no five seconds of the last fifteen had this mean load, in RCU/s.",
+        description="What is read-hot stays so while five seconds of the last fifteen had this mean load, in RCU/s.",
     )
     pages_per_copy: float = Field(
         default=20_000.0,

@@ -1,0 +1,96 @@
+"""The golden files of reads: traces through the real counter, codec and consumer, and the decision logs that come out.
+
+As `test_golden.py`: `UPDATE_GOLDEN=1 pytest tests/golden/test_golden_reads.py` writes the files anew.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from golden.read_traces import READ_TRACES, render_reads, run_read_trace
+from hotpartition.core.counter import SLOT_MS
+from hotpartition.core.detector import HORIZON_SLOTS
+from hotpartition.core.read_heat import MAX_COPIES
+from support.builders import READ_THRESHOLDS
+
+FOLDER = Path(__file__).parent / "reads"
+
+
+def reasons(name):
+    return [facts["reason"] for _, facts in run_read_trace(name).decisions]
+
+
+def copies(name):
+    return [copies for _, _, copies in run_read_trace(name).marks]
+
+
+@pytest.mark.parametrize("name", READ_TRACES)
+def test_the_decision_log_is_the_golden_one(name):
+    """Same trace, same text; with UPDATE_GOLDEN=1 the text is taken as the new truth."""
+    text, path = render_reads(run_read_trace(name)), FOLDER / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text)
+    assert path.read_text() == text
+
+
+def test_every_golden_file_has_its_trace():
+    """No file stays behind when a trace is renamed."""
+    assert {path.stem for path in FOLDER.glob("*.txt")} == set(READ_TRACES)
+
+
+@pytest.mark.parametrize("name", ["rush", "duplicated-and-reordered"])
+def test_a_rush_is_found_within_a_second(name):
+    """By its first slots: nobody has to wait for a second to end."""
+    run = run_read_trace(name)
+    assert 0 < run.since_onset(run.marks[0][0]) <= 500
+    assert set(reasons(name)) == {"read-hot"}
+
+
+def test_duplicates_and_disorder_change_no_decision():
+    """The same copies, and the same load in the end."""
+    clean, disorder = run_read_trace("rush"), run_read_trace("duplicated-and-reordered")
+    assert disorder.fleet.sent > 1.8 * clean.fleet.sent
+    assert copies("duplicated-and-reordered") == copies("rush")
+
+
+def test_copies_follow_a_ramp_and_fall_only_when_it_has_cooled():
+    """Enough for the pages of each moment; and no change but upwards."""
+    marked = copies("ramp")
+    assert marked == sorted(marked)
+    assert max(marked) == 3
+    run = run_read_trace("ramp")
+    for at_ms, facts in run.decisions:
+        if facts["copies"]:
+            pages = run.trace.rate(run.since_onset(at_ms) - 500)
+            assert MAX_COPIES >= facts["copies"] >= 0.9 * pages / READ_THRESHOLDS.pages_per_copy
+    assert reasons("ramp")[-1] == "cooled"
+
+
+@pytest.mark.parametrize("name", ["around-the-threshold", "handover"])
+def test_a_load_between_both_thresholds_keeps_what_was_decided(name):
+    """It is hot once, and cools once: some ten seconds after it fell below the lower one. Another consumer takes over."""
+    run = run_read_trace(name)
+    changes = [after for before, after in zip(["", *reasons(name)], reasons(name), strict=False) if before != after]
+    assert changes == ["read-hot", "cooled"]
+    cooled_ms = next(at_ms for at_ms, facts in run.decisions if facts["reason"] == "cooled")
+    # Five seconds that reach back before the fall are within the horizon until then.
+    assert 10_000 <= run.since_onset(cooled_ms) - 18_000 <= HORIZON_SLOTS * SLOT_MS
+
+
+def test_a_mark_never_ends_while_it_is_hot():
+    """A minute is its life, and renewals come often enough that three may fail."""
+    run = run_read_trace("around-the-threshold")
+    gaps = [later - earlier for (earlier, _, _), (later, _, _) in zip(run.marks, run.marks[1:], strict=False)]
+    assert gaps
+    assert max(gaps) <= 15_100
+
+
+def test_a_warm_conversation_is_left_alone():
+    """Nothing is decided about it, let alone marked."""
+    assert reasons("warm") == copies("warm") == []
+
+
+def test_short_visits_do_not_flap():
+    """Read-hot with the first of them, and then for as long as they come."""
+    assert set(reasons("visits")) == {"read-hot"}
