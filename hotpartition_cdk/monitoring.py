@@ -54,6 +54,8 @@ _GRAPHS: tuple[tuple[str, Sequence[MetricName], str], ...] = (
             MetricName.DECISION_RAISED,
             MetricName.DECISION_UNLUCKY_PARTITION,
             MetricName.DECISION_AT_CAP,
+            MetricName.DECISION_READ_HOT,
+            MetricName.DECISION_COOLED,
         ),
         "Sum",
     ),

@@ -33,16 +33,19 @@ def show_all(call: Caller, progress: Progress) -> Outcome:
     """Ask for every route, with its heat, hottest first."""
     hot = call({"command": "hot", "limit": MAX_HOT})
     rows = {row["conversation_id"]: row for row in hot["routes"]}
-    # Who is not among all that reported is not written; unless there are more than one answer holds.
+    # Who is not among all that reported is neither written nor read; unless there are more than one answer holds.
     is_all = hot["is_complete"] and hot["active"] <= MAX_HOT
-    idle = {"wcu_per_second": 0.0, "throttled_share": 0.0} if is_all else {}
+    nothing = ("wcu_per_second", "throttled_share", "rcu_per_second", "pages_per_second")
+    idle = dict.fromkeys(nothing, 0.0) if is_all else {}
     for page in _parts(call, {"command": "routes"}):
         for row in page["routes"]:
             rows.setdefault(row["conversation_id"], {**row, **idle})
         progress(f"{len(rows):,} routes")
-    # Oldest first, then stably by heat: the hottest first, and the newest among equals.
+    loaded = [row["conversation_id"] for row in hot["routes"] if row["wcu_per_second"] or row.get("rcu_per_second")]
+    ranks = {conversation_id: rank for rank, conversation_id in enumerate(loaded)}
+    # The newest first, then stably by heat: the hottest first, and the newest among equals.
     newest = sorted(rows.values(), key=lambda row: (row["newest_since"] or "", row["conversation_id"]), reverse=True)
-    ordered = sorted(newest, key=lambda row: -(row["wcu_per_second"] or 0.0))
+    ordered = sorted(newest, key=lambda row: ranks.get(row["conversation_id"], len(ranks)))
     return _judge_hot({**hot, "routes": ordered})
 
 

@@ -23,7 +23,8 @@ CONSUMER_SECONDS = 300
 def view_hot(document: Mapping[str, Any]) -> RenderableType:
     """Show conversations by heat and age."""
     at = document["at"]
-    table = _table(("conversation", "left"), "WCU/s", "of capacity", "throttled", "N", "newest generation")
+    columns = ("WCU/s", "of capacity", "throttled", "N", "newest generation", "RCU/s", "copies")
+    table = _table(("conversation", "left"), *columns)
     for row in document["routes"]:
         wcu, throttled = row["wcu_per_second"], row["throttled_share"]
         load = wcu / row["capacity_wcu_per_second"] if wcu is not None else None
@@ -35,13 +36,16 @@ def view_hot(document: Mapping[str, Any]) -> RenderableType:
             "?" if throttled is None else Text(f"{throttled:.0%}" if wcu else "-", "red" if throttled else ""),
             str(row["shard_count"] or "-"),
             age,
+            # A stack of before does not tell of reads.
+            "?" if (rcu := row.get("rcu_per_second")) is None else f"{rcu:,.0f}",
+            Text(str(row.get("page_copies") or "-"), "yellow"),
         )
     # A stack of before does not count the streams that are away.
     away, is_known = document.get("streams_unavailable", 0), document["active"] is not None
     parts: list[RenderableType] = [table]
     if not document["routes"]:
-        nothing = "Nothing is being written, and no conversation" if is_known and not away else "No conversation"
-        parts = [Text(f"{nothing} was ever raised.")]
+        nothing = "Nothing is being written or read, and no" if is_known and not away else "No"
+        parts = [Text(f"{nothing} conversation was ever raised.")]
     # A stack of before has one consumer, and says so in one field.
     starts = document.get("consumers_started_at", [document["consumer_started_at"]])
     late = [start for start in starts if start is None or _seconds(start, at) > CONSUMER_SECONDS]

@@ -69,7 +69,7 @@ def test_copies_follow_a_ramp_and_fall_only_when_it_has_cooled():
 
 @pytest.mark.parametrize("name", ["around-the-threshold", "handover"])
 def test_a_load_between_both_thresholds_keeps_what_was_decided(name):
-    """It is hot once, and cools once: some ten seconds after it fell below the lower one. Another consumer takes over."""
+    """It is hot once, and cools once, some ten seconds after it fell below the lower one; whichever consumer runs."""
     run = run_read_trace(name)
     changes = [after for before, after in zip(["", *reasons(name)], reasons(name), strict=False) if before != after]
     assert changes == ["read-hot", "cooled"]

@@ -247,6 +247,7 @@ class World:
                 stream_partitions=self.reports.partitions,
                 consumers=self.consumers,
                 hot_sustained_wcu=THRESHOLDS.hot_sustained_wcu,
+                hot_sustained_rcu=READ_THRESHOLDS.hot_sustained_rcu,
                 max_shard_count=THRESHOLDS.max_shard_count,
                 route_cache_seconds=2.0,
             ),

@@ -201,6 +201,9 @@ def _render_row(row: RouteRow) -> dict[str, Any]:
         "capacity_wcu_per_second": row.capacity_wcu_per_second,
         "newest_since": _time(row.newest_since_ms),
         "is_malformed": row.is_malformed,
+        "rcu_per_second": _rounded(row.rcu_per_second, 1),
+        "pages_per_second": _rounded(row.pages_per_second, 1),
+        "page_copies": row.page_copies,
     }
 
 

@@ -65,8 +65,8 @@ class TestCommands:
         rush, old = (line.split() for line in out.splitlines() if line.split()[:1] in (["rush"], ["old"]))
         assert status == Status.FINE
         assert rush[0] == "rush"
-        assert rush[3:] == ["0%", "-", "-"]
-        assert old == ["old", "0", "0%", "-", "4", "1", "min", "old"]
+        assert rush[3:] == ["0%", "-", "-", "0", "-"]
+        assert old == ["old", "0", "0%", "-", "4", "1", "min", "old", "0", "-"]
         status, out, _ = tool("hot", "--json")
         assert [row["conversation_id"] for row in json.loads(out)["routes"]] == ["rush", "old"]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hotpartition.core.reports import stream_partition_of
+from hotpartition.core.reports import ReadReport, stream_partition_of
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.core.shares import list_shares
@@ -53,6 +53,26 @@ class TestHot:
         assert [row.newest_since_ms for row in hot.rows] == [None, NOW_MS - 60_000, 3_000, 1_000]
         assert (hot.active, hot.is_complete, hot.at_ms) == (2, True, NOW_MS)
         assert (hot.streams, hot.streams_unavailable) == (2, 0)
+
+    def test_what_is_read_is_ranked_with_what_is_written(self, world):
+        """Each by its share of what makes hot: 3,000 RCU/s before 1,600 WCU/s; and whether pages are cached."""
+        write(world, 1_600, "written")
+        write(world, 100, "both", seed=2)
+        for collection, rcu in (("read", 3_000.0), ("both", 1_000.0)):
+            for slot in range(NOW_MS // 250 - 24, NOW_MS // 250):
+                world.reports.send(ReadReport(collection, slot, "e", rcu / 4, rcu / 40))
+        world.registry.mark_read_hot("read", 2)
+        hot = world.operations().list_hot(20)
+        assert [row.collection for row in hot.rows] == ["read", "written", "both"]
+        assert [row.rcu_per_second for row in hot.rows] == [3_000, 0, 1_000]
+        assert [row.pages_per_second for row in hot.rows] == [300, 0, 100]
+        assert [row.page_copies for row in hot.rows] == [2, 0, 0]
+        assert [row.wcu_per_second for row in hot.rows] == [
+            0,
+            pytest.approx(1_600, rel=0.1),
+            pytest.approx(100, rel=0.4),
+        ]
+        assert hot.active == 3
 
     @pytest.mark.parametrize("limit", [1, 2, 3])
     def test_no_more_are_listed_than_asked_for(self, world, limit):

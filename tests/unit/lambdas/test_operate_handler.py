@@ -51,6 +51,9 @@ def test_hot(world):
                 "capacity_wcu_per_second": 3200.0,
                 "newest_since": "2023-11-14T22:11:56.000Z",
                 "is_malformed": False,
+                "rcu_per_second": 0.0,
+                "pages_per_second": 0.0,
+                "page_copies": 0,
             }
         ],
         "active": 1,

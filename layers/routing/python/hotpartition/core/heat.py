@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hotpartition.core.counter import slot_of
 from hotpartition.core.detector import REPORT_DELAY_MS, SUSTAINED_SECONDS, SUSTAINED_SLOTS, CollectionReports
+from hotpartition.core.read_heat import CollectionReads
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +29,21 @@ def measure_heat(reports: CollectionReports, now_ms: int) -> Heat:
         return NO_HEAT
     throttled = sum(sample.wcu for share in shares for sample in share.samples if sample.is_throttled)
     return Heat(wcu / SUSTAINED_SECONDS, throttled / wcu)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadHeat:
+    """The pages of a collection that are asked for, cached or not, and what they take or would take."""
+
+    rcu_per_second: float
+    pages_per_second: float
+
+
+NO_READ_HEAT = ReadHeat(0.0, 0.0)
+
+
+def measure_read_heat(reads: CollectionReads, now_ms: int) -> ReadHeat:
+    """Measure the mean load of the last five seconds' whole slots."""
+    last = slot_of(now_ms - REPORT_DELAY_MS) - 1
+    rcu, pages = reads.load(last - SUSTAINED_SLOTS + 1, last)
+    return ReadHeat(sum(rcu) / SUSTAINED_SECONDS, sum(pages) / SUSTAINED_SECONDS)

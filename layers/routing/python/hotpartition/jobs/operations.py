@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from hotpartition.core.backoff import Clock, try_for
 from hotpartition.core.detector import SUSTAINED_SECONDS, ReportWindow
-from hotpartition.core.heat import NO_HEAT, Heat, measure_heat
+from hotpartition.core.heat import NO_HEAT, NO_READ_HEAT, Heat, ReadHeat, measure_heat, measure_read_heat
 from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
+from hotpartition.core.read_heat import ReadWindow
+from hotpartition.core.reports import READ_LIMIT, ReadReport, Report, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.route_history import BY_HAND, Cause
 from hotpartition.core.shares import Share, list_shares
@@ -55,6 +56,8 @@ class RouteRow:
     """A route in a list. `wcu_per_second` None: not measured; `newest_since_ms` None: never raised.
 
     `shard_count` is the N of messages sent now; `throttled_share` is a share of the load, not of the requests.
+    `rcu_per_second` and `pages_per_second` are what is asked for, cached or not, None as for writes. `page_copies` is
+    in how many copies the newest page is kept, 0 unless it is read-hot; None: Redis was not asked, or did not answer.
     """
 
     collection: str
@@ -64,6 +67,9 @@ class RouteRow:
     capacity_wcu_per_second: float
     newest_since_ms: int | None
     is_malformed: bool = False
+    rcu_per_second: float | None = None
+    pages_per_second: float | None = None
+    page_copies: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,7 @@ class OperationsLimits:
     stream_partitions: int
     consumers: int
     hot_sustained_wcu: float
+    hot_sustained_rcu: float
     max_shard_count: int
     route_cache_seconds: float
     has_positions: bool = True
@@ -129,8 +136,23 @@ class _Reports:
     """What the fleet reported of late; the streams that were not read to their end, and those of them that are away."""
 
     window: ReportWindow
+    reads: ReadWindow
     unread: set[int]
     unavailable: set[int]
+
+
+class _Load(NamedTuple):
+    """What is offered to one collection."""
+
+    writes: Heat = NO_HEAT
+    reads: ReadHeat = NO_READ_HEAT
+
+
+class _Known(NamedTuple):
+    """What is known of a route, None where it cannot be read; and of the copies of the newest page, None if nothing."""
+
+    route: Route | None
+    copies: int | None = None
 
 
 class Operations:
@@ -159,28 +181,26 @@ class Operations:
         self._raiser = Raiser(journal=journal, registry=registry, telemetry=telemetry, clock=clock)
 
     def list_hot(self, limit: int) -> HotList:
-        """List the collections that are written now, hottest first, and fill up with the routes raised last.
+        """List the collections that are written or read now, hottest first, and fill up with the routes raised last.
 
         Raises:
             RetryLaterError: the journal could not be read.
         """
         now_ms = self._clock.now_ms()
         reports = self._read_reports(now_ms)
-        heats = {
-            c: heat for c, of_one in reports.window.items() if (heat := measure_heat(of_one, now_ms)).wcu_per_second
-        }
-        hottest = sorted(heats, key=lambda c: (-heats[c].wcu_per_second, c))[:limit]
-        rows = [self._row(c, self._find_route(c), heats[c], now_ms) for c in hottest]
+        loads = self._measure(reports, now_ms)
+        hottest = sorted(loads, key=lambda c: (-self._rank(loads[c]), c))[:limit]
+        rows = [self._row(c, self._find_route(c), loads[c], now_ms) for c in hottest]
         if len(rows) < limit:
             listed = set(hottest)
             newest = self._try(lambda: self._routing_items.newest(limit))
             idle = [
-                self._row(i.collection, i.route, self._heat_without_reports(i.collection, reports), now_ms)
+                self._row(i.collection, _Known(i.route), self._load_without_reports(i.collection, reports), now_ms)
                 for i in newest
             ]
             rows += [row for row in idle if row.collection not in listed][: limit - len(rows)]
         streams, unavailable = self._limits.stream_partitions, len(reports.unavailable)
-        active = None if unavailable == streams else len(heats)
+        active = None if unavailable == streams else len(loads)
         is_complete = not reports.unread
         return HotList(tuple(rows), active, is_complete, streams, unavailable, self._find_consumers(), now_ms)
 
@@ -193,7 +213,7 @@ class Operations:
         """
         now_ms = self._clock.now_ms()
         items, following = self._try(lambda: self._routing_items.page(cursor, limit))
-        return RoutePage(tuple(self._row(i.collection, i.route, None, now_ms) for i in items), following)
+        return RoutePage(tuple(self._row(i.collection, _Known(i.route), None, now_ms) for i in items), following)
 
     def show_route(self, collection: str) -> RouteState:
         """Compare one collection's route in both places, and say who or what made it.
@@ -247,18 +267,35 @@ class Operations:
         warnings = self._raise_warnings(route, generation, now_ms, is_changed=is_changed, is_in_registry=is_in_registry)
         return RaiseByHand(collection, generation, is_changed, before, route, is_in_registry, warnings)
 
-    def _heat_without_reports(self, collection: str, reports: _Reports) -> Heat | None:
-        """Nothing was written to a collection of which nobody reports, if its stream was read; else nobody knows."""
+    def _measure(self, reports: _Reports, now_ms: int) -> dict[str, _Load]:
+        """Measure what is offered to each collection to which anything is."""
+        loads: dict[str, _Load] = {}
+        for collection, written in reports.window.items():
+            if (heat := measure_heat(written, now_ms)).wcu_per_second:
+                loads[collection] = _Load(heat)
+        for collection, read in reports.reads.items():
+            if (read_heat := measure_read_heat(read, now_ms)).rcu_per_second:
+                loads[collection] = _Load(loads.get(collection, _Load()).writes, read_heat)
+        return loads
+
+    def _rank(self, load: _Load) -> float:
+        """Compare loads of both kinds: each as a share of what makes a collection hot."""
+        limits = self._limits
+        writes, reads = load.writes.wcu_per_second, load.reads.rcu_per_second
+        return max(writes / limits.hot_sustained_wcu, reads / limits.hot_sustained_rcu)
+
+    def _load_without_reports(self, collection: str, reports: _Reports) -> _Load | None:
+        """Nothing is asked of a collection of which nobody reports, if its stream was read; else nobody knows."""
         stream = stream_partition_of(collection, self._limits.stream_partitions)
-        return None if stream in reports.unread else NO_HEAT
+        return None if stream in reports.unread else _Load()
 
     def _read_reports(self, now_ms: int) -> _Reports:
         """Read what the fleet reported of late; a stream that is away is left out."""
-        reports = _Reports(ReportWindow(), set(), set())
+        reports = _Reports(ReportWindow(), ReadWindow(), set(), set())
         after_ms = max(0, now_ms - SUSTAINED_SECONDS * 1000 - HEAT_LATENESS_MS)
         for partition in range(self._limits.stream_partitions):
             try:
-                is_read = self._read_stream(reports.window, partition, f"{after_ms}-0", now_ms)
+                is_read = self._read_stream(reports, partition, f"{after_ms}-0", now_ms)
             except RegistryUnavailableError:
                 self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
                 reports.unavailable.add(partition)
@@ -267,13 +304,16 @@ class Operations:
                 reports.unread.add(partition)
         return reports
 
-    def _read_stream(self, window: ReportWindow, partition: int, after_id: str, now_ms: int) -> bool:
+    def _read_stream(self, reports: _Reports, partition: int, after_id: str, now_ms: int) -> bool:
         """Read one stream; say whether its end was reached."""
         for _ in range(MAX_HEAT_READS):
             entries = self._source.read(partition, after_id, READ_LIMIT)
             for entry in entries:
                 with suppress(MalformedReportError):  # the consumer counts and names them
-                    window.add(Report.decode(entry.fields), now_ms)
+                    if ReadReport.is_one(entry.fields):
+                        reports.reads.add(ReadReport.decode(entry.fields), now_ms)
+                    else:
+                        reports.window.add(Report.decode(entry.fields), now_ms)
             if len(entries) < READ_LIMIT:
                 return True
             after_id = entries[-1].entry_id
@@ -288,25 +328,28 @@ class Operations:
         except RegistryUnavailableError:
             return None
 
-    def _find_route(self, collection: str) -> Route | None:
-        """Ask the registry, and the journal while it is away; None for a route that cannot be read."""
+    def _find_route(self, collection: str) -> _Known:
+        """Ask the registry, and the journal while it is away."""
         try:
-            return self._registry.get(collection)
+            return _Known(*self._registry.get_for_reading(collection))
         except RegistryUnavailableError:
             item = self._read(collection)
-            return EMPTY_ROUTE if item is None else item.route
+            return _Known(EMPTY_ROUTE if item is None else item.route)
 
-    def _row(self, collection: str, route: Route | None, heat: Heat | None, now_ms: int) -> RouteRow:
-        known = route or EMPTY_ROUTE
+    def _row(self, collection: str, found: _Known, load: _Load | None, now_ms: int) -> RouteRow:
+        known = found.route or EMPTY_ROUTE
         shard_count = known.shard_count_at(now_ms)
         return RouteRow(
             collection,
-            heat.wcu_per_second if heat else None,
-            heat.throttled_share if heat else None,
+            load.writes.wcu_per_second if load else None,
+            load.writes.throttled_share if load else None,
             shard_count,
             self._limits.hot_sustained_wcu * max(shard_count, 1),
             max((g.since_ms for g in known.generations), default=None),
-            is_malformed=route is None,
+            is_malformed=found.route is None,
+            rcu_per_second=load.reads.rcu_per_second if load else None,
+            pages_per_second=load.reads.pages_per_second if load else None,
+            page_copies=found.copies,
         )
 
     def _raise_warnings(

@@ -35,6 +35,7 @@ def build_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[O
             stream_partitions=settings.stream_partitions,
             consumers=settings.consumers,
             hot_sustained_wcu=settings.hot_sustained_wcu,
+            hot_sustained_rcu=settings.hot_sustained_rcu,
             max_shard_count=settings.max_shard_count,
             route_cache_seconds=settings.route_cache_seconds,
             has_positions=settings.has_positions,
