@@ -26,7 +26,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 # Where it is set, each of the suite's processes would compile its packages again: one to three seconds each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials help setup build check lint types unit test test-waiting test-computing test-long demo up synth deploy destroy lock format clean acceptance test-functions functions-unit functions-acceptance
+.PHONY: wheel wheel-check simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials help setup build check lint types unit test test-waiting test-computing test-long demo up synth deploy destroy lock format clean acceptance test-functions functions-unit functions-acceptance
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -165,6 +165,14 @@ soak: .venv/.tool ## Ten minutes of load while every part fails at random (SECON
 
 openapi: .venv/.tool ## Write docs/openapi.json, the API's description, from the code
 	$(BIN)/python -m tools.openapi
+
+wheel: .venv/.tool ## Build the package that others install, into out/wheel
+	@rm -rf build/lib build/bdist.* out/wheel
+	$(pip) wheel . --no-deps --no-build-isolation --wheel-dir out/wheel
+	@ls out/wheel/*.whl
+
+wheel-check: wheel ## Install the wheel in a fresh environment, and use all of it there (3 minutes)
+	$(BIN)/python -m tools.wheel out/wheel/*.whl
 
 synth: setup ## Synthesize dev and prod, and have cdk-nag and cfn-lint judge them
 	@for name in dev prod; do \

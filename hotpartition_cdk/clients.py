@@ -95,8 +95,8 @@ class Clients:
             )
         if function.node.try_find_child(_ID) is not None:
             raise ConfigurationError(
-                f"{function.node.path} has the settings of another HotPartition already: one function can be adaptive"
-                " for one table by its environment"
+                f"{function.node.path} was given to a HotPartition already, and its environment says which table is"
+                " adaptive: for a second one give adaptive() its settings as arguments"
             )
         place = Construct(function, _ID)
         layers = self._find_layers(function)
@@ -150,8 +150,8 @@ class Clients:
         if function.is_bound_to_vpc:
             if not self._is_vpc_given:
                 raise ConfigurationError(
-                    f"{function.node.path} runs in a VPC, from which a new one cannot be reached: give it to"
-                    f" {self._scope.node.path} as vpc="
+                    f"{function.node.path} runs in a VPC, from which the registry in a new one cannot be reached: give"
+                    f" that VPC to {self._scope.node.path} as vpc="
                 )
             function.connections.allow_to(
                 self._network.registry_security_group, ec2.Port.tcp(REGISTRY_PORT), "function to registry"

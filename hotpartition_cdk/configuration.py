@@ -5,11 +5,12 @@ This module and `bundle` import no CDK, so that building a layer does not start 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeVar, get_args
 
 from pydantic import Field, model_validator
 
-from hotpartition_cdk.options import Options
+from hotpartition_cdk.options import Options, override
 
 Architecture = Literal["arm64", "x86_64"]
 
@@ -211,9 +212,7 @@ class HotPartitionOptions(Options):
         description="stream consumers that share the report streams; at most `stream_partitions`",
     )
     log_retention_days: RetentionDays = Field(description="how long logs are kept, in days")
-    is_data_retained: bool = Field(
-        description="whether table and logs outlive the stack, and table and stack are protected from deletion"
-    )
+    is_data_retained: bool = Field(description="whether logs outlive the stack; the journal does if its table does")
     registry: RegistrySize
     alarms: AlarmOptions
     network: NetworkOptions = NetworkOptions()
@@ -221,6 +220,17 @@ class HotPartitionOptions(Options):
         default=None,
         description="your KMS key for table, Redis and logs; null: keys of AWS. Redis is replaced when it changes",
     )
+
+    def changed(self, changes: Mapping[str, object]) -> Self:
+        """Build options that differ by name, at any depth.
+
+        Raises:
+            ConfigurationError: naming every option that is unknown or wrong, and what is allowed.
+
+        Example:
+            >>> PRODUCTION.changed({"registry": {"node_type": "cache.r7g.large"}})
+        """
+        return override(self, changes)
 
     @property
     def reserved_concurrency(self) -> int | None:

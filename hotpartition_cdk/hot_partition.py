@@ -26,7 +26,6 @@ from hotpartition_cdk.monitoring import Monitoring
 from hotpartition_cdk.names import unique_name
 from hotpartition_cdk.network import Network
 from hotpartition_cdk.operations import Operations
-from hotpartition_cdk.options import override
 from hotpartition_cdk.registry import Registry
 from hotpartition_cdk.settings import TABLE_SETTINGS, check_limits, check_shares, limit_run, read_overrides
 
@@ -104,7 +103,7 @@ class HotPartition(Construct):
             ConfigurationError: an option is wrong, or a function does not fit; in one sentence that says what to do.
         """
         super().__init__(scope, id_)
-        self.options = options if isinstance(options, HotPartitionOptions) else override(SMALL, options)
+        self.options = options if isinstance(options, HotPartitionOptions) else SMALL.changed(options)
         given = {**use.settings, **read_overrides(settings or {}, TABLE_SETTINGS)}
         check_shares(self.options, given)
         check_limits([limit_run(self.options, given)], self.node.path)

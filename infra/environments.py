@@ -172,6 +172,9 @@ class Environment(HotPartitionOptions):
     """Everything that differs between two deployments of the stack. `name` is part of the stack's name."""
 
     name: str
+    is_data_retained: bool = Field(
+        description="whether table and logs outlive the stack, and table and stack are protected from deletion"
+    )
     writer: RequestFunctionSize
     reader: RequestFunctionSize
     is_snap_started: bool = Field(

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from hotpartition.runtime.mistakes import describe
 from hotpartition.runtime.settings import FUNCTION_SETTINGS, AdaptiveSettings, CommonSettings
-from hotpartition_cdk.options import list_options
-from infra.environments import DEV, PROD, Environment
+from hotpartition_cdk.configuration import PRODUCTION, SMALL
+from hotpartition_cdk.options import Options, list_options
+from infra.environments import DEV, PROD
 
 KNOWING: Mapping[str, type[CommonSettings]] = {**FUNCTION_SETTINGS, "adaptive()": AdaptiveSettings}
 """Who has settings: the functions, and a `ShardedTable` of anybody's."""
@@ -15,12 +16,21 @@ KNOWING: Mapping[str, type[CommonSettings]] = {**FUNCTION_SETTINGS, "adaptive()"
 
 def options_table() -> str:
     """Build the table of a deployment's options, with what they are in `dev` and `prod`."""
-    prod = {path: value for path, _, value in list_options(PROD)}
+    return _options_table(("dev", DEV), ("prod", PROD))
+
+
+def construct_options_table() -> str:
+    """Build the table of the options of a `HotPartition` of anybody's."""
+    return _options_table(("SMALL", SMALL), ("PRODUCTION", PRODUCTION))
+
+
+def _options_table(first: tuple[str, Options], second: tuple[str, Options]) -> str:
+    others = {path: value for path, _, value in list_options(second[1])}
     rows = [
-        (f"`{path}`", _show(value), _show(prod[path]), describe(Environment, path), meaning)
-        for path, meaning, value in list_options(DEV)
+        (f"`{path}`", _show(value), _show(others[path]), describe(type(first[1]), path), meaning)
+        for path, meaning, value in list_options(first[1])
     ]
-    return _table(("Option", "dev", "prod", "Allowed", "Meaning"), rows)
+    return _table(("Option", first[0], second[0], "Allowed", "Meaning"), rows)
 
 
 def settings_table() -> str:
@@ -59,4 +69,4 @@ def _show(value: object) -> str:
 
 
 if __name__ == "__main__":
-    print(options_table(), settings_table(), sep="\n\n")
+    print(options_table(), construct_options_table(), settings_table(), sep="\n\n")

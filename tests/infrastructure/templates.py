@@ -64,7 +64,7 @@ class Template:
         (id_,) = [
             id_
             for id_, resource in self.of_type("AWS::Lambda::Function").items()
-            if resource["Properties"]["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"] == folder
+            if resource["Properties"]["Environment"]["Variables"].get("POWERTOOLS_SERVICE_NAME") == folder
         ]
         return id_
 

@@ -24,6 +24,34 @@ COMMANDS = {
 """Written out, so that whoever allows another command says so twice."""
 
 STATEFUL_IDS = {"Table": "AWS::DynamoDB::Table", "Registry": "AWS::ElastiCache::ReplicationGroup"}
+KEPT_IDS = {
+    "ApiGatewayV2::Api": {"ApiHttpApi4C294DC0"},
+    "DynamoDB::Table": {"Table"},
+    "EC2::SecurityGroup": {"NetworkFunctions0F81B4F4", "NetworkRegistryNodesECE37F11"},
+    "EC2::Subnet": {"NetworkVpcisolatedSubnet1Subnet188D06DD", "NetworkVpcisolatedSubnet2Subnet811E27B8"},
+    "EC2::VPC": {"NetworkVpc7FB7348F"},
+    "ElastiCache::ParameterGroup": {"ValkeyParameters76A20572"},
+    "ElastiCache::ReplicationGroup": {"Registry"},
+    "ElastiCache::SubnetGroup": {"ValkeySubnetsCD20AA30"},
+    "ElastiCache::User": {
+        "ValkeyUserconsumerC3F48B9F",
+        "ValkeyUseroperator0200447F",
+        "ValkeyUserreader6534C759",
+        "ValkeyUserwriterDF5FA31E",
+    },
+    "ElastiCache::UserGroup": {"ValkeyUsersAE89B5C1"},
+    "Logs::LogGroup": {
+        "AccessLogD598EBE9",
+        "ConsumeReportsLogsEB998F40",
+        "NetworkRefusedTrafficLogAA392462",
+        "OperateLogs5F9C50A4",
+        "ReadMessagesLogsBFB46D65",
+        "WriteMessageLogs5BFAF20B",
+    },
+    "SNS::Topic": {"MonitoringTopic2EDA8B02"},
+    "SQS::Queue": {"DetectionFailures85417064"},
+}
+"""What a moved construct would replace: with its data, or with the address that clients and people have."""
 PHYSICAL_NAMES = {"TableName", "ReplicationGroupId"}
 MESSAGES = "/conversations/{conversation_id}/messages"
 COUNTER = "/counters/{counter_id}"
@@ -74,6 +102,10 @@ class TestStatefulResources:
         """Another logical id would be another, empty table or cluster: these never change."""
         resources = template.body["Resources"]
         assert {id_: resources[id_]["Type"] for id_ in STATEFUL_IDS} == STATEFUL_IDS
+
+    def test_what_holds_something_stays_where_it_is(self, prod):
+        """Whatever the code is cut into: data, logs, network, queue and the API's address keep their logical ids."""
+        assert {type_: set(prod.of_type(f"AWS::{type_}")) for type_ in KEPT_IDS} == KEPT_IDS
 
     @pytest.mark.parametrize("id_", STATEFUL_IDS)
     def test_physical_names_are_cloudformations(self, template, id_):

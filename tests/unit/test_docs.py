@@ -10,7 +10,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.read_heat import ReadReason
 from hotpartition_cdk.options import list_options
 from infra.environments import DEV
-from tools.configuration import options_table, settings_table
+from tools.configuration import construct_options_table, options_table, settings_table
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -36,6 +36,11 @@ MADE = ("out/", "build/", "cdk.out")
 def test_every_option_and_setting_is_documented(table):
     """With its default, what it may be and what it means: as `python -m tools.configuration` prints them."""
     assert table() in CONFIGURATION
+
+
+def test_every_option_of_the_constructs_is_documented():
+    """On their own page."""
+    assert construct_options_table() in (ROOT / "docs/constructs.md").read_text()
 
 
 def test_what_can_be_chosen_is_an_option():

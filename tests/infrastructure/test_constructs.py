@@ -1,0 +1,453 @@
+"""`HotPartition` beside a table of anybody's: what an app of five lines gets, and what it is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from hotpartition.redis.acl import Role, build_rights
+from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, OperateSettings
+from hotpartition_cdk.errors import ConfigurationError
+from infra.bundle import ROOT
+from infrastructure.templates import Statement, Template, short_name
+
+WRITES = ("BatchWriteItem", "ConditionCheckItem", "DeleteItem", "PutItem", "UpdateItem")
+READS = ("BatchGetItem", "DescribeTable", "GetItem", "Query", "Scan")
+UNBUNDLED = {"context": {"aws:cdk:bundling-stacks": []}, "analytics_reporting": False, "stack_traces": False}
+FIVE_LINES = re.findall(r"```python\n(.*?)```", (ROOT / "docs/constructs.md").read_text(), re.DOTALL)[0]
+
+
+class App:
+    """An app without bundling: neither network nor pip is needed."""
+
+    def __init__(self, outdir: Path) -> None:
+        import aws_cdk as cdk  # noqa: PLC0415 - starts Node.js
+
+        self.outdir = outdir
+        self.app = cdk.App(outdir=str(outdir), builtin_cloud_formation_validation=False, **UNBUNDLED)
+
+    def stack(self, name):
+        import aws_cdk as cdk  # noqa: PLC0415
+
+        return cdk.Stack(self.app, name)
+
+    def templates(self):
+        self.app.synth()
+        texts = {path.name.split(".")[0]: path.read_text() for path in self.outdir.glob("*.template.json")}
+        return {name: Template(json.loads(text), text) for name, text in texts.items()}
+
+
+def make_function(stack, name, **properties):
+    from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415
+
+    usual = {
+        "code": lambda_.Code.from_inline("def handler(event, context): pass"),
+        "handler": "index.handler",
+        "runtime": lambda_.Runtime.PYTHON_3_13,
+    }
+    return lambda_.Function(stack, name, **(usual | properties))
+
+
+def imported_table(stack, name="readings", **attributes):
+    from aws_cdk import aws_dynamodb as dynamodb  # noqa: PLC0415
+
+    return dynamodb.Table.from_table_attributes(stack, f"Given-{name}", table_name=name, **attributes)
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory):
+    """The template of the document's app, with cdk-nag judging all of it but the user's own function."""
+    outdir, folder = tmp_path_factory.mktemp("five"), tmp_path_factory.mktemp("app")
+    (folder / "functions").mkdir()
+    (folder / "functions" / "ingest.py").touch()
+    judged = """
+from cdk_nag import AwsSolutionsChecks
+own = "IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/service-role/AWSLambdaBasicExecutionRole]", "L1"
+for rule in own:
+    acknowledgement = cdk.Acknowledgment(id=f"AwsSolutions::AwsSolutions-{rule}", reason="the user's own function")
+    cdk.Validations.of(ingest).acknowledge(acknowledgement)
+cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+"""
+    code = FIVE_LINES.replace("cdk.App()", "cdk.App(**arguments)").replace("app.synth()", judged + "app.synth()")
+    code = code.replace('"functions"', repr(str(folder / "functions")))
+    arguments = {"outdir": str(outdir), **UNBUNDLED}
+    exec(compile(code, "docs/constructs.md", "exec"), {"arguments": arguments})  # noqa: S102 - our own document
+    text = (outdir / "Sensors.template.json").read_text()
+    return Template(json.loads(text), text)
+
+
+def function_of(template, handler):
+    """The one function with a handler: its logical id and properties."""
+    (found,) = [
+        (id_, resource["Properties"])
+        for id_, resource in template.of_type("AWS::Lambda::Function").items()
+        if resource["Properties"].get("Handler") == handler
+    ]
+    return found
+
+
+def environment_of(template, properties):
+    known = {short_name({"Ref": id_}): id_.lower() for id_ in template.body["Resources"]}
+    values = {name: short_name(value) for name, value in properties["Environment"]["Variables"].items()}
+    return {name: "6379" if name.endswith("_PORT") else known.get(value, value) for name, value in values.items()}
+
+
+class TestFiveLines:
+    def test_make_all_that_is_promised(self, five):
+        """Registry, consumer with schedule and dead letters, operations function, layers, alarms and dashboard."""
+        counts = {
+            "AWS::ElastiCache::ReplicationGroup": 1,
+            "AWS::ElastiCache::UserGroup": 1,
+            "AWS::EC2::VPC": 1,
+            "AWS::Scheduler::Schedule": 1,
+            "AWS::SQS::Queue": 1,
+            "AWS::Lambda::Function": 3,
+            "AWS::Lambda::LayerVersion": 4,
+            "AWS::CloudWatch::Dashboard": 1,
+            "AWS::SNS::Topic": 1,
+        }
+        assert {type_: len(five.of_type(type_)) for type_ in counts} == counts
+        schedule, consumer = five.only("AWS::Scheduler::Schedule"), five.function_id("consume_reports")
+        assert schedule["Target"]["Arn"] == {"Fn::GetAtt": [consumer, "Arn"]}
+        ((queue, _),) = five.of_type("AWS::SQS::Queue").items()
+        assert schedule["Target"]["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": [queue, "Arn"]}
+
+    def test_change_nothing_of_the_table(self, five):
+        """It is imported; the one table that is made is the journal, which outlives the stack as the given one does."""
+        ((_, journal),) = five.of_type("AWS::DynamoDB::Table").items()
+        assert [key["AttributeName"] for key in journal["Properties"]["KeySchema"]] == ["pk"]
+        assert journal["DeletionPolicy"] == "Retain"
+        assert journal["Properties"]["DeletionProtectionEnabled"] is True
+        assert "GlobalSecondaryIndexes" not in journal["Properties"]
+
+    def test_let_the_function_do_what_it_needs_and_no_more(self, five):
+        """The table's items, the routes by key, its own user in Redis; no index, no other table."""
+        _, properties = function_of(five, "ingest.handler")
+        (journal,) = five.of_type("AWS::DynamoDB::Table")
+        (registry,) = five.of_type("AWS::ElastiCache::ReplicationGroup")
+        (user,) = [id_ for id_ in five.of_type("AWS::ElastiCache::User") if "table" in id_]
+        statements = [
+            s for s in statements_of(five, properties["Role"]["Fn::GetAtt"][0]) if not s.action.startswith("ec2:")
+        ]
+        given = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/readings"
+        assert set(statements) == {
+            *(Statement(f"dynamodb:{name}", given) for name in (*READS, *WRITES)),
+            *(Statement(f"dynamodb:{name}", f"${{{journal}.Arn}}") for name in ("BatchGetItem", "GetItem")),
+            Statement("elasticache:Connect", f"${{{user}.Arn}}"),
+            Statement(
+                "elasticache:Connect",
+                "arn:${AWS::Partition}:elasticache:${AWS::Region}:${AWS::AccountId}:replicationgroup:"
+                f"${{{registry}}}",
+            ),
+        }
+
+    def test_give_each_user_of_redis_the_tables_own_keys(self, five):
+        """The function may do what writers and readers do, the others what their names say."""
+        rights = {
+            user["Properties"]["UserName"].rpartition("-")[2]: user["Properties"]["AccessString"]
+            for user in five.of_type("AWS::ElastiCache::User").values()
+        }
+        roles = {
+            "table": (Role.WRITER, Role.READER),
+            "reader": (Role.READER,),
+            "consumer": (Role.CONSUMER,),
+            "operator": (Role.OPERATOR,),
+        }
+        assert rights == {name: f"on {build_rights(of, 'readings')}" for name, of in roles.items()}
+
+    def test_set_the_environment_that_adaptive_reads(self, five):
+        """Every function reads its settings from what it is given, and all mean the same table, journal and keys."""
+        _, properties = function_of(five, "ingest.handler")
+        ours = AdaptiveSettings.from_env(environment_of(five, properties))
+        consumer = ConsumerSettings.from_env(environment_of(five, five.function("consume_reports")))
+        operate = OperateSettings.from_env(environment_of(five, five.function("operate")))
+        for settings in (ours, consumer, operate):
+            assert settings.table_name == "readings"
+            assert settings.journal_table_name == ours.journal_table_name != ""
+            assert (settings.registry_host, settings.registry_authentication) == (ours.registry_host, "iam")
+        for settings in (consumer, operate):
+            assert (settings.key_separator, settings.has_positions) == ("#_", False)
+        assert len({settings.registry_user for settings in (ours, consumer, operate)}) == 3
+
+    def test_put_the_function_where_the_registry_is(self, five):
+        """It was in no VPC; its role may join one, which the function waits for."""
+        id_, properties = function_of(five, "ingest.handler")
+        consumer = five.function("consume_reports")
+        assert properties["VpcConfig"] == consumer["VpcConfig"]
+        waits = five.body["Resources"][id_]["DependsOn"]
+        assert any("JoinVpc" in name for name in waits)
+
+    def test_attach_layers_without_boto3(self, five):
+        """The library and redis-py and pydantic; a pruned boto3 would come before that of Lambda's runtime."""
+        _, properties = function_of(five, "ingest.handler")
+        consumer = five.function("consume_reports")
+        layers = [five.body["Resources"][layer["Ref"]]["Properties"] for layer in properties["Layers"]]
+        assert [layer["CompatibleRuntimes"] for layer in layers] == [["python3.13"]] * 2
+        assert not {json.dumps(layer) for layer in properties["Layers"]} & {json.dumps(x) for x in consumer["Layers"]}
+
+    def test_watch_the_table_and_the_journal(self, five):
+        """Alarms and dashboard begin with the construct's name; nothing speaks of an index or an API."""
+        names = {
+            alarm["Properties"]["AlarmName"].rpartition("-")[2]
+            for alarm in five.of_type("AWS::CloudWatch::Alarm").values()
+        }
+        assert {"TableWritesThrottled", "JournalThrottled", "ConsumerMissing", "DeadLetters", "OperateErrors"} <= names
+        assert not {"IndexThrottled", "WriteFailing", "ReportsLost"} & names
+        name = five.only("AWS::CloudWatch::Dashboard")["DashboardName"]
+        namespace = five.function("operate")["Environment"]["Variables"]["POWERTOOLS_METRICS_NAMESPACE"]
+        assert name == namespace
+        assert name.startswith("sensors-hot-")
+
+
+def statements_of(template, role_id):
+    """What a role may do by all of its policies."""
+    role = template.body["Resources"][role_id]["Properties"]
+    role = {name: value for name, value in role.items() if name != "ManagedPolicyArns"}
+    only = {**template.body["Resources"], role_id: {"Type": "AWS::IAM::Role", "Properties": role}}
+    return Template({**template.body, "Resources": only}, "").statements(role_id)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """Two tables on one registry, in a VPC of the user's, with functions of every kind."""
+    import aws_cdk as cdk  # noqa: PLC0415
+    from aws_cdk import aws_dynamodb as dynamodb  # noqa: PLC0415
+    from aws_cdk import aws_ec2 as ec2  # noqa: PLC0415
+    from aws_cdk import aws_kms as kms  # noqa: PLC0415
+    from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415
+
+    from hotpartition_cdk import PRODUCTION, HotPartition  # noqa: PLC0415
+
+    app = App(tmp_path_factory.mktemp("shared"))
+    stack = app.stack("Shared")
+    vpc = ec2.Vpc(stack, "Vpc", max_azs=2)
+    key = kms.Key.from_key_arn(stack, "Key", "arn:aws:kms:eu-west-1:123456789012:key/1234")
+    events = dynamodb.Table(
+        stack,
+        "Events",
+        partition_key=dynamodb.Attribute(name="Sensor", type=dynamodb.AttributeType.STRING),
+        sort_key=dynamodb.Attribute(name="At", type=dynamodb.AttributeType.NUMBER),
+        removal_policy=cdk.RemovalPolicy.DESTROY,
+    )
+    stream = "arn:aws:dynamodb:eu-west-1:123456789012:table/readings/stream/2026"
+    first = HotPartition(
+        stack,
+        "Readings",
+        table=imported_table(stack, encryption_key=key, table_stream_arn=stream),
+        functions=[make_function(stack, "Ingest", vpc=vpc, runtime=lambda_.Runtime.PYTHON_3_12)],
+        readers=[make_function(stack, "Show", vpc=vpc, architecture=lambda_.Architecture.ARM_64)],
+        indexes=["by-time"],
+        vpc=vpc,
+        options=PRODUCTION.changed({"consumers": 2}),
+        settings={"max_shard_count": 16, "has_positions": True},
+    )
+    HotPartition(
+        stack, "Hot", table=events, functions=[make_function(stack, "Collect", vpc=vpc)], registry=first.registry
+    )
+    (template,) = app.templates().values()
+    return template
+
+
+class TestSharing:
+    def test_one_registry_serves_both(self, shared):
+        """Each table has users of its own, who change one after another; the nodes are watched once."""
+        assert len(shared.of_type("AWS::ElastiCache::ReplicationGroup")) == 1
+        users = shared.of_type("AWS::ElastiCache::User")
+        assert len(users) == 8
+        assert sum("DependsOn" in user for user in users.values()) == 7
+        assert len(shared.only("AWS::ElastiCache::UserGroup")["UserIds"]) == 8
+        names = [a["Properties"]["AlarmName"] for a in shared.of_type("AWS::CloudWatch::Alarm").values()]
+        assert len(names) == len(set(names))
+        assert sum(name.endswith("-RegistryMemory") for name in names) == 1
+        assert sum(name.endswith("-ConsumerMissing") for name in names) == 2
+        keys = {short_name(user["Properties"]["AccessString"]).split()[1] for user in users.values()}
+        (events,) = [id_ for id_ in shared.of_type("AWS::DynamoDB::Table") if id_.startswith("Events")]
+        assert keys == {"~hp:readings:*", f"~hp:${{{events}}}:*"}
+
+    def test_a_given_vpc_gets_nothing_but_groups(self, shared):
+        """No endpoint and no flow log; each function keeps its own group, which the registry lets in."""
+        assert len(shared.of_type("AWS::EC2::VPC")) == 1
+        assert not shared.of_type("AWS::EC2::VPCEndpoint")
+        assert not shared.of_type("AWS::EC2::FlowLog")
+        let_in = shared.of_type("AWS::EC2::SecurityGroupIngress").values()
+        assert len(let_in) == 4
+        assert {rule["Properties"]["FromPort"] for rule in let_in} == {6379}
+
+    def test_layers_are_those_of_each_functions_python_and_processor(self, shared):
+        """One pair for each; our own functions have theirs, once for each table."""
+        layers = [layer["Properties"] for layer in shared.of_type("AWS::Lambda::LayerVersion").values()]
+        kinds = [(layer["CompatibleRuntimes"][0], layer["CompatibleArchitectures"][0]) for layer in layers]
+        assert sorted(kinds) == sorted(
+            [("python3.12", "x86_64"), ("python3.13", "x86_64"), *[("python3.13", "arm64")] * 3] * 2
+        )
+
+    def test_a_reader_writes_nothing(self, shared):
+        """In neither table, and in Redis as readers do; an index is granted by its name, a key through DynamoDB."""
+        (role,) = [id_ for id_ in shared.of_type("AWS::IAM::Role") if id_.startswith("Show")]
+        statements = statements_of(shared, role)
+        assert {s.action for s in statements if s.action.startswith("dynamodb:")} == {f"dynamodb:{n}" for n in READS}
+        assert {s.action for s in statements if s.resource.endswith("/index/by-time")} == {
+            "dynamodb:Query",
+            "dynamodb:Scan",
+        }
+        (condition,) = {s.condition for s in statements if s.action == "kms:Decrypt" and "key/1234" in s.resource}
+        assert "kms:ViaService" in condition
+        assert any("reader" in s.resource for s in statements if s.action == "elasticache:Connect")
+
+    def test_settings_and_options_reach_our_functions(self, shared):
+        """Of the first table; the second has its own, with defaults."""
+        found = [
+            properties["Environment"]["Variables"]
+            for resource in shared.of_type("AWS::Lambda::Function").values()
+            if (properties := resource["Properties"]).get("Handler") == "handler.handler"
+        ]
+        told = {
+            (v["HOTPARTITION_HAS_POSITIONS"], v.get("HOTPARTITION_MAX_SHARD_COUNT"))
+            for v in found
+            if v["POWERTOOLS_SERVICE_NAME"] == "consume_reports"
+        }
+        assert told == {("true", "16"), ("false", None)}
+        assert len(shared.of_type("AWS::Scheduler::Schedule")) == 3
+
+    def test_the_journal_goes_when_its_table_does(self, shared):
+        """That of the imported table stays; that of the one which is deleted with the stack is deleted, too."""
+        policies = {
+            id_.partition("Journal")[0]: table["DeletionPolicy"]
+            for id_, table in shared.of_type("AWS::DynamoDB::Table").items()
+            if "Journal" in id_
+        }
+        assert policies == {"Readings": "Retain", "Hot": "Delete"}
+
+
+@pytest.mark.slow
+def test_cfn_lint_has_nothing_to_say(five, shared, tmp_path):
+    """But that the CDK lets each function depend on its role twice (W3005), which is harmless."""
+    files = [tmp_path / "five.template.json", tmp_path / "shared.template.json"]
+    for file, template in zip(files, (five, shared), strict=True):
+        file.write_text(template.text)
+    command = [Path(sysconfig.get_path("scripts")) / "cfn-lint", "--ignore-checks", "W3005", "--template", *files]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.fixture(scope="module")
+def hot(tmp_path_factory):
+    """A HotPartition with a VPC of its own, whose stack is never synthesized."""
+    from hotpartition_cdk import HotPartition  # noqa: PLC0415
+
+    stack = App(tmp_path_factory.mktemp("hot")).stack("Refused")
+    return HotPartition(stack, "Hot", table=imported_table(stack))
+
+
+class TestRefused:
+    def test_another_runtime(self, hot):
+        """Of another language, or too old."""
+        from aws_cdk import Stack  # noqa: PLC0415
+        from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415
+
+        old = make_function(Stack.of(hot), "Old", runtime=lambda_.Runtime.PYTHON_3_10)
+        with pytest.raises(ConfigurationError) as caught:
+            hot.add_function(old)
+        assert str(caught.value) == (
+            "Refused/Old runs on python3.10, and the library does on python3.11, python3.12, python3.13, python3.14:"
+            " choose another runtime"
+        )
+
+    def test_what_cannot_be_changed(self, hot):
+        """An alias, a version or an imported function has no environment to add to."""
+        from aws_cdk import Stack  # noqa: PLC0415
+
+        function = make_function(Stack.of(hot), "Aliased")
+        with pytest.raises(ConfigurationError, match=r"give the aws_lambda.Function itself, not an alias"):
+            hot.add_reader(function.add_alias("live"))
+
+    def test_twice(self, hot):
+        """One function is adaptive for one table by its environment."""
+        from aws_cdk import Stack  # noqa: PLC0415
+
+        function = make_function(Stack.of(hot), "Twice")
+        hot.add_function(function)
+        with pytest.raises(ConfigurationError, match=r"^Refused/Twice was given to a HotPartition already"):
+            hot.add_reader(function)
+
+    def test_a_vpc_that_is_not_named(self, hot):
+        """From which the new one's registry is out of reach."""
+        from aws_cdk import Stack  # noqa: PLC0415
+        from aws_cdk import aws_ec2 as ec2  # noqa: PLC0415
+
+        vpc = ec2.Vpc(Stack.of(hot), "Elsewhere", max_azs=1)
+        with pytest.raises(ConfigurationError, match=r"give that VPC to Refused/Hot as vpc="):
+            hot.add_function(make_function(Stack.of(hot), "Inside", vpc=vpc))
+
+    def test_a_vpc_of_public_subnets(self, hot):
+        """No function reaches DynamoDB from there."""
+        from aws_cdk import Stack  # noqa: PLC0415
+        from aws_cdk import aws_ec2 as ec2  # noqa: PLC0415
+
+        from hotpartition_cdk import Network  # noqa: PLC0415
+
+        subnets = [ec2.SubnetConfiguration(name="public", subnet_type=ec2.SubnetType.PUBLIC)]
+        vpc = ec2.Vpc(Stack.of(hot), "Open", max_azs=1, subnet_configuration=subnets)
+        with pytest.raises(ConfigurationError, match=r"^Refused/Open has public subnets only"):
+            Network(Stack.of(hot), "OpenNetwork", vpc=vpc)
+
+    def test_a_registry_of_another_stack(self, hot):
+        """Its users are made beside their group."""
+        from aws_cdk import App, Stack  # noqa: PLC0415
+
+        from hotpartition_cdk import HotPartition  # noqa: PLC0415
+
+        other = Stack(App(), "Other")
+        with pytest.raises(ConfigurationError, match=r"put them into the same stack$"):
+            HotPartition(other, "Hot", table=imported_table(other), registry=hot.registry)
+
+    @pytest.mark.parametrize(
+        ("wrong", "sentence"),
+        [
+            (
+                {"options": {"registry": {"node_typ": "x"}}},
+                "option registry.node_typ is unknown; allowed are registry",
+            ),
+            ({"options": {"consumers": 5}}, "option consumers should be at most 4, the number of report streams"),
+            ({"settings": {"table_name": "x"}}, "setting table_name is set by the stack itself and cannot be"),
+            ({"settings": {"max_shard_count": 1}}, "setting max_shard_count should be a whole number, between 2 and"),
+            ({"settings": {"run_seconds": 180}}, "setting run_seconds should be at most 170 in Refused/Wrong"),
+        ],
+    )
+    def test_a_wrong_option(self, hot, wrong, sentence):
+        """With what is allowed."""
+        from aws_cdk import Stack  # noqa: PLC0415
+
+        from hotpartition_cdk import HotPartition  # noqa: PLC0415
+
+        stack = Stack.of(hot)
+        stack.node.try_remove_child("Wrong")
+        with pytest.raises(ConfigurationError) as caught:
+            HotPartition(stack, "Wrong", table=hot.table, **wrong)
+        assert str(caught.value).startswith(sentence)
+
+    def test_a_container_image_brings_its_own_packages(self, hot):
+        """It gets no layer, and all the rest."""
+        from aws_cdk import Stack  # noqa: PLC0415
+        from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415
+
+        image = make_function(
+            Stack.of(hot),
+            "Image",
+            runtime=lambda_.Runtime.FROM_IMAGE,
+            handler=lambda_.Handler.FROM_IMAGE,
+            code=lambda_.Code.from_ecr_image(ecr_repository(Stack.of(hot))),
+        )
+        hot.add_function(image)
+        assert image.is_bound_to_vpc is False
+
+
+def ecr_repository(stack):
+    from aws_cdk import aws_ecr as ecr  # noqa: PLC0415
+
+    return ecr.Repository.from_repository_name(stack, "Repository", "images")

@@ -1,0 +1,100 @@
+"""Installs the built wheel in a fresh environment and uses all of it there: `python -m tools.wheel FILE` (minutes).
+
+Packages come from the index, in the locked versions; nothing of the checkout is on the path.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FIXED = "docs/sharded-table.md"
+CONSTRUCT = "docs/constructs.md"
+
+_PIN = re.compile(r"^[A-Za-z0-9_.\[\]-]+==\S+", re.MULTILINE)
+_PROBE = "import importlib.util as u; print([n for n in ('pydantic', 'redis', 'rich', 'aws_cdk') if u.find_spec(n)])"
+
+
+class Fresh:
+    """An environment of its own, in which the wheel is installed step by step."""
+
+    def __init__(self, folder: Path, wheel: Path) -> None:
+        self._folder = folder
+        self._wheel = wheel
+        self._constraints = folder / "constraints.txt"
+        locked = (ROOT / "requirements" / "run.txt").read_text()
+        self._constraints.write_text("\n".join(_PIN.findall(locked)))
+        venv.create(folder / "venv", with_pip=True)
+
+    def install(self, extra: str, *packages: str) -> None:
+        """Install the wheel with an extra, and what else is named."""
+        wheel = f"{self._wheel}[{extra}]" if extra else str(self._wheel)
+        pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--constraint", str(self._constraints)]
+        self.run([*pip, wheel, *packages])
+
+    def run(self, arguments: Sequence[str], **environ: str) -> str:
+        """Run the environment's Python, outside of the checkout.
+
+        Raises:
+            subprocess.CalledProcessError: it failed; what it said is shown.
+        """
+        kept: Mapping[str, str] = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        index = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "HTTP", "SSL_"))}
+        # Warnings of Node.js's age are no findings.
+        silent = {"JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20"}
+        done = subprocess.run(
+            [str(self._folder / "venv" / "bin" / "python"), *arguments],
+            cwd=self._folder,
+            env={**kept, **index, **silent, **environ},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+
+def first_code(document: str) -> str:
+    """Read the first Python code of a document."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)[0]
+
+
+def check(wheel: Path, folder: Path) -> None:
+    """Use the wheel as its documents say; raise at the first thing that does not work."""
+    fresh = Fresh(folder, wheel)
+    fresh.install("")
+    found = fresh.run(["-c", f"import hotpartition.table; {_PROBE}"]).strip()
+    if found != "[]":
+        raise SystemExit(f"the library alone brings {found}, and should bring boto3 only")
+    print("library: installed with boto3 alone")
+    fresh.install("", "moto[dynamodb]")
+    print(f"fixed table ({FIXED}):", fresh.run(["-c", first_code(FIXED)]).strip().replace("\n", " · "))
+    fresh.install("adaptive")
+    fresh.run(["-c", "from hotpartition.table import adaptive; import hotpartition.redis.registry"])
+    print("adaptive: its packages are there")
+    fresh.install("cli")
+    print("command:", fresh.run(["-m", "hotpartition_cli", "--help"]).splitlines()[0])
+    fresh.install("cdk")
+    (folder / "functions").mkdir()
+    (folder / "functions" / "ingest.py").write_text("def handler(event, context): pass\n")
+    (folder / "app.py").write_text(first_code(CONSTRUCT))
+    fresh.run(["app.py"], CDK_OUTDIR=str(folder / "cdk.out"), XDG_CACHE_HOME=str(folder / "cache"))
+    built = sorted(path.name for path in (folder / "cache" / "hotpartition" / "layers").iterdir())
+    print(f"five lines ({CONSTRUCT}): synthesized, layers", ", ".join(built))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Check one wheel."""
+    (wheel,) = arguments
+    with tempfile.TemporaryDirectory(prefix="hotpartition-wheel-") as folder:
+        check(Path(wheel).resolve(), Path(folder))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
