@@ -1,0 +1,42 @@
+"""What others install: all that they need is in the wheel, and nothing of what only this project needs."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from setuptools import Distribution
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {
+    "hotpartition": ROOT / "layers/routing/python",
+    "hotpartition_cdk": ROOT,
+    "hotpartition_cli": ROOT,
+    "hotpartition_messages": ROOT / "layers/messages/python",  # the command line plans and checks with it
+}
+DATA = {"hotpartition/py.typed", "hotpartition_cdk/py.typed", "hotpartition_cdk/dependencies/requirements.txt"}
+
+
+@pytest.fixture
+def packed(monkeypatch, tmp_path):
+    """The files that setuptools would put into it."""
+    monkeypatch.chdir(ROOT)
+    distribution = Distribution({"script_name": "pyproject.toml"})
+    distribution.parse_config_files()
+    command = distribution.get_command_obj("build_py")
+    command.build_lib = str(tmp_path)
+    command.ensure_finalized()
+    return {str(Path(name).relative_to(tmp_path)) for name in command.get_outputs(include_bytecode=False)}
+
+
+def test_the_wheel_holds_four_packages_and_what_the_layers_are_made_of(packed):
+    """Every module of them, the functions' handlers, and the lock of their packages."""
+    modules = {str(path.relative_to(root)) for name, root in PACKAGES.items() for path in (root / name).rglob("*.py")}
+    assert packed == modules | DATA
+    assert {f"hotpartition_cdk/handlers/{name}/handler.py" for name in ("consume_reports", "operate")} <= modules
+
+
+def test_the_library_needs_boto3_alone():
+    """What else there is comes by extras, whose packages the checkout locks, too."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["dependencies"] == ["boto3"]
+    assert set(project["optional-dependencies"]) == {"adaptive", "cdk", "cli"}
