@@ -73,7 +73,7 @@ class UrlCaller:
         try:
             return self._http.request(method, self._base + path, body=body)
         except (urllib3.exceptions.HTTPError, UnicodeError) as error:
-            raise FailedError(f"nothing answers at {self._base}: is the local run up?", kind="unreachable") from error
+            raise FailedError(f"nothing responds at {self._base}: is the local run up?", kind="unreachable") from error
 
 
 class LambdaCaller:
@@ -107,9 +107,9 @@ def read_response(payload: bytes, *, is_error: bool, of: str = OPERATIONS) -> di
     try:
         response = json.loads(payload)
     except ValueError as error:
-        raise FailedError(f"what answered is not the function {of}: its answer is no JSON", kind="failed") from error
+        raise FailedError(f"what responded is not the function {of}: its response is no JSON", kind="failed") from error
     if not isinstance(response, dict):
-        raise FailedError(f"what answered is not the function {of}: its answer is no JSON object", kind="failed")
+        raise FailedError(f"what responded is not the function {of}: its response is no JSON object", kind="failed")
     if is_error:
         what = f"{response.get('errorType', 'error')}: {response.get('errorMessage', 'without a message')}"
         raise FailedError(f"the function {of} failed ({what}); its log says more", kind="failed")

@@ -2,8 +2,8 @@
 
 ToolError
 ├── UsageError       2: the command cannot be carried out as it was written
-├── FoundError       1: there is something to mend
-└── FailedError      3: nobody answered, or it could not be done; try again or mend the deployment
+├── FoundError       1: there is something to repair
+└── FailedError      3: nobody responded, or it could not be done; try again or repair the deployment
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class UsageError(ToolError):
 
 
 class FoundError(ToolError):
-    """The command came upon something that a person has to mend."""
+    """The command came upon something that a person has to repair."""
 
     status = Status.FINDING
 

@@ -38,7 +38,7 @@ PIPED_WIDTH = 120
 
 
 class Screen:
-    """Where answers go: tables or JSON on standard output, sentences about trouble on standard error."""
+    """Where responses go: tables or JSON on standard output, sentences about trouble on standard error."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json

@@ -106,7 +106,7 @@ def test_decisions_of_the_detection_are_shown(stack, tool, conversation):
     assert (status, "raised at" in text, "equal" in text) == (0, True, True)
 
 
-def test_differences_are_found_and_mended(stack, tool, registry, conversation):
+def test_differences_are_found_and_repaired(stack, tool, registry, conversation):
     """A route that Redis lost, one that only Redis has: named, mended, gone."""
     tool("raise", conversation, "--n", "4")
     lost = f"{conversation}:lost"

@@ -49,7 +49,7 @@ class TestCredentials:
         yield client
         client.close()
 
-    def test_a_changed_password_degrades_and_its_file_mends(self, guarded_stack, admin, conversation):
+    def test_a_changed_password_degrades_and_its_file_repairs(self, guarded_stack, admin, conversation):
         """Raised through TLS and ACL; refused: writes go on, one error says why; mended: the registry serves again."""
         stack, facts = guarded_stack, guarded_stack.status()["redis"]
         first = stack.offer(conversation, rate=RATE, seconds=4)

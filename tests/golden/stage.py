@@ -167,7 +167,7 @@ class Stage:
         return {c: entry.route for c, entry in sorted(self.table.routes.items())}
 
     def spend(self, milliseconds: int) -> None:
-        """Let the consumer that is at work wait for an answer."""
+        """Let the consumer that is at work wait for a response."""
         if self.current:
             self.current.sleep(milliseconds / 1000)
 

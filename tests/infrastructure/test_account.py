@@ -34,7 +34,7 @@ class Account:
     def look(self, environment):
         stubs = {service: Stubber(client) for service, client in self.clients.items()}
 
-        def answer(service, operation, response, code=None):
+        def respond(service, operation, response, code=None):
             if service in self.denied:
                 stubs[service].add_client_error(operation, "AccessDeniedException", "no", 400)
             elif code:
@@ -42,18 +42,20 @@ class Account:
             else:
                 stubs[service].add_response(operation, response)
 
-        answer("sts", "get_caller_identity", {"Account": "123456789012"})
+        respond("sts", "get_caller_identity", {"Account": "123456789012"})
         found = {"Parameter": {"Value": self.bootstrap}}
-        answer("ssm", "get_parameter", found, None if self.bootstrap else "ParameterNotFound")
+        respond("ssm", "get_parameter", found, None if self.bootstrap else "ParameterNotFound")
         described = {"StackName": "s", "CreationTime": "2026-11-21", "StackStatus": "CREATE_COMPLETE"}
-        answer("cloudformation", "describe_stacks", {"Stacks": [described]}, None if self.exists else "ValidationError")
+        respond(
+            "cloudformation", "describe_stacks", {"Stacks": [described]}, None if self.exists else "ValidationError"
+        )
         limit = {"ConcurrentExecutions": self.quota, "UnreservedConcurrentExecutions": self.unreserved}
-        answer("lambda", "get_account_settings", {"AccountLimit": limit})
+        respond("lambda", "get_account_settings", {"AccountLimit": limit})
         zones = [{"ZoneName": zone, "State": "available"} for zone in self.zones]
-        answer("ec2", "describe_availability_zones", {"AvailabilityZones": zones})
-        answer("elasticache", "describe_cache_engine_versions", {"CacheEngineVersions": self.versions})
+        respond("ec2", "describe_availability_zones", {"AvailabilityZones": zones})
+        respond("elasticache", "describe_cache_engine_versions", {"CacheEngineVersions": self.versions})
         offerings = {"ReservedCacheNodesOfferings": self.offerings}
-        answer("elasticache", "describe_reserved_cache_nodes_offerings", offerings)
+        respond("elasticache", "describe_reserved_cache_nodes_offerings", offerings)
         with ExitStack() as stack:
             for stub in stubs.values():
                 stack.enter_context(stub)

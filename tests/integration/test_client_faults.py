@@ -418,7 +418,7 @@ class TestOneConnection:
         ask(calls)
         assert server.connections() == [0, 1]
 
-    def test_answers_may_come_in_chunks_and_in_pieces(self, serve, connect):
+    def test_responses_may_come_in_chunks_and_in_pieces(self, serve, connect):
         """However they are cut."""
         response = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{"Count":\r\n2\r\n1}\r\n0\r\n\r\n'
 
@@ -441,7 +441,7 @@ class TestOneConnection:
 
         assert ask(connect(serve(send).port)) == 1
 
-    def test_large_requests_and_answers_pass(self, serve, connect):
+    def test_large_requests_and_responses_pass(self, serve, connect):
         """More than the system takes at once, in both directions."""
 
         def slowly(peer):

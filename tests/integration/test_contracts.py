@@ -375,6 +375,6 @@ class TestReports:
                 call()
 
 
-def test_an_answer_of_the_fake_is_an_answer_of_the_port():
+def test_the_fake_responds_as_the_port_does():
     """Fakes answer with the port's own values."""
     assert isinstance(FakeTable().fetch([query()], is_strong=True).responses[0], QueryResponse)

@@ -372,10 +372,10 @@ class TestConnection:
 
     def test_a_cluster_that_says_it_is_down_costs_one_pause(self, connect):
         """redis-py sleeps for 250 ms on CLUSTERDOWN; it does so once, and not for a second attempt."""
-        questions = []
+        requests_sent = []
 
         def response(data, port):
-            questions.append(data.split(b"\r\n")[2])
+            requests_sent.append(data.split(b"\r\n")[2])
             if data.startswith(b"*2\r\n$7\r\nCLUSTER"):
                 return SLOTS % port
             return b"-CLUSTERDOWN The cluster is down\r\n"
@@ -383,9 +383,9 @@ class TestConnection:
         with scripted_port(response) as port:
             registry = RedisRegistry(connect(port), "t")
             assert elapsed_ms(lambda: registry.get("c")) >= 250
-        assert questions == [b"CLUSTER", b"SSCAN", b"CLUSTER"]
+        assert requests_sent == [b"CLUSTER", b"SSCAN", b"CLUSTER"]
 
-    def test_a_refused_command_is_no_reason_to_rest(self, redis_server, connect, admin, table_name):
+    def test_a_refused_command_opens_no_circuit(self, redis_server, connect, admin, table_name):
         """A key of another type is one conversation's trouble; the others keep their registry."""
         registry = RedisRegistry(connect(redis_server.port, cooldown_ms=60_000), table_name)
         admin.set(route_key(table_name, "odd"), "x")

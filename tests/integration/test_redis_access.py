@@ -277,7 +277,7 @@ def test_certificates_are_read_once(connect_guarded):
 
 
 @pytest.mark.parametrize("is_open", [False, True], ids=["new", "open"])
-def test_a_wrong_password_is_one_refusal_in_each_rest(
+def test_a_wrong_password_is_one_refusal_in_each_cooldown(
     guarded, admin, connect_guarded, refusals, tmp_path, table_name, is_open
 ):
     """One attempt in each cooldown, whatever is asked meanwhile; a mended file is taken up by the next."""

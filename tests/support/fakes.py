@@ -87,7 +87,7 @@ class FakeTable:
 
     def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched:
         journal: JournalEntry | RetryLaterError | None = None
-        answers: list[QueryResponse | RetryLaterError] = []
+        responses: list[QueryResponse | RetryLaterError] = []
         carried = False
         for query in queries:
             carries = (
@@ -97,11 +97,11 @@ class FakeTable:
             try:
                 self._call(f"query {query.partition_key}")
             except RetryLaterError as error:
-                answers.append(error)
+                responses.append(error)
                 journal = error if carries else journal
                 continue
             self.queries.append(query)
-            answers.append(self._query(query))
+            responses.append(self._query(query))
             if carries:
                 journal = self.routes.get(query.partition_key, JournalEntry())
         if journal_of is not None and not carried:
@@ -110,8 +110,8 @@ class FakeTable:
                 journal = self.routes.get(journal_of, JournalEntry())
             except RetryLaterError as error:
                 journal = error
-        succeeded = sum(isinstance(answer, QueryResponse) for answer in answers)
-        return Fetched(tuple(answers), journal, units=succeeded * self.units_per_query)
+        succeeded = sum(isinstance(response, QueryResponse) for response in responses)
+        return Fetched(tuple(responses), journal, units=succeeded * self.units_per_query)
 
     def _query(self, query: KeyQuery) -> QueryResponse:
         stored = sorted(

@@ -44,13 +44,13 @@ PAGE_LIMIT = 100
 MOST_NOTES = 20
 
 
-class UnansweredError(Exception):
-    """A request got no answer: whether it took effect is unknown."""
+class NoResponseError(Exception):
+    """A request got no response: whether it took effect is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """One answer of the API."""
+class Response:
+    """One response of the API."""
 
     status: int
     body: Mapping[str, Any]
@@ -72,11 +72,11 @@ class Timing(NamedTuple):
 class Api(Protocol):
     """The product's API as its clients see it."""
 
-    async def write(self, conversation_id: str, message: Mapping[str, Any]) -> Answer:
+    async def write(self, conversation_id: str, message: Mapping[str, Any]) -> Response:
         """Write one message, or raise `UnansweredError`."""
         ...
 
-    async def read(self, conversation_id: str, parameters: Mapping[str, str]) -> Answer:
+    async def read(self, conversation_id: str, parameters: Mapping[str, str]) -> Response:
         """Read one page, or raise `UnansweredError`."""
         ...
 
@@ -88,28 +88,28 @@ class HttpApi:
         self._session = session
         self._url = url.rstrip("/")
 
-    async def write(self, conversation_id: str, message: Mapping[str, Any]) -> Answer:
+    async def write(self, conversation_id: str, message: Mapping[str, Any]) -> Response:
         """Post one message."""
         return await self._request("POST", conversation_id, json=message)
 
-    async def read(self, conversation_id: str, parameters: Mapping[str, str]) -> Answer:
+    async def read(self, conversation_id: str, parameters: Mapping[str, str]) -> Response:
         """Get one page."""
         return await self._request("GET", conversation_id, params=parameters)
 
-    async def _request(self, method: str, conversation_id: str, **arguments: Any) -> Answer:
+    async def _request(self, method: str, conversation_id: str, **arguments: Any) -> Response:
         url = f"{self._url}/conversations/{conversation_id}/messages"
         queue = SimpleNamespace(seconds=0.0)
         try:
             async with self._session.request(method, url, trace_request_ctx=queue, **arguments) as response:
                 body = await _read_json(response)
-                return Answer(
+                return Response(
                     status=response.status,
                     body=body if isinstance(body, dict) else {},
                     retry_after_seconds=_parse_retry_after(response.headers.get("Retry-After")),
                     queued_seconds=queue.seconds,
                 )
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise UnansweredError(f"{type(error).__name__}: {error}") from error
+            raise NoResponseError(f"{type(error).__name__}: {error}") from error
 
 
 def open_session(*, connections: int) -> aiohttp.ClientSession:
@@ -139,7 +139,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Recorder:
-    """Collects the history and the counts of one run; `notes` are answers that the API should not have given."""
+    """Collects the history and the counts of one run; `notes` are responses that the API should not have given."""
 
     counts: Counts = field(default_factory=Counts)
     acknowledged: list[Acknowledged] = field(default_factory=list)
@@ -156,7 +156,7 @@ class Recorder:
         )
 
     def note(self, text: str) -> None:
-        """Count an unexpected answer and keep a remark about it; the first few say enough."""
+        """Count an unexpected response and keep a remark about it; the first few say enough."""
         self.counts.unexpected += 1
         if len(self.notes) < MOST_NOTES:
             self.notes.append(text)
@@ -225,24 +225,24 @@ class Client:
             wait = None
             asked_at = self.now()
             try:
-                answer = await self.api.write(offer.conversation_id, message)
-            except UnansweredError:
+                response = await self.api.write(offer.conversation_id, message)
+            except NoResponseError:
                 counts.unanswered += 1
             else:
-                self.recorder.timings.append(Timing(asked_at, self.now() - asked_at, answer.queued_seconds))
-                if answer.status in OK:
-                    return self._acknowledge(offer, message, answer)
-                if answer.status in REFUSED:
+                self.recorder.timings.append(Timing(asked_at, self.now() - asked_at, response.queued_seconds))
+                if response.status in OK:
+                    return self._acknowledge(offer, message, response)
+                if response.status in REFUSED:
                     counts.throttled += 1
-                    if "message_id" in answer.body:
-                        message.setdefault("message_id", answer.body["message_id"])
-                    wait = answer.retry_after_seconds
-                elif answer.status < 500:
+                    if "message_id" in response.body:
+                        message.setdefault("message_id", response.body["message_id"])
+                    wait = response.retry_after_seconds
+                elif response.status < 500:
                     counts.rejected += 1
-                    self.recorder.note(f"write to {offer.conversation_id} answered {answer.status}: {answer.body}")
+                    self.recorder.note(f"write to {offer.conversation_id} answered {response.status}: {response.body}")
                     return False
                 else:
-                    self.recorder.note(f"write to {offer.conversation_id} answered {answer.status}: {answer.body}")
+                    self.recorder.note(f"write to {offer.conversation_id} answered {response.status}: {response.body}")
             if "message_id" not in message:
                 # The outcome is unknown and there is no id to repeat it with: a repetition could store it twice.
                 return False
@@ -254,12 +254,12 @@ class Client:
             await self.sleep(pause)
         raise AssertionError("unreachable")
 
-    def _acknowledge(self, offer: Offer, message: dict[str, Any], answer: Answer) -> bool:
+    def _acknowledge(self, offer: Offer, message: dict[str, Any], response: Response) -> bool:
         acknowledged_at = self.now()
-        answered_id = str(answer.body.get("message_id"))
-        message_id = message.setdefault("message_id", answered_id)
-        if message_id != answered_id:
-            self.recorder.note(f"a write with message id {message_id} was acknowledged as {answered_id}")
+        returned_id = str(response.body.get("message_id"))
+        message_id = message.setdefault("message_id", returned_id)
+        if message_id != returned_id:
+            self.recorder.note(f"a write with message id {message_id} was acknowledged as {returned_id}")
         self.recorder.counts.acknowledged += 1
         self.recorder.acknowledged.append(
             Acknowledged(
@@ -282,25 +282,25 @@ class Client:
             wait = None
             started_at = self.now()
             try:
-                answer = await self.api.read(conversation_id, parameters)
-            except UnansweredError:
+                response = await self.api.read(conversation_id, parameters)
+            except NoResponseError:
                 pass
             else:
-                if answer.status in OK:
+                if response.status in OK:
                     self.recorder.counts.pages += 1
                     return Page(
                         conversation_id=conversation_id,
                         order=order,
                         consistency=consistency,
                         started_at=started_at,
-                        messages=tuple(_seen(message) for message in answer.body["messages"]),
+                        messages=tuple(_seen(message) for message in response.body["messages"]),
                         cursor=cursor,
-                        next_cursor=answer.body["next_cursor"],
+                        next_cursor=response.body["next_cursor"],
                     )
-                wait = answer.retry_after_seconds
-                if answer.status not in REFUSED:
-                    self.recorder.note(f"read of {conversation_id} answered {answer.status}: {answer.body}")
-                    if answer.status < 500:
+                wait = response.retry_after_seconds
+                if response.status not in REFUSED:
+                    self.recorder.note(f"read of {conversation_id} answered {response.status}: {response.body}")
+                    if response.status < 500:
                         return None
             pause = self._backoff(attempt, wait)
             if self.now() + pause > deadline:
@@ -393,12 +393,12 @@ def _seen(message: Mapping[str, Any]) -> Seen:
 
 
 async def _read_json(response: aiohttp.ClientResponse) -> Any:
-    """Read an answer's document; None when it is not JSON, unless a good status leaves open what it acknowledges."""
+    """Read a response's document; None when it is not JSON, unless a good status leaves open what it acknowledges."""
     try:
         return await response.json(content_type=None)
     except ValueError as error:
         if response.status in OK:
-            raise UnansweredError(f"{response.status} without JSON: {error}") from error
+            raise NoResponseError(f"{response.status} without JSON: {error}") from error
         return None
 
 

@@ -192,10 +192,10 @@ def judge(
 ) -> Judgement:
     """Judge a run: every condition with its figures, in the order in which a reader cares.
 
-    `unexpected` are remarks about answers that the API promises not to give. The clients send only what is allowed, so
-    an answer is good or says to come back later (429 and 503), also while Redis is dead or DynamoDB refuses: any other
-    4xx or 5xx is a fault of the product, even if a repetition repaired it and no message was lost. A request without an
-    answer is none: connections break, and its message counts as unresolved in the history.
+    `unexpected` lists responses that the API promises not to give. The clients send only what is allowed, so a response
+    is good or says to come back later (429 and 503), also while Redis is dead or DynamoDB refuses: any other 4xx or 5xx
+    is a fault of the product, even if a repetition repaired it and no message was lost. A request without a response is
+    none: connections break, and its message counts as unresolved in the history.
     """
     raised = summary.onset_to_raise_seconds
     return Judgement(
@@ -235,7 +235,7 @@ def promise_conditions(summary: Summary, history: Verdict, unexpected: Sequence[
             f"{history.acknowledged - history.unverified} of {history.acknowledged} acknowledged",
         ),
         Condition(
-            "no unexpected answer",
+            "no unexpected response",
             not unexpected,
             f"{len(unexpected)} noted, the first: {unexpected[0]}" if unexpected else "none noted",
         ),

@@ -367,9 +367,9 @@ def _steps(plan: Plan, played: _Played, environments: Environments, history: Ver
         "write."
     )
     written = (
-        f"{counts['offered']:,} messages were offered, each at its time; {counts['throttled']:,} answers said to come "
+        f"{counts['offered']:,} messages were offered, {counts['throttled']:,} responses said to come "
         f"back later and were obeyed ({counts['retries']:,} retries with the same message id), {counts['rejected']} "
-        f"messages were given up, {counts['unanswered']} requests got no answer. About half of the ids came from the "
+        f"messages were given up, {counts['unanswered']} requests got no response. About half of the ids came from the "
         f"clients; {counts['replays']} acknowledged messages were sent once more on purpose."
     )
     browsed = f"{VISITORS} visitors read at random meanwhile, newest or oldest first, strong and eventual."

@@ -21,14 +21,14 @@ from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage, Written
 from tools.history_checker import Page, Seen
 from tools.simulation.engine import Engine
-from tools.simulation.functions import Function, NoAnswerError, TooManyRequestsError
+from tools.simulation.functions import Function, NoResponseError, TooManyRequestsError
 from tools.simulation.measure import Meter
 from tools.simulation.record import Record, digest_of, seen
 from tools.simulation.scenarios import Clients, Readers, Scenario
 from tools.simulation.wiring import EPOCH_MS, MOST_SKEW_MS
 from tools.simulation.workloads import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
 
-AnswerT = TypeVar("AnswerT")
+ResponseT = TypeVar("ResponseT")
 
 LONGEST_READ_PAGES = 400
 POLL_SECONDS = 0.5
@@ -50,13 +50,13 @@ class Accepted(NamedTuple):
     stored: Future[None]
 
 
-WriteAnswer = Written | Accepted
+WriteResponse = Written | Accepted
 ReadRequest = PageRequest | Lookup
-ReadAnswer = PageResult | Message
-WriteHandler = Callable[[NewMessage], WriteAnswer]
-ReadHandler = Callable[[ReadRequest], ReadAnswer]
-WriteFunction = Function[NewMessage, WriteAnswer]
-ReadFunction = Function[ReadRequest, ReadAnswer]
+ReadResponse = PageResult | Message
+WriteHandler = Callable[[NewMessage], WriteResponse]
+ReadHandler = Callable[[ReadRequest], ReadResponse]
+WriteFunction = Function[NewMessage, WriteResponse]
+ReadFunction = Function[ReadRequest, ReadResponse]
 
 
 class WritingClients:
@@ -103,7 +103,7 @@ class WritingClients:
                 written = self._function.invoke(new, timeout_seconds=plan.timeout_seconds)
             except _REFUSALS as error:
                 new = self._take_id(new, _id_of(error), digest)
-            except NoAnswerError:
+            except NoResponseError:
                 self._note_nameless(new, digest)
             except MessageGoneError:
                 break  # it expired before it was stored
@@ -151,7 +151,7 @@ class WritingClients:
         self._engine.sleep(self._random.random() * changes.again_seconds)
         try:
             self._function.invoke(new, timeout_seconds=self._plan.timeout_seconds)
-        except (*_REFUSALS, NoAnswerError, MessageGoneError):
+        except (*_REFUSALS, NoResponseError, MessageGoneError):
             return
 
     def _take_id(self, new: NewMessage, message_id: str | None, digest: str) -> NewMessage:
@@ -259,7 +259,7 @@ class ChangingClients:
                 self._function.invoke(change, timeout_seconds=clients.timeout_seconds)
             except _REFUSALS:
                 continue
-            except NoAnswerError:
+            except NoResponseError:
                 # It may go on, and be done at any later time.
                 self._note(target, digest, began, None)
             except (MessageChangedError, MessageGoneError, MessageNotFoundError) as error:
@@ -300,7 +300,7 @@ class ChangingClients:
         lookup = Lookup(conversation_id, message_id, is_strong=True)
         try:
             found = self._reading.invoke(lookup, timeout_seconds=self._scenario.clients.timeout_seconds)
-        except (*_REFUSALS, NoAnswerError, MessageGoneError, MessageNotFoundError):
+        except (*_REFUSALS, NoResponseError, MessageGoneError, MessageNotFoundError):
             return None
         return found.etag if isinstance(found, Message) else None
 
@@ -407,8 +407,8 @@ class ReadingClients:
         """Read so many pages at most; a read between two times counts only if it came to its end."""
         got: list[Page] = []
         while len(got) < pages:
-            began, answer = self._ask(request)
-            if answer is None:
+            began, response = self._ask(request)
+            if response is None:
                 break
             self._meter.note_page(request.conversation_id, began)
             got.append(
@@ -417,15 +417,15 @@ class ReadingClients:
                     order="newest" if request.newest_first else "oldest",
                     consistency="strong" if request.is_strong else "eventual",
                     started_at=began,
-                    messages=seen(answer.messages),
+                    messages=seen(response.messages),
                     cursor=request.cursor,
-                    next_cursor=answer.next_cursor,
+                    next_cursor=response.next_cursor,
                     ended_at=self._engine.now,
                 )
             )
-            if answer.next_cursor is None:
+            if response.next_cursor is None:
                 break
-            request = replace(request, cursor=answer.next_cursor)
+            request = replace(request, cursor=response.next_cursor)
         is_bounded = request.after_ms is not None or request.before_ms is not None
         if got and (got[-1].next_cursor is None or not is_bounded):
             self._record.note_read(request, got)
@@ -456,13 +456,13 @@ class ReadingClients:
         self._polling -= 1
 
     def _ask(self, request: PageRequest) -> tuple[float, PageResult | None]:
-        began, answer = self._try(lambda: self._function.invoke(request, timeout_seconds=self._timeout))
-        if answer is None:
+        began, response = self._try(lambda: self._function.invoke(request, timeout_seconds=self._timeout))
+        if response is None:
             self._meter.note_failed_page(request.conversation_id, began)
             return began, None
-        if not isinstance(answer, PageResult):
-            raise TypeError(f"{type(answer)} is no page")
-        return began, answer
+        if not isinstance(response, PageResult):
+            raise TypeError(f"{type(response)} is no page")
+        return began, response
 
     def _look_up(self, conversation_id: str) -> None:
         ids = self._record.acknowledged_ids(conversation_id)
@@ -479,16 +479,16 @@ class ReadingClients:
                 return None
             return found if isinstance(found, Message) else None
 
-        began, answer = self._try(lambda: (ask(),))
-        if answer is not None:
-            self._record.note_lookup(conversation_id, message_id, answer[0], began, self._engine.now)
+        began, response = self._try(lambda: (ask(),))
+        if response is not None:
+            self._record.note_lookup(conversation_id, message_id, response[0], began, self._engine.now)
 
     @property
     def _timeout(self) -> float:
         return self._scenario.clients.timeout_seconds
 
-    def _try(self, ask: Callable[[], AnswerT]) -> tuple[float, AnswerT | None]:
-        """Ask until there is an answer; return when the question that was answered began, and the answer."""
+    def _try(self, ask: Callable[[], ResponseT]) -> tuple[float, ResponseT | None]:
+        """Ask until there is a response; return when the request with that response began, and the response."""
         for attempt in range(self._plan.attempts):
             if attempt:
                 self._engine.sleep(self._scenario.clients.retry_after_seconds * (1 + self._random.random() / 2))
@@ -496,11 +496,11 @@ class ReadingClients:
             self._meter.operations += 1
             self._engine.sleep(self._scenario.clients.network_seconds)
             try:
-                answer = ask()
-            except (*_REFUSALS, NoAnswerError):
+                response = ask()
+            except (*_REFUSALS, NoResponseError):
                 continue
             self._engine.sleep(self._scenario.clients.network_seconds)
-            return began, answer
+            return began, response
         return began, None
 
 

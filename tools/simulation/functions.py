@@ -30,8 +30,8 @@ BUSY_SECONDS = 0.006
 """How long a request of other traffic keeps an environment awake."""
 
 
-class NoAnswerError(Exception):
-    """The caller got no answer that says what became of the request: the environment died, or time was up."""
+class NoResponseError(Exception):
+    """The caller got no response that says what became of the request: the environment died, or time was up."""
 
 
 class TooManyRequestsError(Exception):
@@ -133,7 +133,7 @@ class Function(Generic[RequestT, ResultT]):
 
         self._engine.wait(is_done, timeout_seconds)
         if not invocation.is_done:
-            raise NoAnswerError("time is up")
+            raise NoResponseError("time is up")
         if invocation.error is not None:
             raise invocation.error
         result: ResultT = invocation.result  # type: ignore[assignment]  # it is there, or an error is
@@ -228,4 +228,4 @@ class Function(Generic[RequestT, ResultT]):
             self._idle.remove(environment)
         else:
             environment.invocation = None
-            invocation.end(None, NoAnswerError("the environment died"))
+            invocation.end(None, NoResponseError("the environment died"))

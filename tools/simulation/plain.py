@@ -24,7 +24,7 @@ from hotpartition_messages.keys import KEY_FORM, build_sort_key, position_of
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import PageResult, build_range
 from hotpartition_messages.writing import NewMessage, Written
-from tools.simulation.clients import Lookup, ReadAnswer, ReadRequest
+from tools.simulation.clients import Lookup, ReadRequest, ReadResponse
 from tools.simulation.engine import Process
 from tools.simulation.wiring import TABLE, World, open_reader_calls
 
@@ -102,7 +102,7 @@ class PlainReader:
         self._budget_ms = settings.request_budget_ms
         self._keys = keys
 
-    def read(self, request: ReadRequest) -> ReadAnswer:
+    def read(self, request: ReadRequest) -> ReadResponse:
         """Read a page, or one message."""
         if isinstance(request, Lookup):
             return self._look_up(request)
@@ -126,11 +126,11 @@ class PlainReader:
         while queries:
             fetched = self._store.fetch(queries, is_strong=is_strong)
             failures: list[tuple[KeyQuery, RetryLaterError]] = []
-            for query, answer in zip(queries, fetched.responses, strict=True):
-                if isinstance(answer, QueryResponse):
-                    merge.add(query, answer.items, is_exhausted=answer.is_exhausted)
+            for query, response in zip(queries, fetched.responses, strict=True):
+                if isinstance(response, QueryResponse):
+                    merge.add(query, response.items, is_exhausted=response.is_exhausted)
                 else:
-                    failures.append((query, answer))
+                    failures.append((query, response))
             if failures and not budget.wait():
                 raise failures[0][1]
             queries = [query for query, _ in failures]

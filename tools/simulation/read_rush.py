@@ -24,7 +24,7 @@ from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage
 from tools.history_checker import FAULTS, Page
 from tools.partition_model import Table
-from tools.simulation.clients import ReadFunction, ReadingClients, WriteAnswer, WritingClients
+from tools.simulation.clients import ReadFunction, ReadingClients, WriteResponse, WritingClients
 from tools.simulation.engine import Engine
 from tools.simulation.functions import Function, FunctionConfig, TooManyRequestsError
 from tools.simulation.measure import Meter
@@ -301,7 +301,7 @@ class _RushRun:
             settings=scenario.settings,
             parts=replace(parts, page_cache=observed(parts.page_cache, self.tally, has_l1=rush.has_l1)),
         )
-        self.writing: Function[NewMessage, WriteAnswer] = Function(
+        self.writing: Function[NewMessage, WriteResponse] = Function(
             engine,
             scenario.writers,
             lambda process, index: build_writer(world, process, index).write,

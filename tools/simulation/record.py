@@ -140,11 +140,11 @@ class Record:
     def note_poll(self, conversation_id: str, found: Mapping[str, Seen], began: float, settle_seconds: float) -> None:
         """A poller found this, its last walk included, which began then.
 
-        It answers for the messages that were acknowledged within so many seconds of their own time.
+        It accounts for the messages that were acknowledged within so many seconds of their own time.
         """
         offers = self._offers.get(conversation_id, {})
 
-        def is_answered_for(message_id: str) -> bool:
+        def is_accounted_for(message_id: str) -> bool:
             at = offers[message_id].acknowledged_at
             is_in_time = at is not None and EPOCH_MS + at * 1000 - message_time_ms(message_id) <= settle_seconds * 1000
             return is_in_time or message_id in found
@@ -158,7 +158,7 @@ class Record:
             complete=True,
             is_gathered=True,
         )
-        self._asides.append((is_answered_for, read))
+        self._asides.append((is_accounted_for, read))
 
     def judge(self) -> Verdict:
         """Judge everything; counts of messages are those of the reads from an end."""
@@ -198,7 +198,7 @@ class Record:
         )
 
     def _records_of(self, read: Read, name: str, lies_within: Callable[[str], bool]) -> Iterator[_Written]:
-        """Yield what a read of a part answers for; what was not stored when it began may be read or not."""
+        """Yield what a read of a part accounts for; what was not stored when it began may be read or not."""
         for message_id, offer in self._offers.get(read.conversation_id, {}).items():
             if lies_within(message_id):
                 yield _own_record(name, message_id, offer, read)

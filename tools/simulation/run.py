@@ -11,10 +11,10 @@ from tools.partition_model import Table
 from tools.simulation.clients import (
     ChangeFunction,
     ChangingClients,
-    ReadAnswer,
     ReadingClients,
     ReadRequest,
-    WriteAnswer,
+    ReadResponse,
+    WriteResponse,
     WritingClients,
     change_handler,
 )
@@ -107,13 +107,13 @@ class _Run:
             parts=parts,
             skew_ms=faults.skew_ms if faults else 0.0,
         )
-        self.writing: Function[NewMessage, WriteAnswer] = Function(
+        self.writing: Function[NewMessage, WriteResponse] = Function(
             engine,
             scenario.writers,
             lambda process, index: strategy.build_writer(world, process, index),
             world.random("writers"),
         )
-        self.reading: Function[ReadRequest, ReadAnswer] = Function(
+        self.reading: Function[ReadRequest, ReadResponse] = Function(
             engine,
             scenario.reading,
             lambda process, index: strategy.build_reader(world, process, index),

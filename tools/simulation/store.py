@@ -1,6 +1,6 @@
 """The DynamoDB table as its clients see it: items, conditions, pages, consistency, refusals and bad days.
 
-What clients see are DynamoDB's own requests and answers, so the product's own adapters run on it unchanged. How
+What clients see are DynamoDB's own requests and responses, so the product's own adapters run on it unchanged. How
 much a partition takes is `tools.partition_model`'s business; here are the items, in memory, and what a network does.
 
 Assumptions, not measurements: latencies as in `tools.partition_model.latency`; eventually consistent reads lag by 20 ms
@@ -71,7 +71,7 @@ class StoreFaults:
     slow: float = 0.0
     slow_seconds: float = 0.2
     short_page: float = 0.0
-    """A query's answer ends before its limit though more follows."""
+    """A query's response ends before its limit though more follows."""
     unprocessed: float = 0.0
     """A key of a batch is left unprocessed."""
     throttled: float = 0.0
@@ -410,10 +410,10 @@ class Store:
         return False
 
     def perform(self, latency: Latency, effect: Callable[[], ResultT], counts: StoreCounts) -> ResultT:
-        """Send a request, let it happen, and wait for the answer, with all that can go wrong.
+        """Send a request, let it happen, and wait for the response, with all that can go wrong.
 
         Raises:
-            RetryLaterError: DynamoDB refused or failed, or no answer came.
+            RetryLaterError: DynamoDB refused or failed, or no response came.
             StoreRefusedError: the request is wrong, or its condition does not hold.
         """
         counts.operations += 1
@@ -450,7 +450,7 @@ class StoreClient:
         self._owner = owner
 
     def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one request, and wait for its answer."""
+        """Send one request, and wait for its response."""
         match operation:
             case "PutItem" if request["ConditionExpression"].startswith(_EXISTS):
                 self._write(lambda: self._store.replace([request], self._counts))

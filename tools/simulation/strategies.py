@@ -32,9 +32,9 @@ from hotpartition.redis.cluster import route_key
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.writing import NewMessage, Written
-from tools.simulation.clients import Lookup, ReadAnswer, ReadHandler, ReadRequest, WriteHandler
+from tools.simulation.clients import Lookup, ReadHandler, ReadRequest, ReadResponse, WriteHandler
 from tools.simulation.engine import Engine, Process
-from tools.simulation.functions import Function, FunctionConfig, NoAnswerError, TooManyRequestsError
+from tools.simulation.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.simulation.plain import PlainReader, PlainWriter
 from tools.simulation.redis_model import RedisClient
 from tools.simulation.rivals import Alarm, Queue, none, sdk, static
@@ -109,7 +109,7 @@ class Ours:
 
         def run() -> None:
             # One that is refused or dies is not missed: the next one begins where it ended.
-            with suppress(TooManyRequestsError, NoAnswerError):
+            with suppress(TooManyRequestsError, NoResponseError):
                 consumers.invoke(CONSUMER_RUN_SECONDS, timeout_seconds=CONSUMER_RUN_SECONDS + 10)
 
         def schedule(index: int) -> None:
@@ -137,7 +137,7 @@ class Ours:
         """See `Strategy.build_reader`."""
         reader = build_reader(world, process, index)
 
-        def read(request: ReadRequest) -> ReadAnswer:
+        def read(request: ReadRequest) -> ReadResponse:
             if isinstance(request, Lookup):
                 return reader.read_message(request.conversation_id, request.message_id, is_strong=request.is_strong)
             return reader.read_page(request)

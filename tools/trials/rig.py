@@ -21,7 +21,7 @@ from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.core.route import Route
 from hotpartition.redis.cluster import reports_key
 from hotpartition.runtime.settings import WriterSettings
-from tools.demo.client import HttpApi, UnansweredError, open_session
+from tools.demo.client import HttpApi, NoResponseError, open_session
 from tools.demo.observer import Control, ControlError, read_routing_item
 from tools.demo.stack import Stack, StackError
 from tools.scaling import scale_thresholds
@@ -84,7 +84,7 @@ class Rig:
     async def _write(self, conversation_id: str, index: int) -> None:
         try:
             await self.api.write(conversation_id, {"sender": "trial", "body": f"message {index}"})
-        except UnansweredError:
+        except NoResponseError:
             return  # the load was offered; the trials are about what is detected
 
     async def route(self, conversation_id: str) -> tuple[Route, float | None]:

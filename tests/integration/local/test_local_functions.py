@@ -203,7 +203,7 @@ def test_redis_comes_back_from_its_append_only_file(loop: Any, tmp_path: Path) -
         loop.run(server.kill())
 
 
-def test_a_paused_redis_keeps_connections_and_answers_later(loop: Any, tmp_path: Path) -> None:
+def test_a_paused_redis_keeps_connections_and_responds_later(loop: Any, tmp_path: Path) -> None:
     """Pausing is what a hanging server looks like."""
     server = RedisServer(find_binary(os.environ), tmp_path / "redis", free_port())
     try:

@@ -35,8 +35,8 @@ def endpoint(monkeypatch):
         def do_GET(self):
             state.asked.append((self.path, self.headers.get("Authorization")))
             end = (datetime.now(UTC) + state.life).strftime("%Y-%m-%dT%H:%M:%SZ")
-            answer = {"AccessKeyId": state.name, "SecretAccessKey": "s", "Token": "t", "Expiration": end}
-            body = json.dumps(answer).encode()
+            response = {"AccessKeyId": state.name, "SecretAccessKey": "s", "Token": "t", "Expiration": end}
+            body = json.dumps(response).encode()
             self.send_response(state.status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

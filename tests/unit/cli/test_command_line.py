@@ -1,4 +1,4 @@
-"""`hotpartition`: options, exit statuses, tables and JSON, over the real function's answers."""
+"""`hotpartition`: options, exit statuses, tables and JSON, over the real function's responses."""
 
 import io
 import json
@@ -40,8 +40,8 @@ def tool(world, capsys):
     def call(command):
         # Through JSON, as on the wire.
         event = json.loads(json.dumps(command))
-        answer = load_handler("operate").respond(event, world.operations(), world.reconciler(), remaining_ms=60_000)
-        return read_response(json.dumps(answer).encode(), is_error=False)
+        response = load_handler("operate").respond(event, world.operations(), world.reconciler(), remaining_ms=60_000)
+        return read_response(json.dumps(response).encode(), is_error=False)
 
     def tool(*arguments, environ=URL, sleep=None):
         status = run(arguments, environ, connect=lambda _: call, sleep=sleep or (lambda _: None))
@@ -58,7 +58,7 @@ def write(world, rate=2_000):
 
 class TestCommands:
     def test_hot(self, tool, world):
-        """A row for each conversation; a program gets the answer as it is."""
+        """A row for each conversation; a program gets the response as it is."""
         write(world)
         world.raise_to(4, START_MS - 60_000, conversation_id="old")
         status, out, _ = tool("hot")
@@ -82,7 +82,7 @@ class TestCommands:
         assert {row["wcu_per_second"] for row in rows[1:]} == {0.0}
 
     def test_hot_all_does_not_call_cold_what_it_did_not_ask_for(self, tool, world, monkeypatch):
-        """With more active conversations than one answer holds, the rest is unknown."""
+        """With more active conversations than one response holds, the rest is unknown."""
         monkeypatch.setattr(commands, "MAX_HOT", 1)
         write(world)
         for i, (id_, count) in enumerate((("busy", 2), ("idle", 4))):
@@ -343,7 +343,7 @@ class TestLambda:
         yield client
         client.close()
 
-    def test_the_answer_is_the_payload(self, client):
+    def test_the_response_is_the_payload(self, client):
         """One request, with the command as its payload."""
         with Stubber(client) as stub:
             body = StreamingBody(io.BytesIO(b'{"routes": []}'), 14)
@@ -409,7 +409,7 @@ class TestLambda:
             LambdaCaller.connect("f", region="eu-central-1", profile="nobody")
 
 
-class TestAnswers:
+class TestResponses:
     @pytest.mark.parametrize(
         ("payload", "is_error", "error"),
         [
@@ -432,9 +432,9 @@ class TestAnswers:
         with pytest.raises(UsageError, match="should be like http://"):
             UrlCaller(url)
 
-    def test_a_url_that_does_not_answer_is_said(self):
+    def test_a_url_that_does_not_respond_is_said(self):
         """Port 1 is nobody's."""
-        with pytest.raises(FailedError, match="nothing answers at"):
+        with pytest.raises(FailedError, match="nothing responds at"):
             UrlCaller("http://127.0.0.1:1")({"command": "hot"})
 
 

@@ -31,7 +31,7 @@ def documented(command):
 
 
 def paths(value, place=""):
-    """The fields of an answer, as the document writes them."""
+    """The fields of a response, as the document writes them."""
     if isinstance(value, list):
         return {place}.union(*(paths(element, f"{place}[]") - {f"{place}[]"} for element in value))
     if not isinstance(value, dict) or place == "counts":  # whose names are values
@@ -42,7 +42,7 @@ def paths(value, place=""):
 
 @pytest.fixture
 def world():
-    """A world in which no list of any answer is empty."""
+    """A world in which no list of any response is empty."""
     world = World()
     world.clock.now_ms = START_MS + 6_000
     for arrival in Fleet().offer(lambda _: 500, 6_000):
@@ -83,8 +83,8 @@ def test_the_document_has_the_fields_that_are_printed(world, capsys, command):
     """A field that is added, renamed or dropped has to be said."""
 
     def call(event):
-        answer = load_handler("operate").respond(event, world.operations(), world.reconciler(), remaining_ms=60_000)
-        return read_response(json.dumps(answer).encode(), is_error=False)
+        response = load_handler("operate").respond(event, world.operations(), world.reconciler(), remaining_ms=60_000)
+        return read_response(json.dumps(response).encode(), is_error=False)
 
     environ = {"HOTPARTITION_URL": "http://127.0.0.1:1"}
     arguments = [command, *ARGUMENTS[command], "--json"]

@@ -26,7 +26,7 @@ def session():
 
 @pytest.fixture
 def cloudformation(session, monkeypatch):
-    """CloudFormation's answers."""
+    """CloudFormation's responses."""
     client = session.client("cloudformation")
     opened = {"cloudformation": client}
     monkeypatch.setattr(stacks, "open_session", lambda *_: session)

@@ -107,7 +107,7 @@ class TestRoundState:
             state.begin(0, now=0.0)
             assert (state.next_due(), state.take_hedge(99.0)) == (None, None)
 
-    def test_answers_teach_the_policy_and_refusals_do_not(self):
+    def test_responses_teach_the_policy_and_refusals_do_not(self):
         """A refusal comes fast."""
         subject = HedgePolicy(quantile=0.5)
         state = RoundState(2 * MIN_LATENCIES, subject)

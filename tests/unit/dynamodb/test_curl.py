@@ -29,13 +29,13 @@ def error_of(status, content):
     return caught.value
 
 
-def test_an_answer_is_its_json():
+def test_a_response_is_its_json():
     """As it came."""
     assert read_response(http(200, {"Items": [{"pk": {"S": "é"}}]})) == {"Items": [{"pk": {"S": "é"}}]}
 
 
 def test_the_checksum_decides():
-    """A damaged answer is none, be it a success or an error; without a checksum nothing is checked."""
+    """A damaged response is none, be it a success or an error; without a checksum nothing is checked."""
     body = b'{"Items":[]}'
     checksum = b"%d" % zlib.crc32(body)
     assert read_response(http(200, body, checksum)) == {"Items": []}
@@ -121,7 +121,7 @@ def test_an_outdated_signature_is_told_apart(code, message):
         (400, b"[]", "400"),
     ],
 )
-def test_what_only_a_person_can_mend_is_no_reason_to_wait(status, body, code):
+def test_what_only_a_person_can_repair_is_no_reason_to_wait(status, body, code):
     """A wrong key, a right that is missing, an address of something else."""
     error = error_of(status, body)
     assert isinstance(error, StoreRefusedError)

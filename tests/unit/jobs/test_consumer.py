@@ -97,7 +97,7 @@ def test_a_look_at_the_journal_that_is_throttled_before_a_raise_is_repeated_fast
     assert sum(world.clock.slept[: len(failed)]) <= 0.2
 
 
-def test_a_crash_between_journal_and_registry_is_mended_by_the_next_consumer():
+def test_a_crash_between_journal_and_registry_is_repaired_by_the_next_consumer():
     """What is decided but already in the journal is pushed to Redis again, and nothing is raised twice."""
     world = hot_world()
     world.registry.is_down = True

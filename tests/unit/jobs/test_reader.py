@@ -183,7 +183,7 @@ def test_a_foreign_cursor_is_refused():
 
 @pytest.mark.parametrize("limit", [0, -1, MAX_LIMIT + 1])
 def test_a_limit_out_of_range_is_refused(limit):
-    """And the answer says what is allowed."""
+    """And the response says what is allowed."""
     with pytest.raises(InvalidRequestError, match="1 to 200"):
         build_range(PageRequest("c", limit=limit))
 

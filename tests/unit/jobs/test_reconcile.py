@@ -83,7 +83,7 @@ def test_it_comes_in_parts(world, monkeypatch, page):
     assert parts >= 9 / max(page, 2)
 
 
-def test_mending_lets_each_learn_what_only_the_other_knows(world):
+def test_repair_lets_each_learn_what_only_the_other_knows(world):
     """Nothing is taken away from either; what cannot be read is left to a person, and a second look finds it alone."""
     _, differences, mended, _ = compare_all(world, repairs=True)
     assert (differences, mended) == (EXPECTED, 4)

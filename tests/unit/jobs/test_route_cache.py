@@ -15,7 +15,7 @@ def cache(ttl_seconds=2.0, max_entries=10, random=lambda: 0.0):
     return RouteCache(ttl_seconds=ttl_seconds, max_entries=max_entries, random=random)
 
 
-def test_an_entry_is_fresh_for_its_life_and_known_after_it():
+def test_an_entry_is_fresh_for_its_ttl_and_known_after_it():
     """A stale route is still a route: what Redis's absence leaves."""
     subject = cache()
     subject.learn("c", route_of((4, 0)), 1_000)
@@ -57,7 +57,7 @@ def test_copies_are_as_fresh_as_the_route():
     assert source.get_for_reading("c", 65_000).copies == 0
 
 
-def test_a_life_shorter_than_after_a_throttle_stays():
+def test_a_ttl_shorter_than_after_a_throttle_stays():
     """An operator who wants routes younger than that gets them."""
     subject = cache(ttl_seconds=0.1)
     subject.learn("c", route_of(), 0, is_brief=True)
@@ -142,7 +142,7 @@ def test_lookups_beside_a_thread_that_learns_always_find_the_route():
 
 
 class SlowRegistry(FakeRegistry):
-    """A registry whose answer waits to be released."""
+    """A registry whose response waits to be released."""
 
     def __init__(self):
         super().__init__()
@@ -154,8 +154,8 @@ class SlowRegistry(FakeRegistry):
         return super().get(conversation_id)
 
 
-def test_concurrent_misses_share_one_question():
-    """Eight threads that miss the same route at once: Redis is asked once, and all get its answer."""
+def test_concurrent_misses_share_one_request():
+    """Eight threads that miss the same route at once: Redis is asked once, and all get its response."""
     registry = SlowRegistry()
     registry.routes["c"] = route_of((4, 0))
     source = RouteSource(cache=cache(), registry=registry, telemetry=FakeTelemetry(), timer=lambda: 0.0)
@@ -166,12 +166,12 @@ def test_concurrent_misses_share_one_question():
         done, _ = wait(rest, timeout=0.2)
         assert not done
         registry.released.set()
-        answers = [future.result(timeout=5) for future in (first, *rest)]
-    assert set(answers) == {route_of((4, 0))}
+        responses = [future.result(timeout=5) for future in (first, *rest)]
+    assert set(responses) == {route_of((4, 0))}
     assert registry.reads == 1
 
 
-def test_a_failing_question_answers_all_who_wait():
+def test_a_failing_request_fails_all_who_wait():
     """Redis away: everybody goes on with what is known, and the next one asks again."""
     registry = FakeRegistry()
     registry.is_down = True

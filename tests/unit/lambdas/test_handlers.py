@@ -1,4 +1,4 @@
-"""The three functions from event to answer, with stand-ins for what is behind them."""
+"""The three functions from event to response, with stand-ins for what is behind them."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ BAD_IDS = ["a#1", "#", "", "x" * 257, "é", "a b", "a/b", "a%2F", "a\x00", ".", 
 
 
 @dataclass
-class Answer:
-    """A function's answer, as API Gateway takes it."""
+class Response:
+    """A function's response, as API Gateway takes it."""
 
     status: int
     headers: dict[str, str]
@@ -73,23 +73,23 @@ class Api:
         )
         self.read_app = load_handler("read_messages").build_app(self.world.reader(), self.world.counter_reader())
 
-    def call(self, event: dict[str, Any], context: FakeContext | None = None) -> Answer:
-        """Resolve an event, and hold every answer to what is promised of all of them."""
+    def call(self, event: dict[str, Any], context: FakeContext | None = None) -> Response:
+        """Resolve an event, and hold every response to what is promised of all of them."""
         app = self.read_app if event["routeKey"].startswith("GET") else self.write_app
         raw = app.resolve(route_event(event), context or FakeContext())
         json.dumps(raw).encode()
         raw["body"].encode()
         if raw["statusCode"] in {204, 304}:
             assert raw["body"] == ""
-            return Answer(raw["statusCode"], raw["headers"], None, "")
-        answer = Answer(raw["statusCode"], raw["headers"], json.loads(raw["body"]), raw["body"])
-        if answer.status >= 400:
-            check_problem(answer)
+            return Response(raw["statusCode"], raw["headers"], None, "")
+        response = Response(raw["statusCode"], raw["headers"], json.loads(raw["body"]), raw["body"])
+        if response.status >= 400:
+            check_problem(response)
         else:
-            assert answer.headers["Content-Type"] == "application/json"
-        return answer
+            assert response.headers["Content-Type"] == "application/json"
+        return response
 
-    def post(self, raw: object = None, /, conversation_id: str = "c", **fields: Any) -> Answer:
+    def post(self, raw: object = None, /, conversation_id: str = "c", **fields: Any) -> Response:
         """Write a good message with some fields changed, or a body of one's own."""
         body = {"sender": "ann", "body": "hi"} | fields if raw is None else raw
         return self.call(post_event(conversation_id, body))
@@ -100,16 +100,16 @@ def by_token(**claims: Any) -> dict[str, Any]:
     return {"jwt": {"claims": claims, "scopes": None}}
 
 
-def check_problem(answer: Answer) -> None:
+def check_problem(response: Response) -> None:
     """Check the shape of a problem document (RFC 9457)."""
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    document = answer.body
+    assert response.headers["Content-Type"] == "application/problem+json"
+    document = response.body
     assert {"type", "title", "status", "detail"} <= document.keys()
     assert document.keys() <= {"type", "title", "status", "detail", "errors", "message_id"}
-    assert document["status"] == answer.status
+    assert document["status"] == response.status
     assert document["type"].startswith("urn:hotpartition:")
     assert all(isinstance(document[member], str) and document[member] for member in ("type", "title", "detail"))
-    if answer.status == 400:
+    if response.status == 400:
         assert document["errors"]
         assert all(set(error) == {"field", "message"} for error in document["errors"])
 
@@ -122,15 +122,15 @@ def api() -> Api:
 class TestWrite:
     def test_a_message_is_stored(self, api):
         """201 with the id that was minted and its time."""
-        answer = api.post(attributes={"n": 1})
-        assert answer.status == 201
-        assert answer.body.keys() == {"conversation_id", "message_id", "sent_at"}
-        assert (answer.body["conversation_id"], answer.body["sent_at"]) == ("c", format_time(NOW_MS))
+        response = api.post(attributes={"n": 1})
+        assert response.status == 201
+        assert response.body.keys() == {"conversation_id", "message_id", "sent_at"}
+        assert (response.body["conversation_id"], response.body["sent_at"]) == ("c", format_time(NOW_MS))
         ((pk, sk),) = api.world.table.items
-        assert (pk, sk) == ("c", "m#" + answer.body["message_id"])
+        assert (pk, sk) == ("c", "m#" + response.body["message_id"])
 
     def test_a_retry_is_a_replay_and_other_content_a_conflict(self, api):
-        """The same id again: 200 with the same answer for the same content, 409 for other content."""
+        """The same id again: 200 with the same response for the same content, 409 for other content."""
         first = api.post(message_id=message_id(NOW_MS))
         again = api.post(message_id=message_id(NOW_MS))
         other = api.post(message_id=message_id(NOW_MS), body="other")
@@ -167,24 +167,24 @@ class TestWrite:
     )
     def test_other_message_ids_are_refused(self, api, wrong):
         """Neither a ULID nor a UUIDv7: 400, and nothing is stored."""
-        answer = api.post(message_id=wrong)
-        assert (answer.status, answer.wrong_fields) == (400, ["message_id"])
+        response = api.post(message_id=wrong)
+        assert (response.status, response.wrong_fields) == (400, ["message_id"])
         assert not api.world.table.items
 
     def test_an_id_lies_at_most_five_seconds_ahead(self, api):
         """At the edge it is taken, 1 ms further it is not; the past has no limit."""
         assert api.post(message_id=message_id(NOW_MS + 5000)).status == 201
         assert api.post(message_id=message_id(0)).status == 201
-        answer = api.post(message_id=message_id(NOW_MS + 5001))
-        assert (answer.status, answer.wrong_fields) == (400, ["message_id"])
-        assert "5001 ms" in answer.body["detail"]
+        response = api.post(message_id=message_id(NOW_MS + 5001))
+        assert (response.status, response.wrong_fields) == (400, ["message_id"])
+        assert "5001 ms" in response.body["detail"]
 
     @pytest.mark.parametrize("conversation_id", BAD_IDS)
     def test_other_conversation_ids_are_refused(self, api, conversation_id):
         """A `#`, nothing, too much, or other characters: 400 naming the rule."""
-        answer = api.post(conversation_id=conversation_id)
-        assert answer.status == 400
-        assert answer.body["errors"] == [{"field": "conversation_id", "message": ID_RULE}]
+        response = api.post(conversation_id=conversation_id)
+        assert response.status == 400
+        assert response.body["errors"] == [{"field": "conversation_id", "message": ID_RULE}]
         assert not api.world.table.calls
 
     @pytest.mark.parametrize("conversation_id", ["a", "x" * 256, "...", "a.b:c@d-e_f"])
@@ -197,17 +197,17 @@ class TestWrite:
     )
     def test_a_body_that_is_no_json_object_is_refused(self, api, body):
         """400 that says that the body as a whole is meant, not the field of this name."""
-        answer = api.call(post_event("c", body))
-        assert answer.status == 400
-        assert answer.body["errors"] == [{"field": "body", "message": "the request's body should be a JSON object"}]
+        response = api.call(post_event("c", body))
+        assert response.status == 400
+        assert response.body["errors"] == [{"field": "body", "message": "the request's body should be a JSON object"}]
 
     def test_all_wrong_fields_are_named_at_once(self, api):
         """Missing, wrongly typed, unknown and out of range, together with the path."""
-        answer = api.post({"sender": 5, "body": None, "attributes": [], "message_id": 7, "extra": 1}, "a#1")
-        assert answer.status == 400
+        response = api.post({"sender": 5, "body": None, "attributes": [], "message_id": 7, "extra": 1}, "a#1")
+        assert response.status == 400
         expected = ["attributes", "body", "conversation_id", "extra", "message_id", "sender"]
-        assert sorted(answer.wrong_fields) == expected
-        assert all(f"{field}: " in answer.body["detail"] for field in expected)
+        assert sorted(response.wrong_fields) == expected
+        assert all(f"{field}: " in response.body["detail"] for field in expected)
         assert sorted(api.post({}).wrong_fields) == ["body", "sender"]
 
     @pytest.mark.parametrize("sender", ["", "x" * 257])
@@ -220,8 +220,8 @@ class TestWrite:
     )
     def test_a_number_that_cannot_be_kept_is_refused(self, api, number):
         """What DynamoDB would round, or not take at all, is named by its place."""
-        answer = api.post('{"sender":"a","body":"b","attributes":{"x":[1,' + number + "]}}")
-        assert (answer.status, answer.wrong_fields) == (400, ["attributes.x[1]"])
+        response = api.post('{"sender":"a","body":"b","attributes":{"x":[1,' + number + "]}}")
+        assert (response.status, response.wrong_fields) == (400, ["attributes.x[1]"])
 
     @pytest.mark.parametrize("number", ["0", "-0.0", "1e125", "1e-130", "9" * 38, "1" + "0" * 125, "0.1", "5e-1"])
     def test_other_numbers_come_back_equal(self, api, number):
@@ -260,9 +260,9 @@ class TestWrite:
     def test_an_item_over_the_limit_is_413(self, api):
         """400 KiB are taken whole, with names, keys and the room that a raise may need; one byte more is not."""
         too_much = 420_000
-        answer = api.post(body="x" * too_much)
-        assert (answer.status, answer.body["type"]) == (413, "urn:hotpartition:message-too-large")
-        needed = int(re.search(r"needs (\d+) bytes", answer.body["detail"])[1])
+        response = api.post(body="x" * too_much)
+        assert (response.status, response.body["type"]) == (413, "urn:hotpartition:message-too-large")
+        needed = int(re.search(r"needs (\d+) bytes", response.body["detail"])[1])
         assert api.post(body="x" * (too_much - needed + 409_600)).status == 201
         assert api.post(body="x" * (too_much - needed + 409_601)).status == 413
         assert api.post(body="é" * (too_much // 2)).status == 413
@@ -281,15 +281,15 @@ class TestWrite:
     )
     def test_a_refusal_is_small_however_large_the_request(self, api, body, status):
         """The first wrong fields and how many more; the beginning of a long name."""
-        answer = api.post(body)
-        assert answer.status == status
-        assert len(answer.text) < 10_000
+        response = api.post(body)
+        assert response.status == status
+        assert len(response.text) < 10_000
 
     def test_a_compressed_body_is_415(self, api):
         """The response says that the encoding is meant, and not the JSON."""
         event = post_event("c", {"sender": "a", "body": "b"})
-        answer = api.call({**event, "headers": {**event["headers"], "content-encoding": "gzip"}})
-        assert (answer.status, answer.body["type"]) == (415, "urn:hotpartition:unsupported-encoding")
+        response = api.call({**event, "headers": {**event["headers"], "content-encoding": "gzip"}})
+        assert (response.status, response.body["type"]) == (415, "urn:hotpartition:unsupported-encoding")
 
     @pytest.mark.parametrize(
         "content_type", [None, "text/plain", "application/x-www-form-urlencoded", "application/xml"]
@@ -309,21 +309,21 @@ class TestWrite:
     def test_a_refusal_names_the_id_to_retry_with(self, api, failure):
         """503 with Retry-After and the id; repeating with it is the same message, whatever became of the first try."""
         api.world.table.failures = [failure] * 100
-        answer = api.post()
-        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
-        assert answer.body["type"] == "urn:hotpartition:retry-later"
+        response = api.post()
+        assert (response.status, response.headers["Retry-After"]) == (503, "1")
+        assert response.body["type"] == "urn:hotpartition:retry-later"
         api.world.table.failures.clear()
-        retried = api.post(message_id=answer.body["message_id"])
-        assert (retried.status, retried.body["message_id"]) == (201, answer.body["message_id"])
+        retried = api.post(message_id=response.body["message_id"])
+        assert (retried.status, retried.body["message_id"]) == (201, response.body["message_id"])
 
     def test_a_refusal_keeps_the_clients_own_id(self, api):
         """In its canonical form."""
         api.world.table.failures = [ThrottledError([REASON])] * 100
-        answer = api.post(message_id=message_id(NOW_MS, 9).lower())
-        assert (answer.status, answer.body["message_id"]) == (503, message_id(NOW_MS, 9))
+        response = api.post(message_id=message_id(NOW_MS, 9).lower())
+        assert (response.status, response.body["message_id"]) == (503, message_id(NOW_MS, 9))
 
     def test_the_time_that_is_left_ends_the_attempts(self, api):
-        """Shortly before the timeout one attempt is made, and the answer is still out in time."""
+        """Shortly before the timeout one attempt is made, and the response is still out in time."""
         api.world.table.failures = [ThrottledError([REASON])] * 100
         event = post_event("c", {"sender": "a", "body": "b"})
         assert api.call(event, FakeContext(remaining_ms=400)).status == 503
@@ -342,12 +342,12 @@ class TestChange:
     def stored(self, api):
         return api.post(message_id=message_id(NOW_MS), attributes={"n": 1}).body["message_id"]
 
-    def test_an_edit_answers_with_the_message(self, api, stored):
+    def test_an_edit_returns_the_message(self, api, stored):
         """As it is read from then on, with its tag."""
         before = api.call(message_event("c", stored))
-        answer = api.call(edit_event("c", stored, {"body": "hi all"}, if_match=before.headers["ETag"]))
+        response = api.call(edit_event("c", stored, {"body": "hi all"}, if_match=before.headers["ETag"]))
         after = api.call(message_event("c", stored))
-        assert (answer.status, answer.body, answer.headers["ETag"]) == (200, after.body, after.headers["ETag"])
+        assert (response.status, response.body, response.headers["ETag"]) == (200, after.body, after.headers["ETag"])
         assert after.body == {**before.body, "body": "hi all", "edited_at": format_time(NOW_MS)}
         assert api.call(page_event("c")).body["messages"] == [after.body]
         assert after.headers["ETag"] != before.headers["ETag"]
@@ -356,8 +356,8 @@ class TestChange:
         """For either change; `*` and a list that has the right one are not stale; a weak tag matches nothing."""
         tag = api.call(message_event("c", stored)).headers["ETag"]
         assert api.call(edit_event("c", stored, {"body": "x"}, if_match=f'"old", {tag}')).status == 200
-        answer = api.call(edit_event("c", stored, {"body": "y"}, if_match=tag))
-        assert (answer.status, answer.body["type"]) == (412, "urn:hotpartition:message-changed")
+        response = api.call(edit_event("c", stored, {"body": "y"}, if_match=tag))
+        assert (response.status, response.body["type"]) == (412, "urn:hotpartition:message-changed")
         assert api.call(delete_event("c", stored, if_match=tag)).status == 412
         now = api.call(message_event("c", stored)).headers["ETag"]
         assert api.call(delete_event("c", stored, if_match=f"W/{now}")).status == 412
@@ -366,8 +366,8 @@ class TestChange:
     @pytest.mark.parametrize("tag", ["", "1-abc", '"', "'x'", '"a" "b"', '"a",', '"a\x7f"', "\ud800"])
     def test_what_is_no_tag_is_refused(self, api, stored, tag):
         """A tag without its quotation marks would never match: 400 says so."""
-        answer = api.call(delete_event("c", stored, if_match=tag))
-        assert (answer.status, answer.wrong_fields) == (400, ["If-Match"])
+        response = api.call(delete_event("c", stored, if_match=tag))
+        assert (response.status, response.wrong_fields) == (400, ["If-Match"])
 
     def test_a_deleted_message_is_gone(self, api, stored):
         """204, and again; then 410 for reading, editing and writing it, and no page has it."""
@@ -399,8 +399,8 @@ class TestChange:
     )
     def test_an_edit_has_a_new_body_or_attributes(self, api, stored, body, wrong):
         """And nothing else: a message keeps its sender."""
-        answer = api.call(edit_event("c", stored, body))
-        assert (answer.status, sorted(answer.wrong_fields)) == (400, wrong)
+        response = api.call(edit_event("c", stored, body))
+        assert (response.status, sorted(response.wrong_fields)) == (400, wrong)
 
     def test_an_edit_over_the_limit_is_413(self, api, stored):
         """As a write."""
@@ -432,8 +432,8 @@ class TestChange:
                 edit_event("c", stored, {"body": "x"}, authorizer=authorizer),
                 delete_event("c", stored, authorizer=authorizer),
             ):
-                answer = api.call(event)
-                assert (answer.status, answer.body["type"]) == (403, "urn:hotpartition:not-the-sender")
+                response = api.call(event)
+                assert (response.status, response.body["type"]) == (403, "urn:hotpartition:not-the-sender")
         ann = by_token(sub="ann")
         assert api.call(edit_event("c", stored, {"body": "x"}, authorizer=ann)).status == 200
         assert api.call(delete_event("c", stored, authorizer=ann)).status == 204
@@ -454,16 +454,16 @@ class TestCounters:
     def test_a_token_with_another_amount_is_a_conflict(self, api):
         """409, and nothing is counted."""
         assert api.call(add_event("likes", {"amount": 1, "token": "ann"})).status == 200
-        answer = api.call(add_event("likes", {"amount": 2, "token": "ann"}))
-        assert (answer.status, answer.body["type"]) == (409, "urn:hotpartition:token-reused")
+        response = api.call(add_event("likes", {"amount": 2, "token": "ann"}))
+        assert (response.status, response.body["type"]) == (409, "urn:hotpartition:token-reused")
         assert api.call(counter_event("likes")).body["value"] == 1
 
     @pytest.mark.parametrize("counter_id", BAD_IDS)
     def test_other_ids_are_refused(self, api, counter_id):
         """By the rule of conversations."""
         for event in (add_event(counter_id, {}), counter_event(counter_id)):
-            answer = api.call(event)
-            assert (answer.status, answer.body["errors"]) == (400, [{"field": "counter_id", "message": ID_RULE}])
+            response = api.call(event)
+            assert (response.status, response.body["errors"]) == (400, [{"field": "counter_id", "message": ID_RULE}])
 
     @pytest.mark.parametrize(
         ("body", "fields"),
@@ -483,24 +483,24 @@ class TestCounters:
     )
     def test_wrong_additions_are_refused(self, api, body, fields):
         """Each wrong field is named."""
-        answer = api.call(add_event("likes", body))
-        assert (answer.status, answer.wrong_fields) == (400, fields)
+        response = api.call(add_event("likes", body))
+        assert (response.status, response.wrong_fields) == (400, fields)
         assert api.world.counters.total == 0
 
     def test_a_refused_addition_is_503(self, api):
         """With `Retry-After`; nothing was counted, or there is a token."""
         for body in ({}, {"token": "ann"}):
             api.world.counters.fails = lambda _: ThrottledError([REASON])
-            answer = api.call(add_event("likes", body))
-            assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
-            assert "message_id" not in answer.body
+            response = api.call(add_event("likes", body))
+            assert (response.status, response.headers["Retry-After"]) == (503, "1")
+            assert "message_id" not in response.body
 
     def test_an_unknown_outcome_is_504(self, api):
         """Without `Retry-After`: a repetition may count it twice."""
         api.world.counters.loses = lambda _: OutcomeUnknownError("no response: it may have been added or not")
-        answer = api.call(add_event("likes", {}))
-        assert (answer.status, answer.body["type"]) == (504, "urn:hotpartition:outcome-unknown")
-        assert "Retry-After" not in answer.headers
+        response = api.call(add_event("likes", {}))
+        assert (response.status, response.body["type"]) == (504, "urn:hotpartition:outcome-unknown")
+        assert "Retry-After" not in response.headers
 
     def test_counters_are_apart_from_conversations(self, api):
         """No conversation's id is a counter's key."""
@@ -524,16 +524,16 @@ class TestSender:
     @pytest.mark.parametrize("fields", [{}, {"sender": "ann"}])
     def test_it_is_the_callers(self, claimed, authorizer, fields):
         """A token's claim, or what a Lambda authorizer passed on; the body may say the same."""
-        answer = claimed.call(post_event("c", {"body": "hi", **fields}, authorizer=authorizer))
-        assert answer.status == 201
-        assert claimed.call(message_event("c", answer.body["message_id"])).body["sender"] == "ann"
+        response = claimed.call(post_event("c", {"body": "hi", **fields}, authorizer=authorizer))
+        assert response.status == 201
+        assert claimed.call(message_event("c", response.body["message_id"])).body["sender"] == "ann"
 
     @pytest.mark.parametrize("sender", ["bob", "", None, 5, ["ann"]])
     def test_a_body_that_names_another_is_refused(self, claimed, sender):
         """403, and nothing is stored."""
         event = post_event("c", {"sender": sender, "body": "hi"}, authorizer=by_token(sub="ann"))
-        answer = claimed.call(event)
-        assert (answer.status, answer.body["type"]) == (403, "urn:hotpartition:not-the-sender")
+        response = claimed.call(event)
+        assert (response.status, response.body["type"]) == (403, "urn:hotpartition:not-the-sender")
         assert not claimed.world.table.calls
 
     @pytest.mark.parametrize(
@@ -545,9 +545,9 @@ class TestSender:
     )
     def test_a_caller_without_one_cannot_write(self, claimed, authorizer):
         """Nor is what the body says taken for it."""
-        answer = claimed.call(post_event("c", {"sender": "ann", "body": "hi"}, authorizer=authorizer))
-        assert answer.status == 403
-        assert "the caller's sub should be a text" in answer.body["detail"]
+        response = claimed.call(post_event("c", {"sender": "ann", "body": "hi"}, authorizer=authorizer))
+        assert response.status == 403
+        assert "the caller's sub should be a text" in response.body["detail"]
         assert not claimed.world.table.calls
 
     @pytest.mark.parametrize("body", ["{", "[]", "null"])
@@ -600,13 +600,13 @@ class TestRead:
         assert api.call(message_event("c", id_.lower(), consistency="strong")).body == wanted
 
     def test_shards_stay_inside(self, api):
-        """Whatever a conversation is stored under, no answer names a shard."""
+        """Whatever a conversation is stored under, no response names a shard."""
         early = self.write(api, 3)
         api.world.raise_to(8, api.world.clock.now_ms)
         api.world.clock.now_ms += 5000
         ids = early + self.write(api, 20)
         assert any("#" in pk for pk, _ in api.world.table.items)
-        answers = [
+        responses = [
             api.call(page_event("c", limit=7)),
             api.call(page_event("c", limit=200, order="oldest")),
             *(api.call(message_event("c", id_)) for id_ in ids),
@@ -614,30 +614,30 @@ class TestRead:
             api.post(message_id=ids[-1], body="other"),
             api.call(message_event("c", message_id(1))),
         ]
-        assert {answer.status for answer in answers} == {200, 404, 409}
-        assert not [answer.text for answer in answers if "#" in answer.text]
-        assert [m["message_id"] for m in answers[1].body["messages"]] == ids
+        assert {response.status for response in responses} == {200, 404, 409}
+        assert not [response.text for response in responses if "#" in response.text]
+        assert [m["message_id"] for m in responses[1].body["messages"]] == ids
 
     def test_a_message_that_is_not_there_is_404(self, api):
         """By any form of its id, in a conversation that exists or not."""
         for id_ in (message_id(1), message_id(1).lower(), "018bcfe5-6800-7000-8000-000000000005"):
-            answer = api.call(message_event("c", id_))
-            assert (answer.status, answer.body["type"]) == (404, "urn:hotpartition:message-not-found")
+            response = api.call(message_event("c", id_))
+            assert (response.status, response.body["type"]) == (404, "urn:hotpartition:message-not-found")
 
     @pytest.mark.parametrize("conversation_id", BAD_IDS)
     def test_other_conversation_ids_are_refused(self, api, conversation_id):
         """On both routes, as for writing."""
         for event in (page_event(conversation_id), message_event(conversation_id, message_id(1))):
-            answer = api.call(event)
-            assert answer.status == 400
-            assert answer.body["errors"] == [{"field": "conversation_id", "message": ID_RULE}]
+            response = api.call(event)
+            assert response.status == 400
+            assert response.body["errors"] == [{"field": "conversation_id", "message": ID_RULE}]
 
     @pytest.mark.parametrize("wrong", ["x", "", str(uuid.UUID(int=0, version=4)), "a#b", "a/b", "\ud800"])
     def test_other_message_ids_are_refused(self, api, wrong):
         """400, not 404: such a message cannot exist."""
-        answer = api.call(message_event("c", wrong))
-        assert answer.status == 400
-        assert answer.body["errors"] == [{"field": "message_id", "message": MESSAGE_ID_RULE}]
+        response = api.call(message_event("c", wrong))
+        assert response.status == 400
+        assert response.body["errors"] == [{"field": "message_id", "message": MESSAGE_ID_RULE}]
 
     @pytest.mark.parametrize(
         ("query", "field"),
@@ -650,16 +650,16 @@ class TestRead:
     )
     def test_wrong_parameters_are_refused(self, api, query, field):
         """400 naming the parameter."""
-        answer = api.call(page_event("c", **query))
-        assert (answer.status, answer.wrong_fields) == (400, [field])
+        response = api.call(page_event("c", **query))
+        assert (response.status, response.wrong_fields) == (400, [field])
 
     def test_all_wrong_parameters_are_named_at_once(self, api):
         """One round trip tells all."""
-        answer = api.call(page_event("a#1", limit=0, after="x", before="y", order="z", consistency="w"))
+        response = api.call(page_event("a#1", limit=0, after="x", before="y", order="z", consistency="w"))
         fields = ["after", "before", "consistency", "conversation_id", "limit", "order"]
-        assert sorted(answer.wrong_fields) == fields
-        answer = api.call(message_event("a#1", "x", consistency="w"))
-        assert sorted(answer.wrong_fields) == ["consistency", "conversation_id", "message_id"]
+        assert sorted(response.wrong_fields) == fields
+        response = api.call(message_event("a#1", "x", consistency="w"))
+        assert sorted(response.wrong_fields) == ["consistency", "conversation_id", "message_id"]
 
     @pytest.mark.parametrize("limit", [1, 200])
     def test_the_limits_edges_are_allowed(self, api, limit):
@@ -679,8 +679,8 @@ class TestRead:
             page_event("c", cursor=build_cursor("c", message_id(5), newest_first=False, walk_started_ms=5)),
             page_event("c", cursor=changed),
         ):
-            answer = api.call(event)
-            assert (answer.status, answer.wrong_fields) == (400, ["cursor"])
+            response = api.call(event)
+            assert (response.status, response.wrong_fields) == (400, ["cursor"])
 
     def test_a_range_is_half_open(self, api):
         """At or after `after`, and before `before`."""
@@ -715,8 +715,11 @@ class TestRead:
     )
     def test_unknown_parameters_are_refused(self, api, event, allowed):
         """A misspelt `afer` would read everything: 400 that says what there is."""
-        answer = api.call(event)
-        assert (answer.status, answer.body["errors"]) == (400, [{"field": "utm", "message": f"is unknown; {allowed}"}])
+        response = api.call(event)
+        assert (response.status, response.body["errors"]) == (
+            400,
+            [{"field": "utm", "message": f"is unknown; {allowed}"}],
+        )
 
     def test_a_signature_in_the_url_is_no_parameter(self, api):
         """Whether the gateway passes its own parameters on or not."""
@@ -735,8 +738,8 @@ class TestRead:
             (page_event("c", cursor=cursor, order="up"), ["order"]),
         ]
         for event, expected in cases:
-            answer = api.call(event)
-            assert (answer.status, answer.wrong_fields) == (400, expected)
+            response = api.call(event)
+            assert (response.status, response.wrong_fields) == (400, expected)
         assert not api.world.table.calls
 
     def test_a_page_is_complete_or_503(self, api):
@@ -744,9 +747,9 @@ class TestRead:
         ids = self.write(api, 3)
         for event in (page_event("c"), message_event("c", ids[0])):
             api.world.table.failures = [ThrottledError()] * 100
-            answer = api.call(event)
-            assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
-            assert "message_id" not in answer.body
+            response = api.call(event)
+            assert (response.status, response.headers["Retry-After"]) == (503, "1")
+            assert "message_id" not in response.body
         api.world.table.failures.clear()
 
     def test_reads_are_complete_without_redis(self, api):
@@ -761,39 +764,39 @@ class TestRead:
         page = api.call(page_event("c", consistency="strong", order="oldest"))
         assert [m["message_id"] for m in page.body["messages"]] == ids
 
-    def test_a_route_that_cannot_be_read_is_no_answer(self, api):
+    def test_a_route_that_cannot_be_read_is_an_error(self, api):
         """Fails closed, and loudly: the page could be incomplete, and an operator hears whose route it is."""
 
         def break_journal(name):
             raise MalformedGenerationError("'x' is no generation")
 
         api.world.table.on_call = break_journal
-        answer = api.call(page_event("c"))
-        assert answer.status == 500
+        response = api.call(page_event("c"))
+        assert response.status == 500
         assert api.world.telemetry.counts["JournalMalformed"] == 1
         assert api.world.telemetry.events[-1][1]["conversation_id"] == "c"
 
     def test_a_page_of_large_messages_is_cut_to_what_fits(self, api):
-        """All of them are read, on more pages: none is hidden behind an answer that is too large."""
+        """All of them are read, on more pages: none is hidden behind a response that is too large."""
         for _ in range(20):
             api.world.clock.now_ms += 1
             assert api.post(sender="ann", body="x" * 390_000).status == 201
         found, cursor = [], None
         while True:
-            answer = api.call(page_event("c", **({"cursor": cursor} if cursor else {})))
-            assert answer.status == 200
-            found += [m["message_id"] for m in answer.body["messages"]]
-            cursor = answer.body["next_cursor"]
+            response = api.call(page_event("c", **({"cursor": cursor} if cursor else {})))
+            assert response.status == 200
+            found += [m["message_id"] for m in response.body["messages"]]
+            cursor = response.body["next_cursor"]
             if cursor is None:
                 break
         assert len(found) == len(set(found)) == 20
         assert found == sorted(found, reverse=True)
 
     def test_message_id_and_attributes_are_named_with_the_rest(self, api):
-        """Checks of values and of shapes in one answer."""
-        answer = api.post({"sender": "s", "message_id": "nope", "attributes": {"a": {"": 1}}})
-        assert answer.status == 400
-        assert sorted(answer.wrong_fields) == ["attributes.a", "body", "message_id"]
+        """Checks of values and of shapes in one response."""
+        response = api.post({"sender": "s", "message_id": "nope", "attributes": {"a": {"": 1}}})
+        assert response.status == 400
+        assert sorted(response.wrong_fields) == ["attributes.a", "body", "message_id"]
 
 
 def counted(capsys, *names):
@@ -826,13 +829,13 @@ class TestNewestPage:
         etag = self.read(api, conversation_id).headers["ETag"]
         assert etag.startswith('W/"')
         for tags in (etag, etag.removeprefix("W/"), f'"x", {etag}', "*"):
-            answer = self.read(api, conversation_id, tags)
-            assert (answer.status, answer.headers["ETag"], answer.text) == (304, etag, "")
+            response = self.read(api, conversation_id, tags)
+            assert (response.status, response.headers["ETag"], response.text) == (304, etag, "")
         api.post(conversation_id=conversation_id)
         api.world.clock.now_ms += 1_000
-        answer = self.read(api, conversation_id, etag)
-        assert (answer.status, len(answer.body["messages"])) == (200, 2)
-        assert answer.headers["ETag"] != etag
+        response = self.read(api, conversation_id, etag)
+        assert (response.status, len(response.body["messages"])) == (200, 2)
+        assert response.headers["ETag"] != etag
 
     @pytest.mark.parametrize("tags", ["", "x", '"x"', 'W/"', "W/*", "\x00"])
     def test_other_tags_get_the_page(self, api, tags):
@@ -862,17 +865,17 @@ class TestNewestPage:
     )
     def test_other_pages_have_neither(self, api, query):
         """They are read each time, and sent."""
-        answer = self.read(api, "hot", "*", **query)
-        assert answer.status == 200
-        assert not {"ETag", "Age"} & answer.headers.keys()
+        response = self.read(api, "hot", "*", **query)
+        assert response.status == 200
+        assert not {"ETag", "Age"} & response.headers.keys()
 
     def test_a_page_with_a_cursor_has_neither(self, api):
         """It is no newest page."""
         api.post(conversation_id="hot")
         cursor = self.read(api, "hot", limit=1).body["next_cursor"]
-        answer = self.read(api, "hot", "*", cursor=cursor)
-        assert (answer.status, len(answer.body["messages"])) == (200, 1)
-        assert not {"ETag", "Age"} & answer.headers.keys()
+        response = self.read(api, "hot", "*", cursor=cursor)
+        assert (response.status, len(response.body["messages"])) == (200, 1)
+        assert not {"ETag", "Age"} & response.headers.keys()
 
     def test_wrong_requests_are_refused_as_ever(self, api):
         """However hot the conversation is."""
@@ -905,8 +908,8 @@ class TestFunctions:
         ]
 
     @pytest.mark.parametrize("stage", ["$default", "v1"])
-    def test_requests_are_answered_and_counted(self, monkeypatch, capsys, api, stage):
-        """From the runtime's event to the answer, with one metric line on stdout, also when a request is refused."""
+    def test_requests_are_served_and_counted(self, monkeypatch, capsys, api, stage):
+        """From the runtime's event to the response, with one metric line on stdout, also when a request is refused."""
         write, read = load_handler("write_message"), load_handler("read_messages")
         write.metrics.clear_metrics()  # Powertools shares what is counted, also by requests of other tests
         monkeypatch.setattr(write, "_app", lambda: api.write_app)
@@ -985,8 +988,8 @@ class TestFunctions:
 
     def test_an_unknown_route_is_404(self, api):
         """Should the gateway ever send one that no function has."""
-        answer = api.call(http_event("GET", "/elsewhere", {}))
-        assert (answer.status, answer.body["type"]) == (404, "urn:hotpartition:no-such-resource")
+        response = api.call(http_event("GET", "/elsewhere", {}))
+        assert (response.status, response.body["type"]) == (404, "urn:hotpartition:no-such-resource")
 
 
 surrogates = st.characters(codec=None, categories=["Cs"])
@@ -1012,7 +1015,7 @@ parameters = st.dictionaries(
 
 
 class TestFuzz:
-    """Whatever arrives, the answer is one of ours, and can be encoded."""
+    """Whatever arrives, the response is one of ours, and can be encoded."""
 
     @settings(max_examples=150, deadline=None)
     @given(ids, json_values | bodies | st.binary(max_size=20) | texts)
@@ -1023,10 +1026,10 @@ class TestFuzz:
             event = post_event(conversation_id, base64.b64encode(body).decode(), is_base64=True)
         else:
             event = post_event(conversation_id, body)
-        answer = api.call(event)
-        assert answer.status in {200, 201, 400, 413}
-        if answer.status == 201:
-            assert api.call(message_event(conversation_id, answer.body["message_id"])).status == 200
+        response = api.call(event)
+        assert response.status in {200, 201, 400, 413}
+        if response.status == 201:
+            assert api.call(message_event(conversation_id, response.body["message_id"])).status == 200
             assert len(api.call(page_event(conversation_id)).body["messages"]) == 1
 
     @settings(max_examples=150, deadline=None)

@@ -230,7 +230,7 @@ def test_an_unreadable_journal_is_a_response(world):
     assert ask(world, command)["error"]["kind"] == "malformed-route"
 
 
-def test_the_largest_answers_fit(world):
+def test_the_largest_responses_fit(world):
     """Thousands of routes with the longest ids: far below what Lambda carries."""
     for i in range(3_000):
         world.raise_to(1024, NOW_MS, conversation_id=f"{i:0256}", in_redis=False)
@@ -269,7 +269,7 @@ def test_whatever_arrives_gets_a_response(event):
 
 
 class TestHandler:
-    def test_commands_are_answered_and_counted(self, monkeypatch, capsys, world):
+    def test_commands_are_served_and_counted(self, monkeypatch, capsys, world):
         """With one line of metrics each, and one more when it is refused."""
         module = load_handler("operate")
         module.metrics.clear_metrics()

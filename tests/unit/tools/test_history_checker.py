@@ -171,7 +171,7 @@ def test_an_eventual_read_may_lag_but_not_double():
         (read(complete=False), {}),
     ],
 )
-def test_a_bounded_read_answers_for_what_it_walked_over(bounded, expected):
+def test_a_bounded_read_accounts_for_what_it_walked_over(bounded, expected):
     """A gap inside a bounded read is a loss, what lies beyond it is not."""
     writes = [acknowledged(number) for number in (1, 2, 3)]
     assert faults(history(*writes, bounded, read(1, 2, 3))) == expected

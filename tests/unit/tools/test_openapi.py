@@ -47,18 +47,18 @@ def test_the_document_is_valid(document):
     validate(document)
 
 
-def test_it_lists_every_route_and_answer_and_no_other(document):
+def test_it_lists_every_route_and_response_and_no_other(document):
     """The routes of both functions, each with the statuses that it can have; every error is a problem document."""
     found = operations(document)
     assert {place: set(operation["responses"]) for place, operation in found.items()} == STATUSES
     for operation in found.values():
-        for status, answer in operation["responses"].items():
+        for status, response in operation["responses"].items():
             if status in {"204", "304"}:
-                assert "content" not in answer
+                assert "content" not in response
                 continue
             wanted = "application/json" if status in {"200", "201"} else "application/problem+json"
-            assert list(answer["content"]) == [wanted]
-            assert ("Retry-After" in answer.get("headers", {})) == (status == "503")
+            assert list(response["content"]) == [wanted]
+            assert ("Retry-After" in response.get("headers", {})) == (status == "503")
 
 
 def test_its_routes_are_those_of_the_gateway(document):
@@ -110,8 +110,8 @@ def test_its_examples_are_what_it_describes(document):
             for example in parameter["schema"].get("examples", ()):
                 schema_at(document, parameter["schema"]).validate(example)
                 count += 1
-        for status, answer in operation["responses"].items():
-            for content in answer.get("content", {}).values():
+        for status, response in operation["responses"].items():
+            for content in response.get("content", {}).values():
                 for example in content.get("examples", {}).values():
                     schema_at(document, content["schema"]).validate(example["value"])
                     assert example["value"]["status"] == int(status)
@@ -125,8 +125,8 @@ def test_its_links_lead_to_its_own_parameters(document):
     links = [
         link
         for operation in operations(document).values()
-        for answer in operation["responses"].values()
-        for link in answer.get("links", {}).values()
+        for response in operation["responses"].values()
+        for link in response.get("links", {}).values()
     ]
     assert {link["operationId"] for link in links} == {"read_message", "read_page"}
     for link in links:
@@ -139,8 +139,8 @@ def test_every_kind_of_problem_is_described_or_never_reaches_a_client(document):
     shown = {
         name
         for operation in operations(document).values()
-        for answer in operation["responses"].values()
-        for content in answer.get("content", {}).values()
+        for response in operation["responses"].values()
+        for content in response.get("content", {}).values()
         for name in content.get("examples", {})
     }
     assert kinds - shown == {"no-such-resource"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tools.demo.client import Answer, Client, Recorder, UnansweredError, mint_message_id
+from tools.demo.client import Client, NoResponseError, Recorder, Response, mint_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -50,7 +50,7 @@ class FakeApi:
     disorder: bool = False
     alter_every: int = 0
     refuse_share: float = 0.0
-    unanswered_share: float = 0.0
+    no_response_share: float = 0.0
     refuse_reads_share: float = 0.0
     delay_seconds: float = 0.02
     stored: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class FakeApi:
         await asyncio.sleep(self.delay_seconds)
         message_id = message.get("message_id") or mint_message_id(now=self.now(), rng=self.rng)
         if self.rng.random() < self.refuse_share:
-            return Answer(503, {"title": "refused", "message_id": message_id}, 1.0)
+            return Response(503, {"title": "refused", "message_id": message_id}, 1.0)
         own = self.stored.setdefault(conversation_id, {})
         content = {
             "conversation_id": conversation_id,
@@ -73,14 +73,14 @@ class FakeApi:
         self.writes += status == 201
         if not self._hits(self.lose_every):
             own[message_id] = content
-        if self.rng.random() < self.unanswered_share:
-            raise UnansweredError("the connection was reset")
-        return Answer(status, {"conversation_id": conversation_id, "message_id": message_id})
+        if self.rng.random() < self.no_response_share:
+            raise NoResponseError("the connection was reset")
+        return Response(status, {"conversation_id": conversation_id, "message_id": message_id})
 
     async def read(self, conversation_id, parameters):
         await asyncio.sleep(self.delay_seconds)
         if self.rng.random() < self.refuse_reads_share:
-            return Answer(503, {"title": "refused"}, 1.0)
+            return Response(503, {"title": "refused"}, 1.0)
         newest, limit, cursor = parameters["order"] == "newest", int(parameters["limit"]), parameters.get("cursor")
         own = self.stored.get(conversation_id, {})
         ids = sorted(own, reverse=newest)
@@ -94,7 +94,7 @@ class FakeApi:
         messages = [own[one] for one in page]
         if self.alter_every:
             messages = [{**one, "body": "?"} if at == self.alter_every else one for at, one in enumerate(messages)]
-        return Answer(200, {"messages": messages, "next_cursor": following})
+        return Response(200, {"messages": messages, "next_cursor": following})
 
     def _hits(self, every: int) -> bool:
         return every > 0 and self.writes % every == 0

@@ -78,12 +78,12 @@ class FakeLocal:
             message_id = message.get("message_id", f"{int(time.time() * 1000):010d}{random.getrandbits(50):016d}")
             problem = {"title": "Service Unavailable", "message_id": message_id}
             return web.json_response(problem, status=503, headers={"Retry-After": "1"})
-        answer = await self.api.write(name, message)
-        return web.json_response(answer.body, status=answer.status)
+        response = await self.api.write(name, message)
+        return web.json_response(response.body, status=response.status)
 
     async def read(self, request):
-        answer = await self.api.read(request.match_info["name"], request.query)
-        return web.json_response(answer.body, status=answer.status)
+        response = await self.api.read(request.match_info["name"], request.query)
+        return web.json_response(response.body, status=response.status)
 
     async def status(self, _):
         return web.json_response(

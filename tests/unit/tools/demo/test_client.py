@@ -11,9 +11,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tools.demo.client import (
-    Answer,
     HttpApi,
-    UnansweredError,
+    NoResponseError,
+    Response,
     browse,
     mint_message_id,
     open_session,
@@ -92,9 +92,9 @@ def test_refused_messages_are_offered_again_with_the_same_id(bench):
     assert recorder.counts.throttled == recorder.counts.retries > 50
 
 
-def test_unanswered_writes_are_repeated_only_with_an_id(bench):
+def test_writes_without_a_response_are_repeated_only_with_an_id(bench):
     """Without an id a repetition could store a message twice, so the outcome stays unknown and is allowed for."""
-    api = bench.api(unanswered_share=0.2)
+    api = bench.api(no_response_share=0.2)
     verdict, recorder = verdict_of(bench, api)
     assert verdict.holds
     assert {offer.message_id for offer in recorder.unresolved} == {None}
@@ -119,7 +119,7 @@ def test_the_load_is_open_loop(bench):
     assert offered == pytest.approx(list(range(10)), abs=0.01)
 
 
-def test_a_wrong_answer_is_noted_and_not_retried(bench):
+def test_a_wrong_response_is_noted_and_not_retried(bench):
     """A 4xx is the client's or the API's mistake: it is kept for the report."""
 
     class Refusing:
@@ -127,7 +127,7 @@ def test_a_wrong_answer_is_noted_and_not_retried(bench):
 
         async def write(self, conversation_id, message):
             self.calls += 1
-            return Answer(400, {"title": "no"})
+            return Response(400, {"title": "no"})
 
     api = Refusing()
     client = bench.client(api)
@@ -187,24 +187,24 @@ def test_the_http_api_speaks_the_wire_format():
         await server.start_server()
         async with open_session(connections=2) as session:
             api = HttpApi(session, f"{server.make_url('/')}")
-            answers = [await api.write("a:b", {"sender": "s", "body": "b"}), await api.read("c", {"limit": "5"})]
+            responses = [await api.write("a:b", {"sender": "s", "body": "b"}), await api.read("c", {"limit": "5"})]
             await server.close()
-            with pytest.raises(UnansweredError):
+            with pytest.raises(NoResponseError):
                 await api.read("c", {})
-        return answers
+        return responses
 
-    answers = asyncio.run(scenario())
+    responses = asyncio.run(scenario())
     assert asked == [
         ("/conversations/a:b/messages", {"sender": "s", "body": "b"}),
         ("/conversations/c/messages", {"limit": "5"}),
     ]
-    assert answers == [
-        Answer(503, {"message_id": "X"}, 2.0),
-        Answer(200, {"messages": [], "next_cursor": None, "settled_until": "t"}),
+    assert responses == [
+        Response(503, {"message_id": "X"}, 2.0),
+        Response(200, {"messages": [], "next_cursor": None, "settled_until": "t"}),
     ]
 
 
-def test_a_wait_for_a_connection_is_told_apart_from_the_answers_time():
+def test_a_wait_for_a_connection_is_no_part_of_the_response_time():
     """With one connection, the second of two requests waits for the first."""
 
     async def write(_request):
@@ -218,16 +218,16 @@ def test_a_wait_for_a_connection_is_told_apart_from_the_answers_time():
         await server.start_server()
         async with open_session(connections=1) as session:
             api = HttpApi(session, f"{server.make_url('/')}")
-            answers = await asyncio.gather(*(api.write("c", {"sender": "s", "body": "b"}) for _ in range(2)))
+            responses = await asyncio.gather(*(api.write("c", {"sender": "s", "body": "b"}) for _ in range(2)))
         await server.close()
-        return sorted(answer.queued_seconds for answer in answers)
+        return sorted(response.queued_seconds for response in responses)
 
     first, second = asyncio.run(scenario())
     assert first == 0.0
     assert second >= 0.19
 
 
-def test_every_answered_write_is_timed(bench):
+def test_every_write_with_a_response_is_timed(bench):
     """Refusals too: they are what clients wait for."""
     client = bench.client(bench.api(refuse_share=0.5, delay_seconds=0.25))
     bench.run(play(client, workload(messages=20).offers))

@@ -66,11 +66,11 @@ def test_faults_that_the_summary_has_no_field_for_fail_the_run_too(fault):
     assert judged(history=replace(FAULTLESS, **{fault: 1})).verdict == "fail"
 
 
-def test_an_answer_that_the_api_promises_not_to_give_fails_the_run():
+def test_a_response_that_the_api_promises_not_to_give_fails_the_run():
     """One is enough, even if every message came through; it is quoted."""
     judgement = judged(unexpected=("write to c answered 500: {}", "read of c answered 502: {}"))
     assert judgement.verdict == "fail"
-    assert judgement.reasons == ("no unexpected answer: 2 noted, the first: write to c answered 500: {}",)
+    assert judgement.reasons == ("no unexpected response: 2 noted, the first: write to c answered 500: {}",)
 
 
 def test_judging_needs_no_http_client():
@@ -112,7 +112,7 @@ def test_physical_keys_belong_to_one_conversation(key, own):
     assert is_key_of(key, "hot") is own
 
 
-def test_the_raise_that_answers_the_onset_is_the_first_after_it():
+def test_the_raise_of_an_onset_is_the_first_after_it():
     """A raise before the onset was for something else."""
     raises = [Raise(5.0, 4, 0), Raise(12.0, 16, 0), Raise(11.0, 8, 0)]
     assert first_raise_after(raises, 10.0) == Raise(11.0, 8, 0)

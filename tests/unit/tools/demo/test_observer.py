@@ -115,13 +115,13 @@ def test_the_parts_are_looked_at_through_the_control_api():
 
 def test_the_journal_is_asked_as_dynamodb_is():
     """The item comes from GetItem; a refusal is no item this time."""
-    answers = iter([(200, {"Item": ITEM}), (200, {}), (400, {"__type": "ThrottlingException"})])
+    responses = iter([(200, {"Item": ITEM}), (200, {}), (400, {"__type": "ThrottlingException"})])
     targets = []
 
     async def dynamodb(request):
         targets.append(request.headers["X-Amz-Target"])
         assert (await request.json())["Key"] == {"pk": {"S": "c"}, "sk": {"S": "r#"}}
-        code, body = next(answers)
+        code, body = next(responses)
         return web.json_response(body, status=code)
 
     async def scenario():

@@ -207,7 +207,7 @@ def test_a_run_that_saw_nothing_still_has_a_report(changes):
     parsed(report_of(run(raises=(), events=(), **changes)))
 
 
-def test_many_shards_are_cut_and_the_rest_is_told():
+def test_many_shards_are_cut_and_the_number_of_others_is_shown():
     """More keys than can be read are counted instead of drawn."""
     timeline = tuple(load(int(START * 1000), f"launch-day#{index}", 0) for index in range(64))
     html = report_of(run(timeline=timeline))

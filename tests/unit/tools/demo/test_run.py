@@ -90,12 +90,12 @@ def test_a_stack_that_loses_messages_fails(plan):
     assert "Why it failed" in outcome.report_file.read_text()
 
 
-def test_a_stack_that_answers_500_fails(plan):
+def test_a_stack_that_responds_500_fails(plan):
     """Though nothing is lost: the API promises 503 for what is worth repeating."""
     outcome, _ = play(plan, FAKE_FAIL_EVERY="40")
     assert outcome.history.holds
     assert json.loads(outcome.summary_file.read_text())["verdict"] == "fail"
-    (reason,) = (one for one in outcome.judgement.reasons if one.startswith("no unexpected answer: "))
+    (reason,) = (one for one in outcome.judgement.reasons if one.startswith("no unexpected response: "))
     assert " answered 500: {}" in reason
 
 

@@ -106,7 +106,7 @@ def test_bodies_that_are_no_text_are_base64(content_type: str, body: bytes, expe
         ("text", HttpResponse(200, b"text", (("Content-Type", "application/json"),))),
     ],
 )
-def test_answers_of_format_2(response: object, expected: HttpResponse) -> None:
+def test_responses_of_format_2(response: object, expected: HttpResponse) -> None:
     """Status, headers, cookies and encoding are taken over; a response without status is the body."""
     assert read_http_response(json.dumps(response).encode()) == expected
 

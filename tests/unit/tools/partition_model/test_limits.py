@@ -57,7 +57,7 @@ def test_reads_and_writes_are_limited_apart():
     assert table.read("hot", 1, 0.0).reason == "TableReadKeyRangeThroughputExceeded"
 
 
-def test_a_second_of_rest_saves_a_second_and_five_minutes_save_no_more():
+def test_an_idle_second_saves_a_second_and_five_minutes_save_no_more():
     """Burst capacity does not lift a partition's limit."""
     table = build()
     for rest, saved in ((0.25, 250), (1.0, 1000), (300.0, 1000)):

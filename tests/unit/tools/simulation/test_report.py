@@ -145,7 +145,7 @@ def with_ours(made, *runs):
     )
 
 
-def test_the_first_screen_answers(made, pictures):
+def test_the_first_screen_says_what_fails_and_what_it_costs(made, pictures):
     """What fails without and with it, how soon, what is paid on the hot key and on all others: each with its range."""
     sound = run_of("ours", relieved_bin=32, shards=8)
     slower = replace(

@@ -46,7 +46,7 @@ def read_page(
     conversation_id: ConversationId, limit: Limit = 50, order: Literal["newest", "oldest"] = "newest"
 ) -> Response[Any]:
     """Read a page."""
-    answer = client.query(
+    response = client.query(
         TableName=table_name,
         KeyConditionExpression="pk = :pk",
         ExpressionAttributeValues={":pk": {"S": conversation_id}},
@@ -55,7 +55,7 @@ def read_page(
     )
     messages = [
         StoredMessage(**{name: item[name]["S"] for name in StoredMessage.model_fields}).model_dump()
-        for item in answer["Items"]
+        for item in response["Items"]
         if "body" in item
     ]
     metrics.add_metric(name="PagesRead", unit=MetricUnit.Count, value=1)

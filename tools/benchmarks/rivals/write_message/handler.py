@@ -63,8 +63,8 @@ def write_message(conversation_id: ConversationId, message: Annotated[NewMessage
         },
     )
     metrics.add_metric(name="MessagesWritten", unit=MetricUnit.Count, value=1)
-    answer = {"conversation_id": conversation_id, "message_id": message_id, "sent_at": sent_at}
-    return Response(status_code=201, content_type="application/json", body=json.dumps(answer))
+    response = {"conversation_id": conversation_id, "message_id": message_id, "sent_at": sent_at}
+    return Response(status_code=201, content_type="application/json", body=json.dumps(response))
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)
