@@ -131,6 +131,8 @@ class Clients:
 
     def _set_environment(self, function: lambda_.Function, kind: Kind) -> None:
         values = select_settings(AdaptiveSettings, {**self._wiring, **self._users.wiring_of(kind)})
+        # Theirs is the client of the boto3 `Table` that they give.
+        values.pop("dynamodb_endpoint", None)
         for name, value in build_environment(AdaptiveSettings, values).items():
             function.add_environment(name, value)
 

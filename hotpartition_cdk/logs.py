@@ -6,11 +6,19 @@ import aws_cdk as cdk
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from hotpartition_cdk.configuration import SMALL
+
 
 class LogKeeping:
     """Makes log groups that all keep their lines equally long, under the same key."""
 
-    def __init__(self, *, retention_days: int, removal_policy: cdk.RemovalPolicy, key_arn: str | None) -> None:
+    def __init__(
+        self,
+        *,
+        retention_days: int = SMALL.log_retention_days,
+        removal_policy: cdk.RemovalPolicy = cdk.RemovalPolicy.DESTROY,
+        key_arn: str | None = None,
+    ) -> None:
         self._retention_days = retention_days
         self._removal_policy = removal_policy
         self._key_arn = key_arn

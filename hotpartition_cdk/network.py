@@ -44,7 +44,7 @@ class Network(Construct):
         Args:
             scope: Where they are made.
             id_: Their id.
-            log_keeping: Keeps the log of refused traffic in a new VPC; None: there is none.
+            log_keeping: Keeps the log of refused traffic in a new VPC; None: for a week.
             options: How narrow the way out is, and which zones a new VPC has.
             vpc: A VPC of the user's.
             subnets: Where in it functions and registry stand; None: its private subnets.
@@ -64,8 +64,8 @@ class Network(Construct):
                 "DynamoDb", service=ec2.GatewayVpcEndpointAwsService.DYNAMODB
             )
         self._allow_traffic(options)
-        if vpc is None and log_keeping is not None:
-            self._log_refused_traffic(log_keeping)
+        if vpc is None:
+            self._log_refused_traffic(log_keeping or LogKeeping())
 
     def _make_vpc(self, options: NetworkOptions) -> ec2.Vpc:
         return ec2.Vpc(

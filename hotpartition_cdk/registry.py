@@ -13,6 +13,7 @@ from constructs import Construct
 from hotpartition.redis.acl import Role, build_rights
 from hotpartition_cdk.acknowledgements import acknowledge
 from hotpartition_cdk.configuration import ENGINE, ENGINE_VERSION, SMALL, RegistrySize
+from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.names import unique_name
 from hotpartition_cdk.network import REGISTRY_PORT, Network
 
@@ -79,8 +80,17 @@ class Registry(Construct):
             size: How much of everything it gets.
             name: Of its user group, unique in account and region; None: made of its path.
             key_arn: A KMS key of the user's.
+
+        Raises:
+            ConfigurationError: its nodes shall stand in several zones, and there is one.
         """
         super().__init__(scope, id_)
+        zones = {subnet.availability_zone for subnet in network.subnets}
+        if size.is_multi_az and len(zones) == 1 and not cdk.Token.is_unresolved(*zones):
+            raise ConfigurationError(
+                f"{self.node.path} stands in several zones (option registry.is_multi_az), and its subnets in"
+                f" {zones.pop()} alone: give subnets of two zones, or set the option to false"
+            )
         self.network = network
         self.size = size
         self._users: list[elasticache.CfnUser] = []

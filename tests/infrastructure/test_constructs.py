@@ -396,6 +396,19 @@ class TestRefused:
         with pytest.raises(ConfigurationError, match=r"^Refused/Open has public subnets only"):
             Network(Stack.of(hot), "OpenNetwork", vpc=vpc)
 
+    def test_a_registry_over_zones_that_are_not_there(self, hot):
+        """ElastiCache would say so only after minutes of deploying."""
+        from aws_cdk import Stack  # noqa: PLC0415
+        from aws_cdk import aws_ec2 as ec2  # noqa: PLC0415
+
+        from hotpartition_cdk import PRODUCTION, Network, Registry  # noqa: PLC0415
+
+        subnets = [ec2.Subnet.from_subnet_attributes(Stack.of(hot), "A", subnet_id="a", availability_zone="eu-west-1a")]
+        vpc = ec2.Vpc.from_vpc_attributes(Stack.of(hot), "Given", vpc_id="v", availability_zones=["eu-west-1a"])
+        network = Network(Stack.of(hot), "OneZone", vpc=vpc, subnets=subnets)
+        with pytest.raises(ConfigurationError, match=r"its subnets in eu-west-1a alone"):
+            Registry(Stack.of(hot), "Spread", network=network, size=PRODUCTION.registry)
+
     def test_a_registry_of_another_stack(self, hot):
         """Its users are made beside their group."""
         from aws_cdk import App, Stack  # noqa: PLC0415
