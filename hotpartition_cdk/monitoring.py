@@ -48,7 +48,7 @@ _GRAPHS: tuple[tuple[str, Sequence[MetricName], str], ...] = (
         "Sum",
     ),
     (
-        "Raises",
+        "Decisions",
         (
             MetricName.RAISES,
             MetricName.DECISION_RAISED,

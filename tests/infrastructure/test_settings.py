@@ -36,7 +36,7 @@ def test_values_become_texts():
         ("[1]", "settings should be a JSON object of names to values, not [1]"),
         (
             {"nope": 1},
-            "setting nope is unknown; allowed are dynamodb_client, dynamodb_endpoint, fan_out_threads",
+            "setting nope is unknown; allowed are cooled_rcu, dynamodb_client, dynamodb_endpoint",
         ),
         ({"table_name": "mine"}, "setting table_name is set by the stack itself and cannot be overridden"),
         ({"registry_tls": False}, "setting registry_tls is set by the stack itself and cannot be overridden"),

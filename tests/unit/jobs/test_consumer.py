@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hotpartition.core import detector
 from hotpartition.core.reports import ReadReport, Report, stream_partition_of
 from hotpartition.core.shares import WHOLE, Share, list_shares
-from hotpartition.errors import RegistryUnavailableError
+from hotpartition.errors import RegistryForeignError, RegistryUnavailableError
 from hotpartition.jobs import consumer
 from hotpartition.ports import JournalEntry
 from hotpartition_messages.keys import CONVERSATION_ID_PATTERN
@@ -500,6 +500,19 @@ def test_a_mark_that_redis_does_not_take_is_tried_again():
     assert len(calls) == 4
     assert len(read_decisions(world)) == 1
     assert world.telemetry.counts["RegistryUnavailable"] == 3
+
+
+def test_what_is_none_of_ours_in_the_marks_place_is_replaced():
+    """It says nothing of what was decided before."""
+    world = World()
+    read_rush(world, rcu_per_second=4_000, seconds=2)
+
+    def find_another_type(collection):
+        raise RegistryForeignError("of another type")
+
+    world.registry.get_for_reading = find_another_type
+    world.consumer().run(run_ms=100)
+    assert world.registry.copies == {"c": 1}
 
 
 def test_while_the_streams_are_away_nothing_cools():

@@ -31,7 +31,7 @@ from hotpartition.errors import (
     RetryLaterError,
 )
 from hotpartition.jobs.raising import RAISE_BUDGET_MS, Raiser
-from hotpartition.jobs.read_marking import ReadMarker
+from hotpartition.jobs.read_marking import REPEAT_LOG_MS, ReadMarker
 from hotpartition.jobs.registry_fill import RegistryFill
 from hotpartition.ports import Journal, JournalEntry, Registry, ReportSource, RoutingItems, StreamEntry, Telemetry
 
@@ -48,7 +48,6 @@ which their last reference frees; left alone, the collector looks through the ha
 takes nearly as long as all the rest (decision 27). Python 3.14 goes by the first two only: how many new objects there
 are before it looks, and how slowly it goes through the old."""
 
-REPEAT_LOG_MS = 60_000
 MAX_SKIPS_LOGGED = 100
 """Malformed entries that are logged between two refreshes."""
 REASON_LENGTH = 200

@@ -18,6 +18,7 @@ from hotpartition.ports import Registry, Telemetry
 RENEW_MS = 15_000
 """How often a mark is renewed, which lasts a minute: a few renewals may fail."""
 REPEAT_LOG_MS = 60_000
+"""How often a decision that lasts is logged."""
 
 
 @dataclass(slots=True)
