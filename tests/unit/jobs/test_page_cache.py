@@ -3,7 +3,7 @@
 import pytest
 
 from hotpartition.core.page_freshness import PageLimits
-from hotpartition.errors import MalformedPageError, ThrottledError
+from hotpartition.errors import MalformedPageError, RetryLaterError, ThrottledError
 from hotpartition.jobs.page_cache import MAX_PAGE_BYTES, Filled, Origin, PageCache
 from hotpartition.ports import StoredPage
 from support.fakes import KEY_RANGE_THROTTLE, FakeClock, FakeTelemetry
@@ -130,6 +130,23 @@ def test_who_has_waited_long_enough_reads_for_itself():
     assert seen(page) == ("page 1", Origin.DYNAMODB, READ_MS)
     assert sum(fleet.clock.slept) < 0.1
     assert fleet.store.pages == {}
+
+
+def test_who_was_refused_of_late_waits_for_who_has_the_lease():
+    """What all environments read for themselves would keep the partitions too busy for the one read that ends it."""
+    fleet = Fleet()
+    environment = fleet.environment()
+    fleet.failures = [KEY_RANGE_THROTTLE]
+    with pytest.raises(ThrottledError):
+        fleet.get(environment)
+    fleet.pass_ms(700)
+    fleet.store.take_lease("c", "newest", 250)  # by another one
+    with pytest.raises(RetryLaterError):
+        fleet.get(environment)
+    assert fleet.reads == 1
+    fleet.pass_ms(300)
+    fleet.store.take_lease("c", "newest", 250)
+    assert fleet.get(environment).origin is Origin.DYNAMODB
 
 
 def test_the_time_that_is_left_bounds_the_wait():

@@ -25,6 +25,9 @@ WAIT_MS = 100.0
 """How long a request waits for the first page of another's read, before it reads for itself."""
 WAIT_STEP_MS = 20.0
 """Mean time between two looks while it waits."""
+REFUSED_MS = 1_000.0
+"""For how long after DynamoDB refused it an environment reads only with the lease: what all of them read for themselves
+keeps the partitions busy, and the reader who has the lease from reading the page for all."""
 MAX_PAGE_BYTES = 1_048_576
 """A larger page stays out of Redis, whose other keys share the node's network: each environment reads it for itself."""
 
@@ -151,6 +154,7 @@ class PageCache(Generic[PageT]):
         self._clock = clock
         self._environment_id = environment_id
         self._memory: _Memory[PageT] = _Memory(max_entries, max_bytes)
+        self._refused_until_ms = 0.0
 
     def get_page(
         self,
@@ -214,6 +218,8 @@ class PageCache(Generic[PageT]):
                 return self._serve(held, origin if held is told else Origin.L1)
             pause_ms = WAIT_STEP_MS * (0.5 + self._clock.random())
             if now_ms + pause_ms >= deadline_ms:
+                if now_ms < self._refused_until_ms:
+                    raise RetryLaterError("DynamoDB refuses, and another environment reads the page")
                 return self._read(key, fill, held, origin)
             self._clock.sleep(pause_ms / 1000)
             origin = Origin.WAITED
@@ -257,6 +263,7 @@ class PageCache(Generic[PageT]):
         try:
             filled = fill()
         except RetryLaterError:
+            self._refused_until_ms = self._clock.now_ms() + REFUSED_MS
             if copies:
                 self._telemetry.count(MetricName.PAGE_FILLS_FAILED)
             if held is None or not held.life.is_usable_at(self._clock.now_ms()):
