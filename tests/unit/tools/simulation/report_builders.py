@@ -217,8 +217,8 @@ def read_rush() -> RushStudy:
 def rush_run(rush: ReadRush) -> RushRun:
     """A run in which all is served, or a tenth."""
     offered = int(rush.pages_per_second)
-    served = Second(offered=offered, l1=offered - 4_000, redis=3_998, waited=1, dynamodb=1, fills=1)
-    refused = Second(offered=offered, dynamodb=offered // 10, refused=offered - offered // 10)
+    served = Second(offered=offered, l1=offered - 4_000, redis=3_998, waited=1, fills=1)
+    refused = Second(offered=offered, refused=offered - offered // 10)
     seconds = (served if rush.copies else refused,) * 4
     latency = Latency(count=4 * offered, mean=300.0, p50=280.0, p95=700.0, p99=880.5, p999=960.0, longest=990.0)
     return RushRun(
@@ -230,6 +230,9 @@ def rush_run(rush: ReadRush) -> RushRun:
         pages_per_second=rush.pages_per_second,
         writes_per_second=rush.writes_per_second,
         seconds=seconds,
+        found_seconds=0.0 if rush.copies else None,
+        copies_at_end=rush.copies,
+        served_after_seconds=0.0 if rush.copies else None,
         offered=4 * offered,
         from_l1=sum(second.l1 for second in seconds),
         from_redis=sum(second.redis for second in seconds),
