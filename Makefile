@@ -26,7 +26,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 # Where it is set, each of the suite's processes would compile its packages again: one to three seconds each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: wheel wheel-check simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials help setup build check lint types unit test test-waiting test-computing test-long demo up synth deploy destroy lock format clean acceptance test-functions functions-unit functions-acceptance
+.PHONY: wheel wheel-check simulate-counters simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials help setup build check lint types unit test test-waiting test-computing test-long demo up synth deploy destroy lock format clean acceptance test-functions functions-unit functions-acceptance
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -141,6 +141,9 @@ simulate-faults: .venv/.tool ## 300 seeds in the simulator with everything faili
 
 simulate-table-faults: .venv/.tool ## 300 seeds of ShardedTable with everything failing: nothing lost, doubled or undone (20 minutes; SEEDS=)
 	$(BIN)/python -m tools.simulation table-faults $(addprefix --seeds ,$(SEEDS))
+
+simulate-counters: .venv/.tool ## 10,000 additions a second on one counter, and 50 seeds of additions with tokens while everything fails: each counts once (5 minutes; SEEDS=)
+	$(BIN)/python -m tools.simulation counters $(addprefix --seeds ,$(SEEDS))
 
 simulate-step: .venv/.tool ## 100 seeds of a step to 4,000 WCU/s: how soon it is noticed, spread and over (10 minutes; SEEDS=)
 	$(BIN)/python -m tools.simulation step $(addprefix --seeds ,$(SEEDS))

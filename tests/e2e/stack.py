@@ -124,6 +124,18 @@ class Stack:
         path = f"{self.api_url}/conversations/{quote(conversation, safe='')}/messages/{quote(message_id, safe='')}"
         return self.request(method, path, body, {name.replace("_", "-"): text for name, text in headers.items()})
 
+    def add(self, counter: str, body: Any) -> Response:
+        """Add to a counter."""
+        return self.request("POST", f"{self.api_url}/counters/{quote(counter, safe='')}", body)
+
+    def count(self, counter: str, **query: Any) -> int:
+        """Read a counter."""
+        path = f"{self.api_url}/counters/{quote(counter, safe='')}"
+        response = self.request("GET", f"{path}?{urlencode(query)}" if query else path)
+        assert response.status == 200, response
+        value: int = response.body["value"]
+        return value
+
     def read_all(self, conversation: str, **query: Any) -> list[dict[str, Any]]:
         """Read every page; what is throttled is asked for again."""
         return [message for page, _ in self.pages(conversation, query) for message in page["messages"]]

@@ -10,6 +10,7 @@ COMMANDS: Mapping[str, str] = {
     "compare": "tools.simulation.report",
     "faults": "tools.simulation.fault_study",
     "table-faults": "tools.simulation.table_study",
+    "counters": "tools.simulation.counter_study",
     "step": "tools.simulation.step_study",
     "replay": "tools.simulation.replay",
 }

@@ -21,9 +21,10 @@ from hotpartition.core.route import Generation
 from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.calls import READ_TIMEOUT_SECONDS, build_error
 from hotpartition.dynamodb.stored_route import routing_partition_of
-from hotpartition.errors import HotPartitionError, StoreUnavailableError
+from hotpartition.errors import HotPartitionError, StoreUnavailableError, ThrottledError
 from hotpartition_messages.keys import ROUTING_SORT_KEY
 from tools.partition_model import READ_PROFILE, WRITE_PROFILE, Latency
+from tools.request_tokens import RequestTokenError, RequestTokens
 from tools.simulation.engine import Engine, Process
 
 ResultT = TypeVar("ResultT")
@@ -36,6 +37,11 @@ KEYS_PER_BATCH = 100
 TRANSACTION_FACTOR = 2
 REMOVAL_SECONDS = 10.0
 """Longest time after its expiry that an item stays. DynamoDB says days; here all of it happens within a run."""
+LATE_SECONDS = 3.0
+CONFLICT_SECONDS = 0.005
+"""How long a transaction keeps others from its item: an assumption, DynamoDB names no figure."""
+HISTORY_SECONDS = 10.0
+"""How long an item of a counter remembers what it was: more than any lag."""
 _EXISTS = "attribute_exists("
 
 
@@ -74,6 +80,8 @@ class StoreFaults:
     """A query's response ends before its limit though more follows."""
     unprocessed: float = 0.0
     """A key of a batch is left unprocessed."""
+    late: float = 0.0
+    """It happens after all, up to `LATE_SECONDS` after its client gave up waiting."""
     throttled: float = 0.0
     """Refused for the table's limit, whatever it takes."""
     long_lag: float = 0.0
@@ -173,6 +181,9 @@ class Store:
         self.after_update: Callable[[Process], None] = _nothing
         """Called when a process has written a routing item, before it hears of that."""
         self._collections: dict[str, _Collection] = {}
+        self.tokens = RequestTokens(lambda: engine.now)
+        """What transactions with a token are let happen by."""
+        self._locked_until: dict[tuple[str, str], float] = {}
 
     def client(self, role: str, owner: Process | None = None) -> Any:
         """Open a client. What it asks for is counted by its role."""
@@ -231,6 +242,45 @@ class Store:
             messages = self._collections[item["pk"]["S"]].messages
             messages[item["sk"]["S"]] = _Stored(self.engine.now, item_size_bytes(item), item, known)
         self.struck["changes of several copies"] += len(puts) > 1
+
+    def add(self, update: Mapping[str, Any], counts: StoreCounts, *, factor: int = 1) -> None:
+        """Add to the number of an item, which is created with it."""
+        key, sort_key = update["Key"]["pk"]["S"], update["Key"]["sk"]["S"]
+        if self._locked_until.get((key, sort_key), 0.0) > self.engine.now:
+            self.struck["transaction conflicts"] += 1
+            raise _error("TransactionConflictException", 400)
+        self._admit_write(key, float(factor), counts)
+        (value,) = update["ExpressionAttributeValues"].values()
+        attribute = update["UpdateExpression"].split()[1]
+        known = self._known(update["Key"])
+        total = int(value["N"]) + (int(known.item[attribute]["N"]) if known else 0)
+        item = {**update["Key"], attribute: {"N": str(total)}}
+        size = item_size_bytes(item)
+        if known is None:
+            self._add(item, size)
+        else:
+            if known.before is not None and known.before.written_at < self.engine.now - HISTORY_SECONDS:
+                known = known._replace(before=None)
+            self._collections[key].messages[sort_key] = _Stored(self.engine.now, size, item, known)
+        self.observer.stored(key, float(factor))
+
+    def add_once(self, request: Mapping[str, Any], counts: StoreCounts) -> None:
+        """Add in a transaction of one action, unless its token says that this was done before."""
+        ((update,),) = (action.values() for action in request["TransactItems"])
+        try:
+            if not self.tokens.begin(request):
+                return
+        except RequestTokenError as error:
+            self.struck[f"answered {error.code}"] += 1
+            raise _error(error.code, 400) from error
+        try:
+            self.add(update, counts, factor=TRANSACTION_FACTOR)
+        except ThrottledError as error:
+            self.tokens.end(request, is_done=False)
+            code = "TransactionConflict" if "TransactionConflictException" in error.reasons else "ThrottlingError"
+            raise _error("TransactionCanceledException", 400, CancellationReasons=[{"Code": code}]) from error
+        self._locked_until[update["Key"]["pk"]["S"], update["Key"]["sk"]["S"]] = self.engine.now + CONFLICT_SECONDS
+        self.tokens.end(request, is_done=True)
 
     def _known(self, key: Item) -> _Stored | None:
         collection = self._collections.get(key["pk"]["S"])
@@ -428,6 +478,11 @@ class Store:
             self.engine.after(seconds / 2, lambda: _quietly(effect))
             self.engine.sleep(READ_TIMEOUT_SECONDS)
             raise StoreUnavailableError("DynamoDB did not answer (simulated)")
+        if faults.late and self._strikes("late"):
+            late_seconds = READ_TIMEOUT_SECONDS + self.random.random() * LATE_SECONDS
+            self.engine.after(late_seconds, lambda: _quietly(effect))
+            self.engine.sleep(READ_TIMEOUT_SECONDS)
+            raise StoreUnavailableError("DynamoDB did not answer (simulated)")
         if faults.throttled and self._strikes("throttled"):
             self.engine.sleep(seconds)
             self._refuse("TableWriteAccountLimitExceeded")
@@ -452,6 +507,10 @@ class StoreClient:
     def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Send one request, and wait for its response."""
         match operation:
+            case "UpdateItem" | "TransactWriteItems" if _is_addition(request):
+                add = self._store.add if operation == "UpdateItem" else self._store.add_once
+                self._write(lambda: add(request, self._counts))
+                return {}
             case "PutItem" if request["ConditionExpression"].startswith(_EXISTS):
                 self._write(lambda: self._store.replace([request], self._counts))
                 return {}
@@ -482,6 +541,11 @@ class StoreClient:
 
     def _read(self, effect: Callable[[], ResultT]) -> ResultT:
         return self._store.perform(self._store.read_latency, effect, self._counts)
+
+
+def _is_addition(request: Mapping[str, Any]) -> bool:
+    (action,) = request["TransactItems"][0].values() if "TransactItems" in request else (request,)
+    return ":amount" in action.get("ExpressionAttributeValues", ())
 
 
 def _parse_update(request: Mapping[str, Any]) -> tuple[dict[str, set[str]], dict[str, str]]:

@@ -17,6 +17,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from hotpartition.dynamodb.calls import READ_TIMEOUT_SECONDS
 from tools.partition_model import READ_PROFILE, WRITE_PROFILE, Latency
+from tools.request_tokens import RequestTokenError, RequestTokens
 from tools.simulation.engine import Engine, Process
 from tools.simulation.store import LAG_MEAN_SECONDS, StoreFaults
 
@@ -61,6 +62,7 @@ class Network:
         self._latencies = {True: Latency(WRITE_PROFILE, self._random), False: Latency(READ_PROFILE, self._random)}
         self._routes: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
         self._watched: list[tuple[Any, Any]] = []
+        self._tokens = RequestTokens(lambda: engine.now)
 
     def watch(self, client: Any, owner: Callable[[], Process | None] = lambda: None) -> None:
         """Stand between a client and the table; `owner` is the raiser, whose updates `after_update` is told of."""
@@ -121,9 +123,19 @@ class Network:
         if operation == "Query" and self._strikes("short_page"):
             request["Limit"] = min(request.get("Limit", 5), 1 + self._random.randrange(5))
         try:
+            # Its token lets a transaction happen once; moto does not know that.
+            if not self._tokens.begin(request):
+                return _good({})
+        except RequestTokenError as error:
+            return _token_refusal(error.code)
+        is_done = False
+        try:
             response = self._raw._make_api_call(operation, request)  # noqa: SLF001 - as every method of a client does
+            is_done = True
         except ClientError as error:
             return SimpleNamespace(status_code=400), dict(error.response)
+        finally:
+            self._tokens.end(request, is_done=is_done)
         if left:
             response["UnprocessedKeys" if operation == "BatchGetItem" else "UnprocessedItems"] = left
         if operation == "UpdateItem" and owner is not None:
@@ -199,6 +211,13 @@ def _refusal(reason: str, key: str) -> Response:
         "Error": {"Code": code, "Message": f"too much for the partition of {key}"},
         "ResponseMetadata": {"HTTPStatusCode": 400},
         "ThrottlingReasons": [{"reason": reason, "resource": "arn"}],
+    }
+
+
+def _token_refusal(code: str) -> Response:
+    return SimpleNamespace(status_code=400), {
+        "Error": {"Code": code, "Message": "simulated"},
+        "ResponseMetadata": {"HTTPStatusCode": 400},
     }
 
 

@@ -18,11 +18,13 @@ from hotpartition.core.counter import ReadCounter, WriteCounter
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.core.merge import Page
 from hotpartition.core.metrics import MetricName
+from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.jobs.consumer import Consumer
+from hotpartition.jobs.counting import Adder, Summer
 from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.jobs.newest_pages import NewestPages
 from hotpartition.jobs.page_cache import PageCache
@@ -39,6 +41,7 @@ from hotpartition.runtime.wiring import PATIENT_TIMEOUTS_MS
 from hotpartition.runtime.wiring_reader import build_page_limits
 from hotpartition_messages import Message
 from hotpartition_messages.changing import MessageChanger
+from hotpartition_messages.counters import CounterReader, CounterWriter, describe_counter_table
 from hotpartition_messages.keys import describe_table, position_of
 from hotpartition_messages.page_codec import MessagePageCodec
 from hotpartition_messages.reading import CACHED_LIMITS, MessageReader
@@ -49,6 +52,7 @@ from tools.simulation.store import READER, Store
 
 TABLE_NAME = "simulated"
 TABLE = describe_table(TABLE_NAME, index_name="routing-index")
+COUNTERS = describe_counter_table(TABLE_NAME)
 HOST = "simulated"
 MOST_SKEW_MS = 2_000.0
 """No clock of a function is further off; beyond 5 s, messages would be refused as lying ahead."""
@@ -68,6 +72,8 @@ class Parts:
     page_cache: type[PageCache[Any]] = PageCache
     store: type[DynamoDBItemStore[Message]] = DynamoDBItemStore
     message: type[Message] = Message
+    adder: type[Adder] = Adder
+    summer: type[Summer] = Summer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +177,36 @@ def build_writer(world: World, process: Process, index: int) -> MessageWriter:
     )
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
     return MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
+
+
+def build_counter_writer(world: World, process: Process, index: int) -> CounterWriter:
+    """Build one environment of the write function, for its counters."""
+    calls = ThreadedCalls(world.store.client("writer").call)
+    adder = world.parts.adder(
+        build_writer(world, process, index).writer,
+        DynamoDBCounterStore(calls, COUNTERS),
+        journal=DynamoDBJournal(calls, COUNTERS.journal),
+        form=COUNTERS.keys,
+        clock=world.clock(world.random(f"adder-{index}")),
+        budget_ms=world.settings.writer.request_budget_ms,
+    )
+    return CounterWriter(adder, TABLE_NAME)
+
+
+def build_counter_reader(world: World, process: Process, index: int) -> CounterReader:
+    """Build one environment of the read function, for its counters."""
+    settings = world.settings.reader
+    summer = world.parts.summer(
+        DynamoDBItemStore(open_reader_calls(world, process, None), COUNTERS, decode_cell),
+        build_reader(world, process, index).gatherer.routes,
+        has_journal=True,
+        is_alone=True,
+        form=COUNTERS.keys,
+        telemetry=SharedTelemetry(world),
+        clock=world.clock(world.random(f"summer-{index}")),
+        budget_ms=settings.request_budget_ms,
+    )
+    return CounterReader(summer)
 
 
 def build_changer(world: World, process: Process, index: int) -> MessageChanger:

@@ -4,8 +4,10 @@ from random import Random
 
 import pytest
 
+from hotpartition.core.counting import Addition
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation, Route
+from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
@@ -15,6 +17,7 @@ from hotpartition_messages import Message
 from hotpartition_messages.keys import build_sort_key, describe_table
 from support.builders import message_id
 from tools.partition_model import Partitions, Table, TableConfig
+from tools.request_tokens import RequestTokens
 from tools.simulation.engine import Engine
 from tools.simulation.measure import Meter
 from tools.simulation.phases import Phases
@@ -218,3 +221,92 @@ def test_a_write_without_a_good_response_may_be_stored(rig, faults, stored):
         return {index in found for index in range(9)}
 
     assert rig.run(work) == stored
+
+
+class TestCounters:
+    """Additions, and transactions with tokens, through the product's adapter."""
+
+    @pytest.fixture
+    def counters(self, rig):
+        calls = ThreadedCalls(rig.table.client("test").call)
+        place = describe_counters("t", "c", journal=TABLE.journal, keys=TABLE.keys)
+        rig.cells = DynamoDBItemStore(calls, place, decode_cell)
+        return DynamoDBCounterStore(calls, place)
+
+    def read(self, rig, *, is_strong=True):
+        query = KeyQuery("counter", newest_first=False, limit=20)
+        (response,) = rig.cells.fetch([query], is_strong=is_strong).responses
+        return dict(response.items)
+
+    def test_additions_add_up(self, rig, counters):
+        """In their item each; an eventually consistent read may see what was before."""
+
+        def work():
+            for amount in (5, -2):
+                counters.add("counter", amount)
+            counters.add_once("counter", Addition("t", "c#07", 40))
+            rig.table.faults = StoreFaults(long_lag=1.0, long_lag_seconds=1e-9)
+            return self.read(rig), self.read(rig, is_strong=False)
+
+        assert rig.run(work) == ({"c#": 3, "c#07": 40}, {"c#": 3, "c#07": 40})
+
+    def test_a_token_lets_one_transaction_happen(self, rig, counters):
+        """Its repetition changes nothing and takes no units; another one under it is refused."""
+
+        def work():
+            addition = Addition("t", "c#07", 40)
+            took = counters.add_once("counter", addition)
+            units = rig.table.counts["test"].wcu
+            again = counters.add_once("counter", addition)
+            others = counters.add_once("counter", addition._replace(amount=41)), counters.add_once("other", addition)
+            return took, again, *others, units, rig.table.counts["test"].wcu, self.read(rig)
+
+        assert rig.run(work) == (True, True, False, False, 2.0, 2.0, {"c#07": 40})
+
+    @pytest.mark.parametrize(("binds_cancelled", "elsewhere"), [(False, True), (True, False)])
+    def test_a_refused_transaction_may_bind_its_token(self, rig, counters, binds_cancelled, elsewhere):
+        """By the reading that is asked for; either way it can be repeated where it was."""
+        rig.table.tokens = RequestTokens(lambda: rig.engine.now, binds_cancelled=binds_cancelled)
+        limit = Table(TableConfig(partitions=Partitions(count=1, write_limit_wcu=1.0)), Random(1))
+
+        def work():
+            unlimited, rig.table.throughput = rig.table.throughput, limit
+            while limit.write("counter", 1.0, rig.engine.now) is None:
+                """Take all that there is."""
+            with pytest.raises(ThrottledError) as refused:
+                counters.add_once("counter", Addition("t", "c#07", 1))
+            rig.table.throughput = unlimited
+            return refused.value.reasons, counters.add_once("other", Addition("t", "c#07", 1))
+
+        assert rig.run(work) == (("ThrottlingError",), elsewhere)
+
+    def test_transactions_on_one_item_exclude_each_other(self, rig, counters):
+        """For some milliseconds; plain additions do not."""
+        outcomes = []
+
+        def add(token):
+            try:
+                outcomes.append(counters.add_once("counter", Addition(token, "c#07", 1)))
+            except ThrottledError as error:
+                outcomes.append(error.reasons)
+
+        for token in ("a", "b"):
+            rig.engine.spawn(lambda token=token: add(token))
+            rig.engine.spawn(lambda: counters.add("counter", 1))
+        rig.engine.run_until(1.0)
+        assert sorted(map(str, outcomes)) == ["('TransactionConflict',)", "True"]
+        assert rig.run(lambda: self.read(rig)) == {"c#": 2, "c#07": 1}
+
+    def test_a_late_request_happens_after_its_client_gave_up(self, rig, counters):
+        """Within seconds, once."""
+        rig.table.faults = StoreFaults(late=1.0)
+
+        def work():
+            with pytest.raises(StoreUnavailableError):
+                counters.add_once("counter", Addition("t", "c#07", 1))
+            rig.table.faults = StoreFaults()
+            before = self.read(rig)
+            rig.engine.sleep(4.0)
+            return before, self.read(rig)
+
+        assert rig.run(work) == ({}, {"c#07": 1})

@@ -142,27 +142,30 @@ class Adder:
         """Find the request that the token is bound to, and send that one again.
 
         It is among the candidates under every generation that the journal has. A place that refuses for its load says
-        nothing; so does one whose response was lost. What no candidate takes, twice, was another amount: the first
-        time, another attempt may have been under way at a place that was asked before.
+        nothing, nor does one whose response was lost: those are asked again. What no candidate takes, in two walks, was
+        another amount: during the first, another attempt may have been under way at a place that was asked already.
         """
-        before: set[str] | None = None
+        ruled_out: set[str] = set()
+        is_last_walk = False
         while True:
-            ruled_out: set[str] = set()
             failure: RetryLaterError | None = None
             try:
                 places = self._find_candidates(collection, addition)
             except RetryLaterError as error:
                 places, failure = (), error
             for place in places:
+                if place in ruled_out:
+                    continue
                 try:
                     if self._store.add_once(place, addition):
                         return
                     ruled_out.add(place)
                 except RetryLaterError as error:
                     failure = error
-            if failure is None and ruled_out == before:
-                raise TokenReusedError
-            before = None if failure else ruled_out
+            if failure is None:
+                if is_last_walk:
+                    raise TokenReusedError
+                ruled_out, is_last_walk = set(), True
             if not budget.wait():
                 raise failure or RetryLaterError("an earlier request with this token may still be under way")
 

@@ -1,0 +1,115 @@
+"""Counters through gateway, runtime client, functions, Redis and DynamoDB."""
+
+import uuid
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def counter():
+    """A counter of the test's own."""
+    return f"likes:{uuid.uuid4().hex}"
+
+
+def raise_in_journal(stack, counter, shard_count):
+    """Raise a counter as an operator does, behind the functions' back; readers tell Redis."""
+    stack.dynamodb(
+        "UpdateItem",
+        Key={"pk": {"S": f"counter/{counter}"}, "sk": {"S": "r#"}},
+        UpdateExpression="ADD generations :g SET updated_at = :u, routing_partition = :p",
+        ExpressionAttributeValues={
+            ":g": {"SS": [f"{shard_count}@0"]},
+            ":u": {"S": "2026-11-21T09:30:00.000Z"},
+            ":p": {"S": "00"},
+        },
+    )
+
+
+def test_what_is_added_is_read(stack, counter):
+    """Up and down, with a token once; nothing before."""
+    assert stack.count(counter) == 0
+    assert stack.add(counter, {}).body == {"counter_id": counter, "amount": 1}
+    for _ in range(3):
+        assert stack.add(counter, {"amount": 44, "token": "ann"}).status == 200
+    assert stack.add(counter, {"amount": -3}).status == 200
+    assert stack.count(counter) == stack.count(counter, consistency="eventual") == 42
+    conflict = stack.add(counter, {"amount": 45, "token": "ann"})
+    assert (conflict.status, conflict.content_type) == (409, "application/problem+json")
+    assert stack.count(counter) == 42
+
+
+def test_a_token_counts_once_across_raises(stack, counter):
+    """Readers find all shards, and repetitions the one that counted it."""
+    assert stack.add(counter, {"amount": 5, "token": "first"}).status == 200
+    for shard_count in (3, 16):
+        raise_in_journal(stack, counter, shard_count)
+        assert stack.count(counter) == 5
+        for token in ("first", f"at {shard_count}"):
+            assert stack.add(counter, {"amount": 5, "token": token}).status == 200
+    expected = 5
+    # What was added under 3 and 16 shards counts as well, once each, wherever its environments knew to put it.
+    for shard_count in (3, 16):
+        assert stack.add(counter, {"amount": 5, "token": f"at {shard_count}"}).status == 200
+        expected += 5
+    # Each raise repeats what came before it.
+    assert stack.count(counter) == expected
+
+
+def test_lost_responses_count_once(stack, counter):
+    """The function, or libcurl below it, repeats the request; DynamoDB knows its token."""
+    stack.set_faults({"operation": "TransactWriteItems", "fault": "lose_answer", "probability": 0.5})
+    try:
+        for number in range(20):
+            for _ in range(60):
+                status = stack.add(counter, {"amount": 1, "token": str(number)}).status
+                if status == 200:
+                    break
+                assert status == 503
+    finally:
+        stack.set_faults()
+    assert stack.injected()["lose_answer"] > 0
+    assert stack.count(counter) == 20
+
+
+def test_a_refused_addition_says_so(stack, counter):
+    """503 with `Retry-After`, and nothing is counted; another place would not help against the table's limit."""
+    reason = "TableWriteMaxOnDemandThroughputExceeded"
+    stack.set_faults({"operation": "UpdateItem", "fault": "throttle", "reason": reason})
+    try:
+        refused = stack.add(counter, {})
+    finally:
+        stack.set_faults()
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    assert stack.count(counter) == 0
+
+
+def test_an_unknown_outcome_says_so(stack, counter):
+    """504: DynamoDB failed, before or after it counted."""
+    stack.set_faults({"operation": "UpdateItem", "fault": "error"})
+    try:
+        unknown = stack.add(counter, {})
+    finally:
+        stack.set_faults()
+    assert (unknown.status, unknown.body["type"]) == (504, "urn:hotpartition:outcome-unknown")
+    assert "retry-after" not in unknown.headers
+
+
+def test_a_quiet_counter_costs_what_dynamodb_alone_would(stack, counter):
+    """One write unit an addition, two with a token, one read for the sum; nothing but the base key."""
+    for body in ({}, {}, {"token": "ann"}):
+        assert stack.add(counter, body).status == 200
+    assert stack.count(counter) == 3
+    used = [bucket for bucket in stack.timeline() if bucket["key"].startswith(f"counter/{counter}")]
+    assert {bucket["key"] for bucket in used} == {f"counter/{counter}"}
+    kinds = ("writes", "write_wcu", "reads")
+    assert {kind: sum(bucket[kind] for bucket in used) for kind in kinds} == {"writes": 3, "write_wcu": 4.0, "reads": 1}
+
+
+@pytest.mark.parametrize("identifier", ["a#1", "", "x" * 257, "sp ace", "sl/ash", "ünï"])
+def test_other_counter_ids_are_400(stack, identifier):
+    """By the rule of conversations."""
+    response = stack.add(identifier, {})
+    assert (response.status, response.content_type) == (400, "application/problem+json")
+    assert [error["field"] for error in response.body["errors"]] == ["counter_id"]

@@ -1,0 +1,144 @@
+"""Counters under all faults, and in a rush: right as they are, and found out when they are broken on purpose."""
+
+from dataclasses import replace
+
+import pytest
+
+from hotpartition.core.route import stable_hash
+from hotpartition.jobs.counting import Adder, Summer
+from tools.simulation.counter_history import Breach, CounterHistory, Read, check_counters
+from tools.simulation.counter_run import run_rush, run_tokens
+from tools.simulation.counter_study import judge
+from tools.simulation.wiring import Parts
+
+pytestmark = pytest.mark.slow
+
+FEW = 400
+
+
+@pytest.fixture(scope="module")
+def run():
+    """A seed in which a cancelled transaction binds its token."""
+    return run_tokens(1, additions=FEW)
+
+
+@pytest.fixture(scope="module")
+def rush():
+    """A fiftieth of the real one."""
+    return run_rush(1, per_second=200.0)
+
+
+def test_every_addition_counts_once(run):
+    """And something was at stake: raises, repetitions, bound tokens, late requests and lost responses."""
+    assert run.breaches == ()
+    assert run.attempts > run.additions
+    assert min(run.reads, run.raises, len(run.shard_counts)) > 1
+    struck = {"answered IdempotentParameterMismatchException", "late", "lost answer", "server error"}
+    assert {f"dynamodb {name}" for name in struck} <= dict(run.faults).keys()
+
+
+def test_under_the_other_reading_as_well():
+    """A cancelled transaction leaves its token free in even seeds."""
+    assert run_tokens(2, additions=FEW).breaches == ()
+
+
+def test_a_seed_is_the_same_each_time(run):
+    """To the last fault."""
+    assert run_tokens(1, additions=FEW) == run
+
+
+class PlacesInTokens(Adder):
+    """Makes DynamoDB's token of the place, too."""
+
+    def __init__(self, writer, store, **options):
+        super().__init__(writer, store, **options)
+        self.once, self._store = store.add_once, self
+
+    def add_once(self, *args, **options):
+        if options:
+            return super().add_once(*args, **options)
+        place, addition = args
+        return self.once(
+            place, addition._replace(request_token=f"{addition.request_token[:20]}{stable_hash(place) % 10**9}")
+        )
+
+
+def test_tokens_of_places_count_twice():
+    """A repetition elsewhere is another transaction."""
+    runs = (run_tokens(seed, Parts(adder=PlacesInTokens), additions=FEW) for seed in (2, 4, 6))
+    assert any(run.breaches for run in runs)
+
+
+class NotLooking(Adder):
+    """Takes a bound token for a counted addition."""
+
+    def _repeat_bound(self, collection, addition, budget):
+        """Believe it."""
+
+
+def test_a_bound_token_may_have_counted_nothing():
+    """Where a cancelled transaction binds it: additions are lost."""
+    runs = (run_tokens(seed, Parts(adder=NotLooking), additions=FEW) for seed in (1, 3, 5))
+    assert any(run.breaches for run in runs)
+
+
+class TrustingSummer(Summer):
+    """Takes Redis's word for the route."""
+
+    def __init__(self, store, routes, **options):
+        super().__init__(store, routes, **{**options, "has_journal": False})
+
+
+def test_sums_that_trust_redis_lack_shards():
+    """Redis loses routes, and is told late."""
+    runs = (run_tokens(seed, Parts(summer=TrustingSummer), additions=FEW) for seed in (1, 2, 3))
+    assert any(run.breaches for run in runs)
+
+
+def test_a_small_rush(rush):
+    """Nothing is refused that is not hot, and the sum is right."""
+    assert (rush.refused, rush.breaches, rush.shard_counts) == (0, (), ())
+    assert rush.acknowledged == rush.offered == rush.value > 1_000
+    assert 0.9 < rush.attempts_for_each_after < 1.1
+
+
+def test_what_misses_the_bar(run, rush):
+    """A wrong sum in one seed; an addition that was refused after the raise; a raise that never came."""
+    raised = replace(rush, per_second=10_000.0, raised_seconds=1.0)
+    enough = replace(run, persisted=2_000)
+    assert judge([enough], [raised], least_seeds=1).passed
+    wrong = replace(enough, breaches=(Breach("c", "41 in a read"),))
+    assert not judge([wrong], [raised], least_seeds=1).passed
+    assert not judge([run], [raised], least_seeds=1).passed
+    for missed in (rush, replace(raised, refused_after=1), replace(raised, raised_seconds=None)):
+        assert not judge([enough], [missed], least_seeds=1).passed
+
+
+class TestHistory:
+    """The check itself."""
+
+    @pytest.fixture
+    def history(self):
+        history = CounterHistory()
+        history.offer("c", 5, 1.0).acknowledged_at = 2.0
+        history.offer("c", -3, 4.0)
+        history.offer("c", 7, 9.0)
+        return history
+
+    @pytest.mark.parametrize("value", [5, 2])
+    def test_what_may_be(self, history, value):
+        """With what is under way, or without."""
+        history.reads.append(Read("c", 3.0, 5.0, value))
+        assert check_counters(history) == ()
+
+    @pytest.mark.parametrize("value", [0, 10, 12, 6, 1])
+    def test_what_may_not(self, history, value):
+        """Lost, doubled, or there before anybody tried."""
+        history.reads.append(Read("c", 3.0, 5.0, value))
+        (breach,) = check_counters(history)
+        assert breach == ("c", f"{value} in a read from 3.000 on; should be 2 to 5")
+
+    def test_what_is_acknowledged_meanwhile_may_be_there(self, history):
+        """It began before the read ended."""
+        history.reads += [Read("c", 1.5, 1.7, 0), Read("c", 1.5, 1.7, 5)]
+        assert check_counters(history) == ()

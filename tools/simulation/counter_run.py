@@ -1,0 +1,450 @@
+"""Runs of counters: a rush of additions on one key, and additions with tokens while everything fails.
+
+Functions, consumer, Redis and DynamoDB are those of the other runs; the jobs are the product's own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Any
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.route import Generation
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.errors import OutcomeUnknownError, RetryLaterError
+from hotpartition.jobs.raising import Raiser
+from hotpartition.redis.registry import RedisRegistry
+from hotpartition_messages.counters import NewAddition, build_counter_key
+from hotpartition_messages.keys import KEY_FORM
+from tools.partition_model import Table
+from tools.request_tokens import RequestTokens
+from tools.simulation.counter_history import Attempted, Breach, CounterHistory, Read, check_counters
+from tools.simulation.engine import Engine, Process
+from tools.simulation.faults import FaultDriver
+from tools.simulation.functions import Function, FunctionConfig, NoAnswerError, TooManyRequestsError
+from tools.simulation.redis_model import RedisServer, SimulatedConnection
+from tools.simulation.results import Latency
+from tools.simulation.scenarios import FaultPlan, Scenario, scenario_by_name
+from tools.simulation.store import Store
+from tools.simulation.strategies import Ours
+from tools.simulation.wiring import (
+    COUNTERS,
+    EPOCH_MS,
+    TABLE_NAME,
+    Parts,
+    SharedTelemetry,
+    World,
+    build_counter_reader,
+    build_counter_writer,
+)
+
+RUSH_PER_SECOND = 10_000.0
+RUSH_PARTITIONS = 32
+RUSH_ONSET = 2.0
+RUSH_SECONDS = 8.0
+LAST_SECONDS = 3.0
+LEARNED_SECONDS = 0.5
+"""By then writers have learned of a raise: a refused one asks for the route before it tries again."""
+RUSH_ENVIRONMENTS = 4_000
+"""Enough for all: before the raise, each refused addition keeps one busy for 300 ms."""
+
+ADDITIONS = 2_300
+"""Of one seed of the faults."""
+FAULT_SECONDS = 24.0
+DRAIN_SECONDS = 400.0
+"""How long clients go on: within ten minutes. Where a cancelled transaction binds its token, what the hot key refused
+before the raise can only be added there, at that key's pace."""
+AUDIT_SECONDS = 60.0
+COUNTER_NAMES = ("hot", "signed", "given-up")
+"""One that gets most additions; one with negative amounts; one whose clients give up after their first attempt."""
+REPEATED_SHARE = 0.2
+"""Of acknowledged additions, that are sent again: at once, or some seconds later."""
+LONGEST_REPETITION_SECONDS = 20.0
+READS_PER_SECOND = 6.0
+RAISES_PER_SECOND = 0.25
+MOST_SHARDS = 24
+LATE = 0.01
+"""Odds of each request to happen after its client gave up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RushRun:
+    """What a rush did. `refused_after`: additions that were refused though they began after the raise was learned."""
+
+    seed: int
+    offered: int
+    per_second: float
+    """Offered, in the last seconds."""
+    acknowledged: int
+    refused: int
+    refused_after: int
+    raised_seconds: float | None
+    shard_counts: tuple[int, ...]
+    latency_after_ms: Latency
+    attempts_for_each_after: float
+    """Requests to DynamoDB for each addition, in the last seconds."""
+    value: int
+    breaches: tuple[Breach, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRun:
+    """What one seed of additions with tokens did, and what was wrong with it."""
+
+    seed: int
+    additions: int
+    persisted: int
+    """Additions whose clients repeated them until they were acknowledged."""
+    attempts: int
+    acknowledged: int
+    reads: int
+    raises: int
+    counted: int
+    """Additions that DynamoDB made."""
+    shard_counts: tuple[int, ...]
+    faults: tuple[tuple[str, int], ...]
+    breaches: tuple[Breach, ...]
+
+
+class _Observer:
+    """Remembers raises; told by the store."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.raises: list[tuple[float, str, int]] = []
+        self.stored_count = 0
+
+    def stored(self, partition_key: str, wcu: float) -> None:
+        """See `Observer.stored`."""
+        del partition_key, wcu
+        self.stored_count += 1
+
+    def refused(self, partition_key: str, wcu: float) -> None:
+        """See `Observer.refused`."""
+
+    def page_read(self, partition_key: str, rcu: float, *, is_query: bool) -> None:
+        """See `Observer.page_read`."""
+
+    def waited(self) -> None:
+        """See `Observer.waited`."""
+
+    def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
+        """See `Observer.raised`."""
+        del reason
+        for generation in generations:
+            self.raises.append((self._engine.now, conversation_id, generation.shard_count))
+
+
+class _Run:
+    """The parts that both kinds of runs share."""
+
+    def __init__(self, scenario: Scenario, seed: int, parts: Parts) -> None:
+        self.seed, self.scenario = seed, scenario
+        engine = self.engine = Engine()
+        self.observer = _Observer(engine)
+        self.history = CounterHistory()
+        self.table = Table(scenario.table, self.random("table"))
+        self.store = Store(
+            engine,
+            self.table,
+            table_name=TABLE_NAME,
+            random=self.random("store"),
+            observer=self.observer,
+            epoch_ms=EPOCH_MS,
+        )
+        self.redis = RedisServer(
+            engine,
+            epoch_ms=EPOCH_MS,
+            nodes=scenario.redis_nodes,
+            random=self.random("redis"),
+            on_report=lambda: None,
+        )
+        self.world = World(
+            engine=engine,
+            seed=seed,
+            store=self.store,
+            redis=self.redis,
+            settings=scenario.settings,
+            parts=parts,
+            skew_ms=scenario.faults.skew_ms if scenario.faults else 0.0,
+        )
+        world = self.world
+        self.adding: Function[NewAddition, None] = Function(
+            engine,
+            scenario.writers,
+            lambda process, index: build_counter_writer(world, process, index).add,
+            world.random("adders"),
+        )
+        self.reading: Function[str, int] = Function(
+            engine,
+            scenario.reading,
+            lambda process, index: partial(build_counter_reader(world, process, index).read, is_strong=True),
+            world.random("summers"),
+        )
+        self.ours = Ours()
+
+    def random(self, name: str) -> Random:
+        """Make a source of chance of its own."""
+        return Random(f"{self.seed}/counters/{name}")
+
+    def read(self, counter: str) -> bool:
+        """Read a counter strongly, and note it; say whether it could be read."""
+        began_at = self.engine.now
+        try:
+            value = self.reading.invoke(counter)
+        except (RetryLaterError, NoAnswerError, TooManyRequestsError):
+            return False
+        self.history.reads.append(Read(counter, began_at, self.engine.now, value))
+        return True
+
+    def audit(self, counters: Sequence[str]) -> None:
+        """Read everything once more, when all is over."""
+        left = set(counters)
+
+        def read() -> None:
+            for counter in counters:
+                while not self.read(counter):
+                    self.engine.sleep(0.1)
+                left.discard(counter)
+
+        self.engine.spawn(read)
+        self.engine.run_until(self.engine.now + AUDIT_SECONDS)
+        if left:
+            raise RuntimeError(f"the last reads did not end: {sorted(left)}")
+
+
+def run_rush(seed: int, parts: Parts | None = None, *, per_second: float = RUSH_PER_SECOND) -> RushRun:
+    """Let a counter step to so many additions a second, without tokens."""
+    base = scenario_by_name("step-10000-on-32")
+    scenario = replace(
+        base,
+        name="counter-rush",
+        writers=FunctionConfig(concurrency=RUSH_ENVIRONMENTS, warm=RUSH_ENVIRONMENTS),
+        seconds=RUSH_SECONDS,
+        onset=RUSH_ONSET,
+    )
+    run = _Rush(scenario, seed, parts or Parts(), per_second)
+    try:
+        return run.result()
+    finally:
+        run.engine.close()
+
+
+class _Rush(_Run):
+    def __init__(self, scenario: Scenario, seed: int, parts: Parts, per_second: float) -> None:
+        super().__init__(scenario, seed, parts)
+        self.per_second = per_second
+        self.counter = f"rush-{seed}"
+        self.before_last = (0, 0)
+        """Requests and additions until the last seconds."""
+        self.latencies: list[tuple[float, float]] = []
+        self.refusals: list[float] = []
+
+    def result(self) -> RushRun:
+        engine, scenario = self.engine, self.scenario
+        self.ours.start(self.world, scenario)
+        engine.after(0.01, self._charge_others)
+        self._plan(self.random("arrivals"), 0.0)
+        engine.at(scenario.seconds - LAST_SECONDS, self._note_last)
+        engine.run_until(scenario.seconds + 5.0)
+        raises = [(at, n) for at, key, n in self.observer.raises if key == build_counter_key(self.counter)]
+        learned_at = raises[0][0] + LEARNED_SECONDS if raises else float("inf")
+        additions = self.history.additions[self.counter]
+        requests_before, additions_before = self.before_last
+        requests = self.store.counts["writer"].operations - requests_before
+        last_additions = len(additions) - additions_before
+        self.audit([self.counter])
+        return RushRun(
+            seed=self.seed,
+            offered=len(additions),
+            per_second=round(last_additions / LAST_SECONDS, 1),
+            acknowledged=self.history.acknowledged(),
+            refused=len(self.refusals),
+            refused_after=sum(began_at > learned_at for began_at in self.refusals),
+            raised_seconds=raises[0][0] - RUSH_ONSET if raises else None,
+            shard_counts=tuple(n for _, n in raises),
+            latency_after_ms=Latency.of([ms for began_at, ms in self.latencies if began_at > learned_at]),
+            attempts_for_each_after=round(requests / last_additions, 4),
+            value=self.history.reads[-1].value,
+            breaches=check_counters(self.history),
+        )
+
+    def _note_last(self) -> None:
+        self.before_last = (self.store.counts["writer"].operations, len(self.history.additions[self.counter]))
+
+    def _charge_others(self) -> None:
+        self.table.write_evenly(self.scenario.other_wcu * 0.01, self.engine.now, 0.01)
+        self.engine.after(0.01, self._charge_others)
+
+    def _plan(self, random: Random, at: float) -> None:
+        rate = self.per_second if at >= RUSH_ONSET else self.per_second / 100
+        at += random.expovariate(rate)
+        if at < self.scenario.seconds:
+            self.engine.at(at, lambda: self._begin(random, at))
+
+    def _begin(self, random: Random, at: float) -> None:
+        self.engine.spawn(self._add)
+        self._plan(random, at)
+
+    def _add(self) -> None:
+        """Add, and repeat what was refused, as clients do."""
+        began_at = self.engine.now
+        attempted = self.history.offer(self.counter, 1, began_at)
+        for _ in range(self.scenario.clients.attempts):
+            attempt_at = self.engine.now
+            try:
+                self.adding.invoke(NewAddition(self.counter, 1))
+            except (RetryLaterError, TooManyRequestsError):
+                self.refusals.append(attempt_at)
+                self.engine.sleep(self.scenario.clients.retry_after_seconds)
+                continue
+            attempted.acknowledged_at = self.engine.now
+            self.latencies.append((began_at, (self.engine.now - began_at) * 1000))
+            return
+
+
+def run_tokens(seed: int, parts: Parts | None = None, *, additions: int = ADDITIONS) -> TokenRun:
+    """Add with tokens while everything fails. Odd seeds: a cancelled transaction binds its token."""
+    run = _Tokens(_faulty_scenario(), seed, parts or Parts(), additions)
+    try:
+        return run.result()
+    finally:
+        run.engine.close()
+
+
+def _faulty_scenario() -> Scenario:
+    """Build the scenario of all faults, with requests that happen late besides."""
+    scenario = scenario_by_name("faults")
+    plan = scenario.faults or FaultPlan()
+    plan = replace(plan, store=replace(plan.store, late=LATE), spell=replace(plan.spell, late=LATE))
+    return replace(scenario, name="counter-faults", seconds=FAULT_SECONDS, faults=plan)
+
+
+class _Tokens(_Run):
+    def __init__(self, scenario: Scenario, seed: int, parts: Parts, additions: int) -> None:
+        super().__init__(scenario, seed, parts)
+        self.store.tokens = RequestTokens(lambda: self.engine.now, binds_cancelled=bool(seed % 2))
+        self.count = additions
+        self.attempts = self.persisted = 0
+        self.under_way = 0
+        self.is_over = False
+        self.clients = self.random("clients")
+        network: Any = self.store
+        self.driver = FaultDriver(
+            scenario.faults or FaultPlan(),
+            self.engine,
+            store=network,
+            redis=self.redis,
+            functions=(self.adding, self.reading),
+            consumers=self.ours.watchers,
+            random=self.random("faults"),
+        )
+
+    def result(self) -> TokenRun:
+        engine = self.engine
+        self.ours.start(self.world, self.scenario)
+        self.driver.start()
+        arrivals = self.random("arrivals")
+        for number in range(self.count):
+            engine.at(arrivals.random() ** 0.6 * FAULT_SECONDS, lambda number=number: self._begin(number))  # type: ignore[misc]
+        engine.spawn(self._read_now_and_then)
+        engine.spawn(self._raise_now_and_then)
+        engine.at(FAULT_SECONDS + 4.0, self.driver.stop)
+        engine.run_until(FAULT_SECONDS + 4.0)
+        self.is_over = True
+        limit = engine.now + DRAIN_SECONDS
+        while self.under_way and engine.now < limit:
+            engine.run_until(engine.now + 1.0)
+        if self.under_way:
+            raise RuntimeError(f"{self.under_way} additions were never acknowledged")
+        # What happens late has happened by now.
+        engine.run_until(engine.now + 6.0)
+        self.audit([self._name(name) for name in COUNTER_NAMES])
+        struck = Counter({f"dynamodb {name.replace('_', ' ')}": count for name, count in self.store.struck.items()})
+        struck.update(self.driver.struck)
+        struck["environment died in a request"] = self.adding.counts.deaths
+        hot = build_counter_key(self._name("hot"))
+        return TokenRun(
+            seed=self.seed,
+            additions=self.count,
+            persisted=self.persisted,
+            attempts=self.attempts,
+            acknowledged=self.history.acknowledged(),
+            reads=len(self.history.reads),
+            raises=len(self.observer.raises),
+            counted=self.observer.stored_count,
+            shard_counts=tuple(n for _, key, n in self.observer.raises if key == hot),
+            faults=tuple(sorted(struck.items())),
+            breaches=(*check_counters(self.history), *self._check_made()),
+        )
+
+    def _check_made(self) -> Iterator[Breach]:
+        """See that DynamoDB made no addition twice: of those that were given up, sums alone cannot tell."""
+        if self.observer.stored_count > self.count:
+            yield Breach("all", f"{self.observer.stored_count} additions were made of {self.count}")
+
+    def _name(self, name: str) -> str:
+        return f"{name}-{self.seed}"
+
+    def _begin(self, number: int) -> None:
+        self.engine.spawn(lambda: self._add(number))
+
+    def _add(self, number: int) -> None:
+        """Add until it is acknowledged, and sometimes again then; on one counter, give up after the first attempt."""
+        random, engine = self.clients, self.engine
+        name = random.choices(COUNTER_NAMES, (0.7, 0.2, 0.1))[0]
+        amount = random.choice((-3, -1, 2, 5)) if name == "signed" else random.randint(1, 9)
+        new = NewAddition(self._name(name), amount, token=f"addition {number}")
+        attempted = self.history.offer(new.counter_id, amount, engine.now)
+        self.under_way += 1
+        self.persisted += name != "given-up"
+        while not self._attempt(new, attempted) and name != "given-up":
+            engine.sleep(0.05 + random.random())
+        if attempted.acknowledged_at <= engine.now and random.random() < REPEATED_SHARE:
+            engine.sleep(random.random() * random.choice((0.1, LONGEST_REPETITION_SECONDS)))
+            self._attempt(new, attempted)
+        self.under_way -= 1
+
+    def _attempt(self, new: NewAddition, attempted: Attempted) -> bool:
+        self.attempts += 1
+        try:
+            self.adding.invoke(new, timeout_seconds=self.scenario.clients.timeout_seconds)
+        except (RetryLaterError, NoAnswerError, TooManyRequestsError):
+            return False
+        except OutcomeUnknownError as error:
+            raise AssertionError("an addition with a token has no unknown outcome") from error
+        attempted.acknowledged_at = min(attempted.acknowledged_at, self.engine.now)
+        return True
+
+    def _read_now_and_then(self) -> None:
+        random = self.random("reads")
+        while not self.is_over:
+            self.engine.sleep(random.expovariate(READS_PER_SECOND))
+            self.read(self._name(random.choice(COUNTER_NAMES)))
+
+    def _raise_now_and_then(self) -> None:
+        """Raise by hand, beside the consumer: for nothing but to have additions repeated across raises."""
+        random, engine = self.random("raises"), self.engine
+        process = Process()
+        raiser = Raiser(
+            journal=DynamoDBJournal(ThreadedCalls(self.store.client("operator", process).call), COUNTERS.journal),
+            registry=RedisRegistry(
+                SimulatedConnection(self.redis, timeout_ms=1_000, cooldown_ms=500, owner=process), TABLE_NAME
+            ),
+            telemetry=SharedTelemetry(self.world),
+            clock=Clock(now_ms=self.world.now_ms, sleep=engine.sleep, random=random.random),
+        )
+        while not self.is_over:
+            engine.sleep(random.expovariate(RAISES_PER_SECOND))
+            since = self.world.now_ms() - random.randrange(6_000)
+            generation = Generation(since_ms=since, shard_count=random.randint(1, MOST_SHARDS))
+            key = KEY_FORM.check(build_counter_key(self._name(random.choice(COUNTER_NAMES))))
+            try:
+                raiser.raise_route(key, (generation,), reason="simulated")
+            except RetryLaterError:
+                continue
