@@ -26,7 +26,7 @@ from tools.request_tokens import RequestTokens
 from tools.simulation.counter_history import Attempted, Breach, CounterHistory, Read, check_counters
 from tools.simulation.engine import Engine, Process
 from tools.simulation.faults import FaultDriver
-from tools.simulation.functions import Function, FunctionConfig, NoAnswerError, TooManyRequestsError
+from tools.simulation.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.simulation.redis_model import RedisServer, SimulatedConnection
 from tools.simulation.results import Latency
 from tools.simulation.scenarios import FaultPlan, Scenario, scenario_by_name
@@ -197,7 +197,7 @@ class _Run:
         began_at = self.engine.now
         try:
             value = self.reading.invoke(counter)
-        except (RetryLaterError, NoAnswerError, TooManyRequestsError):
+        except (RetryLaterError, NoResponseError, TooManyRequestsError):
             return False
         self.history.reads.append(Read(counter, began_at, self.engine.now, value))
         return True
@@ -414,7 +414,7 @@ class _Tokens(_Run):
         self.attempts += 1
         try:
             self.adding.invoke(new, timeout_seconds=self.scenario.clients.timeout_seconds)
-        except (RetryLaterError, NoAnswerError, TooManyRequestsError):
+        except (RetryLaterError, NoResponseError, TooManyRequestsError):
             return False
         except OutcomeUnknownError as error:
             raise AssertionError("an addition with a token has no unknown outcome") from error
