@@ -1,7 +1,19 @@
-"""`python -m hotpartition_cli`, the same as `hotpartition`."""
+"""`hotpartition`, and `python -m hotpartition_cli`."""
 
 import sys
 
-from hotpartition_cli.main import main
+from hotpartition_cli.errors import Status
 
-sys.exit(main())
+
+def main() -> int:
+    """Run the command line, or say how to install what it needs: the library alone does not bring it."""
+    try:
+        from hotpartition_cli.main import main as run  # noqa: PLC0415 - its packages may be missing
+    except ModuleNotFoundError as error:
+        print(f"hotpartition: {error.name} is not installed; pip install 'hotpartition[cli]'", file=sys.stderr)
+        return Status.FAILED
+    return run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,10 +1,14 @@
 """What others install: all that they need is in the wheel, and nothing of what only this project needs."""
 
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 from setuptools import Distribution
+
+from hotpartition_cli.__main__ import main
+from hotpartition_cli.errors import Status
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {
@@ -40,3 +44,11 @@ def test_the_library_needs_boto3_alone():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["dependencies"] == ["boto3"]
     assert set(project["optional-dependencies"]) == {"adaptive", "cdk", "cli"}
+
+
+def test_the_command_says_what_it_lacks(monkeypatch, capsys):
+    """Where the library was installed without its extra."""
+    monkeypatch.delitem(sys.modules, "hotpartition_cli.main", raising=False)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert main() == Status.FAILED
+    assert capsys.readouterr().err == "hotpartition: rich.console is not installed; pip install 'hotpartition[cli]'\n"
