@@ -17,9 +17,8 @@ SERVICES = ("sts", "ssm", "cloudformation", "lambda", "ec2", "elasticache")
 class Account:
     """An account that has everything, until a test says otherwise."""
 
-    def __init__(self):
-        session = boto3.Session("testing", "testing", region_name="eu-central-1")
-        self.clients = {service: session.client(service) for service in SERVICES}
+    def __init__(self, clients):
+        self.clients = clients
         self.bootstrap = "21"
         self.quota, self.unreserved = 1_000, 1_000
         self.zones = ZONES
@@ -62,12 +61,19 @@ class Account:
             return look(environment, self.client, qualifier="hnb659fds")
 
 
-@pytest.fixture
-def account():
-    account = Account()
-    yield account
-    for client in account.clients.values():
+@pytest.fixture(scope="module")
+def clients():
+    """A client of each service: to make them takes longer than all the tests."""
+    session = boto3.Session("testing", "testing", region_name="eu-central-1")
+    clients = {service: session.client(service) for service in SERVICES}
+    yield clients
+    for client in clients.values():
         client.close()
+
+
+@pytest.fixture
+def account(clients):
+    return Account(clients)
 
 
 @pytest.mark.parametrize("environment", [DEV, PROD], ids=lambda environment: environment.name)
