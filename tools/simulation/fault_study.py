@@ -6,7 +6,6 @@ functions then ask of DynamoDB and Redis is counted apart.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -15,13 +14,12 @@ from tools.simulation.results import FaultSeed, FaultStudy
 from tools.simulation.run import simulate
 from tools.simulation.scenarios import scenario_by_name
 from tools.simulation.studies import (
-    MISSED,
     at_least,
     at_most,
+    conclude,
     parse_seeds,
     replay_command,
     run_all,
-    say_bars,
     write_result,
 )
 
@@ -92,14 +90,10 @@ def main(arguments: Sequence[str]) -> int:
     began = time.perf_counter()
     study = judge(run_all("faults", run_seed, seeds, scenario=SCENARIO))
     path = write_result(study, out_dir, "faults.json")
-    sys.stdout.write(
+    figures = (
         f"{study.seeds} seeds, {study.operations:,} client requests ({study.store_operations:,} requests to DynamoDB), "
         f"{study.acknowledged:,} acknowledged messages, {study.reads:,} reads, {study.raises:,} raises, "
-        f"{time.perf_counter() - began:.0f} s\n"
+        f"{time.perf_counter() - began:.0f} s"
     )
-    sys.stdout.write("struck: " + ", ".join(f"{name} {count:,}" for name, count in study.faults) + "\n")
-    say_bars(study.bars)
-    for seed in study.failing_seeds:
-        sys.stdout.write(f"replay with: {replay_command(SCENARIO, seed)}\n")
-    sys.stdout.write(f"{path}\n")
-    return 0 if study.passed else MISSED
+    replays = [replay_command(SCENARIO, seed) for seed in study.failing_seeds]
+    return conclude(figures, faults=study.faults, bars=study.bars, replays=replays, path=path)

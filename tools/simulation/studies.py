@@ -121,6 +121,18 @@ def write_result(result: Any, out_dir: Path, name: str) -> Path:
     return path
 
 
+def conclude(
+    figures: str, *, faults: Iterable[tuple[str, int]], bars: Sequence[Bar], replays: Iterable[str], path: Path
+) -> int:
+    """Print a study's figures, what struck, its bars and how to replay what failed; return the exit status."""
+    sys.stdout.write(f"{figures}\nstruck: " + ", ".join(f"{name} {count:,}" for name, count in faults) + "\n")
+    say_bars(bars)
+    for command in replays:
+        sys.stdout.write(f"replay with: {command}\n")
+    sys.stdout.write(f"{path}\n")
+    return 0 if all(bar.holds for bar in bars) else MISSED
+
+
 def say_bars(bars: Iterable[Bar]) -> None:
     """Print each bar with what was measured."""
     for bar in bars:

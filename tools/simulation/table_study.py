@@ -7,7 +7,6 @@ delays and refuses, with a Redis that fails, forgets and lies. An operation is o
 from __future__ import annotations
 
 import atexit
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tools.simulation.results import Bar
-from tools.simulation.studies import MISSED, at_least, at_most, parse_seeds, run_all, say_bars, write_result
+from tools.simulation.studies import at_least, at_most, conclude, parse_seeds, run_all, write_result
 from tools.simulation.table_run import Aws, TableRun, open_aws, run_table
 
 SCENARIO = "table-faults"
@@ -111,17 +110,13 @@ def main(arguments: Sequence[str]) -> int:
         run_all("table", run_seed, seeds, scenario=SCENARIO, replay=replay_command), least_seeds=min(SEEDS, len(seeds))
     )
     path = write_result(study, out_dir, "table-faults.json")
-    sys.stdout.write(
+    figures = (
         f"{study.seeds} seeds, {study.operations:,} calls ({study.store_operations:,} requests to DynamoDB), "
         f"{study.created:,} items created, {study.changed:,} changes, {study.deleted:,} deleted, "
-        f"{study.reads:,} reads, {study.raises:,} raises, {time.perf_counter() - began:.0f} s\n"
+        f"{study.reads:,} reads, {study.raises:,} raises, {time.perf_counter() - began:.0f} s"
     )
-    sys.stdout.write("struck: " + ", ".join(f"{name} {count:,}" for name, count in study.faults) + "\n")
-    say_bars(study.bars)
-    for seed in study.failing_seeds:
-        sys.stdout.write(f"see it again with: {replay_command(SCENARIO, seed)}\n")
-    sys.stdout.write(f"{path}\n")
-    return 0 if study.passed else MISSED
+    replays = [replay_command(SCENARIO, seed) for seed in study.failing_seeds]
+    return conclude(figures, faults=study.faults, bars=study.bars, replays=replays, path=path)
 
 
 def replay_command(scenario: str, seed: int) -> str:
