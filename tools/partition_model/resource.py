@@ -160,12 +160,6 @@ class Resource:
         """Return the index, in the order of positions, of the partition that holds a key; not for keys apart."""
         return bisect_right(self._lows, position_of(key)) - 1
 
-    def capacity(self, kind: Kind) -> float:
-        """Return the units a second that evenly spread traffic is admitted at, burst capacity aside."""
-        seconds_per_unit = self._gate_of(kind).seconds_per_unit
-        gate = 1 / seconds_per_unit if seconds_per_unit else math.inf
-        return gate if self._is_apart else min(gate, self._partition_capacity(kind))
-
     def consumed(self, kind: Kind) -> float:
         """Return the units taken since the start."""
         if self._is_apart:
@@ -244,11 +238,15 @@ class Resource:
         For traffic that is too much to be simulated write by write. It is exact for writes that are small against what
         a partition takes in the interval. Against single writes within the interval it comes last.
         """
-        return self._many(Kind.WRITE, key, wcu, now, seconds)
-
-    def read_many(self, key: str, rcu: float, now: float, seconds: float) -> Admission:
-        """Take as much as goes of the units of reads of one key; see `write_many`."""
-        return self._many(Kind.READ, key, rcu, now, seconds)
+        gate, bucket = self.buckets(Kind.WRITE, key, now)
+        rooms = gate.room(now, seconds), bucket.room(now, seconds)
+        taken = min(wcu, *rooms)
+        gate.take_over(taken, now, seconds)
+        bucket.take_over(taken, now, seconds)
+        self.note_taken(bucket, key)
+        if taken >= wcu:
+            return Admission(wcu, None)
+        return Admission(taken, self.note_refusal(gate if rooms[0] <= rooms[1] else bucket, key, wcu - taken))
 
     def write_evenly(self, wcu: float, now: float, seconds: float) -> Admission:
         """Take as much as goes of `wcu` units that fall on all positions alike in the course of `seconds` up to `now`.
@@ -256,7 +254,29 @@ class Resource:
         For the other traffic of a table with very many keys: each partition gets its share of the positions. Not for
         tables whose keys are kept apart.
         """
-        return self._evenly(Kind.WRITE, wcu, now, seconds)
+        if self._is_apart:
+            raise ValueError("keys that are partitions of their own have no share of the positions")
+        if now >= self._check_at:
+            self._check(now)
+        gate = self._write_gate
+        wanted = min(wcu, gate.room(now, seconds))
+        refusing = gate if wanted < wcu else None
+        taken = 0.0
+        for partition in self._partitions:
+            bucket = partition.write
+            share = wanted * partition.share
+            part = min(share, bucket.room(now, seconds))
+            if part < share:
+                refusing = refusing or bucket
+            bucket.take_over(part, now, seconds)
+            if bucket.units >= bucket.watch_at:
+                self._look_at_spread(bucket, partition)
+            taken += part
+        gate.take_over(taken, now, seconds)
+        if refusing is None:
+            return Admission(wcu, None)
+        self.throttled[refusing.throttle.reason] += 1
+        return Admission(taken, refusing.throttle)
 
     # For requests that touch several resources.
 
@@ -289,42 +309,6 @@ class Resource:
         bucket.take(units, now)
         self.note_taken(bucket, key)
         return None
-
-    def _many(self, kind: Kind, key: str, units: float, now: float, seconds: float) -> Admission:
-        gate, bucket = self.buckets(kind, key, now)
-        rooms = gate.room(now, seconds), bucket.room(now, seconds)
-        taken = min(units, *rooms)
-        gate.take_over(taken, now, seconds)
-        bucket.take_over(taken, now, seconds)
-        self.note_taken(bucket, key)
-        if taken >= units:
-            return Admission(units, None)
-        return Admission(taken, self.note_refusal(gate if rooms[0] <= rooms[1] else bucket, key, units - taken))
-
-    def _evenly(self, kind: Kind, units: float, now: float, seconds: float) -> Admission:
-        if self._is_apart:
-            raise ValueError("keys that are partitions of their own have no share of the positions")
-        if now >= self._check_at:
-            self._check(now)
-        gate = self._gate_of(kind)
-        wanted = min(units, gate.room(now, seconds))
-        refusing = gate if wanted < units else None
-        taken = 0.0
-        for partition in self._partitions:
-            bucket = partition.bucket(kind)
-            share = wanted * partition.share
-            part = min(share, bucket.room(now, seconds))
-            if part < share:
-                refusing = refusing or bucket
-            bucket.take_over(part, now, seconds)
-            if bucket.units >= bucket.watch_at:
-                self._look_at_spread(bucket, partition)
-            taken += part
-        gate.take_over(taken, now, seconds)
-        if refusing is None:
-            return Admission(units, None)
-        self.throttled[refusing.throttle.reason] += 1
-        return Admission(taken, refusing.throttle)
 
     # Limits.
 

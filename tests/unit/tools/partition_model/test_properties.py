@@ -104,7 +104,7 @@ def test_the_same_requests_meet_the_same_responses(asked, seed):
         for gap, key, amount in asked:
             now += gap * 0.1
             responses.append(table.write(key, amount, now))
-            responses.append(table.read_many(key, amount * 5, now, gap * 0.1))
+            responses.append(table.read(key, amount * 5, now))
         return responses, table.splits, table.describe(), table.all_throttled()
 
     assert play() == play()
