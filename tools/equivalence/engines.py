@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -20,8 +22,12 @@ from moto import mock_aws
 from tools.equivalence.combinations import INDEX, PARTITION, SORT, Combination
 
 JAR_VARIABLE = "DYNAMODB_LOCAL_JAR"
-"""Names the path of `DynamoDBLocal.jar`; its libraries lie in the folder `DynamoDBLocal_lib` beside it."""
+"""Names the path of `DynamoDBLocal.jar`."""
+LIBRARIES = "DynamoDBLocal_lib"
+"""The folder beside the jar with its native libraries."""
 START_SECONDS = 30.0
+SHOWN_CHARACTERS = 1_000
+"""How much of what DynamoDB Local says an error shows."""
 _CREDENTIALS: Mapping[str, Any] = {
     "aws_access_key_id": "local",
     "aws_secret_access_key": "local",
@@ -30,9 +36,32 @@ _CREDENTIALS: Mapping[str, Any] = {
 _CONFIG = Config(max_pool_connections=20, retries={"total_max_attempts": 2, "mode": "standard"})
 
 
-def engines_at_hand() -> tuple[str, ...]:
-    """List the engines that can be compared on, by name."""
-    return ("moto", "dynamodb-local") if os.environ.get(JAR_VARIABLE) else ("moto",)
+class EngineError(Exception):
+    """DynamoDB Local is asked for and cannot be had. The message says why."""
+
+
+def engines_at_hand(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """List the engines that can be compared on, by name.
+
+    Raises:
+        EngineError: the variable names something that is no DynamoDB Local, or there is no Java to run it.
+    """
+    return ("moto", "dynamodb-local") if _find_jar(environ) else ("moto",)
+
+
+def _find_jar(environ: Mapping[str, str]) -> Path | None:
+    named = environ.get(JAR_VARIABLE)
+    if not named:
+        return None
+    jar = Path(named).resolve()
+    libraries = jar.parent / LIBRARIES
+    if not jar.is_file():
+        raise EngineError(f"{JAR_VARIABLE}={named}: there is no such file. It should be the path of DynamoDBLocal.jar")
+    if not libraries.is_dir():
+        raise EngineError(f"{JAR_VARIABLE}={named}: its libraries should be beside it, in {libraries}")
+    if shutil.which("java") is None:
+        raise EngineError(f"{JAR_VARIABLE} is set, but there is no `java` on the PATH. DynamoDB Local needs it")
+    return jar
 
 
 @contextmanager
@@ -43,7 +72,10 @@ def open_engine(name: str) -> Iterator[Any]:
             stack.enter_context(mock_aws())
             yield boto3.resource("dynamodb", config=_CONFIG, **_CREDENTIALS)
         else:
-            endpoint = stack.enter_context(_dynamodb_local(Path(os.environ[JAR_VARIABLE])))
+            jar = _find_jar(os.environ)
+            if jar is None:
+                raise EngineError(f"{JAR_VARIABLE} should name DynamoDBLocal.jar")
+            endpoint = stack.enter_context(_dynamodb_local(jar))
             yield boto3.resource("dynamodb", endpoint_url=endpoint, config=_CONFIG, **_CREDENTIALS)
 
 
@@ -52,29 +84,36 @@ def _dynamodb_local(jar: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    libraries = f"-Djava.library.path={jar.parent / 'DynamoDBLocal_lib'}"
+    libraries = f"-Djava.library.path={jar.parent / LIBRARIES}"
     command = ["java", libraries, "-jar", str(jar), "-inMemory", "-disableTelemetry", "-port", str(port)]
-    with subprocess.Popen(command, cwd=jar.parent, stdout=subprocess.DEVNULL) as process:
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, cwd=jar.parent, stdout=subprocess.DEVNULL, stderr=errors) as process,
+    ):
         try:
             endpoint = f"http://127.0.0.1:{port}"
-            _await(endpoint)
+            if not _is_up(endpoint, process):
+                errors.seek(0)
+                raise EngineError(
+                    f"{jar} does not start as DynamoDB Local: {errors.read()[-SHOWN_CHARACTERS:].strip()}"
+                )
             yield endpoint
         finally:
             process.terminate()
 
 
-def _await(endpoint: str) -> None:
+def _is_up(endpoint: str, process: subprocess.Popen[bytes]) -> bool:
+    """Wait until the server responds; False when it ended, or takes too long."""
     client = boto3.client("dynamodb", endpoint_url=endpoint, **_CREDENTIALS)
     deadline = time.monotonic() + START_SECONDS
-    while True:
+    while process.poll() is None and time.monotonic() < deadline:
         try:
             client.list_tables()
         except (EndpointConnectionError, ClientError):
-            if time.monotonic() > deadline:
-                raise
             time.sleep(0.2)
         else:
-            return
+            return True
+    return False
 
 
 _numbers = count(1)

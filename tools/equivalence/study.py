@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from tools.equivalence.combinations import COMBINATIONS, Combination
 from tools.equivalence.compare import DifferenceError
-from tools.equivalence.engines import engines_at_hand, open_engine
+from tools.equivalence.engines import EngineError, engines_at_hand, open_engine
 from tools.equivalence.machine import run_machine
 
 OUT_DIR = Path("out/equivalence")
@@ -26,6 +27,8 @@ PROCESSES = 2
 EXAMPLES_AT_ONCE = 20
 DIFFERENT = 1
 """Exit status when there is a difference."""
+NO_ENGINE = 2
+"""Exit status when DynamoDB Local is asked for and cannot be had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +105,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT_DIR)
     options = parser.parse_args(arguments)
+    try:
+        return _study(options)
+    except EngineError as error:
+        print(error, file=sys.stderr)
+        return NO_ENGINE
+
+
+def _study(options: argparse.Namespace) -> int:
     began = time.perf_counter()
     each = -(-options.calls // len(COMBINATIONS))
     context = get_context("spawn")
