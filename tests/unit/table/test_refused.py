@@ -42,6 +42,7 @@ def test_methods_are_refused_with_what_to_use_instead(table, method):
     """Clients have them, tables do not: whoever looks for them here learns why."""
     with pytest.raises(NotImplementedError, match="Use"):
         getattr(table, method)
+    assert not hasattr(table, method)
 
 
 @pytest.mark.parametrize(

@@ -74,11 +74,15 @@ def refuse_expressions(method: str, request: Mapping[str, Any], partition: str) 
         raise InvalidRequestError.of(name, "is reserved for ShardedTable. Call the attribute something else")
 
 
+class RefusedMethodError(NotImplementedError, AttributeError):
+    """A method that cannot be honoured. As an `AttributeError` it lets `hasattr` say False, as of boto3's `Table`."""
+
+
 def refuse_method(name: str) -> None:
     """Refuse a method that cannot be honoured; others are none of ours.
 
     Raises:
-        NotImplementedError: naming the method, the reason and what to use instead.
+        RefusedMethodError: naming the method, the reason and what to use instead.
     """
     if name in METHODS:
-        raise NotImplementedError(f"{name}(): {METHODS[name]}")
+        raise RefusedMethodError(f"{name}(): {METHODS[name]}")
