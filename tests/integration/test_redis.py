@@ -23,7 +23,7 @@ from hotpartition.redis.cluster import (
     sentinel_keys,
 )
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import STREAM_AGE_MS, RedisReportSink, RedisReportSource
+from hotpartition.redis.reports import MAX_WAITING, STREAM_AGE_MS, RedisReportSink, RedisReportSource
 from hotpartition.runtime.background import BackgroundThread
 from support.fakes import FakeTelemetry, InlineBackground
 from support.unreachable import closed_port, full_port, scripted_port, silent_port
@@ -52,6 +52,17 @@ def elapsed_ms(call):
     with pytest.raises(RegistryUnavailableError):
         call()
     return (time.monotonic() - started) * 1000
+
+
+class HeldBackground:
+    """Takes work, and leaves it to the test when it is done."""
+
+    def __init__(self):
+        self.held = []
+
+    def submit(self, work):
+        self.held.append(work)
+        return True
 
 
 @pytest.fixture
@@ -227,6 +238,58 @@ class TestReports:
         release.set()
         background.close()
         assert busy.take_dropped() == 1
+
+    def test_what_waits_goes_in_one_round_trip(self, connection, source, table_name):
+        """Reports that come while others are sent, or in the pause after that, are sent together, each as its own."""
+        sent, pauses, background = [report(value=float(value)) for value in range(1, 7)], [], HeldBackground()
+
+        def pause():
+            pauses.append(len(source.read(stream_partition_of("c", 3), "0-0", 10)))
+            for one in sent[3:] if len(pauses) == 1 else ():
+                sink.send(one)
+
+        sink = RedisReportSink(
+            connection,
+            table_name,
+            partitions=3,
+            background=background,
+            now_ms=lambda: time.time_ns() // 1_000_000,
+            pause=pause,
+        )
+        for one in sent[:3]:
+            sink.send(one)
+        (work,) = background.held
+        work()
+        entries = source.read(stream_partition_of("c", 3), "0-0", 10)
+        assert [Report.decode(entry.fields) for entry in entries] == sent
+        assert pauses == [3, 6]
+        sink.send(report())
+        assert len(background.held) == 2  # nothing was being sent by then
+
+    def test_more_than_can_wait_is_dropped_and_counted(self, connection, table_name):
+        """However long Redis takes, memory is bounded."""
+        background = HeldBackground()
+        sink = RedisReportSink(connection, table_name, partitions=3, background=background, now_ms=lambda: 0)
+        for _ in range(MAX_WAITING + 2):
+            sink.send(report())
+        assert (sink.take_dropped(), len(background.held)) == (2, 1)
+
+    def test_a_sending_that_broke_off_is_followed_by_another(self, connection, source, table_name):
+        """A bug in one sending does not end all of them."""
+        background = HeldBackground()
+        sink = RedisReportSink(
+            connection,
+            table_name,
+            partitions=1,
+            background=background,
+            now_ms=lambda: time.time_ns() // 1_000_000,
+            pause=lambda: 1 / 0,
+        )
+        for _ in range(2):
+            sink.send(report())
+            with pytest.raises(ZeroDivisionError):
+                background.held[-1]()
+        assert (len(background.held), len(source.read(0, "0-0", 10))) == (2, 2)
 
 
 @pytest.fixture(params=["get", "get_for_reading"])

@@ -276,9 +276,10 @@ def test_certificates_are_read_once(connect_guarded):
     assert _trust.cache_info().misses == 1
 
 
+@pytest.mark.parametrize("look_up", [RedisRegistry.get, RedisRegistry.get_for_reading], ids=["get", "get_for_reading"])
 @pytest.mark.parametrize("is_open", [False, True], ids=["new", "open"])
 def test_a_wrong_password_is_one_refusal_in_each_cooldown(
-    guarded, admin, connect_guarded, refusals, tmp_path, table_name, is_open
+    guarded, admin, connect_guarded, refusals, tmp_path, table_name, is_open, look_up
 ):
     """One attempt in each cooldown, whatever is asked meanwhile; a mended file is taken up by the next."""
     path = tmp_path / "password"
@@ -296,11 +297,11 @@ def test_a_wrong_password_is_one_refusal_in_each_cooldown(
     for rest in range(3):
         now_ms[0] = 1000.0 * rest
         with pytest.raises(RegistryRefusedError, match="invalid username-password pair"):
-            registry.get("c")
+            look_up(registry, "c")
         now_ms[0] += 999.0
         for _ in range(10):
             with pytest.raises(RegistryUnavailableError, match="left alone"):
-                registry.get("c")
+                look_up(registry, "c")
         assert len(refusals) == rest + 1
     # The administrator's own connection is open already.
     assert admin.info("commandstats")["cmdstat_auth"]["failed_calls"] == 3

@@ -264,16 +264,23 @@ class RedisClient:
         """List the first of a set, and say whether there are more; in a fixed order, where Redis has any."""
         return self._run(key, lambda node: _scan(node, key, count))
 
-    def run_together(self, key: str, *commands: tuple[str | int, ...]) -> list[object]:
-        """Run what a reader asks in one round trip: the route with SSCAN, and whether it is read-hot with GETRANGE."""
-        (_, _, _, _, count), (_, flag_key, _, end) = commands
-
-        def read(node: RedisNode) -> list[object]:
-            flag = node.data.text(str(flag_key), self._server.now_ms()) or ""
-            return [_scan(node, key, int(count)), flag[: int(end) + 1]]
-
+    def run_together(self, key: str, *commands: tuple[Any, ...]) -> list[object]:
+        """Run SSCAN, GETRANGE and XADD in one round trip, in the words that the product sends."""
         self._count(key, len(commands) - 1)
-        return self._run(key, read)
+        return self._run(key, lambda node: [self._run_one(node, *command) for command in commands])
+
+    def _run_one(self, node: RedisNode, name: str, key: str, *words: Any) -> object:
+        server = self._server
+        match name, words:
+            case "SSCAN", (_, _, count):
+                return _scan(node, key, count)
+            case "GETRANGE", (_, end):
+                return (node.data.text(key, server.now_ms()) or "")[: end + 1]
+            case "XADD", (_, _, oldest_ms, _, field, text):
+                self._append(node, key, {field: text}, oldest_ms)
+                return None
+            case _:
+                raise ValueError(f"{name} is not simulated")
 
     def hget(self, key: str, name: str) -> str | None:
         """Read a field of a hash."""
@@ -323,16 +330,13 @@ class RedisClient:
         """Append to a stream, and drop what is older than `minid`, Unix ms."""
         del approximate
 
-        def change(data: _Data, now_ms: int) -> None:
-            data.xadd(key, fields, now_ms, minid)
+        self._run(key, lambda node: self._append(node, key, fields, minid))
 
-        def apply(node: RedisNode) -> None:
-            now_ms = self._server.now_ms()
-            self._server.counts.reports += 1
-            self._server.on_report()
-            node.change(self._server.engine.now, lambda data: change(data, now_ms))
-
-        self._run(key, apply)
+    def _append(self, node: RedisNode, key: str, fields: Mapping[str, str], oldest_ms: int) -> None:
+        server, now_ms = self._server, self._server.now_ms()
+        server.counts.reports += 1
+        server.on_report()
+        node.change(server.engine.now, lambda data: data.xadd(key, fields, now_ms, oldest_ms))
 
     def xread(self, streams: Mapping[str, str], *, count: int) -> list[tuple[str, list[tuple[str, Mapping[str, str]]]]]:
         """Read one stream after an id."""

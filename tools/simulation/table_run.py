@@ -33,7 +33,7 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink
 from hotpartition.runtime.background import BackgroundThread
 from hotpartition.table import ShardedTable, at_random, by_attribute, by_sort_key
-from hotpartition.table.adaptive import AdaptiveRoutes, Limits, TableJournal
+from hotpartition.table.adaptive import REPORTS_PAUSE_SECONDS, AdaptiveRoutes, Limits, TableJournal
 from hotpartition.table.hashing import Hashing
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition.table.schema import Schema
@@ -351,7 +351,14 @@ class _Run:
         background = BackgroundThread(executor=SimulatedExecutor(self.engine, process, 1))
         return self.parts.routes(
             registry=RedisRegistry(connection, TABLE_NAME),
-            reports=RedisReportSink(connection, TABLE_NAME, partitions=1, background=background, now_ms=self._now_ms),
+            reports=RedisReportSink(
+                connection,
+                TABLE_NAME,
+                partitions=1,
+                background=BackgroundThread(executor=SimulatedExecutor(self.engine, process, 1)),
+                now_ms=self._now_ms,
+                pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
+            ),
             journal=TableJournal(Boto3Call(table.meta.client), self.place),
             place=self.place,
             background=background,

@@ -20,14 +20,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hotpartition.core.backoff import Budget, Clock
-from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes, write_units
+from hotpartition.core.capacity import item_size_bytes, write_units
 from hotpartition.core.items import ItemKey
 from hotpartition.core.merge import choose_copy
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import candidate_keys, choose_placement
 from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.item_store import Replacement
-from hotpartition.errors import ItemTooLargeError, RetryLaterError, StoreUnavailableError, ThrottledError
+from hotpartition.errors import RetryLaterError, StoreUnavailableError, ThrottledError
 from hotpartition.jobs.gatherer import Gatherer, Located
 from hotpartition.ports import Copy, Telemetry
 from hotpartition_messages.attributes import EncodedAttributes
@@ -37,7 +37,7 @@ from hotpartition_messages.errors import (
     MessageNotFoundError,
     NotTheSenderError,
 )
-from hotpartition_messages.keys import KEY_FORM, build_key
+from hotpartition_messages.keys import KEY_FORM, build_key, check_item_size
 from hotpartition_messages.messages import Message
 from hotpartition_messages.writing import MessageWriter
 
@@ -210,8 +210,7 @@ class MessageChanger:
     def _count(self, key: ItemKey, found: Message, replacements: Sequence[Replacement]) -> None:
         """Count the write as offered. An item that is replaced costs the larger of both."""
         largest = max(item_size_bytes(replacement.item) for replacement in replacements)
-        if largest + KEY_FORM.longest_suffix_bytes > ITEM_LIMIT_BYTES:
-            raise ItemTooLargeError(largest + KEY_FORM.longest_suffix_bytes, ITEM_LIMIT_BYTES)
+        check_item_size(largest)
         units = write_units(max(largest, item_size_bytes(found.to_item(""))))
         factor = _TRANSACTION_FACTOR if len(replacements) > 1 else 1
         self._writer.count(key, float(factor * units * len(replacements)))

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import re
 
+from hotpartition.core.capacity import ITEM_LIMIT_BYTES
 from hotpartition.core.items import ItemKey
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.table import JournalPlace, TableForm
+from hotpartition.errors import ItemTooLargeError
 from hotpartition_messages.errors import InvalidConversationIdError
 from hotpartition_messages.message_ids import MAX_MESSAGE_ID, MIN_MESSAGE_ID, message_time_ms
 
 KEY_FORM = KeyForm("#", label="conversation_id")
+_LONGEST_SUFFIX_BYTES = KEY_FORM.longest_suffix_bytes
 MESSAGE_PREFIX = "m#"
 ROUTING_SORT_KEY = "r#"
 
@@ -57,6 +60,20 @@ def describe_table(table_name: str, *, index_name: str = "") -> TableForm:
 def build_key(conversation_id: str, message_id: str) -> ItemKey:
     """Build a message's key as the engine knows it. REQUIRES: a canonical message id."""
     return ItemKey(conversation_id, MESSAGE_PREFIX + message_id, message_time_ms(message_id), message_id)
+
+
+def check_item_size(size_bytes: int) -> None:
+    """Refuse an item too large for DynamoDB under its longest key, so that no retry across a raise becomes too large.
+
+    Args:
+        size_bytes: what DynamoDB counts for it at its base key.
+
+    Raises:
+        ItemTooLargeError: it is.
+    """
+    longest_bytes = size_bytes + _LONGEST_SUFFIX_BYTES
+    if longest_bytes > ITEM_LIMIT_BYTES:
+        raise ItemTooLargeError(longest_bytes, ITEM_LIMIT_BYTES)
 
 
 def build_sort_key(message_id: str) -> str:

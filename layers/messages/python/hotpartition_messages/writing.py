@@ -13,7 +13,7 @@ from hotpartition.jobs.writer import Writer
 from hotpartition.ports import ItemStore
 from hotpartition_messages.attributes import NO_ATTRIBUTES, EncodedAttributes
 from hotpartition_messages.errors import MessageConflictError, MessageGoneError
-from hotpartition_messages.keys import build_key
+from hotpartition_messages.keys import build_key, check_item_size
 from hotpartition_messages.message_ids import check_not_ahead, message_time_ms, mint_message_id
 from hotpartition_messages.messages import Message
 
@@ -111,6 +111,8 @@ class MessageWriter:
         if not message.is_shown_at(self._now_ms()):
             raise MessageGoneError(message.conversation_id, message_id)
         attributes = message.to_attributes()
+        size_bytes = _size_bytes(attributes, new)
+        check_item_size(size_bytes)
         key = build_key(message.conversation_id, message_id)
 
         def put(partition_key: str) -> Message | None:
@@ -124,7 +126,7 @@ class MessageWriter:
             key,
             put=put,
             find=find,
-            size_bytes=_size_bytes(attributes, new),
+            size_bytes=size_bytes,
             may_be_stored=new.message_id is not None,
             remaining_ms=remaining_ms,
         )

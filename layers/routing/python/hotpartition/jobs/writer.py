@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from hotpartition.core.backoff import Budget, Clock
-from hotpartition.core.capacity import ITEM_LIMIT_BYTES, write_units
+from hotpartition.core.capacity import write_units
 from hotpartition.core.counter import WriteCounter
 from hotpartition.core.items import ItemKey
 from hotpartition.core.keys import KeyForm
@@ -23,7 +23,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.refusals import RecentRefusals
 from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Placement, Route, choose_placement, choose_placements
-from hotpartition.errors import ItemTooLargeError, RetryLaterError, StoreUnavailableError, ThrottledError
+from hotpartition.errors import RetryLaterError, StoreUnavailableError, ThrottledError
 from hotpartition.jobs.route_cache import KnownRoutes
 from hotpartition.ports import ReportSink, Telemetry
 
@@ -101,7 +101,6 @@ class Writer:
         self._budget_ms = budget_ms
         self._form = form
         self._choices = choices
-        self._suffix_bytes = form.longest_suffix_bytes
         self._refusals = RecentRefusals()
 
     def write(
@@ -135,12 +134,8 @@ class Writer:
             None when it was stored by this call; else what is stored under this key, left as it is.
 
         Raises:
-            ItemTooLargeError: the item would pass DynamoDB's limit.
             RetryLaterError: DynamoDB refused for the whole budget; `sort_key` is the item's.
         """
-        # With the longest suffix, so that a retry across a raise cannot become too large.
-        if size_bytes + self._suffix_bytes > ITEM_LIMIT_BYTES:
-            raise ItemTooLargeError(size_bytes + self._suffix_bytes, ITEM_LIMIT_BYTES)
         now_ms = self._clock.now_ms()
         budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
         write = _Write(key, put, find, may_be_stored, choices or self._choices)

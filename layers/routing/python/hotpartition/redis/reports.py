@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from threading import Lock
@@ -18,11 +19,17 @@ from hotpartition.redis.cluster import RedisConnection, consumer_key, reports_ke
 STREAM_AGE_MS = 60_000
 """What is older is trimmed: four times what a consumer reads back."""
 
+MAX_WAITING = 1_000
+"""Reports that wait to be sent at most; what a busy process has in seconds while Redis is slow."""
+
 _LATEST = "latest"
 
 
 class RedisReportSink:
-    """`ReportSink` on a Redis cluster; sends beside the request. Safe under threads."""
+    """`ReportSink` on a Redis cluster; sends beside the request. Safe under threads.
+
+    What is handed over while others are being sent goes next, all in one round trip.
+    """
 
     def __init__(
         self,
@@ -32,20 +39,44 @@ class RedisReportSink:
         partitions: int,
         background: Background,
         now_ms: Callable[[], int],
+        pause: Callable[[], None] = lambda: None,
     ) -> None:
-        """Use a connection of its own, so that a failing report does not make routes unavailable."""
+        """Start with nothing to send.
+
+        Args:
+            connection: where the streams are.
+            table_name: whose streams these are.
+            partitions: how many streams there are.
+            background: runs the sending.
+            now_ms: Unix time in ms.
+            pause: waits after each sending, so that a busy process sends many reports in a round trip. What waits so
+                long needs a background of its own.
+        """
         self._connection = connection
         self._table_name = table_name
         self._partitions = partitions
         self._background = background
         self._now_ms = now_ms
+        self._pause = pause
+        self._waiting: list[Report | ReadReport] = []
+        self._is_sending = False
         self._dropped = 0
         self._lock = Lock()
 
     def send(self, report: Report | ReadReport) -> None:
         """See `ReportSink.send`."""
-        if not self._background.submit(lambda: self._add(report)):
-            self._drop()
+        with self._lock:
+            if len(self._waiting) == MAX_WAITING:
+                self._dropped += 1
+                return
+            self._waiting.append(report)
+            if self._is_sending:
+                return
+            self._is_sending = True
+        if not self._background.submit(self._send_waiting):
+            with self._lock:
+                self._dropped += len(self._waiting)
+                self._waiting, self._is_sending = [], False
 
     def take_dropped(self) -> int:
         """See `ReportSink.take_dropped`."""
@@ -55,20 +86,39 @@ class RedisReportSink:
             dropped, self._dropped = self._dropped, 0
         return dropped
 
-    def _drop(self) -> None:
-        with self._lock:
-            self._dropped += 1
-
-    def _add(self, report: Report | ReadReport) -> None:
-        partition = stream_partition_of(report.collection, self._partitions)
-        key = reports_key(self._table_name, partition)
-        fields: dict[Any, Any] = dict(report.encode())
+    def _send_waiting(self) -> None:
         try:
-            self._connection.call(
-                key, lambda client: client.xadd(key, fields, minid=self._now_ms() - STREAM_AGE_MS, approximate=True)
-            )
-        except RegistryUnavailableError:
-            self._drop()
+            while reports := self._take():
+                self._add(reports)
+                self._pause()
+        except BaseException:
+            with self._lock:
+                self._is_sending = False
+            raise
+
+    def _take(self) -> Sequence[Report | ReadReport]:
+        """Take what waits; when that is nothing, the next report begins a new sending."""
+        with self._lock:
+            taken, self._waiting = self._waiting, []
+            self._is_sending = bool(taken)
+        return taken
+
+    def _drop(self, count: int) -> None:
+        with self._lock:
+            self._dropped += count
+
+    def _add(self, reports: Iterable[Report | ReadReport]) -> None:
+        oldest_ms = self._now_ms() - STREAM_AGE_MS
+        commands: defaultdict[str, list[tuple[str | int, ...]]] = defaultdict(list)
+        for report in reports:
+            key = reports_key(self._table_name, stream_partition_of(report.collection, self._partitions))
+            ((field, text),) = report.encode().items()
+            commands[key].append(("XADD", key, "MINID", "~", oldest_ms, "*", field, text))
+        for key, additions in commands.items():
+            try:
+                self._connection.call(key, lambda client: client.run_together(key, *additions))  # noqa: B023 - called here
+            except RegistryUnavailableError:
+                self._drop(len(additions))
 
 
 class RedisReportSource:
