@@ -12,7 +12,7 @@ from hotpartition.core.page_freshness import PageLimits
 from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.core.route import Generation, Route
 from hotpartition.jobs.consumer import Consumer
-from hotpartition.jobs.counting import Adder, Summer
+from hotpartition.jobs.counters import Adder, Summer
 from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.jobs.newest_pages import NewestPages
 from hotpartition.jobs.operations import Operations, OperationsLimits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from hotpartition.core.counting import Addition, Cell
+from hotpartition.core.counter_items import Addition, Cell
 from hotpartition.core.merge import KeyQuery
 from hotpartition.errors import HotPartitionError
 from hotpartition.ports import Fetched, JournalEntry, QueryResponse

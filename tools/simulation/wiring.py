@@ -24,7 +24,7 @@ from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.jobs.consumer import Consumer
-from hotpartition.jobs.counting import Adder, Summer
+from hotpartition.jobs.counters import Adder, Summer
 from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.jobs.newest_pages import NewestPages
 from hotpartition.jobs.page_cache import PageCache

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from hotpartition.core.counting import Addition
+from hotpartition.core.counter_items import Addition
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import ReadReport, Report

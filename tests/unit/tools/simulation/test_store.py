@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from hotpartition.core.counting import Addition
+from hotpartition.core.counter_items import Addition
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation, Route
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.counting import build_addition, counter_size_bytes
+from hotpartition.core.counter_items import build_addition, counter_size_bytes
 from hotpartition.counter.python_values import PythonValuesCall
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
@@ -17,7 +17,7 @@ from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import InvalidRequestError
-from hotpartition.jobs.counting import Adder, Summer
+from hotpartition.jobs.counters import Adder, Summer
 from hotpartition.ports import JournalEntry, JournalReading
 from hotpartition.table.adaptive import Adaptive
 from hotpartition.table.client_table import ClientTable

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from hotpartition.core.capacity import Item
-from hotpartition.core.counting import AMOUNT, CELLS, Addition, Cell, cell_sort_key, plain_sort_key
+from hotpartition.core.counter_items import AMOUNT, CELLS, Addition, Cell, cell_sort_key, plain_sort_key
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.calls import DynamoDBCalls, StaleSignatureError
 from hotpartition.dynamodb.table import JournalPlace, TableForm

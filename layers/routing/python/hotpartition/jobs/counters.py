@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from hotpartition.core.backoff import Budget, Clock
-from hotpartition.core.counting import CELLS, Addition, Cell
+from hotpartition.core.counter_items import CELLS, Addition, Cell
 from hotpartition.core.items import ItemKey
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import KeyQuery

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotpartition.core.counting import CELLS, build_addition, cell_sort_key
+from hotpartition.core.counter_items import CELLS, build_addition, cell_sort_key
 from hotpartition.core.route import choose_shards, stable_hash
 from hotpartition.errors import (
     MalformedGenerationError,
