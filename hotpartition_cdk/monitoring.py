@@ -84,20 +84,20 @@ _GRAPHS: tuple[tuple[str, Sequence[MetricName], str], ...] = (
 """Our own metrics, summed over the functions: title, names, statistic."""
 
 _SERVED_BY = {
-    MetricName.PAGES_READ: READER,
-    MetricName.MESSAGES_READ: READER,
-    MetricName.READS_RETRIED: READER,
-    MetricName.QUERIES_HEDGED: READER,
-    MetricName.REGISTRY_BEHIND_JOURNAL: READER,
-    MetricName.REGISTRY_AHEAD_OF_JOURNAL: READER,
-    MetricName.MESSAGES_WRITTEN: WRITER,
-    MetricName.MESSAGES_REPLAYED: WRITER,
-    MetricName.MESSAGES_EDITED: WRITER,
-    MetricName.MESSAGES_DELETED: WRITER,
-    MetricName.WRITES_THROTTLED: WRITER,
-    MetricName.REPORTS_DROPPED: WRITER,
+    MetricName.PAGES_READ: (READER,),
+    MetricName.MESSAGES_READ: (READER,),
+    MetricName.READS_RETRIED: (READER,),
+    MetricName.QUERIES_HEDGED: (READER,),
+    MetricName.REGISTRY_BEHIND_JOURNAL: (READER,),
+    MetricName.REGISTRY_AHEAD_OF_JOURNAL: (READER,),
+    MetricName.MESSAGES_WRITTEN: (WRITER,),
+    MetricName.MESSAGES_REPLAYED: (WRITER,),
+    MetricName.MESSAGES_EDITED: (WRITER,),
+    MetricName.MESSAGES_DELETED: (WRITER,),
+    MetricName.WRITES_THROTTLED: (WRITER,),
+    MetricName.REPORTS_DROPPED: (WRITER, READER),
 }
-"""Which function counts a metric that only one counts; the rest are the consumer's, or everyone's."""
+"""Which functions count a metric; the rest are the consumer's, or everyone's."""
 
 _EVERYONES = frozenset({MetricName.REGISTRY_UNAVAILABLE, MetricName.JOURNAL_MALFORMED})
 
@@ -253,14 +253,14 @@ class Monitoring(Construct):
                 statistic=statistic,
                 period=cdk.Duration.minutes(1),
                 dimensions_map={"service": folder},
-                label=name if name not in _EVERYONES else f"{name} {folder}",
+                label=name if len(self._counted_by(name)) == 1 else f"{name} {folder}",
             )
             for name in names
             for folder in self._counted_by(name)
         ]
 
     def _counted_by(self, name: MetricName) -> Sequence[str]:
-        counting = self._functions if name in _EVERYONES else (_SERVED_BY.get(name, "consume_reports"),)
+        counting = self._functions if name in _EVERYONES else _SERVED_BY.get(name, ("consume_reports",))
         return sorted(folder for folder in counting if folder in self._functions)
 
 
