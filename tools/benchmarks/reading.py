@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from hotpartition.ports import Telemetry
 from hotpartition.runtime.settings import ReaderSettings
 from hotpartition.runtime.wiring_reader import open_reading
 from hotpartition_messages.reading import PageRequest
@@ -17,11 +18,10 @@ SERVICE_MS = 5.0
 ReadPage = Callable[[Conversation], list[str]]
 
 
-def our_reader(*, is_hedged: bool = True) -> ReadPage:
-    """Wire the read job up as the function does, and read pages by it."""
-    settings = ReaderSettings.from_env(os.environ)
-    settings = settings if is_hedged else settings.model_copy(update={"hedge_quantile": 0.0})
-    reader = build_message_reader(settings, SilentTelemetry(), open_reading(settings))
+def our_reader(telemetry: Telemetry | None = None, **settings: object) -> ReadPage:
+    """Wire the read job up as the function does, and read pages by it; some settings may be others."""
+    built = ReaderSettings.from_env(os.environ, **settings)
+    reader = build_message_reader(built, telemetry or SilentTelemetry(), open_reading(built))
 
     def read(conversation: Conversation) -> list[str]:
         page = reader.read_page(PageRequest(conversation.sharded_id, limit=PAGE))

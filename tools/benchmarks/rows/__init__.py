@@ -18,6 +18,8 @@ ROW_NAMES = (
     "read-16-tail",
     "read-items",
     "page-after-rush",
+    "page-l1",
+    "page-redis",
     "consumer",
     "cold-write",
     "cold-read",

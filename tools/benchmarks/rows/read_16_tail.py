@@ -20,7 +20,7 @@ QUANTILE = 0.99
 def measure(setup: Setup) -> Measured:
     """Read every conversation in turn; both sides meet the same delays."""
     conversations = store_conversations(setup, CONVERSATIONS, 16)
-    with_hedging, without = our_reader(), our_reader(is_hedged=False)
+    with_hedging, without = our_reader(), our_reader(hedge_quantile=0.0)
     setup.control("Configure", usual_ms=SERVICE_MS)
     for read in (with_hedging, without):
         check_reader(read, conversations)
