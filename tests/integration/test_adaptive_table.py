@@ -10,6 +10,7 @@ from boto3.dynamodb.conditions import Key
 from hotpartition.core.route import EMPTY_ROUTE
 from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.redis.registry import RedisRegistry
 from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
 from hotpartition.runtime.wiring import find_journal
 from hotpartition.runtime.wiring_consumer import build_consumer
@@ -127,3 +128,27 @@ def test_a_raise_by_hand_holds_for_all_items(deployment, deciding):
     assert len(stored) == 1
     assert stored[0].startswith("dev|7#_")
     assert table.get_item(Key={"Sensor": "dev|7", "At": "1"})["Item"] == {"Sensor": "dev|7", "At": "1"}
+
+
+def test_processes_share_the_newest_page_of_a_read_hot_key(deployment, connect):
+    """Read once; in the second process it comes from Redis, and from its own memory when Redis is asked no more."""
+    plain = boto3.resource("dynamodb").Table("readings")
+    RedisRegistry(connect(deployment["registry_port"]), "readings").mark_read_hot("dev|7", 2)
+    first, second = (
+        ShardedTable(
+            plain, shards=adaptive(environ={}, page_ttl_seconds=60.0, page_staleness_seconds=600.0, **deployment)
+        )
+        for _ in range(2)
+    )
+    for number in range(3):
+        first.put_item(Item={"Sensor": "dev|7", "At": str(number), "raw": b"\x00\xff"})
+    wanted = {"KeyConditionExpression": Key("Sensor").eq("dev|7"), "ScanIndexForward": False, "Limit": 2}
+    read = first.query(**wanted, cache=True)
+    assert [item["At"] for item in read["Items"]] == ["2", "1"]
+    first.put_item(Item={"Sensor": "dev|7", "At": "9"})
+    for table in (first, second, second):
+        page = table.query(**wanted, cache=True)
+        assert page["Items"] == read["Items"]
+        assert page["LastEvaluatedKey"] == read["LastEvaluatedKey"]
+        assert int(page["ResponseMetadata"]["HTTPHeaders"]["age"]) <= 60
+    assert second.query(**wanted)["Items"][0]["At"] == "9"

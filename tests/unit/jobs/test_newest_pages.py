@@ -209,10 +209,11 @@ def test_many_deleted_messages_end_a_cached_page_where_they_end_an_uncached_one(
     assert pages[1].age_ms == 0
 
 
-def test_a_throttled_fill_shows_the_last_page():
+@pytest.mark.parametrize("budget_ms", [0, 300])
+def test_a_throttled_fill_shows_the_last_page(budget_ms):
     """Within the bound, nobody notices but for its age; after it, the refusal is the response."""
     world = filled()
-    reader = world.reader(environment="a", budget_ms=0)
+    reader = world.reader(environment="a", budget_ms=budget_ms)
     page = reader.read_page(NEWEST)
     world.clock.now_ms += 2_000
     world.table.on_call = _refuse

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hotpartition.core.backoff import Clock
 from hotpartition.core.page_freshness import LEASE_MS, UNDER_WAY_MS, PageLimits
 from hotpartition.errors import RetryLaterError, StoreUnavailableError
-from hotpartition.jobs.page_cache import Filled, Origin, PageCache
+from hotpartition.jobs.page_cache import REFUSED_MS, Filled, Origin, PageCache
 from support.fakes import FakeTelemetry
 from support.page_store import FakePageStore
 
@@ -36,6 +36,7 @@ class World:
         self.fills: list[int] = []
         self.served: list[tuple[int, int, Origin]] = []
         self.refused = 0
+        self.refused_at_ms = 0
         self.is_throttled = False
         self._main = getcurrent()
         self._due: list[tuple[int, int, greenlet]] = []
@@ -119,6 +120,7 @@ def request(world: World, cache: PageCache[str], copies: int, *, read_ms: int, d
             world.die()
         world.pause(read_ms / 2)
         if world.is_throttled:
+            world.refused_at_ms = world.now_ms
             raise StoreUnavailableError
         return Filled(str(began_ms), 1.0)
 
@@ -126,7 +128,7 @@ def request(world: World, cache: PageCache[str], copies: int, *, read_ms: int, d
         try:
             page = cache.get_page("c", "newest", copies, fill)
         except RetryLaterError:
-            assert world.is_throttled
+            assert world.now_ms - world.refused_at_ms < 1.5 * REFUSED_MS
             world.refused += 1
             return
         world.served.append((world.now_ms, world.now_ms - int(page.page), page.origin))

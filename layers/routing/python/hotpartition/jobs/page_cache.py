@@ -26,8 +26,10 @@ WAIT_MS = 100.0
 WAIT_STEP_MS = 20.0
 """Mean time between two looks while it waits."""
 REFUSED_MS = 1_000.0
-"""For how long after DynamoDB refused it an environment reads only with the lease: what all of them read for themselves
-keeps the partitions busy, and the reader who has the lease from reading the page for all."""
+"""For how long after DynamoDB refused a page an environment reads it only with the lease: what all of them read for
+themselves keeps the partitions busy, and who has the lease from reading the page for all."""
+MAX_REFUSALS = 1_000
+"""Pages of which that is remembered."""
 MAX_PAGE_BYTES = 1_048_576
 """A larger page stays out of Redis, whose other keys share the node's network: each environment reads it for itself."""
 
@@ -88,6 +90,13 @@ class _Entry(NamedTuple, Generic[PageT]):
     units: float
     size: int
     life: Life
+
+
+class _Refusal(NamedTuple):
+    """What DynamoDB refused a read with, and until when it is not read without the lease."""
+
+    error: RetryLaterError
+    until_ms: float
 
 
 class _Memory(Generic[PageT]):
@@ -154,7 +163,7 @@ class PageCache(Generic[PageT]):
         self._clock = clock
         self._environment_id = environment_id
         self._memory: _Memory[PageT] = _Memory(max_entries, max_bytes)
-        self._refused_until_ms = 0.0
+        self._refusals: dict[tuple[str, str], _Refusal] = {}
 
     def get_page(
         self,
@@ -187,7 +196,7 @@ class PageCache(Generic[PageT]):
                 return self._share(key, copies, fill, held, now_ms + min(WAIT_MS, remaining_ms))
             except RegistryUnavailableError as error:
                 self._count_failure(error)
-        return self._read(key, fill, held, Origin.L1)
+        return self._read(key, copies, fill, held)
 
     def _share(
         self,
@@ -212,15 +221,15 @@ class PageCache(Generic[PageT]):
             if held is not None and held.life.is_fresh_at(self._clock.now_ms()):
                 return self._serve(held, origin)
             if self._store.take_lease(*key, self._limits.lease_ms):
-                return self._read(key, fill, held, origin, copies=copies)
+                return self._read(key, copies, fill, held, is_for_all=True)
             now_ms = self._clock.now_ms()
             if held is not None and held.life.is_usable_at(now_ms):
                 return self._serve(held, origin if held is told else Origin.L1)
             pause_ms = WAIT_STEP_MS * (0.5 + self._clock.random())
             if now_ms + pause_ms >= deadline_ms:
-                if now_ms < self._refused_until_ms:
-                    raise RetryLaterError("DynamoDB refuses, and another environment reads the page")
-                return self._read(key, fill, held, origin)
+                if (refusal := self._refusals.get(key)) is not None and now_ms < refusal.until_ms:
+                    raise refusal.error.with_traceback(None)
+                return self._read(key, copies, fill, held)
             self._clock.sleep(pause_ms / 1000)
             origin = Origin.WAITED
 
@@ -249,34 +258,47 @@ class PageCache(Generic[PageT]):
     def _read(
         self,
         key: tuple[str, str],
+        copies: int,
         fill: Callable[[], Filled[PageT]],
         held: _Entry[PageT] | None,
-        origin: Origin,
         *,
-        copies: int = 0,
+        is_for_all: bool = False,
     ) -> CachedPage[PageT]:
-        """Read the page from DynamoDB; `copies`, if this environment has the lease, is how many it stores for all.
-
-        Where DynamoDB refuses, the last page is served as long as it is within the bound: `held`, from `origin`.
-        """
+        """Read the page from DynamoDB, `is_for_all` with the lease; where that refuses, serve the last page."""
         read_at_ms = self._clock.now_ms()
         try:
             filled = fill()
-        except RetryLaterError:
-            self._refused_until_ms = self._clock.now_ms() + REFUSED_MS
-            if copies:
+        except RetryLaterError as error:
+            self._remember_refusal(key, error)
+            if is_for_all:
                 self._telemetry.count(MetricName.PAGE_FILLS_FAILED)
-            if held is None or not held.life.is_usable_at(self._clock.now_ms()):
+            if (last := self._find_usable(key, copies, held)) is None:
                 raise
-            return self._serve(held, origin)
+            return self._serve(last, Origin.L1 if last is held else Origin.REDIS)
         cost_ms = max(0, self._clock.now_ms() - read_at_ms)
         stored = StoredPage(self._codec.encode(filled.page), read_at_ms, cost_ms, filled.units)
         life = life_of_read(self._limits, read_at_ms=read_at_ms, cost_ms=cost_ms, random=self._clock.random)
         entry = _Entry(filled.page, read_at_ms, filled.units, len(stored.payload), life)
         self._memory.put(key, entry)
-        if copies:
+        if is_for_all:
             self._store_for_all(key, stored, copies)
         return self._serve(entry, Origin.DYNAMODB)
+
+    def _find_usable(self, key: tuple[str, str], copies: int, held: _Entry[PageT] | None) -> _Entry[PageT] | None:
+        """Find a page within the bound: the one at hand or, since trying to read took its time, Redis's once more."""
+        if held is not None and held.life.is_usable_at(self._clock.now_ms()):
+            return held
+        try:
+            told = self._ask(key, copies, held)
+        except RegistryUnavailableError as error:
+            self._count_failure(error)
+            return None
+        return told if told is not None and told.life.is_usable_at(self._clock.now_ms()) else None
+
+    def _remember_refusal(self, key: tuple[str, str], error: RetryLaterError) -> None:
+        if len(self._refusals) >= MAX_REFUSALS:
+            self._refusals.clear()
+        self._refusals[key] = _Refusal(error, self._clock.now_ms() + REFUSED_MS)
 
     def _store_for_all(self, key: tuple[str, str], page: StoredPage, copies: int) -> None:
         self._telemetry.count(MetricName.PAGE_FILLS)

@@ -204,13 +204,15 @@ class _CountingSettings(_RequestSettings, _ReportSettings):
     )
 
 
-class AdaptiveSettings(_CountingSettings, JournalSettings):
-    """Settings of a `ShardedTable` with `adaptive()`; in code they are its arguments."""
-
-
 class PageSettings(CommonSettings):
-    """How newest pages of what is read-hot are cached."""
+    """How pages are counted, and how newest pages of what is read-hot are cached."""
 
+    read_sampling_distance_rcu: float = Field(
+        default=100.0,
+        ge=0.001,
+        le=100_000.0,
+        description="Read units of one conversation's pages between two reports.",
+    )
     page_cache: Flag = Field(default=True, description="Whether newest pages of what is read-hot are cached.")
     page_ttl_seconds: float = Field(
         default=1.0, ge=0.2, le=60.0, description="How old a cached page gets before it is read anew, in seconds."
@@ -244,6 +246,10 @@ class PageSettings(CommonSettings):
         return self
 
 
+class AdaptiveSettings(_CountingSettings, PageSettings, JournalSettings):
+    """Settings of a `ShardedTable` with `adaptive()`; in code they are its arguments."""
+
+
 class WriterSettings(_CountingSettings):
     """Settings of the write function."""
 
@@ -259,13 +265,6 @@ class WriterSettings(_CountingSettings):
 
 class ReaderSettings(_RequestSettings, _ReportSettings, PageSettings):
     """Settings of the read function."""
-
-    read_sampling_distance_rcu: float = Field(
-        default=100.0,
-        ge=0.001,
-        le=100_000.0,
-        description="Read units of one conversation's pages between two reports.",
-    )
 
     settle_seconds: float = Field(
         default=5.0,

@@ -10,7 +10,6 @@ from typing import Generic, NamedTuple
 from hotpartition.core.counter import ReadCounter
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import ItemT, Page, PositionOf
-from hotpartition.core.page_freshness import PageLimits
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.jobs.gatherer import Gatherer
@@ -23,8 +22,8 @@ from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink
 from hotpartition.runtime.background import BackgroundThread
-from hotpartition.runtime.settings import PageSettings, ReaderSettings
-from hotpartition.runtime.wiring import connect_redis, system_clock
+from hotpartition.runtime.settings import ReaderSettings
+from hotpartition.runtime.wiring import build_page_limits, connect_redis, system_clock
 
 
 def open_reading(settings: ReaderSettings) -> DynamoDBCalls:
@@ -108,8 +107,3 @@ def build_reading(
         gatherer, routes=routes, cache=pages, limits=cached_limits, counting=counting, now_ms=clock.now_ms
     )
     return Reading(gatherer, newest)
-
-
-def build_page_limits(settings: PageSettings) -> PageLimits:
-    """Take the TTL and the staleness bound from the settings."""
-    return PageLimits(ttl_ms=settings.page_ttl_seconds * 1000, bound_ms=settings.page_staleness_seconds * 1000)

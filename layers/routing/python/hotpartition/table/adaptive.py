@@ -15,12 +15,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.counter import ReadCounter
 from hotpartition.core.route import MAX_CHOICES
 from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.jobs.page_cache import PageCache
+from hotpartition.jobs.read_counting import ReadCounting
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.jobs.verifying import RouteVerifier, VerifiedRoutes
 from hotpartition.jobs.writer import Writer
 from hotpartition.ports import Background, JournalEntry, JournalReading, Registry, ReportSink, Telemetry
+from hotpartition.table.cached_queries import CachedQueries, Document, QueryCodec
 from hotpartition.table.journal_items import key_of_journal, read_entry
 from hotpartition.table.routes import LoggedTelemetry, SharedCounter
 from hotpartition.table.schema import Schema
@@ -48,11 +52,12 @@ class Adaptive:
         """
         # Only who is adaptive has redis-py and pydantic installed.
         from hotpartition.dynamodb.boto3_client import Boto3Call  # noqa: PLC0415
+        from hotpartition.redis.pages import RedisPageStore  # noqa: PLC0415
         from hotpartition.redis.registry import RedisRegistry  # noqa: PLC0415
         from hotpartition.redis.reports import RedisReportSink  # noqa: PLC0415
         from hotpartition.runtime.background import BackgroundThread  # noqa: PLC0415
         from hotpartition.runtime.settings import AdaptiveSettings  # noqa: PLC0415
-        from hotpartition.runtime.wiring import build_journal_place, connect_redis  # noqa: PLC0415
+        from hotpartition.runtime.wiring import build_journal_place, build_page_limits, connect_redis  # noqa: PLC0415
 
         environ = os.environ if self.environ is None else self.environ
         settings = AdaptiveSettings.from_env(environ, **{**self.settings, "table_name": table.name})
@@ -64,17 +69,36 @@ class Adaptive:
                 "items. Give the routing items a table of their own: adaptive(journal_table_name=...)"
             )
         connection = connect_redis(settings, telemetry, "table")
-        background = BackgroundThread()
+        background, process_id = BackgroundThread(), uuid.uuid4().hex
+        reports = RedisReportSink(
+            connection,
+            settings.table_name,
+            partitions=settings.stream_partitions,
+            background=BackgroundThread(),
+            now_ms=clock.now_ms,
+            pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
+        )
+        pages = PageCache(
+            store=RedisPageStore(connection, settings.table_name, telemetry),
+            codec=QueryCodec(),
+            limits=build_page_limits(settings),
+            telemetry=telemetry,
+            clock=clock,
+            environment_id=process_id,
+            max_entries=settings.page_l1_entries,
+            max_bytes=settings.page_l1_bytes,
+        )
+        counter = ReadCounter(
+            environment_id=process_id,
+            sampling_distance_rcu=settings.read_sampling_distance_rcu,
+            random=clock.random,
+        )
+        counting = ReadCounting(counter=counter, reports=reports, telemetry=telemetry, now_ms=clock.now_ms)
         return AdaptiveRoutes(
             registry=RedisRegistry(connection, settings.table_name, telemetry),
-            reports=RedisReportSink(
-                connection,
-                settings.table_name,
-                partitions=settings.stream_partitions,
-                background=BackgroundThread(),
-                now_ms=clock.now_ms,
-                pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
-            ),
+            reports=reports,
+            pages=pages if settings.page_cache else None,
+            counting=counting,
             journal=TableJournal(Boto3Call(table.meta.client), place),
             place=place,
             background=background,
@@ -89,7 +113,7 @@ class Adaptive:
                 budget_ms=budget_ms,
             ),
             timer=time.monotonic,
-            process_id=uuid.uuid4().hex,
+            process_id=process_id,
         )
 
 
@@ -171,6 +195,8 @@ class AdaptiveRoutes(VerifiedRoutes):
         limits: Limits,
         timer: Callable[[], float],
         process_id: str,
+        pages: PageCache[Document] | None = None,
+        counting: ReadCounting | None = None,
     ) -> None:
         """Start knowing nothing.
 
@@ -187,6 +213,8 @@ class AdaptiveRoutes(VerifiedRoutes):
             limits: how much is kept, and how long is waited.
             timer: a monotonic clock in seconds.
             process_id: unique in the fleet.
+            pages: the page cache, for queries that ask for it.
+            counting: told of the pages of such queries.
         """
         self.choices = choices
         self.journal: JournalPlace | None = place
@@ -200,6 +228,9 @@ class AdaptiveRoutes(VerifiedRoutes):
         reading = source(None)
         verifier = RouteVerifier(registry=registry, routes=reading, background=background, telemetry=telemetry)
         super().__init__(reading, verifier, clock.now_ms)
+        self.cached: CachedQueries | None = None
+        if pages is not None and counting is not None:
+            self.cached = CachedQueries(reading, pages, counting, clock.now_ms)
         self.writer = Writer(
             routes=source(journal),
             counter=SharedCounter(

@@ -28,6 +28,7 @@ class Requests:
         asked = "INDEXES" if is_counted and not self._is_reported else report
         self._report = {"ReturnConsumedCapacity": asked} if asked else {}
         self._consumed: list[Mapping[str, Any]] = []
+        self._units: list[float] = []
         self.last_units = 1.0
         """What the last request consumed of the table itself, where it was told."""
 
@@ -42,8 +43,15 @@ class Requests:
         consumed = [told] if isinstance(told, Mapping) else told
         if self._is_reported:
             self._consumed.extend(consumed)
-        self.last_units = sum(part.get("Table", part).get("CapacityUnits", 0.0) for part in consumed) or 1.0
+        units = sum(part.get("Table", part).get("CapacityUnits", 0.0) for part in consumed)
+        self._units.append(units)
+        self.last_units = units or 1.0
         return response
+
+    @property
+    def units(self) -> float:
+        """What all requests together consumed of the tables themselves, where it was told."""
+        return sum(self._units)
 
     def finish(self, response: Attributes) -> Attributes:
         """Put the sum into the call's response."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hotpartition.table.boto3_table import Boto3Table, without
+from hotpartition.table.cached_queries import NEWEST_PAGE
 from hotpartition.table.copies import show
 from hotpartition.table.expressions import (
     UnreadableExpressionError,
@@ -36,8 +37,8 @@ class PageCalls:
         self._schema = sharding.schema
         self._gatherer = gatherer
 
-    def query(self, request: Request) -> Any:
-        """Carry out `query`."""
+    def query(self, request: Request, *, cache: bool = False) -> Any:
+        """Carry out `query`; with `cache`, a newest page of what is read-hot may be a cached one."""
         refuse_parameters("query", request)
         if self._ranges is not None and request.get("IndexName") == self._ranges.index_name:
             return self._ranges.query(request, self._hashed(request))
@@ -65,9 +66,14 @@ class PageCalls:
             start=request.get("ExclusiveStartKey"),
             hashed=self._hashed(request),
         )
-        requests = self._table.requests(request)
+        cached = self._sharding.routes.cached if cache and _is_newest_page(request, wanted) else None
+
+        def gather() -> tuple[Attributes, float]:
+            requests = self._table.requests(request)
+            return self._gatherer.gather(requests, wanted), requests.units
+
         with as_boto3_raises():
-            return self._gatherer.gather(requests, wanted)
+            return gather()[0] if cached is None else cached.read(wanted.collection, request, gather)
 
     def scan(self, request: Request) -> Any:
         """Carry out `scan`.
@@ -128,6 +134,12 @@ class PageCalls:
             response["Items"] = [show(self._schema, item, hidden) for item in items]
             response |= {name: response[name] - left_out for name in ("Count", "ScannedCount")}
         return response
+
+
+def _is_newest_page(request: Request, wanted: Query) -> bool:
+    """Say whether a query asks for the newest items of a partition key, and for nothing else."""
+    is_bounded = wanted.limit is None or wanted.condition is not None
+    return wanted.newest_first and not is_bounded and request.keys() <= NEWEST_PAGE
 
 
 def read_pages(read: Callable[..., Any], request: Request) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import MalformedGenerationError
 from hotpartition.jobs.writer import Writer
 from hotpartition.ports import JournalEntry
+from hotpartition.table.cached_queries import CachedQueries
 from hotpartition.table.schema import SHARDS
 from hotpartition.table.shards import Fixed
 
@@ -32,6 +33,8 @@ class Routes(Protocol):
     """Places new items, and counts all writes."""
     journal: JournalPlace | None
     """Where the routing items lie that reads must look at; None: there are none, and `get` tells all."""
+    cached: CachedQueries | None
+    """Reads newest pages through the page cache; None: there is none."""
 
     def get(self, collection: str) -> Route:
         """Return what a read begins with."""
@@ -72,6 +75,7 @@ class FixedRoutes:
     """
 
     journal: JournalPlace | None = None
+    cached: CachedQueries | None = None
     is_counted = False
 
     def __init__(self, shards: Fixed, form: KeyForm, clock: Clock, budget_ms: float) -> None:

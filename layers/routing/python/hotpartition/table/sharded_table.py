@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -206,31 +207,40 @@ class ShardedTable:
         response: GetItemOutputTableTypeDef = self._parts.items.get(request)
         return response
 
-    def query(self, **request: Unpack[Query]) -> QueryOutputTableTypeDef:
+    def query(self, *, cache: bool = False, **request: Unpack[Query]) -> QueryOutputTableTypeDef:
         """Read a page of one partition key's items, from all its shards, by sort key: as boto3's `query`.
 
         A page ends where `Limit` ends it, or where the first of its shards has read 1 MB; it may hold as much of each.
 
         Args:
+            cache: whether the newest page of a partition key that is read-hot may be a cached one, a few seconds old:
+                newest first, with a `Limit`, eventually consistent, without filter, index or start. Others are read.
             request: boto3's parameters; and `Hashed`, the one value of the attribute that is wanted, where shards are
                 chosen by one. It is found in a `FilterExpression` that demands it, too. Only the base key and the
                 shards of that value are asked then, and `ScannedCount` and `Limit` count what lies there.
+
+        Raises:
+            NotImplementedError: what cannot be honoured, by name; `cache`, where shards are fixed.
 
         Example:
             >>> page = table.query(KeyConditionExpression=Key("PK").eq("room-1") & Key("SK").gt("0001"), Limit=20)
             >>> page["Items"], page.get("LastEvaluatedKey")
         """
-        page: QueryOutputTableTypeDef = self._parts.pages.query(request)
+        if cache and isinstance(self._shards, Fixed):
+            raise NotImplementedError(
+                "query(cache=True): only adaptive() finds out what is read-hot. Leave it out, or use adaptive()"
+            )
+        page: QueryOutputTableTypeDef = self._parts.pages.query(request, cache=cache)
         return page
 
-    def query_pages(self, **request: Unpack[Query]) -> Iterator[QueryOutputTableTypeDef]:
-        """Read all pages of a query, one after the other.
+    def query_pages(self, *, cache: bool = False, **request: Unpack[Query]) -> Iterator[QueryOutputTableTypeDef]:
+        """Read all pages of a query, one after the other; `cache` as in `query`, for the first of them.
 
         Example:
             >>> for page in table.query_pages(KeyConditionExpression=Key("PK").eq("room-1")):
             ...     print(page["Items"])
         """
-        return read_pages(self.query, request)
+        return read_pages(partial(self.query, cache=cache), request)
 
     def scan(self, **request: Unpack[ScanInputTableScanTypeDef]) -> ScanOutputTableTypeDef:
         """Read a page of the whole table, or of an index: as boto3's `scan`.

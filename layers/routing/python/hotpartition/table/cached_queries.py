@@ -1,0 +1,141 @@
+"""Newest pages of a table from the page cache: for queries that ask for it, of partition keys that are read-hot."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from math import ceil
+from typing import Any
+
+from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
+
+from hotpartition.errors import MalformedPageError
+from hotpartition.jobs.page_cache import Filled, Origin, PageCache
+from hotpartition.jobs.read_counting import ReadCounting
+from hotpartition.jobs.route_cache import RouteSource
+from hotpartition.table.schema import Attributes
+
+Document = Mapping[str, Any]
+"""A query's response as it is cached: its items and last key in DynamoDB's own form, which nobody changes."""
+
+NEWEST_PAGE = frozenset(
+    {
+        "KeyConditionExpression",
+        "ScanIndexForward",
+        "Limit",
+        "ProjectionExpression",
+        "ExpressionAttributeNames",
+        "ExpressionAttributeValues",
+    }
+)
+"""What a query may say that is answered from the cache."""
+
+_BYTES = "base64"
+_serialize = TypeSerializer().serialize
+_deserialize = TypeDeserializer().deserialize
+
+
+class CachedQueries:
+    """Reads newest pages of an adaptive table, and counts them: that is how a partition key is found read-hot."""
+
+    def __init__(
+        self,
+        routes: RouteSource,
+        cache: PageCache[Document],
+        counting: ReadCounting,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Start with nothing read.
+
+        Args:
+            routes: tells what is read-hot.
+            cache: keeps the pages of what is.
+            counting: told of each page and its units.
+            now_ms: Unix time in ms.
+        """
+        self._routes = routes
+        self._cache = cache
+        self._counting = counting
+        self._now_ms = now_ms
+
+    def read(
+        self, collection: str, request: Mapping[str, Any], gather: Callable[[], tuple[Attributes, float]]
+    ) -> Attributes:
+        """Read one page.
+
+        Args:
+            collection: whose page it is.
+            request: the query; each projection and limit is a page of its own.
+            gather: reads the page, and says how many RCU that took.
+
+        Raises:
+            ThrottledError: DynamoDB refused, and there is no page within the staleness bound.
+        """
+
+        def count(response: Attributes, units: float) -> Attributes:
+            self._counting.count(collection, units)
+            return response
+
+        copies = self._routes.get_for_reading(collection, self._now_ms()).copies
+        if not copies:
+            return count(*gather())
+        metadata: Attributes = {}
+
+        def fill() -> Filled[Document]:
+            response, units = gather()
+            metadata.update(response.pop("ResponseMetadata", {}))
+            return Filled(_store(response), units)
+
+        page = self._cache.get_page(collection, _variant_of(request), copies, fill)
+        if page.origin is not Origin.DYNAMODB:
+            metadata = {"HTTPStatusCode": 200, "HTTPHeaders": {"age": str(ceil(page.age_ms / 1000))}}
+        return count({**_show(page.page), "ResponseMetadata": metadata}, page.units)
+
+
+class QueryCodec:
+    """`PageCodec` of responses."""
+
+    def encode(self, page: Document) -> str:
+        """See `PageCodec.encode`."""
+        return json.dumps(page, default=_of_bytes, separators=(",", ":"))
+
+    def decode(self, text: str) -> Document:
+        """See `PageCodec.decode`."""
+        try:
+            page: Document = json.loads(text, object_hook=_to_bytes)
+            _show(page)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise MalformedPageError(f"no response to a query: {error!r}") from error
+        return page
+
+
+def _store(response: Attributes) -> Document:
+    last = response.get("LastEvaluatedKey")
+    return {
+        **response,
+        "Items": [_serialize(item) for item in response["Items"]],
+        "LastEvaluatedKey": None if last is None else _serialize(last),
+    }
+
+
+def _show(page: Document) -> Attributes:
+    """Build the response anew, so that whoever gets it may change it."""
+    shown = {**page, "Items": [_deserialize(item) for item in page["Items"]], "Count": page["Count"]}
+    last = shown.pop("LastEvaluatedKey")
+    return shown if last is None else {**shown, "LastEvaluatedKey": _deserialize(last)}
+
+
+def _variant_of(request: Mapping[str, Any]) -> str:
+    shape = [request.get(name) for name in ("Limit", "ProjectionExpression", "ExpressionAttributeNames")]
+    return blake2b(json.dumps(shape, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def _of_bytes(value: bytes) -> dict[str, str]:
+    return {_BYTES: b64encode(value).decode()}
+
+
+def _to_bytes(value: dict[str, Any]) -> Any:
+    """Read bytes back. An attribute of that name is none: its value is of DynamoDB's form, and no text."""
+    return b64decode(value[_BYTES]) if value.keys() == {_BYTES} and isinstance(value[_BYTES], str) else value

@@ -1,0 +1,260 @@
+"""`query(cache=True)`: newest pages of what is read-hot, as boto3 gives them; everything else is read."""
+
+import copy
+from decimal import Decimal
+from itertools import count
+
+import pytest
+from boto3.dynamodb.conditions import Attr, Key
+from boto3.dynamodb.types import Binary
+
+from hotpartition.core.counter import ReadCounter
+from hotpartition.core.route import Generation
+from hotpartition.dynamodb.boto3_client import Boto3Call
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.errors import MalformedPageError
+from hotpartition.jobs.page_cache import PageCache
+from hotpartition.jobs.read_counting import ReadCounting
+from hotpartition.table import ShardedTable, fixed
+from hotpartition.table.adaptive import AdaptiveRoutes, Limits, TableJournal
+from hotpartition.table.cached_queries import QueryCodec
+from support.builders import PAGE_LIMITS
+from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
+from support.page_store import FakePageStore
+
+PLACE = JournalPlace("readings", "PK", "SK", "~route")
+NEWEST = {"KeyConditionExpression": Key("PK").eq("room"), "ScanIndexForward": False, "Limit": 3}
+OF_ALL_KINDS = {
+    "number": Decimal("1.50"),
+    "text": "ü",
+    "flag": True,
+    "nothing": None,
+    "bytes": Binary(b"\x00\xff"),
+    "texts": {"a", "b"},
+    "numbers": {Decimal(1), Decimal("2.5")},
+    "many": {Binary(b"x")},
+    "list": [Decimal(1), "a", {"base64": "no bytes"}],
+    "map": {"base64": {"base64": "no bytes either"}},
+}
+
+
+class Fleet:
+    """Processes that share a Redis, and one table."""
+
+    def __init__(self, plain):
+        self.plain = plain
+        self.clock = FakeClock()
+        self.registry, self.reports, self.telemetry = FakeRegistry(), FakeReports(), FakeTelemetry()
+        self.store = FakePageStore(lambda: self.clock.now_ms)
+        self.ids = count()
+
+    def process(self):
+        return ShardedTable(self.plain, shards=self, clock=self.clock.as_clock(), append_only=True)
+
+    def build_routes(self, table, schema, clock, budget_ms):
+        process_id = f"p{next(self.ids)}"
+        counter = ReadCounter(environment_id=process_id, sampling_distance_rcu=0.5, random=lambda: 0.0)
+        return AdaptiveRoutes(
+            registry=self.registry,
+            reports=self.reports,
+            journal=TableJournal(Boto3Call(table.meta.client), PLACE),
+            place=PLACE,
+            background=InlineBackground(),
+            telemetry=self.telemetry,
+            clock=clock,
+            schema=schema,
+            choices=3,
+            limits=Limits(
+                route_cache_seconds=60.0, route_cache_entries=10, sampling_distance_wcu=1e9, budget_ms=budget_ms
+            ),
+            timer=lambda: 0.0,
+            process_id=process_id,
+            pages=PageCache(
+                store=self.store,
+                codec=QueryCodec(),
+                limits=PAGE_LIMITS,
+                telemetry=self.telemetry,
+                clock=clock,
+                environment_id=process_id,
+                max_entries=10,
+                max_bytes=10**7,
+            ),
+            counting=ReadCounting(counter=counter, reports=self.reports, telemetry=self.telemetry, now_ms=clock.now_ms),
+        )
+
+
+@pytest.fixture
+def fleet(plain):
+    """With five items of a key that is read-hot."""
+    fleet = Fleet(plain)
+    fleet.registry.mark_read_hot("room", 2)
+    table = fleet.process()
+    for number in range(5):
+        table.put_item(Item={"PK": "room", "SK": f"{number}", **OF_ALL_KINDS})
+    fleet.reports.sent.clear()
+    return fleet
+
+
+def without_metadata(page):
+    return {name: value for name, value in page.items() if name != "ResponseMetadata"}
+
+
+def test_a_cached_page_is_the_page_that_was_read(fleet, watched):
+    """In every process: items of all types, counts, and the key to go on from; with its age, like HTTP's."""
+    first, second = fleet.process(), fleet.process()
+    read = first.query(**NEWEST)
+    expected = without_metadata(read)
+    assert [item["SK"] for item in read["Items"]] == ["4", "3", "2"]
+    assert read["Items"][0] == {"PK": "room", "SK": "4", **OF_ALL_KINDS}
+    watched.sent.clear()
+    assert without_metadata(first.query(**NEWEST, cache=True)) == expected
+    assert watched.sent["Query"] == 1
+    fleet.clock.now_ms += 200
+    for process in (first, second, second):
+        page = process.query(**NEWEST, cache=True)
+        assert without_metadata(page) == expected
+        assert page["ResponseMetadata"]["HTTPHeaders"] == {"age": "1"}
+    assert watched.sent["Query"] == 1
+    rest = second.query(**NEWEST, cache=True, ExclusiveStartKey=page["LastEvaluatedKey"])
+    assert [item["SK"] for item in rest["Items"]] == ["1", "0"]
+
+
+def test_a_last_page_has_no_key_to_go_on_from(fleet):
+    """As boto3's."""
+    table = fleet.process()
+    pages = [table.query(**{**NEWEST, "Limit": 9}, cache=True) for _ in range(2)]
+    assert [len(page["Items"]) for page in pages] == [5, 5]
+    assert not any("LastEvaluatedKey" in page for page in pages)
+
+
+def test_who_changes_a_page_changes_no_other(fleet):
+    """What is cached is nobody's."""
+    table = fleet.process()
+    first = table.query(**NEWEST, cache=True)
+    expected = copy.deepcopy(without_metadata(first))
+    for page in (first, table.query(**NEWEST, cache=True)):
+        page["Items"][0]["map"]["base64"].clear()
+        page["Items"].clear()
+        page["LastEvaluatedKey"].clear()
+    assert without_metadata(table.query(**NEWEST, cache=True)) == expected
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ConsistentRead": True},
+        {"ScanIndexForward": True},
+        {"Limit": None},
+        {"FilterExpression": Attr("flag").eq(True)},
+        {"KeyConditionExpression": Key("PK").eq("room") & Key("SK").gt("0")},
+        {"ExclusiveStartKey": {"PK": "room", "SK": "3"}},
+        {"ReturnConsumedCapacity": "TOTAL"},
+        {"Select": "COUNT"},
+        {"IndexName": "by-status"},
+        {"cache": False},
+    ],
+)
+def test_everything_else_is_read(fleet, watched, change):
+    """Each time."""
+    table = fleet.process()
+    request = {name: value for name, value in {**NEWEST, "cache": True, **change}.items() if value is not None}
+    table.query(**request)
+    sent = watched.sent["Query"]
+    table.query(**request)
+    assert watched.sent["Query"] == 2 * sent
+    assert fleet.store.calls == []
+
+
+def test_each_limit_and_projection_is_a_page_of_its_own(fleet):
+    """Nobody gets another's attributes."""
+    table = fleet.process()
+    names = {"ProjectionExpression": "#s, PK", "ExpressionAttributeNames": {"#s": "SK"}}
+    pages = [table.query(**NEWEST, **options, cache=True) for options in ({}, names, {}, names)]
+    assert [len(page["Items"][0]) for page in pages] == [12, 2, 12, 2]
+    assert len(fleet.store.pages) == 4
+
+
+def test_what_is_not_read_hot_is_read_and_counted(fleet, watched):
+    """Without a call more: that is how it is found."""
+    table = fleet.process()
+    for number in range(3):
+        table.put_item(Item={"PK": "cold", "SK": f"{number}"})
+    fleet.reports.sent.clear()
+    request = {**NEWEST, "KeyConditionExpression": Key("PK").eq("cold")}
+    table.query(**request)
+    reads = fleet.registry.reads
+    watched.sent.clear()
+    for _ in range(3):
+        table.query(**request, cache=True)
+    assert (watched.sent, fleet.registry.reads, fleet.store.calls) == ({"Query": 3}, reads, [])
+    assert {report.collection for report in fleet.reports.sent} == {"cold"}
+
+
+def test_cached_pages_are_counted_as_they_are_offered(fleet):
+    """By what they would take: or a rush would seem to end as soon as it is cached."""
+    table, other = fleet.process(), fleet.process()
+    for process in (table, table, other):
+        process.query(**NEWEST, cache=True)
+    values = {}
+    for report in fleet.reports.sent:
+        values[report.source] = max(values.get(report.source, 0.0), report.value_rcu)
+    first, second = values.values()
+    assert first == 2 * second
+
+
+def test_a_raised_key_is_cached_as_one_page(fleet, watched):
+    """Merged once, for all."""
+    eight = Generation(since_ms=0, shard_count=8)
+    key = {name: value["S"] for name, value in PLACE.key_of("room").items()}
+    item = {**key, "generations": {eight.encode()}, "updated_at": "2026-01-01T00:00:00.000Z"}
+    fleet.plain.meta.client.put_item(TableName="readings", Item=item)
+    fleet.registry.add("room", [eight])
+    table = fleet.process()
+    for number in range(10, 14):
+        table.put_item(Item={"PK": "room", "SK": f"{number}"})
+    expected = [item["SK"] for item in table.query(**NEWEST)["Items"]]
+    watched.sent.clear()
+    table.query(**NEWEST, cache=True)
+    assert watched.sent["Query"] >= 9
+    watched.sent.clear()
+    assert [item["SK"] for item in fleet.process().query(**NEWEST, cache=True)["Items"]] == expected
+    assert watched.sent["Query"] == 0
+
+
+def test_the_first_of_all_pages_may_be_cached(fleet, watched):
+    """The others go on from where it ends."""
+    table = fleet.process()
+    expected = [item["SK"] for page in table.query_pages(**NEWEST) for item in page["Items"]]
+    table.query(**NEWEST, cache=True)
+    watched.sent.clear()
+    assert [item["SK"] for page in table.query_pages(**NEWEST, cache=True) for item in page["Items"]] == expected
+    assert watched.sent["Query"] == 1
+
+
+def test_a_refused_read_shows_the_last_page(fleet, watched):
+    """Within the bound; then boto3's own error."""
+    table = fleet.process()
+    expected = without_metadata(table.query(**NEWEST, cache=True))
+    watched.refuses = lambda operation, _: "TableReadKeyRangeThroughputExceeded" if operation == "Query" else None
+    fleet.clock.now_ms += 1_500
+    assert without_metadata(table.query(**NEWEST, cache=True)) == expected
+    fleet.clock.now_ms += 1_500
+    with pytest.raises(table.meta.client.exceptions.ProvisionedThroughputExceededException):
+        table.query(**NEWEST, cache=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "{}", '{"Items": [], "LastEvaluatedKey": null}', '{"Items": [{"X": 1}], "Count": 1}'],
+)
+def test_what_is_no_response_is_said_to_be_none(text):
+    """Of another version, or not ours."""
+    with pytest.raises(MalformedPageError):
+        QueryCodec().decode(text)
+
+
+def test_fixed_shards_refuse_it(plain):
+    """Nobody finds out what is read-hot; the error says what to do."""
+    table = ShardedTable(plain, shards=fixed(4))
+    with pytest.raises(NotImplementedError, match=r"query\(cache=True\): only adaptive\(\).*Leave it out"):
+        table.query(**NEWEST, cache=True)
