@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+CDK = ROOT / "node_modules" / ".bin" / "cdk"
 FIXED = "docs/sharded-table.md"
 CONSTRUCT = "docs/constructs.md"
 
@@ -39,8 +40,24 @@ class Fresh:
         pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--constraint", str(self._constraints)]
         self.run([*pip, wheel, *packages])
 
-    def run(self, arguments: Sequence[str], **environ: str) -> str:
-        """Run the environment's Python, outside of the checkout.
+    def run(self, arguments: Sequence[str]) -> str:
+        """Run the environment's Python.
+
+        Raises:
+            subprocess.CalledProcessError: it failed; what it said is shown.
+        """
+        return self._call([str(self._folder / "venv" / "bin" / "python"), *arguments])
+
+    def synthesize(self) -> None:
+        """Run the CDK's command line on `app.py`.
+
+        Raises:
+            subprocess.CalledProcessError: it failed; what it said is shown.
+        """
+        self._call([str(CDK), "synth", "--quiet", "--app", "venv/bin/python app.py"])
+
+    def _call(self, command: Sequence[str]) -> str:
+        """Run a program outside of the checkout, with a cache of its own.
 
         Raises:
             subprocess.CalledProcessError: it failed; what it said is shown.
@@ -49,10 +66,11 @@ class Fresh:
         index = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "HTTP", "SSL_"))}
         # Warnings of Node.js's age are no findings.
         silent = {"JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20"}
+        cache = {"XDG_CACHE_HOME": str(self._folder / "cache")}
         done = subprocess.run(
-            [str(self._folder / "venv" / "bin" / "python"), *arguments],
+            command,
             cwd=self._folder,
-            env={**kept, **index, **silent, **environ},
+            env={**kept, **index, **silent, **cache},
             stdout=subprocess.PIPE,
             text=True,
             check=True,
@@ -84,7 +102,7 @@ def check(wheel: Path, folder: Path) -> None:
     (folder / "functions").mkdir()
     (folder / "functions" / "ingest.py").write_text("def handler(event, context): pass\n")
     (folder / "app.py").write_text(first_code(CONSTRUCT))
-    fresh.run(["app.py"], CDK_OUTDIR=str(folder / "cdk.out"), XDG_CACHE_HOME=str(folder / "cache"))
+    fresh.synthesize()
     built = sorted(path.name for path in (folder / "cache" / "hotpartition" / "layers").iterdir())
     print(f"five lines ({CONSTRUCT}): synthesized, layers", ", ".join(built))
 
