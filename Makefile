@@ -9,7 +9,7 @@ PORT ?= 8000
 ROUNDS ?= 3
 LOAD ?= 4
 BIN := .venv/bin
-# The functions' Python (infra/environments.py): where it is here, the suite's fast part and a local run are tried on it, too.
+# The functions' Python (hotpartition_cdk/configuration.py): where it is here, the suite's fast part and a local run are tried on it, too.
 FUNCTIONS_PYTHON := 3.13
 FUNCTIONS_BIN := .venv-$(FUNCTIONS_PYTHON)/bin
 # What stands on packages or on the interpreter; the core and the jobs, plain Python, run in the handlers' tests.
