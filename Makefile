@@ -26,7 +26,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 # Where it is set, each of the suite's processes would compile its packages again: one to three seconds each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: wheel wheel-check simulate-counters simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials help setup build check lint types unit test test-waiting test-computing test-long demo up synth deploy destroy lock format clean acceptance test-functions functions-unit functions-acceptance
+.PHONY: wheel wheel-check simulate-counters simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials read-trials help setup build check lint types unit test test-waiting test-computing test-long demo up synth deploy destroy lock format clean acceptance test-functions functions-unit functions-acceptance
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -132,6 +132,9 @@ detect-trials: .venv/.tool ## Twenty rushes spread over 50 environments: how soo
 
 kill-trials: .venv/.tool ## Fifty rushes in which the consumer is killed at a random moment (5 minutes)
 	$(BIN)/python -m tools.trials.kill
+
+read-trials: .venv/.tool ## A rush of readers in which whoever reads for all is killed, fifty times (3 minutes)
+	$(BIN)/python -m tools.trials.read
 
 simulate: .venv/.tool ## Strategies side by side, a million writes a second, and why the settings are what they are (7 minutes; SCENARIO=, SEED=, SEEDS=, MESSAGES=)
 	$(BIN)/python -m tools.simulation compare $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --seeds ,$(SEEDS)) $(addprefix --messages ,$(MESSAGES))

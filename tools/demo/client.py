@@ -293,7 +293,7 @@ class Client:
                         order=order,
                         consistency=consistency,
                         started_at=started_at,
-                        messages=tuple(_seen(message) for message in response.body["messages"]),
+                        messages=tuple(seen_in(message) for message in response.body["messages"]),
                         cursor=cursor,
                         next_cursor=response.body["next_cursor"],
                     )
@@ -387,7 +387,8 @@ def _queue_clock() -> aiohttp.TraceConfig:
     return clock
 
 
-def _seen(message: Mapping[str, Any]) -> Seen:
+def seen_in(message: Mapping[str, Any]) -> Seen:
+    """Note a message as the API gave it."""
     digest = content_digest(message["conversation_id"], message["sender"], message["body"], message.get("attributes"))
     return Seen(message["message_id"], digest)
 

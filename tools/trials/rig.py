@@ -132,12 +132,17 @@ class Rig:
 
 @asynccontextmanager
 async def running_rig(
-    out_dir: Path, *, writers: int, seed: int, options: Mapping[str, int] | None = None
+    out_dir: Path,
+    *,
+    writers: int,
+    seed: int,
+    options: Mapping[str, int] | None = None,
+    more: Sequence[str] = (),
 ) -> AsyncIterator[Rig]:
     """Start the stack with so many write environments, and stop it at the end.
 
     The partition limit stays at DynamoDB's own 1,000 WCU/s, so that nothing is throttled and what is offered is exactly
-    what was meant.
+    what was meant. `more` are further arguments of `python -m tools.local up`; of those given twice, the later count.
     """
     ready_file = out_dir / "ready.json"
     command = (
@@ -147,6 +152,7 @@ async def running_rig(
         *("--min-environments", f"write_message={writers}", "--max-environments", f"write_message={writers}"),
         *("--min-environments", "read_messages=1"),
         *("--work-dir", str(out_dir / "local"), "--ready-file", str(ready_file)),
+        *more,
     )
     async with Stack(command, ready_file=ready_file, log_file=out_dir / "local.log") as stack:
         ready = await stack.ready()

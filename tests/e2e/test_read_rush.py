@@ -1,0 +1,61 @@
+"""A rush of readers in which whoever reads the page for all is killed: the short form of `make read-trials`."""
+
+import asyncio
+import random
+import time
+import uuid
+
+import aiohttp
+import pytest
+from redis.cluster import RedisCluster
+
+from hotpartition.redis.cluster import read_hot_key
+from tools.demo.client import HttpApi, open_session
+from tools.demo.observer import Control
+from tools.trials.read import LEARNT_SECONDS, Crowd, Run, judge, kill_holders, summarize
+from tools.trials.rig import Rig
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+TRIALS = 2
+FIRST = 30
+
+
+@pytest.fixture
+def run(stack):
+    """Some holders killed in a rush on a conversation that somebody has marked read-hot."""
+    run = Run()
+    asyncio.run(_kill_in_a_rush(stack, run, f"rush-{uuid.uuid4().hex[:12]}"))
+    return run
+
+
+async def _kill_in_a_rush(stack, run, conversation):
+    async with open_session(connections=8) as session, aiohttp.ClientSession() as watching:
+        control = Control(watching, stack.control_url)
+        status = await control.get("/status")
+        redis = RedisCluster(host="127.0.0.1", port=status["redis"]["port"], decode_responses=True)
+        rig = Rig(api=HttpApi(session, stack.api_url), control=control, watching=watching, status=status, redis=redis)
+        raised = {"command": "raise", "conversation_id": conversation, "shard_count": 3}
+        await control.post("/functions/operate/invoke", raised)
+        (table,) = status["dynamodb"]["tables"]
+        redis.set(read_hot_key(table, conversation), 2, px=60_000)
+        run.began, run.found = time.time() - LEARNT_SECONDS, time.time() - LEARNT_SECONDS
+        crowd = Crowd(rig, conversation, random.Random(1))
+        run.recorder, run.asked = crowd.recorder, crowd.reading.asked
+        for _ in range(FIRST):
+            await crowd.write()
+        rush = asyncio.create_task(crowd.go_on())
+        try:
+            await kill_holders(rig, run, conversation, TRIALS, random.Random(1))
+        finally:
+            rush.cancel()
+            await control.post("/dynamodb/faults", [])
+        await crowd.end()
+
+
+def test_no_request_fails_for_a_holder_that_dies(run):
+    """But its own, which succeeds when it is repeated; and nothing served is older than the bound, or wrong."""
+    assert judge(run, TRIALS) == []
+    summary = summarize(run)
+    assert summary["served"] > 40
+    assert summary["history"]["stale"] == 0

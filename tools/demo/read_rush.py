@@ -1,0 +1,195 @@
+"""A rush of readers on one conversation: what they asked for, how old it was, and where the product had it from."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from hotpartition.core.metrics import MetricName
+from hotpartition.runtime.settings import ReaderSettings
+from tools.demo.client import OK, REFUSED, Api, NoResponseError, Recorder, Response, seen_in
+from tools.history_checker import Page, join_pages
+from tools.quantiles import nearest_rank
+
+PATIENCE_SECONDS = 4.0
+READER = "read_messages"
+READING = ReaderSettings.defaults()
+ORIGINS = {
+    "l1": MetricName.PAGES_FROM_L1,
+    "redis": MetricName.PAGES_FROM_REDIS,
+    "dynamodb": MetricName.PAGES_FROM_DYNAMODB,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request for the newest page; times are seconds since the epoch. `read_at` is when what it got was read."""
+
+    began: float
+    ended: float
+    status: int
+    read_at: float | None = None
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a page came."""
+        return self.read_at is not None
+
+    @property
+    def age_ms(self) -> float:
+        """How old the page was when it came; 0 where none did."""
+        return 0.0 if self.read_at is None else 1000 * (self.ended - self.read_at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RushCourse:
+    """A rush of readers as it went: requests, and what the read function counted of where its pages came from.
+
+    Lists are by whole seconds since `began`.
+    """
+
+    began: float
+    asked: tuple[Asked, ...] = ()
+    counts: tuple[tuple[float, Counter[str]], ...] = ()
+
+    @property
+    def length(self) -> int:
+        """How many seconds it lasted, the last one begun included."""
+        return max((int(asked.began - self.began) + 1 for asked in self.asked), default=0)
+
+    @property
+    def refused(self) -> int:
+        """Requests that no page came for."""
+        return sum(not asked.is_served for asked in self.asked)
+
+    def total(self, origin: str) -> int:
+        """Count the pages that came from `l1`, `redis` or, the rest of them, `dynamodb`."""
+        if origin == "dynamodb":
+            return max(0, len(self.asked) - self.refused - self.total("l1") - self.total("redis"))
+        return sum(counts[origin] for at, counts in self.counts if at >= self.began)
+
+    def by_second(self, origin: str) -> list[int]:
+        """List such pages, `refused` requests, or all that was `asked` for."""
+        if origin == "dynamodb":
+            others = zip(*map(self.by_second, ("asked", "refused", "l1", "redis")), strict=True)
+            return [max(0, asked - refused - l1 - redis) for asked, refused, l1, redis in others]
+        seconds: Counter[int] = Counter()
+        if origin in {"asked", "refused"}:
+            seconds.update(int(a.began - self.began) for a in self.asked if origin == "asked" or not a.is_served)
+        else:
+            for at, counts in self.counts:
+                seconds[int(at - self.began)] += counts[origin]
+        return [seconds[second] for second in range(self.length)]
+
+    def age_ms(self, share: float) -> float | None:
+        """Return the age that so many of the pages had at most; None where there were none."""
+        return _quantile([asked.age_ms for asked in self.asked if asked.is_served], share)
+
+    def ages_by_second(self, share: float) -> list[float | None]:
+        """List the same for each second."""
+        seconds: dict[int, list[float]] = {}
+        for asked in self.asked:
+            if asked.is_served:
+                seconds.setdefault(int(asked.began - self.began), []).append(asked.age_ms)
+        return [_quantile(seconds.get(second, []), share) for second in range(self.length)]
+
+
+def _quantile(values: list[float], share: float) -> float | None:
+    return round(nearest_rank(sorted(values), share), 1) if values else None
+
+
+@dataclass(slots=True, kw_only=True)
+class ReadRush:
+    """Readers who ask for the newest page of one conversation, open-loop. What they got is judged with their history.
+
+    `now` is the wall clock in seconds since the epoch.
+    """
+
+    api: Api
+    recorder: Recorder
+    conversation_id: str
+    now: Callable[[], float]
+    asked: list[Asked] = field(default_factory=list)
+    _running: set[asyncio.Task[object]] = field(default_factory=set)
+
+    async def go_on(self, per_second: float, work: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Begin to ask (or some other work) so often, until this is cancelled."""
+        started = time.monotonic()
+        for index in range(1_000_000):
+            await asyncio.sleep(max(0.0, started + index / per_second - time.monotonic()))
+            task: asyncio.Task[object] = asyncio.ensure_future((work or self.ask)())
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def last(self, seconds: float, per_second: float) -> None:
+        """Ask so often for so long, and wait a while for the responses; what has none by then was not served."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.go_on(per_second), seconds)
+        if self._running:
+            _, late = await asyncio.wait(self._running, timeout=PATIENCE_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def settle(self) -> None:
+        """Wait for what is under way."""
+        await asyncio.gather(*self._running)
+
+    async def ask(self) -> None:
+        """Ask for the newest page, and once more if whoever served it died."""
+        if await self._ask_once() not in OK | REFUSED:
+            await self._ask_once()
+
+    async def _ask_once(self) -> int:
+        began, read_at = self.now(), None
+        try:
+            response = await self.api.read(self.conversation_id, {})
+        except NoResponseError:
+            response = Response(0, {})
+        except asyncio.CancelledError:
+            self.asked.append(Asked(began, self.now(), 0))
+            raise
+        ended = self.now()
+        if response.status in OK:
+            # What is settled counts from when a page was read.
+            read_at = datetime.fromisoformat(response.body["settled_until"]).timestamp() + READING.settle_seconds
+            self._note(response, began, ended)
+        self.asked.append(Asked(began, ended, response.status, read_at))
+        return response.status
+
+    def _note(self, response: Response, began: float, ended: float) -> None:
+        page = Page(
+            conversation_id=self.conversation_id,
+            order="newest",
+            consistency="eventual",
+            started_at=began,
+            messages=tuple(seen_in(message) for message in response.body["messages"]),
+            cursor=None,
+            next_cursor=response.body["next_cursor"],
+            ended_at=ended,
+            bound_seconds=READING.page_staleness_seconds,
+        )
+        self.recorder.reads.append(join_pages([page]))
+        self.recorder.counts.pages += 1
+
+
+def read_counts(work_dir: Path) -> Iterator[tuple[float, Counter[str]]]:
+    """Yield what the read function's invocations counted of where pages came from, and of fills, and when.
+
+    `work_dir` is the local run's. A process that was killed has not told of its last invocation.
+    """
+    (log,) = work_dir.rglob(f"{READER}.log")
+    for line in log.read_text(errors="replace").splitlines():
+        if '"_aws"' not in line:
+            continue
+        counted, _ = json.JSONDecoder().raw_decode(line, line.index('{"_aws"'))  # another process may write behind it
+        counts = Counter({name: int(sum(counted.get(metric, ()))) for name, metric in ORIGINS.items()})
+        counts["fills"] = int(sum(counted.get(MetricName.PAGE_FILLS, ())))
+        yield counted["_aws"]["Timestamp"] / 1000, +counts

@@ -1,0 +1,278 @@
+"""`make read-trials`: a rush of readers on a sharded conversation, in which whoever reads for all is killed.
+
+Writes `out/read-trials/summary.json`. The newest page of a conversation is asked for faster than its partitions, whose
+read limit is small, can serve it, until it is found read-hot and comes from the page cache. Then, in each trial, the
+process that holds the lease to read the page anew is killed (SIGKILL) at a random moment of that read, while the rush
+goes on. Passes when no request fails from then on but the one that a killed process was serving; when nothing served is
+older than the staleness bound; and when the history checker finds nothing wrong with any page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hotpartition.redis.cluster import lease_key, page_key, read_hot_key
+from hotpartition_messages.reading import DEFAULT_LIMIT
+from tools.demo.client import OK, REFUSED, Client, Recorder
+from tools.demo.read_rush import ORIGINS, READER, READING, Asked, ReadRush, read_counts
+from tools.demo.workload import Offer
+from tools.history_checker import check_history
+from tools.quantiles import nearest_rank
+from tools.scaling import scale_reads
+from tools.trials.rig import SETTINGS, Rig, perform, running_rig, trial_parser
+
+READERS = 6
+MOST_READERS = 10
+SHARDS = 4
+SCALE = 0.01
+"""Of DynamoDB's read limit, and of what is read-hot."""
+READ_LIMIT_RCU = 3000 * SCALE
+PAGES_PER_SECOND = 60.0
+PAGES_PER_COPY = 40.0
+"""So that there are two copies."""
+WRITES_PER_SECOND = 4.0
+WRITTEN_FIRST = 80
+BODY = "x" * 700
+FILL_MS = 120
+"""How long DynamoDB takes for each query during the trials, so that there is somebody to be killed."""
+LATEST_KILL_SECONDS = 0.1
+LOOK_SECONDS = 0.004
+PATIENCE_SECONDS = 5.0
+CALM_SECONDS = 0.5
+"""How long a trial waits, at most, before it looks for the next holder."""
+RECOVERY_SECONDS = 1.0
+FOUND_SECONDS = 15.0
+LEARNT_SECONDS = 2.5
+"""How long after the flag was set all environments know of it: the TTL of their routes, and a request under way."""
+VARIANT = f"newest-{DEFAULT_LIMIT}"
+MOST_MISSES = 0.5
+"""Of the kills, as many may hit another process than the holder; these trials are made again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A process that was killed, how long after the lease was seen, and whether it was the lease's holder."""
+
+    at: float
+    after_seconds: float
+    hit_holder: bool
+
+
+@dataclass(slots=True)
+class Run:
+    """What all trials saw; `found` is when the conversation was found read-hot."""
+
+    began: float = 0.0
+    found: float | None = None
+    copies: int = 0
+    asked: list[Asked] = field(default_factory=list)
+    kills: list[Kill] = field(default_factory=list)
+    recorder: Recorder = field(default_factory=Recorder)
+    origins: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def cached_since(self) -> float:
+        """From when on all environments know that the conversation is read-hot."""
+        return float("inf") if self.found is None else self.found + LEARNT_SECONDS
+
+    @property
+    def holders_killed(self) -> int:
+        """How many of those killed had the lease."""
+        return sum(kill.hit_holder for kill in self.kills)
+
+    def before(self) -> list[Asked]:
+        """List the requests that were over when the conversation was found read-hot."""
+        return [asked for asked in self.asked if asked.ended < (self.found or float("inf"))]
+
+    def since(self) -> list[Asked]:
+        """List those that began when everybody knew of it."""
+        return [asked for asked in self.asked if asked.began >= self.cached_since]
+
+
+class Crowd:
+    """Those who read one conversation and those who write to it, open-loop."""
+
+    def __init__(self, rig: Rig, conversation: str, rng: random.Random) -> None:
+        self.recorder = Recorder()
+        self.reading = ReadRush(api=rig.api, recorder=self.recorder, conversation_id=conversation, now=time.time)
+        self._client = Client(api=rig.api, recorder=self.recorder, rng=rng, now=time.time)
+        self._written = 0
+
+    async def go_on(self) -> None:
+        """Read and write until this is cancelled."""
+        async with asyncio.TaskGroup() as offers:
+            offers.create_task(self.reading.go_on(PAGES_PER_SECOND))
+            offers.create_task(self.reading.go_on(WRITES_PER_SECOND, self.write))
+
+    async def write(self) -> None:
+        """Write one message, again while it is refused."""
+        self._written += 1
+        await self._client.write(Offer(0.0, self.reading.conversation_id, "trial", f"{self._written} {BODY}"))
+
+    async def end(self) -> None:
+        """Wait for what is under way, and read everything once, strongly consistent."""
+        await self.reading.settle()
+        await self._client.read(self.reading.conversation_id, order="newest", consistency="strong", limit=200)
+
+
+async def kill_holders(rig: Rig, run: Run, conversation: str, trials: int, rng: random.Random) -> None:
+    """Make DynamoDB slow, and kill one holder after the other while the rush goes on."""
+    slow = [{"operation": "Query", "fault": "delay", "delay_ms": FILL_MS}]
+    await rig.control.post("/dynamodb/faults", slow)
+    while run.found and run.holders_killed < trials and len(run.kills) < trials * (1 + MOST_MISSES):
+        await kill_holder(rig, run, conversation, rng)
+    await rig.control.post("/dynamodb/faults", [])
+
+
+async def kill_holder(rig: Rig, run: Run, conversation: str, rng: random.Random) -> None:
+    """Wait for the next lease, kill the process that is busy longest, and see whether its read was ever stored."""
+    (table,) = rig.status["dynamodb"]["tables"]
+    lease, page = lease_key(table, conversation, VARIANT), page_key(table, conversation, VARIANT, 0)
+    await asyncio.sleep(rng.uniform(0.0, CALM_SECONDS))
+    await _until(lambda: not rig.redis.hexists(lease, "holder"))
+    await _until(lambda: bool(rig.redis.hexists(lease, "holder")))
+    taken = time.time()
+    after = rng.uniform(0.0, LATEST_KILL_SECONDS)
+    await asyncio.sleep(after)
+    await rig.control.post(f"/functions/{READER}/kill")
+    killed = time.time()
+    # The holder's read would have been stored with the time at which it began.
+    stored_at = 0.0
+    while stored_at < taken - 2 * LOOK_SECONDS - FILL_MS / 1000 and time.time() < killed + RECOVERY_SECONDS:
+        await asyncio.sleep(LOOK_SECONDS)
+        stored: Any = rig.redis.hget(page, "page")
+        stored_at = int(stored.split(" ", 2)[1]) / 1000 if stored else 0.0
+    kill = Kill(killed, after, hit_holder=stored_at > killed)
+    run.kills.append(kill)
+    whom = "the holder" if kill.hit_holder else "another process"
+    print(f"{len(run.kills):3d}  killed {whom} {1000 * after:.0f} ms after its lease", flush=True)
+    await asyncio.sleep(max(0.0, killed + RECOVERY_SECONDS - time.time()))
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    """Look at Redis until something is so."""
+    for _ in range(round(PATIENCE_SECONDS / LOOK_SECONDS)):
+        if is_so():
+            return
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def run_trials(trials: int, seed: int, out_dir: Path) -> list[Run]:
+    """Run the rush and the trials in it, a line for each."""
+    rng, run = random.Random(seed), Run()
+    conversation = f"read-{seed}"
+    settings = SETTINGS | scale_reads(SCALE) | {"pages_per_copy": PAGES_PER_COPY}
+    more = (
+        *("--settings", json.dumps(settings), "--partition-read-limit", f"{READ_LIMIT_RCU:g}"),
+        *("--min-environments", f"{READER}={READERS}", "--max-environments", f"{READER}={MOST_READERS}"),
+    )
+    async with running_rig(out_dir, writers=4, seed=seed, more=more) as rig:
+        raise_ = {"command": "raise", "conversation_id": conversation, "shard_count": SHARDS}
+        await rig.control.post("/functions/operate/invoke", raise_)
+        (table,) = rig.status["dynamodb"]["tables"]
+        crowd = Crowd(rig, conversation, rng)
+        run.recorder, run.asked = crowd.recorder, crowd.reading.asked
+        for _ in range(WRITTEN_FIRST):
+            await crowd.write()
+        run.began = time.time()
+        rush = asyncio.create_task(crowd.go_on())
+        await _wait_until_found(rig, run, conversation)
+        await asyncio.sleep(LEARNT_SECONDS)
+        await kill_holders(rig, run, conversation, trials, rng)
+        flag: Any = rig.redis.get(read_hot_key(table, conversation))
+        run.copies = int(flag or 0)
+        rush.cancel()
+        await crowd.end()
+        for at, counts in read_counts(out_dir / "local"):
+            if at >= run.cached_since:
+                run.origins += counts
+    return [run]
+
+
+async def _wait_until_found(rig: Rig, run: Run, conversation: str) -> None:
+    (table,) = rig.status["dynamodb"]["tables"]
+    while run.found is None and time.time() < run.began + FOUND_SECONDS:
+        await asyncio.sleep(LOOK_SECONDS)
+        flag: Any = rig.redis.get(read_hot_key(table, conversation))
+        if flag is not None:
+            run.found = time.time()
+            print(f"read-hot after {run.found - run.began:.2f} s", flush=True)
+
+
+def summarize(run: Run) -> dict[str, object]:
+    """Build the summary of the trials."""
+    before, since = run.before(), run.since()
+    ages = sorted(asked.age_ms for asked in since if asked.is_served)
+    verdict = check_history(run.recorder.history())
+    return {
+        "pages_per_second": PAGES_PER_SECOND,
+        "shard_count": SHARDS,
+        "copies": run.copies,
+        "found_after_seconds": None if run.found is None else round(run.found - run.began, 3),
+        "before": {"asked": len(before), "refused": sum(asked.status not in OK for asked in before)},
+        "asked": len(since),
+        "served": len(ages),
+        "refused": sum(asked.status in REFUSED for asked in since),
+        "died_with_their_process": sum(asked.status not in OK | REFUSED for asked in since),
+        "pages": {name: run.origins[name] for name in ORIGINS},
+        "fills": run.origins["fills"],
+        "staleness_ms": {
+            name: round(nearest_rank(ages, share), 1) if ages else None
+            for name, share in (("p50", 0.5), ("p99", 0.99), ("longest", 1.0))
+        },
+        "bound_ms": READING.page_staleness_seconds * 1000,
+        "kills": [asdict(kill) for kill in run.kills],
+        "holders_killed": run.holders_killed,
+        "history": {name: value for name, value in asdict(verdict).items() if name != "examples"},
+        "examples": [asdict(finding) for finding in verdict.examples],
+        "notes": run.recorder.notes,
+    }
+
+
+def judge(run: Run, trials: int) -> list[str]:
+    """List what falls short."""
+    if run.found is None:
+        return [f"the conversation was not found read-hot within {FOUND_SECONDS:g} s"]
+    faults = []
+    since = run.since()
+    if run.holders_killed < trials:
+        faults.append(f"{run.holders_killed} of {len(run.kills)} kills hit a holder, {trials} needed")
+    faults += [f"a page was refused with {asked.status}" for asked in since if asked.status in REFUSED]
+    died = sum(asked.status not in OK | REFUSED for asked in since)
+    if died > len(run.kills):
+        faults.append(f"{died} requests died, of {len(run.kills)} processes that were killed with one each")
+    oldest = max((asked.age_ms for asked in since), default=0.0) / 1000
+    if oldest > READING.page_staleness_seconds:
+        faults.append(f"a page was {oldest:.2f} s old, at most {READING.page_staleness_seconds:g} s allowed")
+    verdict = check_history(run.recorder.history())
+    if not verdict.holds:
+        faults += [f"{finding.fault}: {finding.message_id}: {finding.detail}" for finding in verdict.examples]
+    return faults
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    parser = trial_parser("read", __doc__, trials=50)
+    parser.set_defaults(out=Path("out/read-trials"))
+    options = parser.parse_args(arguments)
+
+    def conclude(runs: list[Run]) -> tuple[dict[str, object], list[str]]:
+        (run,) = runs
+        faults = judge(run, options.trials)
+        asked = {"trials": options.trials, "seed": options.seed}
+        return {**asked, **summarize(run), "faults": faults, "verdict": "fail" if faults else "pass"}, faults
+
+    return perform(run_trials(options.trials, options.seed, options.out), options.out, conclude)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
