@@ -14,6 +14,8 @@ FIELDS = {
     *("acknowledged", "missing", "duplicated", "out_of_order", "rejected", "conversations", "hot_conversation"),
     *("hot_threshold_wcu", "partition_limit_wcu", "sampling_distance_wcu", "onset_to_raise_seconds", "raises", "max_n"),
     *("throttled_before_raise", "throttled_after_raise", "environments", "reads", "duration_seconds", "verdict"),
+    *("rush_pages", "rush_refused", "rush_from_l1", "rush_from_redis", "rush_from_dynamodb"),
+    *("rush_age_p50_ms", "rush_age_p99_ms", "rush_oldest_ms"),
 }
 
 
@@ -33,6 +35,8 @@ def test_redis_killed_during_the_demonstration_loses_nothing(tmp_path):
     assert (summary["missing"], summary["duplicated"], summary["out_of_order"]) == (0, 0, 0)
     assert summary["max_n"] >= 4
     assert summary["sampling_distance_wcu"] > 1
+    assert summary["rush_pages"] > 100
+    assert summary["rush_from_l1"] + summary["rush_from_redis"] > summary["rush_from_dynamodb"]
     assert "<svg" in (tmp_path / "report.html").read_text()
 
 

@@ -28,6 +28,7 @@ from tools.demo.workload import (
 )
 
 FAILED, BROKEN, INTERRUPTED = 1, 2, 130
+READ_RUSH_SECONDS = 6.0
 
 
 def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> argparse.Namespace:
@@ -73,6 +74,7 @@ def build_plan(options: argparse.Namespace, *, cores: int) -> Plan:
         shortened=duration < DEFAULT_DURATION_SECONDS,
         kill_redis_at=options.kill_redis_at,
         restart_redis_at=options.restart_redis_at,
+        read_rush_seconds=READ_RUSH_SECONDS,
     )
 
 

@@ -109,6 +109,14 @@ class Summary:
     environments: int
     reads: int
     duration_seconds: float
+    rush_pages: int = 0
+    rush_refused: int = 0
+    rush_from_l1: int = 0
+    rush_from_redis: int = 0
+    rush_from_dynamodb: int = 0
+    rush_age_p50_ms: float | None = None
+    rush_age_p99_ms: float | None = None
+    rush_oldest_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +237,7 @@ def promise_conditions(summary: Summary, history: Verdict, unexpected: Sequence[
         _none("no message out of order", summary.out_of_order, history),
         _none("no message altered", history.altered, history),
         _none("no message from nowhere", history.phantom, history),
+        _none("no page beyond the staleness bound", history.stale, history),
         Condition(
             "every message looked for",
             history.unverified == 0,

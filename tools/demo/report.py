@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from math import ceil
 from typing import TYPE_CHECKING
 
 from tools.demo.client import Timing
 from tools.demo.judge import Hot, Judgement, Machine, Summary, Throttles, is_key_of
 from tools.demo.observer import Event, Raise
+from tools.demo.read_rush import RushCourse
 from tools.history_checker import Verdict
 from tools.local.partitions import TimelineRow
 from tools.quantiles import nearest_rank
@@ -45,6 +46,7 @@ class Run:
     events: tuple[Event, ...]
     steps: tuple[str, ...]
     notes: tuple[str, ...]
+    read_rush: RushCourse = field(default_factory=lambda: RushCourse(began=0.0))
 
     @property
     def length(self) -> int:
@@ -87,6 +89,8 @@ def build_pictures(run: Run) -> Mapping[str, Picture]:
     """Draw all pictures of a report, by their names."""
     course, keys = measure_course(run), measure_keys(run)[:MOST_KEYS_DRAWN]
     drawn = [_draw_load(run, course), _draw_latency(run, course), *([_draw_keys(run, keys)] if keys else [])]
+    if run.read_rush.asked:
+        drawn.append(_draw_read_rush(run))
     return {picture.name: picture for picture in drawn}
 
 
@@ -212,6 +216,29 @@ def _draw_keys(run: Run, keys: Sequence[Key]) -> Picture:
 
     heights = [150.0] * bool(base) + [60.0 + ROW_PX * len(shards)] * bool(shards)
     return draw(paint, name="keys", label="Writes a second to each physical partition key, over time", heights=heights)
+
+
+RUSH_LAYERS = (
+    ("l1", Color.CALM, "from the environment's own cache"),
+    ("redis", Color.BLUE, "from Redis"),
+    ("dynamodb", Color.GREEN, "from DynamoDB"),
+    ("refused", Color.ORANGE, "refused"),
+)
+
+
+def _draw_read_rush(run: Run) -> Picture:
+    rush = run.read_rush
+
+    def paint(pages: Axes, ages: Axes) -> None:
+        stack(pages, [(rush.by_second(name), color, text) for name, color, text in RUSH_LAYERS], width=1)
+        steps(pages, rush.by_second("asked"), width=1, color=Color.INK, label="asked for")
+        panel(pages, f"Newest pages of {run.summary.hot_conversation}", y="pages/s")
+        steps(ages, rush.ages_by_second(0.99), width=1, color=Color.PURPLE, label="age, p99")
+        steps(ages, rush.ages_by_second(0.5), width=1, color=Color.SOFT, label="age, p50", line=":")
+        panel(ages, "Age of what was served", y="ms", x="seconds since the read rush began")
+
+    label = f"Where newest pages of {run.summary.hot_conversation} came from, and how old they were, over time"
+    return draw(paint, name="read-rush", label=label, heights=(160, 120))
 
 
 def _paint_key(axis: Axes, key: Key, *, floor: float = 0.0) -> None:

@@ -30,6 +30,7 @@ from tools.demo.judge import (
     summary_document,
 )
 from tools.demo.observer import Control, Event, Observations, look_at_parts, read_routing_item, watch_parts, watch_route
+from tools.demo.read_rush import ReadRush, RushCourse, read_counts
 from tools.demo.report import Run, build_pictures, build_report
 from tools.demo.scale import Scale
 from tools.demo.stack import Environments, Stack, environments_for, up_command
@@ -40,6 +41,7 @@ from tools.reports.page import remove_results
 
 ResultT = TypeVar("ResultT")
 
+READ_RUSH_PAGES_PER_SECOND_AND_CORE = 20.0
 VISITORS = 2
 VISITOR_PAUSE_SECONDS = 0.4
 CLOSING_READERS = 3
@@ -98,6 +100,8 @@ class Plan:
     restart_redis_at: float | None = None
     visitor_pause_seconds: float = VISITOR_PAUSE_SECONDS
     reads_from_both_ends: bool = False
+    read_rush_seconds: float = 0.0
+    """How long, after the workload, everybody reads the hot conversation's newest page."""
     up_options: tuple[str, ...] = ()
     variant: Variant = field(default_factory=Variant)
 
@@ -133,6 +137,7 @@ class _Played:
     workload_started_at: float
     ended_at: float
     unread: tuple[str, ...]
+    read_rush: RushCourse
 
 
 async def demonstrate(
@@ -243,6 +248,12 @@ async def _perform(
             await play(writer, plan.workload.offers)
             stopped.set()
             await disturbing
+            camera.phase = "read rush"
+            rush = ReadRush(api=reader.api, recorder=recorder, conversation_id=hot_conversation, now=now)
+            rush_began = now()
+            if plan.read_rush_seconds:
+                say(f"everybody asks for the newest page of {hot_conversation}")
+                await rush.last(plan.read_rush_seconds, READ_RUSH_PAGES_PER_SECOND_AND_CORE * plan.cores)
             camera.phase = "reading"
             observations.events.append(Event(now(), "all written; every conversation is read to its end"))
             unread = await read_everything(
@@ -253,7 +264,12 @@ async def _perform(
             closed.set()
         ended_at = now()
     return _Played(
-        recorder=recorder, observations=observations, workload_started_at=started_at, ended_at=ended_at, unread=unread
+        recorder=recorder,
+        observations=observations,
+        workload_started_at=started_at,
+        ended_at=ended_at,
+        unread=unread,
+        read_rush=RushCourse(began=rush_began, asked=tuple(rush.asked)),
     )
 
 
@@ -289,6 +305,9 @@ def _conclude(plan: Plan, played: _Played, environments: Environments, *, began:
         timeline, conversation_id=workload.hot_conversation, raised_at=raised.seen_at if raised else None, hot=hot
     )
     history = check_history(recorder.history())
+    rush = played.read_rush
+    if rush.asked:
+        rush = replace(rush, counts=tuple(read_counts(plan.out_dir / "local")))
     summary = Summary(
         acknowledged=history.acknowledged,
         missing=history.missing,
@@ -308,6 +327,14 @@ def _conclude(plan: Plan, played: _Played, environments: Environments, *, began:
         environments=observations.most_environments,
         reads=history.reads,
         duration_seconds=round(ended_at - began, 1),
+        rush_pages=len(rush.asked),
+        rush_refused=rush.refused,
+        rush_from_l1=rush.total("l1"),
+        rush_from_redis=rush.total("redis"),
+        rush_from_dynamodb=rush.total("dynamodb"),
+        rush_age_p50_ms=rush.age_ms(0.5),
+        rush_age_p99_ms=rush.age_ms(0.99),
+        rush_oldest_ms=rush.age_ms(1.0),
     )
     judgement = plan.variant.judge(
         Figures(
@@ -335,6 +362,7 @@ def _conclude(plan: Plan, played: _Played, environments: Environments, *, began:
         events=tuple(observations.events),
         steps=_steps(plan, played, environments, history),
         notes=tuple(recorder.notes),
+        read_rush=rush,
     )
     return _write_down(plan, run)
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from tools.local.partitions import DEFAULT_READ_LIMIT_RCU, DEFAULT_WRITE_LIMIT_WCU
-from tools.scaling import scale_thresholds
+from tools.scaling import scale_reads, scale_thresholds
 
 # Lambda adds environments while throttled requests hold theirs; here there are a few, and each that waits keeps load
 # from being offered. So a refused write goes back to its client sooner than by default (300 ms).
@@ -46,7 +46,11 @@ class Scale:
 
     def settings(self) -> dict[str, float]:
         """Build the functions' settings by field name."""
-        return {**scale_thresholds(self.factor), "request_budget_ms": REQUEST_BUDGET_MS}
+        return {
+            **scale_thresholds(self.factor),
+            **scale_reads(self.factor),
+            "request_budget_ms": REQUEST_BUDGET_MS,
+        }
 
     def describe(self) -> str:
         """Say the scale in one line."""

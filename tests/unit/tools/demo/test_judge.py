@@ -158,7 +158,9 @@ def test_the_summary_has_exactly_the_fields_that_were_agreed():
     names = (
         "acknowledged, missing, duplicated, out_of_order, rejected, conversations, hot_conversation, "
         "hot_threshold_wcu, partition_limit_wcu, sampling_distance_wcu, onset_to_raise_seconds, raises, max_n, "
-        "throttled_before_raise, throttled_after_raise, environments, reads, duration_seconds, verdict"
+        "throttled_before_raise, throttled_after_raise, environments, reads, duration_seconds, rush_pages, "
+        "rush_refused, rush_from_l1, rush_from_redis, rush_from_dynamodb, rush_age_p50_ms, rush_age_p99_ms, "
+        "rush_oldest_ms, verdict"
     )
     document = summary_document(GOOD, judged())
     assert list(document) == names.split(", ")

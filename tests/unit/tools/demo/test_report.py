@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import xml.etree.ElementTree as ET
+from collections import Counter
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from io import StringIO
@@ -17,6 +18,7 @@ from tools.demo.__main__ import say_outcome
 from tools.demo.client import Timing
 from tools.demo.judge import Bars, Hot, judge, measure_machine
 from tools.demo.observer import Event, Raise
+from tools.demo.read_rush import Asked, RushCourse
 from tools.demo.report import Run, build_pictures, build_report
 from tools.demo.run import Outcome
 from tools.history_checker import Finding
@@ -57,6 +59,11 @@ def run(**changes) -> Run:
         "events": (Event(START + 23.4, "launch-day: N raised to 7"),),
         "steps": ("It was started.", "It was <stopped>."),
         "notes": (),
+        "read_rush": RushCourse(
+            began=START + 70,
+            asked=tuple(Asked(START + 70 + n / 10, START + 70 + n / 10, 200, START + 69.8 + n / 10) for n in range(60)),
+            counts=tuple((START + 70 + n / 10, Counter(l1=1)) for n in range(5, 60)),
+        ),
     }
     return Run(**{**values, **changes})
 
@@ -112,7 +119,7 @@ def test_the_report_is_well_formed(html):
     """Every element is closed, and every plot is XML in itself."""
     page = parsed(html)
     plots = re.findall(r"<svg.*?</svg>", html, flags=re.DOTALL)
-    assert len(plots) == page.counts["svg"] == 3
+    assert len(plots) == page.counts["svg"] == 4
     for plot in plots:
         ET.fromstring(plot)  # noqa: S314 - our own text
 

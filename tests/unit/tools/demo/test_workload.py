@@ -176,6 +176,11 @@ def test_the_scale_is_one_set():
         "hot_sustained_wcu": pytest.approx(800 * factor),
         "target_shard_wcu": pytest.approx(330 * factor),
         "sampling_distance_wcu": 1.25,
+        "hot_at_once_rcu": pytest.approx(1500 * factor),
+        "hot_sustained_rcu": pytest.approx(1000 * factor),
+        "cooled_rcu": pytest.approx(500 * factor),
+        "pages_per_copy": pytest.approx(20_000 * factor),
+        "read_sampling_distance_rcu": pytest.approx(100 * factor),
         "request_budget_ms": 100,
     }
     assert scale.partition_write_limit_wcu == pytest.approx(1000 * factor)
