@@ -97,7 +97,7 @@ class TestRegistry:
         for key in (route_key(table_name, "c"), *sentinel_keys(table_name)):
             assert admin.ttl(key) == -1
 
-    def test_a_flag_lasts_a_minute(self, registry, admin, table_name):
+    def test_a_mark_lasts_a_minute(self, registry, admin, table_name):
         """A consumer that is gone leaves nothing read-hot for long."""
         registry.mark_read_hot("c", 3)
         assert 55_000 < admin.pttl(read_hot_key(table_name, "c")) <= 60_000
@@ -324,7 +324,7 @@ class TestConnection:
         assert connections == 4
 
     def test_what_readers_ask_is_one_round_trip(self, redis_server, connect):
-        """Route and flag leave in one piece: were there a second, it could not be sent before the first is answered."""
+        """Route and mark leave in one piece: were there a second, it could not be sent before the first is answered."""
         received = []
 
         def response(data, port):
@@ -577,17 +577,17 @@ class TestForeignData:
             with pytest.raises(MalformedReportError):
                 Report.decode(entry.fields)
 
-    @pytest.mark.parametrize("flag", ["0", "-1", "65", "1e1", "²", "0x2", " 1", "1" * 1000, NOISE, b"\xff\xfe"])
-    def test_a_flag_that_is_no_number_of_copies_is_none(self, told, admin, table_name, telemetry, flag):
+    @pytest.mark.parametrize("mark", ["0", "-1", "65", "1e1", "²", "0x2", " 1", "1" * 1000, NOISE, b"\xff\xfe"])
+    def test_a_mark_that_is_no_number_of_copies_is_none(self, told, admin, table_name, telemetry, mark):
         """The route is told all the same."""
         registry, _ = told
         registry.add("c", [FOUR])
-        admin.set(read_hot_key(table_name, "c"), flag)
+        admin.set(read_hot_key(table_name, "c"), mark)
         assert registry.get_for_reading("c") == ReadRoute(Route(frozenset({FOUR})), 0)
         assert telemetry.counts["RegistryMalformed"] == 1
 
     @pytest.mark.parametrize("build_key", [route_key, read_hot_key])
-    def test_a_route_or_flag_of_another_type_is_the_one_error(self, told, admin, table_name, telemetry, build_key):
+    def test_a_route_or_mark_of_another_type_is_the_one_error(self, told, admin, table_name, telemetry, build_key):
         """Named, so that an operator finds it; it hides both, since a hint may be lost."""
         registry, _ = told
         admin.zadd(build_key(table_name, "c"), {"x": 1})

@@ -172,7 +172,7 @@ class Registry(Protocol):
     def get_for_reading(self, collection: str) -> ReadRoute:
         """Read a route as `get` does, and whether the collection is read-hot, in one round trip.
 
-        A flag that cannot be read is taken for none.
+        A mark that cannot be read is taken for none.
         """
         ...
 

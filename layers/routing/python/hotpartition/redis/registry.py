@@ -20,7 +20,7 @@ MAX_ROUTE_MEMBERS = 256
 """Members of a route that are read at most. Each raise adds one, and N doubles or so with each: a dozen are many."""
 READ_HOT_TTL_MS = 60_000
 """For how long a collection is taken for read-hot after the consumer last said so."""
-MAX_FLAG_LENGTH = 4
+MAX_MARK_LENGTH = 4
 NAMED_BYTES = 100
 """How much of a foreign member a log line shows."""
 
@@ -50,15 +50,15 @@ class RedisRegistry:
         """See `Registry.get_for_reading`.
 
         Raises:
-            RegistryForeignError: as `get`; also when the flag is of another type.
+            RegistryForeignError: as `get`; also when the mark is of another type.
         """
-        key, flag_key = route_key(self._table_name, collection), read_hot_key(self._table_name, collection)
-        commands = ("SSCAN", key, 0, "COUNT", MAX_ROUTE_MEMBERS), ("GETRANGE", flag_key, 0, MAX_FLAG_LENGTH)
+        key, mark_key = route_key(self._table_name, collection), read_hot_key(self._table_name, collection)
+        commands = ("SSCAN", key, 0, "COUNT", MAX_ROUTE_MEMBERS), ("GETRANGE", mark_key, 0, MAX_MARK_LENGTH)
         with self._telling_of_foreign_data(collection):
-            response, flag = self._connection.call(
-                key, lambda client: client.run_together(key, *commands), with_key=flag_key
+            response, mark = self._connection.call(
+                key, lambda client: client.run_together(key, *commands), with_key=mark_key
             )
-            return ReadRoute(self._read(collection, key, response), self._read_flag(collection, flag_key, flag))
+            return ReadRoute(self._read(collection, key, response), self._read_mark(collection, mark_key, mark))
 
     def mark_read_hot(self, collection: str, copies: int) -> None:
         """See `Registry.mark_read_hot`."""
@@ -93,13 +93,13 @@ class RedisRegistry:
             self._tell(collection, f"{len(foreign)} members are no generations: {foreign[0][:NAMED_BYTES]!r} ...")
         return Route(frozenset(generations))
 
-    def _read_flag(self, collection: str, key: str, flag: str) -> int:
+    def _read_mark(self, collection: str, key: str, mark: str) -> int:
         """Parse how many copies there are; none is an empty text, and what is none of ours counts as none."""
-        if not flag:
+        if not mark:
             return 0
-        if len(flag) <= MAX_FLAG_LENGTH and flag.isascii() and flag.isdigit() and 0 < int(flag) <= MAX_COPIES:
-            return int(flag)
-        self._tell(collection, f"{key} holds no number from 1 to {MAX_COPIES}: {flag!r}")
+        if len(mark) <= MAX_MARK_LENGTH and mark.isascii() and mark.isdigit() and 0 < int(mark) <= MAX_COPIES:
+            return int(mark)
+        self._tell(collection, f"{key} holds no number from 1 to {MAX_COPIES}: {mark!r}")
         return 0
 
     @contextmanager
