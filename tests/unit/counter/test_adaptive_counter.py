@@ -1,0 +1,147 @@
+"""`ShardedCounter` with `adaptive()`: as many shards as its route says, every addition counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from hotpartition.core.route import Generation
+from hotpartition.counter import ShardedCounter
+from hotpartition.dynamodb.boto3_client import Boto3Call
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.errors import MalformedGenerationError, TokenReusedError
+from hotpartition.table.adaptive import AdaptiveRoutes, Limits, TableJournal
+from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
+
+EIGHT = Generation(since_ms=0, shard_count=8)
+IN_COLLECTION = JournalPlace("counters", "PK", "SK", "~route")
+APART = JournalPlace("routes", "collection", sort_key="")
+
+
+class Stage:
+    """A counter whose routes come from a registry in memory and a journal on moto."""
+
+    def __init__(self, aws, place):
+        self.aws, self.place = aws, place
+        self.registry, self.reports, self.telemetry = FakeRegistry(), FakeReports(), FakeTelemetry()
+        self.clock = FakeClock()
+        self.likes = self.open()
+
+    def open(self):
+        """Another process's counter."""
+        return ShardedCounter(self.aws.resource.Table("counters"), self, clock=self.clock.as_clock())
+
+    def build_routes(self, table, schema, clock, budget_ms):
+        return AdaptiveRoutes(
+            registry=self.registry,
+            reports=self.reports,
+            journal=TableJournal(Boto3Call(table.meta.client), self.place),
+            place=self.place,
+            background=InlineBackground(),
+            telemetry=self.telemetry,
+            clock=clock,
+            schema=schema,
+            choices=3,
+            limits=Limits(
+                route_cache_seconds=0.0, route_cache_entries=10, sampling_distance_wcu=1.0, budget_ms=budget_ms
+            ),
+            timer=lambda: 0.0,
+            process_id="p",
+        )
+
+    def raise_journal(self, *members):
+        """Raise the counter as a consumer does that dies before it tells Redis."""
+        generations = {
+            "generations": {"SS": list(members or [EIGHT.encode()])},
+            "updated_at": {"S": "2026-01-01T00:00:00.000Z"},
+        }
+        self.aws.raw.put_item(TableName=self.place.table_name, Item={**self.place.key_of("post"), **generations})
+
+    def raise_all(self):
+        self.raise_journal()
+        self.registry.add("post", [EIGHT])
+
+    def places(self):
+        return {item["PK"]["S"] for item in self.aws.items if item["SK"]["S"] != self.place.routing_sort_key}
+
+
+@pytest.fixture(params=[IN_COLLECTION, APART], ids=["journal in the collection", "journal apart"])
+def stage(request, aws):
+    aws.raw.create_table(
+        TableName="routes",
+        AttributeDefinitions=[{"AttributeName": "collection", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "collection", "KeyType": "HASH"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    return Stage(aws, request.param)
+
+
+def test_what_was_never_hot_lies_at_its_own_key(stage):
+    """One item, and one more for each cell of a token."""
+    for number in range(5):
+        stage.likes.add("post")
+        stage.likes.add("post", token=str(number))
+    assert (stage.places(), stage.likes.get("post")) == ({"post"}, 10)
+
+
+def test_a_raised_one_spreads(stage):
+    """At random, or by its token; all of it is in the sum."""
+    stage.likes.add("post")
+    stage.raise_all()
+    for number in range(30):
+        stage.likes.add("post")
+        stage.likes.add("post", token=str(number))
+    assert len(stage.places()) > 6
+    assert stage.likes.get("post") == stage.open().get("post") == 61
+
+
+def test_what_redis_does_not_know_is_in_the_sum(stage):
+    """The journal says so, and Redis is repaired."""
+    stage.raise_all()
+    for _ in range(20):
+        stage.likes.add("post")
+    stage.registry.routes.clear()
+    assert stage.open().get("post") == 20
+    assert stage.registry.routes["post"].generations == {EIGHT}
+
+
+def test_what_only_redis_knows_is_not_used(stage):
+    """It may be invented: additions go where the journal says."""
+    stage.registry.add("post", [EIGHT])
+    stage.likes.add("post", token="t")
+    stage.likes.add("post")
+    assert (stage.places(), stage.likes.get("post")) == ({"post"}, 2)
+
+
+def test_a_token_counts_once_across_a_raise(stage):
+    """The repetition goes to another place first, and comes back; with another amount it is refused."""
+    stage.likes.add("post", 5, token="t")
+    stage.raise_all()
+    stage.open().add("post", 5, token="t")
+    with pytest.raises(TokenReusedError):
+        stage.open().add("post", 6, token="t")
+    assert (stage.places(), stage.likes.get("post")) == ({"post"}, 5)
+
+
+def test_without_redis_it_counts_on(stage):
+    """Where the last known route says."""
+    stage.registry.is_down = True
+    stage.likes.add("post", 3)
+    stage.likes.add("post", 4, token="t")
+    assert stage.likes.get("post") == 7
+
+
+def test_additions_are_counted_and_reported(stage):
+    """One unit, or two with a token: what detection raises by."""
+    stage.likes.add("post")
+    stage.likes.add("post", token="t")
+    assert {report.collection for report in stage.reports.sent} == {"post"}
+    assert max(report.value_wcu for report in stage.reports.sent) == 3
+
+
+def test_an_unreadable_route_is_an_error(stage):
+    """Not a sum that may lack shards; an operator is told."""
+    stage.likes.add("post")
+    stage.raise_journal("hello")
+    with pytest.raises(MalformedGenerationError):
+        stage.likes.get("post")
+    assert stage.telemetry.counts["JournalMalformed"] >= 1
