@@ -48,6 +48,19 @@ _GRAPHS: tuple[tuple[str, Sequence[MetricName], str], ...] = (
         "Sum",
     ),
     (
+        "Cached pages",
+        (
+            MetricName.PAGES_FROM_L1,
+            MetricName.PAGES_FROM_REDIS,
+            MetricName.PAGES_FROM_DYNAMODB,
+            MetricName.PAGE_FILLS,
+            MetricName.PAGE_FILLS_FAILED,
+            MetricName.PAGES_MALFORMED,
+        ),
+        "Sum",
+    ),
+    ("Cached pages: age, in ms", (MetricName.PAGE_AGE_MS,), "Maximum"),
+    (
         "Decisions",
         (
             MetricName.RAISES,
@@ -90,6 +103,13 @@ _SERVED_BY = {
     MetricName.QUERIES_HEDGED: (READER,),
     MetricName.REGISTRY_BEHIND_JOURNAL: (READER,),
     MetricName.REGISTRY_AHEAD_OF_JOURNAL: (READER,),
+    MetricName.PAGES_FROM_L1: (READER,),
+    MetricName.PAGES_FROM_REDIS: (READER,),
+    MetricName.PAGES_FROM_DYNAMODB: (READER,),
+    MetricName.PAGE_FILLS: (READER,),
+    MetricName.PAGE_FILLS_FAILED: (READER,),
+    MetricName.PAGES_MALFORMED: (READER,),
+    MetricName.PAGE_AGE_MS: (READER,),
     MetricName.MESSAGES_WRITTEN: (WRITER,),
     MetricName.MESSAGES_REPLAYED: (WRITER,),
     MetricName.MESSAGES_EDITED: (WRITER,),
