@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -47,8 +48,15 @@ class Aws:
     def items(self) -> list[dict[str, Any]]:
         return self.raw.scan(TableName="counters")["Items"]
 
-    def watch(self, client: Any) -> None:
-        client.meta.events.register("before-call.dynamodb", self._on_call)
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch the requests of the resource and of the client."""
+        events = [self.resource.meta.client.meta.events, self.client.meta.events]
+        for each in events:
+            each.register("before-call.dynamodb", self._on_call)
+        yield
+        for each in events:
+            each.unregister("before-call.dynamodb", self._on_call)
 
     def _on_call(self, model: Any, params: Any, **_: Any) -> Any:
         operation, request = model.name, json.loads(params["body"])
@@ -90,14 +98,20 @@ def _refusal(code: str, **facts: Any) -> Any:
     return SimpleNamespace(status_code=400), error
 
 
-@pytest.fixture
-def aws() -> Iterator[Aws]:
-    """A table named `counters`."""
+@pytest.fixture(scope="module")
+def clients() -> Iterator[tuple[Any, Any, Any]]:
+    """Moto, a client that nobody watches, a resource and a client: to make them takes longer than a test."""
     with mock_aws():
         raw, client = (boto3.client("dynamodb", **OPTIONS) for _ in range(2))
-        resource = boto3.resource("dynamodb", **OPTIONS)
-        raw.create_table(TableName="counters", **SCHEMA)
-        made = Aws(raw, resource, client, RequestTokens(lambda: 0.0))
-        made.watch(resource.meta.client)
-        made.watch(client)
+        yield raw, boto3.resource("dynamodb", **OPTIONS), client
+
+
+@pytest.fixture
+def aws(clients: tuple[Any, Any, Any]) -> Iterator[Aws]:
+    """A table named `counters`, empty."""
+    made = Aws(*clients, RequestTokens(lambda: 0.0))
+    made.raw.create_table(TableName="counters", **SCHEMA)
+    with made.watching():
         yield made
+    for table in made.raw.list_tables()["TableNames"]:
+        made.raw.delete_table(TableName=table)
