@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 from math import ceil
 
 from hotpartition.core.counter import slot_of
@@ -166,7 +167,8 @@ def decide_reads(
 
 def _sums(values: Sequence[float], width: int) -> list[float]:
     """Sum up each run of so many values."""
-    return [sum(values[end - width : end]) for end in range(width, len(values) + 1)]
+    totals = list(accumulate(values, initial=0.0))
+    return [end - start for start, end in zip(totals, totals[width:], strict=False)]
 
 
 class ReadWindow:

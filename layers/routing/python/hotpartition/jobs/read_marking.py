@@ -23,7 +23,7 @@ REPEAT_LOG_MS = 60_000
 
 @dataclass(slots=True)
 class _Mark:
-    """What is known of one collection's mark: how many copies, when it was set here, and what was logged in when."""
+    """What is known of one collection's mark: how many copies, when it was set here, and what was logged last."""
 
     copies: int
     set_at_ms: int | None = None
