@@ -27,7 +27,8 @@ _DESCRIPTION = "Look after a hotpartition stack: what is hot, where its routes a
 _EPILOG = f"""\
 where to ask:
   --function NAME, or {FUNCTION_VARIABLE}: the stack's output OperateFunctionName, through AWS Lambda
-  --url URL, or {URL_VARIABLE}: the control API of a local run, as `make up` names it
+  --url URL, or {URL_VARIABLE}: the control API of a local run, as `make up` names it; with
+    --function, where several tables are operated there
   --stack NAME, or {STACK_VARIABLE}: for `check`, the stack on AWS
 
 exit status:
@@ -91,7 +92,7 @@ def _choose_target(
 ) -> tuple[str | None, str | None]:
     """Choose whom to ask: an option before the environment."""
     variable, source = _SOURCES[way]
-    if name and url:
+    if name and url and way != "function":
         raise UsageError(f"--{way} and --url name two places; give one of them")
     if name or url:
         return name, url
@@ -129,16 +130,16 @@ def _build_parser() -> _Parser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
-    hot = add("hot", "conversations by heat (mean WCU/s of the last 5 s) and age", "hot --limit 50", target)
+    hot = add("hot", "partition keys by heat (mean WCU/s of the last 5 s) and age", "hot --limit 50", target)
     _add_limit(hot)
-    hot.add_argument("--all", action="store_true", help="every conversation that was ever raised, however many")
+    hot.add_argument("--all", action="store_true", help="every key that was ever raised, however many")
 
-    route = add("route", "one conversation's route, in journal and registry, and what made it", "route room-1", target)
+    route = add("route", "one partition key's route, in journal and registry, and what made it", "route room-1", target)
     route.add_argument("conversation_id", metavar="ID")
 
     raise_ = add(
         "raise",
-        "spread a conversation before a known event; N only goes up, and stays for ever",
+        "spread a partition key before a known event; N only goes up, and stays for ever",
         "raise room-1 --n 16",
         target,
     )
@@ -149,7 +150,7 @@ def _build_parser() -> _Parser:
         type=parse_since,
         metavar="TIME",
         dest="since_ms",
-        help="for messages from then on (default: 5 s ago)",
+        help="for items from then on (default: 5 s ago)",
     )
     raise_.add_argument("--by", metavar="NAME", help="who asks, for the record (default: your user name)")
 
@@ -233,7 +234,7 @@ def _add_target(option: str, help_: str) -> _Parser:
 
 
 def _add_limit(parser: _Parser) -> None:
-    parser.add_argument("--limit", type=int, default=20, metavar="ROWS", help="conversations shown (default 20)")
+    parser.add_argument("--limit", type=int, default=20, metavar="ROWS", help="keys shown (default 20)")
 
 
 def _between(low: float, high: float) -> Callable[[str], float]:

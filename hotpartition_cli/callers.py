@@ -25,19 +25,20 @@ class Caller(Protocol):
 
 
 class UrlCaller:
-    """Calls the function of a local run through its control API."""
+    """Calls a function of a local run through its control API: the operations function, unless told otherwise."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, function: str = OPERATIONS) -> None:
         if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).netloc:
             raise UsageError(f"--url should be like http://127.0.0.1:8001, not {url!r}")
         self._base = url.rstrip("/")
+        self._function = function
         self._http = urllib3.PoolManager(
             retries=False, timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=RESPONSE_SECONDS)
         )
 
     def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
         """Call the operations function."""
-        return self.invoke(OPERATIONS, command)
+        return self.invoke(self._function, command)
 
     def invoke(self, function: str, event: Mapping[str, object]) -> dict[str, Any]:
         """Call any function, and return its response or raise `ToolError`."""
@@ -46,10 +47,8 @@ class UrlCaller:
             case 200:
                 return read_response(response.data, is_error="X-Amz-Function-Error" in response.headers, of=function)
             case 404:
-                raise FailedError(
-                    f"{self._base} has no function {function}: --url is the control API that `make up` names",
-                    kind="not-found",
-                )
+                there = _parse_message(response.data) or "--url is the control API that `make up` names"
+                raise FailedError(f"{self._base} has no function {function}: {there}", kind="not-found")
             case 429:
                 raise FailedError(f"the local run has no environment free for {function}", kind="throttled")
             case status:
@@ -100,6 +99,14 @@ class LambdaCaller:
             lambda: self._client.invoke(FunctionName=self._subject.name, Payload=payload), self._subject, self._region
         )
         return read_response(response["Payload"].read(), is_error="FunctionError" in response, of=self._of)
+
+
+def _parse_message(body: bytes) -> str:
+    """Read what the control API says of a name that it does not know; nothing, if somebody else responded."""
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def read_response(payload: bytes, *, is_error: bool, of: str = OPERATIONS) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from hotpartition.core.route_history import MAX_NAME_LENGTH, NAME_PATTERN, NAME_
 from hotpartition_cli import commands
 from hotpartition_cli.api import Api
 from hotpartition_cli.arguments import TOKEN_VARIABLE, parse_arguments
-from hotpartition_cli.callers import Caller, LambdaCaller, UrlCaller
+from hotpartition_cli.callers import OPERATIONS, Caller, LambdaCaller, UrlCaller
 from hotpartition_cli.check import Limits, check, write_units_at_most
 from hotpartition_cli.commands import Outcome
 from hotpartition_cli.errors import FailedError, Status, ToolError, UsageError
@@ -86,7 +86,7 @@ class Screen:
 def connect(options: argparse.Namespace) -> Caller:
     """Reach whom the options name."""
     if options.url:
-        return UrlCaller(options.url)
+        return UrlCaller(options.url, options.function or OPERATIONS)
     return LambdaCaller.connect(options.function, region=options.region, profile=options.profile)
 
 

@@ -21,10 +21,10 @@ CONSUMER_SECONDS = 300
 
 
 def view_hot(document: Mapping[str, Any]) -> RenderableType:
-    """Show conversations by heat and age."""
+    """Show partition keys by heat and age."""
     at = document["at"]
     columns = ("WCU/s", "of capacity", "throttled", "N", "newest generation", "RCU/s", "copies")
-    table = _table(("conversation", "left"), *columns)
+    table = _table(("partition key", "left"), *columns)
     for row in document["routes"]:
         wcu, throttled = row["wcu_per_second"], row["throttled_share"]
         load = wcu / row["capacity_wcu_per_second"] if wcu is not None else None
@@ -45,20 +45,20 @@ def view_hot(document: Mapping[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [table]
     if not document["routes"]:
         nothing = "Nothing is being written or read, and no" if is_known and not away else "No"
-        parts = [Text(f"{nothing} conversation was ever raised.")]
+        parts = [Text(f"{nothing} partition key was ever raised.")]
     # A stack of before has one consumer, and says so in one field.
     starts = document.get("consumers_started_at", [document["consumer_started_at"]])
     late = [start for start in starts if start is None or _seconds(start, at) > CONSUMER_SECONDS]
     if not is_known:
         parts.append(Text("Redis does not answer: no load can be shown, nor whether a consumer runs.", "red"))
     elif away:
-        unknown = "the load of their conversations is not shown, nor whether their consumer runs"
+        unknown = "the load of their partition keys is not shown, nor whether their consumer runs"
         parts.append(Text(f"{away} of {document['streams']} report streams cannot be read: {unknown}.", "red"))
     elif not document["is_complete"]:
         parts.append(Text("The report streams were not read to their end: there is more load than is shown.", "red"))
     elif late and len(late) < len(starts):
         missing = f"{len(late)} of {len(starts)} stream consumers have not started for minutes"
-        parts.append(Text(f"{missing}: nothing is being detected in their share of the conversations.", "red"))
+        parts.append(Text(f"{missing}: nothing is being detected in their share of the partition keys.", "red"))
     elif late:
         parts.append(Text("No stream consumer has started for minutes: nothing is being detected.", "red"))
     return Group(*parts)
@@ -68,9 +68,9 @@ def view_route(document: Mapping[str, Any]) -> RenderableType:
     """Show one route: its generations, where they are known, and the decisions that made them."""
     id_, agreement = document["conversation_id"], document["agreement"]
     if not document["generations"] and agreement == "equal":
-        return Text(f"{id_} was never raised: its messages, if there are any, are on the base key.")
+        return Text(f"{id_} was never raised: its items, if there are any, are on the base key.")
     if not document["generations"] and agreement == "registry-unavailable":
-        return Text(f"{id_} was never raised, by the journal: its messages, if there are any, are on the base key.")
+        return Text(f"{id_} was never raised, by the journal: its items, if there are any, are on the base key.")
     table = _table(
         "N", ("since", "left"), ("journal", "left"), ("registry", "left"), ("decided", "left"), ("by", "left")
     )
@@ -110,9 +110,9 @@ def view_raise(document: Mapping[str, Any]) -> RenderableType:
     before = document["shard_count_before"]
     if document["changed"]:
         was = f"N was {before}" if before else "it was on the base key alone"
-        head = f"{id_} is spread over {n} shards for messages from {since} on; {was}."
+        head = f"{id_} is spread over {n} shards for items from {since} on; {was}."
     else:
-        head = f"{id_} has N = {before} for messages from {since} on already: nothing was changed."
+        head = f"{id_} has N = {before} for items from {since} on already: nothing was changed."
     return Group(Text(head, "green"), *(Text(f"- {warning}") for warning in document["warnings"]))
 
 
@@ -231,7 +231,7 @@ def _presence(is_there: bool | None) -> Text:
 
 
 def _placing(shard_count: int) -> str:
-    return f"messages sent now go to {shard_count} shards" if shard_count else "messages sent now go to the base key"
+    return f"new items go to {shard_count} shards" if shard_count else "new items go to the base key"
 
 
 def _decision(record: Mapping[str, Any] | None) -> tuple[Text, Text]:

@@ -2,6 +2,8 @@
 
 import io
 import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError
@@ -123,7 +125,7 @@ class TestCommands:
         world.reports.is_down = world.registry.is_down = True
         out = tool("hot")[1]
         assert "Nothing is being written" not in out
-        assert "No conversation was ever raised." in out
+        assert "No partition key was ever raised." in out
 
     def test_a_consumer_that_does_not_start_is_said(self, tool, world):
         """Nothing would be detected."""
@@ -147,11 +149,11 @@ class TestCommands:
         status, out, _ = tool("route", "c")
         assert (status, "missing-in-registry" in out) == (Status.FINDING, True)
         status, out, _ = tool("route", "d")
-        never = "d was never raised: its messages, if there are any, are on the base key.\n"
+        never = "d was never raised: its items, if there are any, are on the base key.\n"
         assert (status, out) == (Status.FINE, never)
         world.registry.is_down = True
         status, out, _ = tool("route", "d")
-        never = "d was never raised, by the journal: its messages, if there are any, are on the base key.\n"
+        never = "d was never raised, by the journal: its items, if there are any, are on the base key.\n"
         assert (status, out) == (Status.FAILED, never)
 
     def test_route_without_redis_is_shown_and_a_failure(self, tool, world):
@@ -276,7 +278,7 @@ class TestMistakes:
         [
             (["hot"], {}, "where is the stack?"),
             (["hot"], {"HOTPARTITION_URL": ""}, "where is the stack?"),
-            (["hot", "--url", "http://a", "--function", "b"], {}, "two places"),
+            (["check", "--url", "http://a", "--stack", "b"], {}, "two places"),
             (["hot"], {**URL, "HOTPARTITION_FUNCTION": "f"}, "two places"),
             (["dance"], URL, "invalid choice: 'dance'"),
             ([], URL, "COMMAND"),
@@ -319,7 +321,8 @@ class TestMistakes:
         environ = {**URL, "HOTPARTITION_FUNCTION": "f"}
         assert run(["hot", "--function", "g"], environ, connect=connect) == Status.FAILED
         assert run(["hot", "--url", "http://u"], environ, connect=connect) == Status.FAILED
-        assert chosen == [("g", None), (None, "http://u")]
+        assert run(["hot", "--url", "http://u", "--function", "of_rooms"], environ, connect=connect) == Status.FAILED
+        assert chosen == [("g", None), (None, "http://u"), ("of_rooms", "http://u")]
 
     @pytest.mark.parametrize("command", [[], *([c] for c in ("hot", "route", "raise", "verify", "watch", "plan"))])
     def test_help_has_examples(self, capsys, command):
@@ -436,6 +439,27 @@ class TestResponses:
         """Port 1 is nobody's."""
         with pytest.raises(FailedError, match="nothing responds at"):
             UrlCaller("http://127.0.0.1:1")({"command": "hot"})
+
+    def test_a_local_run_may_operate_several_tables(self):
+        """Each has its own function; one that is not there is answered with those that are."""
+
+        class Control(BaseHTTPRequestHandler):
+            def do_POST(self):
+                is_known = self.path == "/functions/rooms_operate/invoke"
+                self.send_response(200 if is_known else 404)
+                self.end_headers()
+                self.wfile.write(b'{"routes": []}' if is_known else b'{"message": "there are rooms_operate and reads"}')
+
+            def log_message(self, *_):
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Control) as server:
+            Thread(target=server.serve_forever, daemon=True).start()
+            url = f"http://127.0.0.1:{server.server_port}"
+            assert UrlCaller(url, "rooms_operate")({"command": "routes"}) == {"routes": []}
+            with pytest.raises(FailedError, match="no function operate: there are rooms_operate and reads"):
+                UrlCaller(url)({"command": "routes"})
+            server.shutdown()
 
 
 class TestRush:

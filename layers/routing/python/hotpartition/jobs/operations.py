@@ -359,7 +359,7 @@ class Operations:
         n, since = generation.shard_count, format_time(generation.since_ms)
         if is_changed:
             warnings.append(
-                f"Each read of messages from {since} on now queries {route.shard_count_at(generation.since_ms)} shard"
+                f"Each read of items from {since} on now queries {route.shard_count_at(generation.since_ms)} shard"
                 " keys beside the base key, for ever: N never goes down."
             )
             warnings.append(
@@ -372,11 +372,11 @@ class Operations:
             )
         if is_changed and self._limits.has_positions and generation.since_ms < now_ms - LONG_AGO_MS:
             warnings.append(
-                f"Pages as old as {since} get dearer to read as well, though their messages stay where they are."
+                f"Pages as old as {since} get dearer to read as well, though their items stay where they are."
             )
         if is_changed and generation.since_ms > now_ms:
             warnings.append(
-                f"Messages sent before {since} go where they went so far; the newest pages get dearer at once."
+                f"Items from before {since} go where they went so far; the newest pages get dearer at once."
             )
         if not is_in_registry:
             warnings.append(
