@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hotpartition_cdk.configuration import PRODUCTION, SMALL, HotPartitionOptions
+    from hotpartition_cdk.configuration import PRODUCTION, SMALL, Host, HotPartitionOptions, run_on
     from hotpartition_cdk.errors import ConfigurationError
     from hotpartition_cdk.hot_partition import HotPartition
     from hotpartition_cdk.network import Network
@@ -21,20 +21,24 @@ _MODULES = {
     "PRODUCTION": "configuration",
     "SMALL": "configuration",
     "ConfigurationError": "errors",
+    "Host": "configuration",
     "HotPartition": "hot_partition",
     "HotPartitionOptions": "configuration",
     "Network": "network",
     "Registry": "registry",
+    "run_on": "configuration",
 }
 
 __all__ = [
     "PRODUCTION",
     "SMALL",
     "ConfigurationError",
+    "Host",
     "HotPartition",
     "HotPartitionOptions",
     "Network",
     "Registry",
+    "run_on",
 ]
 
 

@@ -5,11 +5,15 @@ This module and `bundle` import no CDK, so that building a layer does not start 
 
 from __future__ import annotations
 
+import platform
+import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Literal, Self, TypeVar, get_args
 
 from pydantic import Field, model_validator
 
+from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.options import Options, override
 
 Architecture = Literal["arm64", "x86_64"]
@@ -61,6 +65,13 @@ KeyArn = Annotated[
     ),
 ]
 PrefixList = Annotated[str, Field(pattern=r"^pl-[0-9a-f]+$", examples=["pl-6da54004"])]
+
+_MACHINES: dict[str, Architecture] = {
+    "aarch64": "arm64",
+    "arm64": "arm64",
+    "x86_64": "x86_64",
+    "amd64": "x86_64",
+}
 
 ItemT = TypeVar("ItemT")
 ListOf = Annotated[tuple[ItemT, ...], Field(strict=False)]
@@ -287,3 +298,50 @@ PRODUCTION = HotPartitionOptions(
     alarms=AlarmOptions(),
 )
 """No single point of failure, and what is the truth outlives the stack."""
+
+
+OptionsT = TypeVar("OptionsT", bound=HotPartitionOptions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The machine that synthesizes."""
+
+    python_version: str
+    machine: str
+    system: str
+
+    @classmethod
+    def current(cls) -> Self:
+        """Describe the running interpreter."""
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return cls(python_version=version, machine=platform.machine(), system=platform.system())
+
+
+def run_on(host: Host, options: OptionsT) -> OptionsT:
+    """Change options for a run on the machine itself: its Python and processor, and Redis without TLS and users.
+
+    Raises:
+        ConfigurationError: Lambda has no such processor.
+    """
+    architecture = _MACHINES.get(host.machine.lower())
+    if architecture is None:
+        allowed = ", ".join(sorted(_MACHINES))
+        raise ConfigurationError(f"this machine is a {host.machine}; functions run on {allowed}")
+    wheels = linux_wheels("aarch64" if architecture == "arm64" else architecture)
+    target = {
+        # Which need not be one of Lambda's: a copy is not validated.
+        "python_version": host.python_version,
+        "architecture": architecture,
+        # Elsewhere than on Linux the functions run on the host's own kind of wheels.
+        "wheel_platforms": wheels if host.system == "Linux" else (),
+        "is_deployed": False,
+    }
+    # A redis-server without certificates, reached through loopback only.
+    registry = {"is_encrypted_in_transit": False, "is_authenticated": False}
+    return options.model_copy(
+        update={
+            "target": options.target.model_copy(update=target),
+            "registry": options.registry.model_copy(update=registry),
+        }
+    )

@@ -7,11 +7,8 @@ This module imports no CDK, so that building a layer does not start its Node.js 
 
 from __future__ import annotations
 
-import platform
 import re
-import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -22,11 +19,11 @@ from hotpartition_cdk.configuration import (
     PRODUCTION,
     SMALL,
     AlarmOptions,
-    Architecture,
     FunctionSize,
+    Host,
     HotPartitionOptions,
     ListOf,
-    linux_wheels,
+    run_on,
 )
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.options import Options
@@ -68,13 +65,6 @@ PolicyArn = Annotated[
 ]
 TagValue = Annotated[str, Field(max_length=256)]
 _TAG = re.compile(r"(?!aws:).{1,128}")
-
-_MACHINES: dict[str, Architecture] = {
-    "aarch64": "arm64",
-    "arm64": "arm64",
-    "x86_64": "x86_64",
-    "amd64": "x86_64",
-}
 
 
 class RequestFunctionSize(FunctionSize):
@@ -220,21 +210,6 @@ class Environment(HotPartitionOptions):
         return self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """The machine that synthesizes; only the `local` environment depends on it."""
-
-    python_version: str
-    machine: str
-    system: str
-
-    @classmethod
-    def current(cls) -> Self:
-        """Describe the running interpreter."""
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        return cls(python_version=version, machine=platform.machine(), system=platform.system())
-
-
 DEV = Environment(
     **dict(SMALL, alarms=RouteAlarmOptions(slow_write_ms=3000, slow_read_ms=3000)),  # there are more cold starts
     name="dev",
@@ -262,33 +237,12 @@ PROD = Environment(
 
 
 def build_local(host: Host) -> Environment:
-    """Build the environment that the local run reads: `dev`, on the host's Python and processor, without TLS and users.
+    """Build the environment that the local run reads: `dev` on the host.
 
     Raises:
         ConfigurationError: when Lambda has no such processor.
     """
-    architecture = _MACHINES.get(host.machine.lower())
-    if architecture is None:
-        allowed = ", ".join(sorted(_MACHINES))
-        raise ConfigurationError(f"this machine is a {host.machine}; environment local runs on {allowed}")
-    wheels = linux_wheels("aarch64" if architecture == "arm64" else architecture)
-    target = {
-        # Which need not be one of Lambda's: a copy is not validated.
-        "python_version": host.python_version,
-        "architecture": architecture,
-        # Elsewhere than on Linux the functions run on the host's own kind of wheels.
-        "wheel_platforms": wheels if host.system == "Linux" else (),
-        "is_deployed": False,
-    }
-    # A redis-server without certificates, reached through loopback only.
-    registry = {"is_encrypted_in_transit": False, "is_authenticated": False}
-    return DEV.model_copy(
-        update={
-            "name": "local",
-            "target": DEV.target.model_copy(update=target),
-            "registry": DEV.registry.model_copy(update=registry),
-        }
-    )
+    return run_on(host, DEV).model_copy(update={"name": "local"})
 
 
 def choose_environment(name: object, host: Host, own_names: Iterable[str] = ()) -> Environment:

@@ -8,10 +8,10 @@ import pytest
 from packaging.markers import Marker
 
 from hotpartition_cdk.bundle import LOCK, DependencyBundle, PipError, run_pip
-from hotpartition_cdk.configuration import LayerTarget
+from hotpartition_cdk.configuration import Host, LayerTarget
 from hotpartition_cdk.errors import ConfigurationError
 from infra.bundle import main
-from infra.environments import DEV, Host, build_local
+from infra.environments import DEV, build_local
 
 TARGET = LayerTarget(
     python_version="3.13", architecture="arm64", wheel_platforms=("manylinux_2_28_aarch64", "manylinux2014_aarch64")

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from hotpartition_cdk.configuration import Host
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.options import override
 from hotpartition_cdk.settings import _CONSUMER_END_SECONDS
-from infra.environments import DEV, PROD, Host, build_local, choose_environment
+from infra.environments import DEV, PROD, build_local, choose_environment
 from infra.settings import check_times, read_overrides
 
 LAPTOP = Host(python_version="3.12", machine="arm64", system="Darwin")
@@ -103,7 +104,7 @@ def test_local_follows_the_host():
 
 def test_unknown_machine():
     """A processor that Lambda does not have is named."""
-    with pytest.raises(ConfigurationError, match="this machine is a riscv64; environment local runs on aarch64, "):
+    with pytest.raises(ConfigurationError, match="this machine is a riscv64; functions run on aarch64, "):
         choose_environment("local", replace(SERVER, machine="riscv64"))
 
 

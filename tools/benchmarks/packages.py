@@ -8,8 +8,9 @@ from pathlib import Path
 
 from hotpartition_cdk.bundle import LIBRARY, LOCK, DependencyBundle, SourceBundle, run_pip
 from hotpartition_cdk.bytecode import find_interpreter
+from hotpartition_cdk.configuration import Host
 from infra.bundle import CACHE, MESSAGES
-from infra.environments import Host, choose_environment
+from infra.environments import choose_environment
 from tools.benchmarks.setup import ROOT
 
 
