@@ -59,10 +59,15 @@ class UrlCaller:
         return self._request("GET", f"/functions/{function}/log").data.decode(errors="replace")
 
     def api_url(self) -> str:
-        """Ask where the local run serves the messages API."""
+        """Ask where the local run serves its API."""
+        return str(self.status()["api_url"])
+
+    def status(self) -> dict[str, Any]:
+        """Ask what runs: the API's URL, the functions, and all else."""
         response = self._request("GET", "/status")
         try:
-            return str(json.loads(response.data)["api_url"])
+            status: dict[str, Any] = json.loads(response.data)
+            return {**status, "api_url": status["api_url"], "functions": status["functions"]}
         except (ValueError, KeyError, TypeError) as error:
             raise FailedError(
                 f"{self._base} is no control API: --url is what `make up` names", kind="not-found"

@@ -24,7 +24,7 @@ from hotpartition_cli import commands
 from hotpartition_cli.api import Api
 from hotpartition_cli.arguments import TOKEN_VARIABLE, parse_arguments
 from hotpartition_cli.callers import OPERATIONS, Caller, LambdaCaller, UrlCaller
-from hotpartition_cli.check import Limits, check, write_units_at_most
+from hotpartition_cli.check import Limits, check, has_messages, write_units_at_most
 from hotpartition_cli.commands import Outcome
 from hotpartition_cli.errors import FailedError, Status, ToolError, UsageError
 from hotpartition_cli.plan import Usage, default_thresholds, make_plan, measure_item, render
@@ -213,11 +213,14 @@ def _rush(call: Caller, options: argparse.Namespace, screen: Screen) -> int:
 def _check(stack: Stack, options: argparse.Namespace, screen: Screen) -> Outcome:
     """Try a stack from end to end; what that costs at most is said beforehand."""
     limits = Limits(load_seconds=options.seconds, wait_seconds=options.wait)
-    screen.say(
-        f"check writes to {stack.name}: at most {write_units_at_most(limits):,} DynamoDB write units with the default"
-        f" thresholds, in at most {limits.load_seconds:g} s; two raised conversations stay there,"
-        " and their messages for a day"
-    )
+    if not has_messages(stack):
+        screen.say(f"check asks {stack.name}, and raises a partition key of its own by hand, which stays there")
+    else:
+        screen.say(
+            f"check writes to {stack.name}: at most {write_units_at_most(limits):,} DynamoDB write units with the default"
+            f" thresholds, in at most {limits.load_seconds:g} s; two raised conversations stay there,"
+            " and their messages for a day"
+        )
     with screen.progress("checking") as progress:
         return check(stack, limits, progress)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ OUTPUTS: Mapping[str, str] = {
     "read_messages": "ReadMessagesFunctionName",
     "consume_reports": "ConsumeReportsFunctionName",
 }
-"""The functions, and the stack's outputs that name them."""
+"""The functions, and the stack's outputs that name them; those of a construct have more before and behind."""
 
 LogLine = Mapping[str, Any]
 
@@ -35,6 +36,8 @@ class Stack(Protocol):
     """A stack that is checked. What goes wrong in a call is a `ToolError`."""
 
     name: str
+    functions: Collection[str]
+    """Those of `OUTPUTS` that it has. With all of them it has the messages API as well."""
     api: Api
     log_delay_seconds: float
     """How long after it was written a line can be read."""
@@ -56,7 +59,9 @@ class LocalStack:
     def __init__(self, url: str) -> None:
         self.name = url
         self._control = UrlCaller(url)
-        self.api = Api(self._control.api_url())
+        status = self._control.status()
+        self.functions = [function for function in OUTPUTS if function in status["functions"]]
+        self.api = Api(status["api_url"])
 
     def invoke(self, function: str, event: Mapping[str, object]) -> dict[str, Any]:
         """Implement `Stack.invoke`."""
@@ -85,12 +90,12 @@ class AwsStack:
         self._lambda = open_client(session, "lambda")
         self._logs = open_client(session, "logs")
         self._region: str = self._lambda.meta.region_name
-        missing = [output for output in (*OUTPUTS.values(), "ApiUrl") if output not in outputs]
-        if missing:
-            raise FailedError(f"{name} is no stack of hotpartition: it has no output {missing[0]}", kind="not-found")
-        self._functions = {function: outputs[output] for function, output in OUTPUTS.items()}
+        self._functions = find_functions(name, outputs)
+        self.functions = tuple(self._functions)
+        if len(self.functions) == len(OUTPUTS) and "ApiUrl" not in outputs:
+            raise FailedError(f"{name} is no stack of hotpartition: it has no output ApiUrl", kind="not-found")
         authorize = _bearer(token) if token else _signer(session, self._region)
-        self.api = Api(outputs["ApiUrl"], authorize)
+        self.api = Api(outputs.get("ApiUrl", ""), authorize)
 
     @classmethod
     def connect(cls, name: str, *, region: str | None, profile: str | None, token: str | None) -> AwsStack:
@@ -125,6 +130,25 @@ class AwsStack:
         )
         events = translated(lambda: [event for page in pages for event in page["events"]], of_group, self._region)
         return parse_lines((event["message"] for event in events), since_ms)
+
+
+def find_functions(stack: str, outputs: Mapping[str, str]) -> dict[str, str]:
+    """Find the functions' names in a stack's outputs: ours are plain, a construct's have its id and a hash around them.
+
+    Raises:
+        FailedError: there is no operations function, or there are several, of several tables.
+    """
+    found: dict[str, str] = {}
+    for function, output in OUTPUTS.items():
+        named = {key: value for key, value in outputs.items() if re.fullmatch(rf".*{output}([0-9A-F]{{8}})?", key)}
+        if len(named) > 1:
+            raise FailedError(f"{stack} operates several tables ({', '.join(sorted(named))})", kind="not-found")
+        found |= dict.fromkeys([function] if named else [], *named.values())
+    if "operate" not in found:
+        raise FailedError(
+            f"{stack} is no stack of hotpartition: it has no output {OUTPUTS['operate']}", kind="not-found"
+        )
+    return found
 
 
 def parse_lines(lines: Iterable[str], since_ms: int) -> list[LogLine]:

@@ -44,6 +44,10 @@ PAGE_LIMIT = 100
 MOST_NOTES = 20
 
 
+Mint = Callable[[Offer, float, random.Random], str | None]
+"""Mints an item's id from the time and randomness; None leaves that to the server."""
+
+
 class NoResponseError(Exception):
     """A request got no response: whether it took effect is unknown."""
 
@@ -90,14 +94,15 @@ class HttpApi:
 
     async def write(self, conversation_id: str, message: Mapping[str, Any]) -> Response:
         """Post one message."""
-        return await self._request("POST", conversation_id, json=message)
+        return await self.request("POST", f"/conversations/{conversation_id}/messages", json=message)
 
     async def read(self, conversation_id: str, parameters: Mapping[str, str]) -> Response:
         """Get one page."""
-        return await self._request("GET", conversation_id, params=parameters)
+        return await self.request("GET", f"/conversations/{conversation_id}/messages", params=parameters)
 
-    async def _request(self, method: str, conversation_id: str, **arguments: Any) -> Response:
-        url = f"{self._url}/conversations/{conversation_id}/messages"
+    async def request(self, method: str, path: str, **arguments: Any) -> Response:
+        """Send one request, or raise `NoResponseError`."""
+        url = self._url + path
         queue = SimpleNamespace(seconds=0.0)
         try:
             async with self._session.request(method, url, trace_request_ctx=queue, **arguments) as response:
@@ -110,6 +115,30 @@ class HttpApi:
                 )
         except (aiohttp.ClientError, TimeoutError) as error:
             raise NoResponseError(f"{type(error).__name__}: {error}") from error
+
+
+def mint_message_id(*, now: float, rng: random.Random) -> str:
+    """Mint a ULID from the given time and randomness."""
+    return str(ULID.from_bytes(int(now * 1000).to_bytes(6, "big") + rng.randbytes(10)))
+
+
+def mint_half(offer: Offer, now: float, rng: random.Random) -> str | None:
+    """Mint the ids of half of all messages; the server mints the others'."""
+    del offer
+    return mint_message_id(now=now, rng=rng) if rng.random() < CLIENT_MINTED_SHARE else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """What is under load: how its clients speak to it, and what its functions are called. By default, the messages."""
+
+    open_api: Callable[[aiohttp.ClientSession, str], Api] = HttpApi
+    mint: Mint = mint_half
+    writer: str = "write_message"
+    reader: str = "read_messages"
+
+
+MESSAGES = Application()
 
 
 def open_session(*, connections: int) -> aiohttp.ClientSession:
@@ -174,12 +203,14 @@ class Client:
     rng: random.Random
     now: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    mint: Mint = mint_half
 
     async def write(self, offer: Offer) -> None:
         """Write one message, again with the same id while it is refused, and record the outcome."""
         message: dict[str, Any] = {"sender": offer.sender, "body": offer.body}
-        if self.rng.random() < CLIENT_MINTED_SHARE:
-            message["message_id"] = mint_message_id(now=self.now(), rng=self.rng)
+        message_id = self.mint(offer, self.now(), self.rng)
+        if message_id is not None:
+            message["message_id"] = message_id
         self.recorder.counts.offered += 1
         self.recorder.offered_at.append((self.now(), offer.conversation_id))
         deadline = self.now() + GIVE_UP_SECONDS
@@ -365,11 +396,6 @@ async def read_everything(
         for _ in range(readers):
             tasks.create_task(work())
     return tuple(sorted(unread))
-
-
-def mint_message_id(*, now: float, rng: random.Random) -> str:
-    """Mint a ULID from the given time and randomness."""
-    return str(ULID.from_bytes(int(now * 1000).to_bytes(6, "big") + rng.randbytes(10)))
 
 
 def _queue_clock() -> aiohttp.TraceConfig:

@@ -287,5 +287,5 @@ def _latency(run: Run, share: float, latencies: Iterable[tuple[float, float]]) -
 
 
 def _key_order(key: str) -> int:
-    index = key.rpartition("#")[2]
+    index = key.rpartition("#")[2].removeprefix("_")
     return int(index) if "#" in key and index.isdigit() else -1

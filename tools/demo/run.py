@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import aiohttp
 from rich.console import Console
 
-from tools.demo.client import Client, HttpApi, Recorder, browse, open_session, play, read_everything
+from tools.demo.client import MESSAGES, Application, Client, Recorder, browse, open_session, play, read_everything
 from tools.demo.judge import (
     Hot,
     Judgement,
@@ -55,6 +55,9 @@ class Variant:
     def recorder(self) -> Recorder:
         """Build what keeps the history."""
         return Recorder()
+
+    async def read_more(self, reader: Client) -> None:
+        """Read what else the application shows, when all was written and read."""
 
     async def disturb(self, control: Control, say: Callable[[str], None], stopped: asyncio.Event) -> None:
         """Break parts while the workload is played, and mend them before the closing reads."""
@@ -104,6 +107,7 @@ class Plan:
     """How long, after the workload, everybody reads the hot conversation's newest page."""
     up_options: tuple[str, ...] = ()
     variant: Variant = field(default_factory=Variant)
+    application: Application = MESSAGES
 
     @property
     def summary_file(self) -> Path:
@@ -155,7 +159,7 @@ async def demonstrate(
     """
     began = now() if started_at is None else started_at
     remove_results(plan.out_dir)
-    environments = environments_for(plan.cores)
+    environments = environments_for(plan.cores, plan.application)
     work_dir = plan.out_dir / "local"
     ready_file = plan.out_dir / "ready.json"
     command = build_command(
@@ -218,12 +222,14 @@ async def _perform(
 
     rng = random.Random(plan.seed)
     async with (
-        open_session(connections=environments.most["write_message"]) as writing,
-        open_session(connections=environments.most["read_messages"]) as reading,
+        open_session(connections=environments.most[plan.application.writer]) as writing,
+        open_session(connections=environments.most[plan.application.reader]) as reading,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10.0)) as watching,
     ):
-        writer = Client(api=HttpApi(writing, ready["api_url"]), recorder=recorder, rng=rng, now=now)
-        reader = replace(writer, api=HttpApi(reading, ready["api_url"]), rng=random.Random(plan.seed + 1))
+        api = plan.application.open_api(writing, ready["api_url"])
+        writer = Client(api=api, recorder=recorder, rng=rng, now=now, mint=plan.application.mint)
+        api = plan.application.open_api(reading, ready["api_url"])
+        reader = replace(writer, api=api, rng=random.Random(plan.seed + 1))
         control = Control(watching, ready["control_url"])
         await look_at_parts(control, observations, now=now)
         hot_conversation = plan.workload.hot_conversation
@@ -259,6 +265,7 @@ async def _perform(
             unread = await read_everything(
                 reader, plan.workload, readers=CLOSING_READERS, from_both_ends=plan.reads_from_both_ends
             )
+            await plan.variant.read_more(reader)
             await look_at_parts(control, observations, now=now)
             camera.phase = "done"
             closed.set()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from tools.demo.client import MESSAGES, Application
 from tools.demo.scale import Scale
 from tools.local.errors import LocalRunError
 from tools.local.processes import kill, send_signal, start_process
@@ -32,13 +33,13 @@ class Environments:
     most: Mapping[str, int]
 
 
-def environments_for(cores: int) -> Environments:
+def environments_for(cores: int, application: Application = MESSAGES) -> Environments:
     """Choose how many environments a machine of so many cores can run; each is a process with its own interpreter."""
     writers = max(4, min(16, 3 * cores))
     readers = max(2, min(8, cores))
     return Environments(
-        fewest={"write_message": writers, "read_messages": readers, "consume_reports": 1},
-        most={"write_message": writers + 2, "read_messages": readers + 2, "consume_reports": 2},
+        fewest={application.writer: writers, application.reader: readers, "consume_reports": 1},
+        most={application.writer: writers + 2, application.reader: readers + 2, "consume_reports": 2},
     )
 
 

@@ -5,6 +5,7 @@ import pytest
 from hotpartition_cli.api import Api
 from hotpartition_cli.check import Limits, check
 from hotpartition_cli.errors import FailedError, Status
+from hotpartition_cli.stacks import OUTPUTS
 
 REFUSED = {"message": "registry refuses this function", "reason": "Redis refused: no", "user": "writer"}
 CRASHED = {"errorType": "StoreRefusedError", "errorMessage": "no PutItem"}
@@ -21,6 +22,7 @@ class Logged:
     """A stack of which only the write function's log can be read."""
 
     name = "logged"
+    functions = tuple(OUTPUTS)
     api = Api("http://127.0.0.1:1")
     log_delay_seconds = 7.0
 
@@ -41,6 +43,31 @@ def look(lines, step):
     assert slept.count(7.0) == 1  # CloudWatch's delay
     (found,) = [found for found in outcome.document["steps"] if found["name"] == step]
     return found["result"], found["came"]
+
+
+class Operated(Logged):
+    """A stack of somebody else's, with a table that we raise."""
+
+    functions = ("operate",)
+
+    def invoke(self, function, event):
+        route = {"shard_count": 4, "agreement": "equal", "in_registry": True}
+        started = "2026-11-21T09:30:00.000Z"
+        hot = {"at": started, "consumers_started_at": [started], "routes": [], "active": 0}
+        return {"raise": route, "route": route, "hot": hot}.get(event["command"], {"routes": []})
+
+
+def test_somebody_elses_stack_is_tried_as_far_as_it_is_ours():
+    """Its operations function, a raise by hand, the consumer, the logs; no message is written."""
+    outcome = check(Operated([]), Limits(), lambda _: None, timer=lambda: 0.0, sleep=lambda _: None)
+    names = [(step["name"], step["result"]) for step in outcome.document["steps"]]
+    assert names == [
+        ("start operate", "passed"),
+        ("raise by hand", "passed"),
+        ("find the consumer", "passed"),
+        ("look for refusals", "passed"),
+        ("look at connects to Redis", "skipped"),
+    ]
 
 
 @pytest.mark.parametrize(

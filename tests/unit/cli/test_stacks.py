@@ -64,6 +64,18 @@ def test_another_stack_is_refused(cloudformation):
         connect()
 
 
+def test_somebody_elses_stack_is_known_by_its_construct(cloudformation):
+    """By the output of `HotPartition`; with two of them, or none, nobody knows what is meant."""
+    describe(cloudformation, {"SiteUrl": "https://a", "HotOperateFunctionName40C3D129": "sensors-operate"})
+    assert connect().functions == ("operate",)
+    describe(cloudformation, {"AOperateFunctionName40C3D129": "a", "BOperateFunctionName40C3D128": "b"})
+    with pytest.raises(FailedError, match="operates several tables"):
+        connect()
+    describe(cloudformation, {"SiteUrl": "https://a"})
+    with pytest.raises(FailedError, match="it has no output OperateFunctionName"):
+        connect()
+
+
 def test_a_stack_that_is_not_there_is_said(cloudformation):
     """CloudFormation calls its name a wrong parameter."""
     cloudformation.add_client_error("describe_stacks", "ValidationError", "Stack with id x does not exist", 400)

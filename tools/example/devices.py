@@ -1,0 +1,107 @@
+"""The devices of the example: they speak to its API as the demonstration's clients speak to the messages API.
+
+A site is what a conversation is there, a device a sender, a reading a message; its id is its time and its device.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+
+from tools.demo.client import Response, HttpApi
+from tools.demo.workload import Offer
+
+GATHERED_SECONDS = 0.1
+MOST_IN_BATCH = 100
+CLOCK_SLACK_SECONDS = 60.0
+
+
+class DeviceClocks:
+    """Mints ids: a device takes one reading in a millisecond, so its own clock tells its readings apart."""
+
+    def __init__(self) -> None:
+        self._latest_ms: dict[tuple[str, str], int] = {}
+
+    def mint(self, offer: Offer, now: float, rng: random.Random) -> str:
+        """Mint the id of a reading that is taken now."""
+        del rng
+        place = offer.conversation_id, offer.sender
+        at_ms = self._latest_ms[place] = max(int(now * 1000), self._latest_ms.get(place, 0) + 1)
+        return f"{_format_time(at_ms / 1000)}#{offer.sender}"
+
+
+class DevicesApi:
+    """`Api` of the demonstration over the example's. Every other device sends through its site's gateway, in batches.
+
+    `conversation_id` of a read may be a site, or `<site>/devices/<device>`, or `<site>/hourly`.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._http = HttpApi(session, url)
+        self._since = _format_time(time.time() - CLOCK_SLACK_SECONDS)
+        self._gathered: dict[str, list[dict[str, Any]]] = {}
+        self._batches: dict[str, asyncio.Task[Response]] = {}
+
+    async def write(self, conversation_id: str, message: Mapping[str, Any]) -> Response:
+        """Send one reading, alone or with others."""
+        taken_at, _, device = message["message_id"].partition("#")
+        reading = {"device": device, "taken_at": taken_at, "celsius": float(message["body"])}
+        if is_behind_gateway(device):
+            response = await self._send_gathered(conversation_id, reading)
+        else:
+            response = await self._http.request("POST", f"/sites/{conversation_id}/readings", json=reading)
+        stored = [_show(one) for one in response.body.get("readings", [response.body]) if "taken_at" in one]
+        own = next((one for one in stored if one["message_id"] == message["message_id"]), {})
+        return replace(response, body={**response.body, **own})
+
+    async def read(self, conversation_id: str, parameters: Mapping[str, str]) -> Response:
+        """Get one page."""
+        path = conversation_id if conversation_id.endswith("/hourly") else f"{conversation_id}/readings"
+        response = await self._http.request(
+            "GET",
+            f"/sites/{path}",
+            params={**parameters, "from": self._since, "to": _format_time(time.time() + CLOCK_SLACK_SECONDS)},
+        )
+        return replace(
+            response, body={**response.body, "messages": [_show(one) for one in response.body.get("readings", ())]}
+        )
+
+    async def _send_gathered(self, site: str, reading: dict[str, Any]) -> Response:
+        """Wait for others, and send the batch; all of them share its response."""
+        readings = self._gathered.setdefault(site, [])
+        if not readings:
+            self._batches[site] = asyncio.create_task(self._send_batch(site))
+        readings.append(reading)
+        return await asyncio.shield(self._batches[site])
+
+    async def _send_batch(self, site: str) -> Response:
+        await asyncio.sleep(GATHERED_SECONDS)
+        readings = self._gathered.pop(site)
+        return await self._http.request("POST", f"/sites/{site}/readings/batch", json={"readings": readings})
+
+
+def is_behind_gateway(device: str) -> bool:
+    """Say whether a device sends through its site's gateway."""
+    return device[-1] in "13579"
+
+
+def _show(reading: Mapping[str, Any]) -> dict[str, Any]:
+    """Show a reading as a message."""
+    return {
+        "conversation_id": reading["site"],
+        "message_id": f"{reading['taken_at']}#{reading['device']}",
+        "sender": reading["device"],
+        "body": f"{reading['celsius']:.1f}",
+    }
+
+
+def _format_time(seconds: float) -> str:
+    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")

@@ -1,0 +1,79 @@
+"""What the example's rush does beside writing and reading sites, and what it is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tools.demo.client import PAGE_LIMIT, Application, Client, Recorder
+from tools.demo.judge import Condition, Judgement
+from tools.demo.run import Figures, Variant
+from tools.example.devices import DeviceClocks, DevicesApi
+from tools.example.workload import DEVICES, HOT_SITE, device_name
+from tools.history_checker import FAULTS, Acknowledged, History, Order, Unresolved, check_history
+
+
+def sensors() -> Application:
+    """Describe the example's application."""
+    return Application(open_api=DevicesApi, mint=DeviceClocks().mint, writer="ingest", reader="reads")
+
+
+class EveryView(Variant):
+    """Reads the hourly view of all sites, and the hot site's devices one by one, and judges them like all else."""
+
+    def __init__(self, sites: Sequence[str]) -> None:
+        self._written = Recorder()
+        self._read = Recorder()
+        self._views = {
+            "hourly view": [f"{site}/hourly" for site in sites],
+            "readings of one device": [f"{HOT_SITE}/devices/{device_name(number)}" for number in range(DEVICES)],
+        }
+
+    def recorder(self) -> Recorder:
+        """Give what keeps the history: what was written is looked for in every view."""
+        return self._written
+
+    async def read_more(self, reader: Client) -> None:
+        """Read the views to their ends.
+
+        The index is eventually consistent, and filled by now: the last reading was written long before. So all that was
+        acknowledged is looked for in it as well.
+        """
+        reader = replace(reader, recorder=self._read)
+        orders: tuple[Order, Order] = ("oldest", "newest")
+        for position, view in enumerate(view for views in self._views.values() for view in views):
+            await reader.read(view, order=orders[position % 2], consistency="strong", limit=PAGE_LIMIT)
+
+    def judge(self, figures: Figures) -> Judgement:
+        """Judge as the demonstration is judged, and every kind of view by the same promise."""
+        views = (self._judge_views(kind, views) for kind, views in self._views.items())
+        return Judgement((*super().judge(figures).conditions, *views))
+
+    def _judge_views(self, kind: str, views: Sequence[str]) -> Condition:
+        verdict = check_history(
+            History(
+                acknowledged=tuple(
+                    replace(one, conversation_id=view)
+                    for view in views
+                    for one in self._written.acknowledged
+                    if _is_shown(one, view)
+                ),
+                unresolved=tuple(
+                    replace(one, conversation_id=view)
+                    for view in views
+                    for one in self._written.unresolved
+                    if _is_shown(one, view)
+                ),
+                reads=tuple(read for read in self._read.reads if read.conversation_id in views),
+            )
+        )
+        faults = ", ".join(f"{getattr(verdict, fault)} {fault}" for fault in FAULTS if getattr(verdict, fault))
+        figures = f"{verdict.acknowledged} readings in {verdict.reads} reads: {faults or 'each of them once'}"
+        return Condition(f"{kind} complete", verdict.holds and verdict.reads == len(views), figures)
+
+
+def _is_shown(written: Acknowledged | Unresolved, view: str) -> bool:
+    """Say whether a reading belongs to a view."""
+    site, *device = view.split("/")
+    is_of_device = device == ["hourly"] or str(written.message_id).endswith(f"#{device[1]}")
+    return written.conversation_id == site and is_of_device
