@@ -213,14 +213,14 @@ def _rush(call: Caller, options: argparse.Namespace, screen: Screen) -> int:
 def _check(stack: Stack, options: argparse.Namespace, screen: Screen) -> Outcome:
     """Try a stack from end to end; what that costs at most is said beforehand."""
     limits = Limits(load_seconds=options.seconds, wait_seconds=options.wait)
-    if not has_messages(stack):
-        screen.say(f"check asks {stack.name}, and raises a partition key of its own by hand, which stays there")
-    else:
-        screen.say(
-            f"check writes to {stack.name}: at most {write_units_at_most(limits):,} DynamoDB write units with the default"
+    costs = f"raises a partition key of its own by hand in {stack.name}, which stays there"
+    if has_messages(stack):
+        costs = (
+            f"writes to {stack.name}: at most {write_units_at_most(limits):,} DynamoDB write units with the default"
             f" thresholds, in at most {limits.load_seconds:g} s; two raised conversations stay there,"
             " and their messages for a day"
         )
+    screen.say(f"check {costs}")
     with screen.progress("checking") as progress:
         return check(stack, limits, progress)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
@@ -36,7 +36,7 @@ class Stack(Protocol):
     """A stack that is checked. What goes wrong in a call is a `ToolError`."""
 
     name: str
-    functions: Collection[str]
+    functions: tuple[str, ...]
     """Those of `OUTPUTS` that it has. With all of them it has the messages API as well."""
     api: Api
     log_delay_seconds: float
@@ -60,7 +60,7 @@ class LocalStack:
         self.name = url
         self._control = UrlCaller(url)
         status = self._control.status()
-        self.functions = [function for function in OUTPUTS if function in status["functions"]]
+        self.functions = tuple(function for function in OUTPUTS if function in status["functions"])
         self.api = Api(status["api_url"])
 
     def invoke(self, function: str, event: Mapping[str, object]) -> dict[str, Any]:
