@@ -121,6 +121,10 @@ test-long: test ## And what takes longer: larger models, more seeds
 demo: .venv/.tool ## Run a chat workload against the stack on this machine, end to end (MESSAGES=file.jsonl[.gz] replays a file)
 	$(BIN)/python -m tools.demo
 
+.PHONY: example
+example: wheel ## Run examples/sensors, an application of another team, on this machine: a rush, end to end (2 minutes)
+	$(BIN)/python -m tools.example --wheel out/wheel/*.whl
+
 up: .venv/.tool ## Run the stack on this machine, and stay up
 	$(BIN)/python -m tools.local up --port $(PORT)
 

@@ -398,8 +398,8 @@ def _steps(plan: Plan, played: _Played, environments: Environments, history: Ver
     unread = f" Not read to the end: {', '.join(played.unread)}." if played.unread else ""
     started = (
         "The synthesized template ran on one machine: real Redis, real Lambda runtime client, DynamoDB behind a proxy "
-        f"that refuses what a partition would refuse, up to {environments.most['write_message']} environments that "
-        "write."
+        "that refuses what a partition would refuse, up to "
+        f"{environments.most[plan.application.writer]} environments that write."
     )
     written = (
         f"{counts['offered']:,} messages were offered, {counts['throttled']:,} responses said to come "

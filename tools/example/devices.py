@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 
-from tools.demo.client import Response, HttpApi
+from tools.demo.client import HttpApi, Response
 from tools.demo.workload import Offer
 
 GATHERED_SECONDS = 0.1

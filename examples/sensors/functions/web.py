@@ -1,4 +1,4 @@
-"""HTTP: from API Gateway's events to answers."""
+"""HTTP: from API Gateway's events to responses."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def stored(pattern, monkeypatch):
 
 @pytest.fixture
 def call(stored):
-    """Calls a function as API Gateway does; returns the status and the answer's JSON."""
+    """Calls a function as API Gateway does; returns the status and the response's JSON."""
     import ingest  # noqa: PLC0415 - needs nothing of the above, and reads best beside its use
     import reads  # noqa: PLC0415
 
@@ -61,7 +61,7 @@ def call(stored):
         event = {"routeKey": route, "pathParameters": path, "queryStringParameters": query}
         if body is not None:
             event["body"] = json.dumps(body)
-        answer = (reads if route.startswith("GET") else ingest).handler(event, None)
-        return answer["statusCode"], json.loads(answer["body"])
+        response = (reads if route.startswith("GET") else ingest).handler(event, None)
+        return response["statusCode"], json.loads(response["body"])
 
     return call

@@ -74,9 +74,9 @@ def test_every_kind_of_read_is_complete(call, written):
 )
 def test_a_wrong_request_is_told_what_is_wrong(call, route, body, query, named):
     """With status 400."""
-    status, answer = call(route, site="plant-1", body=body, query=query)
+    status, document = call(route, site="plant-1", body=body, query=query)
     assert status == 400
-    assert named in answer["message"]
+    assert named in document["message"]
 
 
 def test_only_the_line_that_makes_the_table_knows_of_shards():

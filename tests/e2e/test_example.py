@@ -1,0 +1,52 @@
+"""Another team's application, with the wheel installed and nothing else of this checkout: its tests, and its rush."""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from tools.demo.judge import Summary
+from tools.example.installed import APP, install
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGED = ("hotpartition_cdk", "hotpartition_cli", "layers")
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built from a copy: building leaves files beside the sources."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in PACKAGED:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("LICENSE", "README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    command = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--quiet"]
+    subprocess.run(command, cwd=folder, check=True)
+    (file,) = folder.glob("*.whl")
+    return file
+
+
+def test_its_own_tests_pass(wheel, tmp_path):
+    """What is stored is read again with each pattern; the app is synthesized, and cdk-nag finds nothing."""
+    environment = install(wheel, tmp_path / "packages")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:schemathesis", "-p", "no:pydynox"]
+    done = subprocess.run(command, cwd=APP, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4_000:]
+
+
+def test_its_rush_is_raised_and_read_back_completely(wheel, tmp_path):
+    """Verdict `pass`, in a short form: within 3 s, nothing lost or doubled, every kind of read complete."""
+    command = [sys.executable, "-m", "tools.example", "--wheel", str(wheel), "--duration", "12", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-2_000:]
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary.keys() == {field.name for field in fields(Summary)} | {"verdict"}
+    assert (summary["verdict"], summary["missing"], summary["duplicated"]) == ("pass", 0, 0)
+    assert summary["onset_to_raise_seconds"] <= 3.0
+    assert "readings of one device complete" in done.stdout
