@@ -28,7 +28,13 @@ OWN = {path.stem for path in APP.rglob("*.py")}
 def synthesize(outdir, **context):
     """Run the app as the CDK's command line does; layers are not built."""
     given = {**json.loads((APP / "cdk.json").read_text())["context"], "aws:cdk:bundling-stacks": [], **context}
-    environ = {**os.environ, "CDK_CONTEXT_JSON": json.dumps(given), "CDK_OUTDIR": str(outdir)}
+    # cdk-nag's rules judge it; the CDK's own take longer than all else, and `cdk deploy` asks them.
+    environ = {
+        **os.environ,
+        "CDK_VALIDATION": "false",
+        "CDK_CONTEXT_JSON": json.dumps(given),
+        "CDK_OUTDIR": str(outdir),
+    }
     done = subprocess.run([sys.executable, "app.py"], cwd=APP, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-1_000:]
     (template,) = outdir.glob("*.template.json")
