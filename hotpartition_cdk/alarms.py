@@ -176,7 +176,7 @@ def _of_table() -> Iterator[Alarm]:
     )
     yield Alarm(
         name="TableReadsThrottled",
-        meaning="Reads of one partition of the table have been refused for five minutes: a conversation is read-hot.",
+        meaning="Reads of one partition of the table have been refused for five minutes: a key of it is read-hot.",
         metrics=(_dynamodb("ReadKeyRangeThroughputThrottleEvents", _TABLE),),
         severity=Severity.WAKE,
         periods=5,
@@ -248,7 +248,7 @@ def _of_consumers(consumers: int) -> Iterator[Alarm]:
         dimensions = {} if share.is_whole else {"share": str(share.index)}
         yield Alarm(
             name=f"ConsumerMissing{share.index + 1 if share.index else ''}",
-            meaning="No stream consumer has started for five minutes: hot conversations stay throttled.",
+            meaning="No stream consumer has started for five minutes: hot keys stay throttled.",
             metrics=(_own(MetricName.CONSUMER_STARTED, "consume_reports", **dimensions),),
             severity=Severity.WAKE,
             is_lack=True,
@@ -287,7 +287,7 @@ def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
     )
     yield Alarm(
         name="RaiseAtCap",
-        meaning="A conversation is hot and has max_shard_count shards already: it stays throttled.",
+        meaning="A partition key is hot and has max_shard_count shards already: it stays throttled.",
         metrics=(_own(MetricName.DECISION_AT_CAP, "consume_reports"),),
         severity=Severity.WAKE,
     )
@@ -300,7 +300,7 @@ def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
         )
     yield Alarm(
         name="RoutingItemUnreadable",
-        meaning="A conversation's routing item cannot be read: reads of that conversation fail.",
+        meaning="A partition key's routing item cannot be read: reads of that key fail.",
         metrics=tuple(_own(MetricName.JOURNAL_MALFORMED, folder) for folder in functions),
         severity=Severity.WAKE,
     )

@@ -11,6 +11,7 @@ from hotpartition_cli.arguments import parse_arguments
 from hotpartition_cli.callers import read_response
 from hotpartition_cli.errors import FailedError
 from hotpartition_cli.main import run
+from hotpartition_cli.stacks import OUTPUTS
 from support.builders import World
 from support.fleet import START_MS, Fleet
 from support.handlers import load_handler
@@ -68,6 +69,7 @@ class NoStack:
     """A stack of which nothing answers."""
 
     name = "none"
+    functions = tuple(OUTPUTS)
     api = Api("http://127.0.0.1:1")
     log_delay_seconds = 0.0
 
