@@ -28,7 +28,7 @@ def install(wheel: Path, folder: Path) -> Mapping[str, str]:
     shutil.rmtree(folder, ignore_errors=True)
     uv = str(Path(sys.executable).with_name("uv"))
     command = [uv, "pip", "install", "--quiet", "--no-deps", "--python", sys.executable]
-    _run([*command, "--target", str(folder), str(wheel)], os.environ)
+    _run([*command, "--target", str(folder.resolve()), str(wheel.resolve())], os.environ)
     return {**os.environ, "PYTHONPATH": str(folder.resolve())}
 
 
