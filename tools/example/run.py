@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import cycle
 
 from tools.demo.client import PAGE_LIMIT, Application, Client, Recorder
 from tools.demo.judge import Condition, Judgement
-from tools.demo.run import Figures, Variant
+from tools.demo.run import CLOSING_READERS, Figures, Variant
 from tools.example.devices import DeviceClocks, DevicesApi
 from tools.example.workload import DEVICES, HOT_SITE, device_name
 from tools.history_checker import FAULTS, Acknowledged, History, Order, Unresolved, check_history
@@ -40,9 +42,16 @@ class EveryView(Variant):
         acknowledged is looked for in it as well.
         """
         reader = replace(reader, recorder=self._read)
-        orders: tuple[Order, Order] = ("oldest", "newest")
-        for position, view in enumerate(view for views in self._views.values() for view in views):
-            await reader.read(view, order=orders[position % 2], consistency="strong", limit=PAGE_LIMIT)
+        orders: cycle[Order] = cycle(("oldest", "newest"))
+        waiting = [view for views in self._views.values() for view in views]
+
+        async def work() -> None:
+            while waiting:
+                await reader.read(waiting.pop(), order=next(orders), consistency="strong", limit=PAGE_LIMIT)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(CLOSING_READERS):
+                tasks.create_task(work())
 
     def judge(self, figures: Figures) -> Judgement:
         """Judge as the demonstration is judged, and every kind of view by the same promise."""
