@@ -271,6 +271,18 @@ class TestWithToken:
         add(world)
         assert world.counters.total == 2
 
+    @pytest.mark.parametrize(("refusal", "is_reported"), [(THROTTLED, True), (CANCELLED, False)])
+    def test_a_refusal_that_names_no_limit_raises_nobody(self, world, refusal, is_reported):
+        """Not a transaction's, which may be for the whole table: N never falls. It is tried at all choices, though."""
+        raise_to(world, 8)
+        world.counters = FakeCounters()
+        world.counters.routes = world.table.routes
+        world.counters.fails = lambda _: refusal
+        with pytest.raises(ThrottledError):
+            add(world, budget_ms=0)
+        assert world.counters.asked == places_of(8)
+        assert any(report.is_throttled for report in world.reports.sent) is is_reported
+
 
 class TestSum:
     """Of base key and shards, however old what Redis says."""
