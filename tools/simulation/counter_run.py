@@ -406,7 +406,7 @@ class _Tokens(_Run):
         self.under_way += 1
         self.persisted += name != "given-up"
         while not self._attempt(new, attempted) and name != "given-up":
-            engine.sleep(0.05 + random.random())
+            engine.sleep(0.2 + 1.8 * random.random())
         if attempted.acknowledged_at <= engine.now and random.random() < REPEATED_SHARE:
             engine.sleep(random.random() * random.choice((0.1, LONGEST_REPETITION_SECONDS)))
             self._attempt(new, attempted)

@@ -75,7 +75,7 @@ class CoalescingCounter:
         Args:
             counter: what the sums are added to.
             interval_seconds: how long an addition waits, at most, while DynamoDB takes what is flushed.
-            max_additions: how many additions wait, at most: the one after flushes them, and its caller waits for that.
+            max_additions: how many additions wait, at most: the last flushes all, and its caller waits for that.
             clock: time.
             environ: read instead of the process's own variables.
             wait: waits for an event, or for so many seconds; says whether it happened.
