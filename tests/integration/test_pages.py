@@ -15,8 +15,13 @@ from hotpartition.ports import StoredPage
 from hotpartition.redis.cluster import lease_key, page_key, route_key
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
+from hotpartition.runtime.settings import ReaderSettings
+from hotpartition_messages.reading import PageRequest
+from hotpartition_messages.wiring_reader import build_message_reader
+from support.builders import build_message, message_id
 from support.fakes import FakeClock, FakeTelemetry
 from support.page_store import FakePageStore
+from support.tables import TABLE_NAME
 
 PAGE = StoredPage('["page", 1]', 1_700_000_000_000, 20, 8.5)
 
@@ -198,3 +203,40 @@ def test_a_full_redis_costs_reads(own_redis_server, connect, table_name):
         assert second.telemetry.counts["RegistryUnavailable"] == 1
         with pytest.raises(RegistryUnavailableError, match="maxmemory"):
             RedisPageStore(connect(own_redis_server.port), table_name, FakeTelemetry()).take_lease("d", "v", 100)
+
+
+def test_read_functions_as_they_are_wired_share_pages(dynamodb_over, redis_server, connect, open_calls):
+    """Codec, flag, Redis and all: with what is deleted or edited, and the route in Redis only once."""
+    dynamodb = dynamodb_over("boto3")
+    settings = ReaderSettings.defaults(
+        table_name=TABLE_NAME,
+        dynamodb_client="boto3",
+        registry_host="127.0.0.1",
+        registry_port=redis_server.port,
+        registry_tls=False,
+        registry_command_timeout_ms=2_000,
+    )
+    with redis_server.admin as admin:
+        admin.flushall()
+    now_ms = time.time_ns() // 1_000_000
+    stored = [build_message(now_ms - 1_000 - index, index, body=f"ü{index}") for index in range(5)]
+    stored[1] = stored[1].delete(deleted_at="2026-11-21T09:30:00.000Z")
+    stored[2] = stored[2].edit(
+        body="edited", stored_attributes={"M": {"n": {"N": "1.50"}}}, edited_at="2026-11-21T09:30:00.000Z"
+    )
+    for message in stored:
+        dynamodb.store.create(message.to_item("c"))
+    first, second = (
+        build_message_reader(settings, FakeTelemetry(), open_calls("boto3", read_timeout_seconds=30.0))
+        for _ in range(2)
+    )
+    cold = first.read_page(PageRequest("c", limit=3))
+    RedisRegistry(connect(redis_server.port), TABLE_NAME).mark_read_hot("c", 3)
+    time.sleep(settings.route_cache_seconds)
+    first.read_page(PageRequest("c", limit=3))
+    dynamodb.store.create(build_message(now_ms, 9).to_item("c"))
+    page = second.read_page(PageRequest("c", limit=3))
+    assert page.age_ms is not None
+    assert [message.json for message in page.messages] == [stored[index].json for index in (0, 2, 3)]
+    assert (page.messages, page.etag) == (cold.messages, cold.etag)
+    assert second.read_page(PageRequest("c", is_strong=True)).messages[0].message_id == message_id(now_ms, 9)
