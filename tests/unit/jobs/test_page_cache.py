@@ -315,3 +315,15 @@ def test_a_clock_that_is_set_back_makes_pages_stale():
     fleet.store.is_down = True
     fleet.clock.now_ms -= 60_000
     assert fleet.get(cache).origin is Origin.DYNAMODB
+
+
+def test_a_page_from_a_clock_that_is_ahead_hides_no_later_one():
+    """Its time seems newer than that of all pages that follow."""
+    fleet = Fleet()
+    cache, now_ms = fleet.environment(), fleet.clock.now_ms
+    fleet.store.put("c", "newest", StoredPage("ahead", now_ms + 60_000, 20, 1.0), copies=1, keep_ms=2_000)
+    assert seen(fleet.get(cache)) == ("ahead", Origin.REDIS, 0)
+    fleet.pass_ms(500)
+    fleet.store.put("c", "newest", StoredPage("later", now_ms + 500, 20, 1.0), copies=1, keep_ms=2_000)
+    assert seen(fleet.get(cache)) == ("later", Origin.REDIS, 0)
+    assert fleet.reads == 0

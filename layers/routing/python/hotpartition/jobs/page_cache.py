@@ -91,6 +91,13 @@ class _Entry(NamedTuple, Generic[PageT]):
     size: int
     life: Life
 
+    def is_newer_than(self, other: _Entry[PageT], now_ms: float) -> bool:
+        """Say whether it should be kept rather than another; what cannot be served any more should not.
+
+        Clocks of environments differ: a page that was read by one that is ahead must not hide those that come after.
+        """
+        return self.read_at_ms > other.read_at_ms and self.life.is_usable_at(now_ms)
+
 
 class _Refusal(NamedTuple):
     """What DynamoDB refused a read with, and until when it is not read without the lease."""
@@ -215,10 +222,11 @@ class PageCache(Generic[PageT]):
         origin = Origin.REDIS
         while True:
             told = self._ask(key, copies, held)
-            if told is not None and (held is None or told.read_at_ms >= held.read_at_ms):
+            now_ms = self._clock.now_ms()
+            if told is not None and (held is None or not held.is_newer_than(told, now_ms)):
                 held = told
                 self._memory.put(key, told)
-            if held is not None and held.life.is_fresh_at(self._clock.now_ms()):
+            if held is not None and held.life.is_fresh_at(now_ms):
                 return self._serve(held, origin)
             if self._store.take_lease(*key, self._limits.lease_ms):
                 return self._read(key, copies, fill, held, is_for_all=True)
