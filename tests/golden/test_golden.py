@@ -81,7 +81,7 @@ def test_only_what_is_hot_is_raised(name):
 
 @pytest.mark.parametrize("name", TRACES)
 def test_throttles_end_once_the_writers_have_followed(name):
-    """No write is refused later than a cache's life after the last raise (and nothing was, without one)."""
+    """No write is refused later than a cached route's TTL after the last raise (and nothing was, without one)."""
     run = run_trace(name)
     raises = run.raises("room") + run.raises("hall")
     last_raise_ms = max((r.after_onset_ms for r in raises), default=0)

@@ -69,7 +69,7 @@ class Crash:
 
     @classmethod
     def at_random(cls, seed: int) -> Crash:
-        """The successor starts 1 to 119 s after its predecessor, which is killed at a random point of its life."""
+        """The successor starts 1 to 119 s after its predecessor, which is killed at a random moment."""
         random = Random(f"crash-{seed}")
         successor_ms = START_MS + random.randrange(1_000, 119_001)
         kill_ms = random.randrange(START_MS + 10, successor_ms + 1_500)

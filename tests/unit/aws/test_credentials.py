@@ -22,7 +22,7 @@ class Endpoint:
     def __init__(self):
         self.asked = []
         self.name = "first"
-        self.life = timedelta(hours=1)
+        self.ttl = timedelta(hours=1)
         self.status = 200
 
 
@@ -34,7 +34,7 @@ def endpoint(monkeypatch):
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             state.asked.append((self.path, self.headers.get("Authorization")))
-            end = (datetime.now(UTC) + state.life).strftime("%Y-%m-%dT%H:%M:%SZ")
+            end = (datetime.now(UTC) + state.ttl).strftime("%Y-%m-%dT%H:%M:%SZ")
             response = {"AccessKeyId": state.name, "SecretAccessKey": "s", "Token": "t", "Expiration": end}
             body = json.dumps(response).encode()
             self.send_response(state.status)
@@ -96,7 +96,7 @@ def test_the_endpoint_of_a_snapshot_start_is_asked_once(endpoint):
 
 def test_credentials_are_replaced_before_their_end(endpoint):
     """In good time, as botocore does it."""
-    endpoint.life = timedelta(minutes=9)
+    endpoint.ttl = timedelta(minutes=9)
     source = find_credentials({})
     source.get()
     endpoint.name = "second"
@@ -105,7 +105,7 @@ def test_credentials_are_replaced_before_their_end(endpoint):
 
 def test_a_failed_replacement_leaves_the_old_ones_in_use(endpoint):
     """While they last."""
-    endpoint.life = timedelta(minutes=12)
+    endpoint.ttl = timedelta(minutes=12)
     source = find_credentials({})
     source.get()
     endpoint.status = 404

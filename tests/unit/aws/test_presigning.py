@@ -30,7 +30,7 @@ def test_presigned_addresses_are_those_of_the_sdk(credentials, now, region, user
         region=region,
         credentials=credentials,
         now_seconds=now,
-        life_seconds=900,
+        expires_in_seconds=900,
     )
     unsigned, _, signature = address.partition("&X-Amz-Signature=")
     request = AWSRequest("GET", f"http://{unsigned}")

@@ -16,7 +16,7 @@ def test_without_refusals_the_order_is_the_messages_own():
 
 def test_what_refused_comes_last_until_it_is_forgotten():
     """Several keep their order."""
-    refusals = RecentRefusals(life_ms=1_000)
+    refusals = RecentRefusals(ttl_ms=1_000)
     refusals.add("c#5", 0)
     assert refusals.order(PLACEMENTS, 999) == [PLACEMENTS[1], PLACEMENTS[2], PLACEMENTS[0]]
     refusals.add("c#1", 500)

@@ -27,7 +27,7 @@ def test_an_entry_is_fresh_for_its_ttl_and_known_after_it():
 
 
 def test_what_a_throttled_write_learned_is_asked_again_soon():
-    """It was told the route of just before the raise: fresh for a quarter of a second, not for a whole life."""
+    """It got the route of just before the raise: fresh for a quarter of a second, not for a whole TTL."""
     registry = FakeRegistry()
     source = RouteSource(cache=cache(), registry=registry, telemetry=FakeTelemetry(), timer=lambda: 0.0)
     assert source.get_route("c", 0) == source.refresh_after_throttle("c", 100) == route_of()
@@ -73,7 +73,7 @@ def test_learning_never_takes_anything_away():
 
 
 def test_what_was_learned_longest_ago_goes_first():
-    """The bound holds, and what is in use stays, since it is learned again when its life ends."""
+    """The bound holds, and what is in use stays, since it is learned again when its TTL ends."""
     subject = cache(max_entries=2)
     for name in ("a", "b", "a", "c"):
         subject.learn(name, route_of((2, 0)), 0)
@@ -111,7 +111,7 @@ def test_odds_of_an_early_refresh_grow_as_an_entry_ages(before_end_ms, expected)
     """XFetch: with a cost of 10 ms, the odds that an entry is stale x ms before its end are exp(-x / 10)."""
     random, early = Random(11), 0
     for _ in range(20_000):
-        draws = iter((0.0, random.random()))  # one for the life, which is whole, and one for how early it ends
+        draws = iter((0.0, random.random()))  # one for the TTL, which is whole, and one for how early it ends
         subject = cache(random=draws.__next__)
         subject.learn("c", route_of(), 0, cost_ms=10.0)
         early += subject.get_fresh("c", 2_000 - before_end_ms) is None

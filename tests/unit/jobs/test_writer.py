@@ -25,7 +25,7 @@ def puts(world):
 
 
 def test_a_quiet_conversation_costs_one_put_and_one_lookup():
-    """Never hot: the base key, one DynamoDB request, at most one question to Redis in a cache's life."""
+    """Never hot: the base key, one DynamoDB request, at most one request to Redis in a cached route's TTL."""
     world = World()
     writer = world.writer()
     for _ in range(3):

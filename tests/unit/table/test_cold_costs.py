@@ -10,7 +10,6 @@ from .test_adaptive import EIGHT, IN_COLLECTION, Stage
 
 KEY = {"PK": "room", "SK": "0001"}
 ROOM = {"KeyConditionExpression": Key("PK").eq("room")}
-JOURNAL_KEY = {"PK": {"S": "room"}, "SK": {"S": "~route"}}
 
 
 @pytest.fixture

@@ -79,10 +79,10 @@ def test_every_default_is_among_the_values_of_its_sweep():
 
 
 def test_a_longer_cache_ttl_delays_the_way_to_the_shards():
-    """Not at all, since what a throttled writer is told lives a quarter of a second; by a life if it lived one."""
+    """Not at all, since what a throttled writer gets is cached for a quarter of a second; by a TTL if it lived one."""
     whole = [
-        np.median([seconds_to_shards(life, seed, is_ttl_brief_after_throttle=False) for seed in range(3)])
-        for life in (1.0, 4.0)
+        np.median([seconds_to_shards(ttl, seed, is_ttl_brief_after_throttle=False) for seed in range(3)])
+        for ttl in (1.0, 4.0)
     ]
     assert 1.5 < whole[1] - whole[0] < 3.5
     assert seconds_to_shards(4.0, 1) <= 1.0

@@ -25,9 +25,9 @@ def presign(
     region: str,
     credentials: Credentials,
     now_seconds: float,
-    life_seconds: int,
+    expires_in_seconds: int,
 ) -> str:
-    """Sign a GET of `/` in its query string, for whoever holds the address within `life_seconds`.
+    """Sign a GET of `/` in its query string, for whoever holds the address within `expires_in_seconds`.
 
     Returns:
         The address without a scheme.
@@ -39,7 +39,7 @@ def presign(
         "X-Amz-Algorithm": _ALGORITHM,
         "X-Amz-Credential": f"{credentials.access_key}/{scope}",
         "X-Amz-Date": stamp,
-        "X-Amz-Expires": str(life_seconds),
+        "X-Amz-Expires": str(expires_in_seconds),
         "X-Amz-SignedHeaders": "host",
     }
     if credentials.token:

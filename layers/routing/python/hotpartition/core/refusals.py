@@ -16,8 +16,8 @@ MAX_REFUSED_KEYS = 1_024
 class RecentRefusals:
     """The keys that refused of late, the oldest forgotten first. Safe under threads."""
 
-    def __init__(self, *, life_ms: int = REFUSED_FOR_MS, max_keys: int = MAX_REFUSED_KEYS) -> None:
-        self._life_ms = life_ms
+    def __init__(self, *, ttl_ms: int = REFUSED_FOR_MS, max_keys: int = MAX_REFUSED_KEYS) -> None:
+        self._ttl_ms = ttl_ms
         self._max_keys = max_keys
         self._refused_at_ms: OrderedDict[str, int] = OrderedDict()
         self._lock = Lock()
@@ -33,11 +33,11 @@ class RecentRefusals:
     def has(self, partition_key: str, now_ms: int) -> bool:
         """Say whether a key refused of late."""
         refused_at_ms = self._refused_at_ms.get(partition_key)
-        return refused_at_ms is not None and refused_at_ms > now_ms - self._life_ms
+        return refused_at_ms is not None and refused_at_ms > now_ms - self._ttl_ms
 
     def order(self, placements: Iterable[Placement], now_ms: int) -> list[Placement]:
         """Put those that refused of late last, and keep the order otherwise."""
         if not self._refused_at_ms:
             return list(placements)
-        since_ms = now_ms - self._life_ms
+        since_ms = now_ms - self._ttl_ms
         return sorted(placements, key=lambda p: self._refused_at_ms.get(p.partition_key, since_ms) > since_ms)

@@ -92,7 +92,7 @@ class IamCredentials(CredentialProvider):
             region=self._region,
             credentials=credentials,
             now_seconds=now_seconds,
-            life_seconds=TOKEN_SECONDS,
+            expires_in_seconds=TOKEN_SECONDS,
         )
 
 
