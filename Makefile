@@ -181,7 +181,7 @@ wheel: .venv/.tool ## Build the package that others install, into out/wheel
 	$(pip) wheel . --no-deps --no-build-isolation --wheel-dir out/wheel
 	@ls out/wheel/*.whl
 
-wheel-check: wheel node_modules/.installed ## Install the wheel in a fresh environment, and use all of it there (3 minutes)
+wheel-check: wheel node_modules/.installed ## Install the wheel in a fresh environment, and use all of it there (some minutes)
 	$(BIN)/python -m tools.wheel out/wheel/*.whl
 
 synth: setup ## Synthesize dev and prod, and have cdk-nag and cfn-lint judge them
