@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from hotpartition.core.capacity import read_units
+
 _KEY_CONDITION = re.compile(r"pk = (:\w+)(?: AND sk BETWEEN (:\w+) AND (:\w+))?")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _TARGET = re.compile(rb"\r\nx-amz-target: *(\w+)\.(\w+)\r\n", re.IGNORECASE)
@@ -106,6 +108,11 @@ class Items:
         self.items_read += len(taken)
         encoded = b",".join([self._encoded[partition_key, key] for key in taken])
         response = b'{"Count":%d,"Items":[%b],"ScannedCount":%d' % (len(taken), encoded, len(taken))
+        if request.get("ReturnConsumedCapacity", "NONE") != "NONE":
+            # By the bytes that are sent, which are some more than those that are stored.
+            units = read_units(len(encoded), is_strong=request.get("ConsistentRead", False))
+            consumed = {"CapacityUnits": units, "TableName": request["TableName"]}
+            response += b',"ConsumedCapacity":%b' % _dump(consumed)
         if len(taken) == limit:  # as DynamoDB does, whether anything follows or not
             last = {"pk": {"S": partition_key}, "sk": {"S": taken[-1]}}
             return response + b',"LastEvaluatedKey":%b}' % _dump(last)

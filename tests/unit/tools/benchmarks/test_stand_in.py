@@ -112,7 +112,7 @@ def test_batch_get_finds_what_is_there(client: Any, setup: Setup) -> None:
 
 
 def test_our_own_store_reads_pages_and_routes(client: Any, setup: Setup) -> None:
-    """The adapter under measurement gets messages and the routing item out of one query."""
+    """The adapter under measurement gets messages and the routing item out of one query, and is told its units."""
     routing = {"pk": {"S": "c"}, "sk": {"S": ROUTING_SORT_KEY}, "generations": {"SS": ["4@17"]}}
     setup.load([routing, *(item(i) for i in IDS)])
     newest = KeyQuery("c", newest_first=True, limit=2)
@@ -123,6 +123,7 @@ def test_our_own_store_reads_pages_and_routes(client: Any, setup: Setup) -> None
     assert [m.message_id for m in response.items] == [IDS[4], IDS[3]]
     assert fetched.journal is not None
     assert getattr(fetched.journal, "route", None) == Route.decode(["4@17"])
+    assert fetched.units == 1.0
 
 
 def test_counts_are_of_what_was_read(client: Any, setup: Setup) -> None:
