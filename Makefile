@@ -105,10 +105,12 @@ test: lint ## Everything: lint, types, all tests
 	$(BIN)/python -m infra.bundle --environment local
 	$(MAKE) --no-print-directory --jobs test-waiting test-computing types
 
+# What is held to a time has the machine to itself.
+ALONE := tests/e2e/test_demo.py tests/e2e/test_example.py
 # Tests of a running stack wait half of their time: what computes fills it, at a lower priority.
 test-waiting: setup
-	$(PYTEST) $(PARALLEL) -m "not long" --ignore tests/e2e/test_demo.py tests/e2e
-	$(PYTEST) -m "not long" tests/e2e/test_demo.py
+	$(PYTEST) $(PARALLEL) -m "not long" $(addprefix --ignore ,$(ALONE)) tests/e2e
+	$(PYTEST) -m "not long" $(ALONE)
 	$(MAKE) --no-print-directory functions-acceptance
 
 test-computing: setup
