@@ -224,6 +224,7 @@ def shared(tmp_path_factory):
     import aws_cdk as cdk  # noqa: PLC0415
     from aws_cdk import aws_dynamodb as dynamodb  # noqa: PLC0415
     from aws_cdk import aws_ec2 as ec2  # noqa: PLC0415
+    from aws_cdk import aws_ecr as ecr  # noqa: PLC0415
     from aws_cdk import aws_kms as kms  # noqa: PLC0415
     from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415
 
@@ -252,9 +253,15 @@ def shared(tmp_path_factory):
         options=PRODUCTION.changed({"consumers": 2}),
         settings={"max_shard_count": 16, "has_positions": True},
     )
-    HotPartition(
-        stack, "Hot", table=events, functions=[make_function(stack, "Collect", vpc=vpc)], registry=first.registry
+    image = make_function(
+        stack,
+        "Image",
+        runtime=lambda_.Runtime.FROM_IMAGE,
+        handler=lambda_.Handler.FROM_IMAGE,
+        code=lambda_.Code.from_ecr_image(ecr.Repository.from_repository_name(stack, "Repository", "images")),
     )
+    collect = make_function(stack, "Collect", vpc=vpc)
+    HotPartition(stack, "Hot", table=events, functions=[collect, image], registry=first.registry)
     (template,) = app.templates().values()
     return template
 
@@ -291,6 +298,14 @@ class TestSharing:
         assert sorted(kinds) == sorted(
             [("python3.12", "x86_64"), ("python3.13", "x86_64"), *[("python3.13", "arm64")] * 3] * 2
         )
+
+    def test_a_container_image_brings_its_own_packages(self, shared):
+        """It gets no layer, and all the rest; and it joins the VPC, in which it was not."""
+        functions = [function["Properties"] for function in shared.of_type("AWS::Lambda::Function").values()]
+        (image,) = [function for function in functions if function.get("PackageType") == "Image"]
+        assert "Layers" not in image
+        assert AdaptiveSettings.from_env(environment_of(shared, image)).registry_user.endswith("-table")
+        assert len(image["VpcConfig"]["SubnetIds"]) == 2
 
     def test_a_reader_writes_nothing(self, shared):
         """In neither table, and in Redis as readers do; an index is granted by its name, a key through DynamoDB."""
@@ -350,13 +365,20 @@ def hot(tmp_path_factory):
     return HotPartition(stack, "Hot", table=imported_table(stack))
 
 
+@pytest.fixture(scope="module")
+def stack(hot):
+    """Its stack."""
+    import aws_cdk as cdk  # noqa: PLC0415
+
+    return cdk.Stack.of(hot)
+
+
 class TestRefused:
-    def test_another_runtime(self, hot):
+    def test_another_runtime(self, hot, stack):
         """Of another language, or too old."""
-        from aws_cdk import Stack  # noqa: PLC0415
         from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415
 
-        old = make_function(Stack.of(hot), "Old", runtime=lambda_.Runtime.PYTHON_3_10)
+        old = make_function(stack, "Old", runtime=lambda_.Runtime.PYTHON_3_10)
         with pytest.raises(ConfigurationError) as caught:
             hot.add_function(old)
         assert str(caught.value) == (
@@ -364,56 +386,49 @@ class TestRefused:
             " choose another runtime"
         )
 
-    def test_what_cannot_be_changed(self, hot):
+    def test_what_cannot_be_changed(self, hot, stack):
         """An alias, a version or an imported function has no environment to add to."""
-        from aws_cdk import Stack  # noqa: PLC0415
-
-        function = make_function(Stack.of(hot), "Aliased")
+        function = make_function(stack, "Aliased")
         with pytest.raises(ConfigurationError, match=r"give the aws_lambda.Function itself, not an alias"):
             hot.add_reader(function.add_alias("live"))
 
-    def test_twice(self, hot):
+    def test_twice(self, hot, stack):
         """One function is adaptive for one table by its environment."""
-        from aws_cdk import Stack  # noqa: PLC0415
-
-        function = make_function(Stack.of(hot), "Twice")
+        function = make_function(stack, "Twice")
         hot.add_function(function)
         with pytest.raises(ConfigurationError, match=r"^Refused/Twice was given to a HotPartition already"):
             hot.add_reader(function)
 
-    def test_a_vpc_that_is_not_named(self, hot):
+    def test_a_vpc_that_is_not_named(self, hot, stack):
         """From which the new one's registry is out of reach."""
-        from aws_cdk import Stack  # noqa: PLC0415
         from aws_cdk import aws_ec2 as ec2  # noqa: PLC0415
 
-        vpc = ec2.Vpc(Stack.of(hot), "Elsewhere", max_azs=1)
+        vpc = ec2.Vpc(stack, "Elsewhere", max_azs=1)
         with pytest.raises(ConfigurationError, match=r"give that VPC to Refused/Hot as vpc="):
-            hot.add_function(make_function(Stack.of(hot), "Inside", vpc=vpc))
+            hot.add_function(make_function(stack, "Inside", vpc=vpc))
 
-    def test_a_vpc_of_public_subnets(self, hot):
+    def test_a_vpc_of_public_subnets(self, stack):
         """No function reaches DynamoDB from there."""
-        from aws_cdk import Stack  # noqa: PLC0415
         from aws_cdk import aws_ec2 as ec2  # noqa: PLC0415
 
         from hotpartition_cdk import Network  # noqa: PLC0415
 
         subnets = [ec2.SubnetConfiguration(name="public", subnet_type=ec2.SubnetType.PUBLIC)]
-        vpc = ec2.Vpc(Stack.of(hot), "Open", max_azs=1, subnet_configuration=subnets)
+        vpc = ec2.Vpc(stack, "Open", max_azs=1, subnet_configuration=subnets)
         with pytest.raises(ConfigurationError, match=r"^Refused/Open has public subnets only"):
-            Network(Stack.of(hot), "OpenNetwork", vpc=vpc)
+            Network(stack, "OpenNetwork", vpc=vpc)
 
-    def test_a_registry_over_zones_that_are_not_there(self, hot):
+    def test_a_registry_over_zones_that_are_not_there(self, stack):
         """ElastiCache would say so only after minutes of deploying."""
-        from aws_cdk import Stack  # noqa: PLC0415
         from aws_cdk import aws_ec2 as ec2  # noqa: PLC0415
 
         from hotpartition_cdk import PRODUCTION, Network, Registry  # noqa: PLC0415
 
-        subnets = [ec2.Subnet.from_subnet_attributes(Stack.of(hot), "A", subnet_id="a", availability_zone="eu-west-1a")]
-        vpc = ec2.Vpc.from_vpc_attributes(Stack.of(hot), "Given", vpc_id="v", availability_zones=["eu-west-1a"])
-        network = Network(Stack.of(hot), "OneZone", vpc=vpc, subnets=subnets)
+        subnets = [ec2.Subnet.from_subnet_attributes(stack, "A", subnet_id="a", availability_zone="eu-west-1a")]
+        vpc = ec2.Vpc.from_vpc_attributes(stack, "Given", vpc_id="v", availability_zones=["eu-west-1a"])
+        network = Network(stack, "OneZone", vpc=vpc, subnets=subnets)
         with pytest.raises(ConfigurationError, match=r"its subnets in eu-west-1a alone"):
-            Registry(Stack.of(hot), "Spread", network=network, size=PRODUCTION.registry)
+            Registry(stack, "Spread", network=network, size=PRODUCTION.registry)
 
     def test_a_registry_of_another_stack(self, hot):
         """Its users are made beside their group."""
@@ -438,35 +453,11 @@ class TestRefused:
             ({"settings": {"run_seconds": 180}}, "setting run_seconds should be at most 170 in Refused/Wrong"),
         ],
     )
-    def test_a_wrong_option(self, hot, wrong, sentence):
+    def test_a_wrong_option(self, hot, stack, wrong, sentence):
         """With what is allowed."""
-        from aws_cdk import Stack  # noqa: PLC0415
-
         from hotpartition_cdk import HotPartition  # noqa: PLC0415
 
-        stack = Stack.of(hot)
         stack.node.try_remove_child("Wrong")
         with pytest.raises(ConfigurationError) as caught:
             HotPartition(stack, "Wrong", table=hot.table, **wrong)
         assert str(caught.value).startswith(sentence)
-
-    def test_a_container_image_brings_its_own_packages(self, hot):
-        """It gets no layer, and all the rest."""
-        from aws_cdk import Stack  # noqa: PLC0415
-        from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415
-
-        image = make_function(
-            Stack.of(hot),
-            "Image",
-            runtime=lambda_.Runtime.FROM_IMAGE,
-            handler=lambda_.Handler.FROM_IMAGE,
-            code=lambda_.Code.from_ecr_image(ecr_repository(Stack.of(hot))),
-        )
-        hot.add_function(image)
-        assert image.is_bound_to_vpc is False
-
-
-def ecr_repository(stack):
-    from aws_cdk import aws_ecr as ecr  # noqa: PLC0415
-
-    return ecr.Repository.from_repository_name(stack, "Repository", "images")
