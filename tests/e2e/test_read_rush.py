@@ -17,8 +17,9 @@ from tools.trials.rig import Rig
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-TRIALS = 2
-FIRST = 30
+KILLS = 2
+"""Killed holders are asked for; that one of up to three kills hits a holder is needed."""
+FIRST = 20
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ async def _kill_in_a_rush(stack, run, conversation):
             await crowd.write()
         rush = asyncio.create_task(crowd.go_on())
         try:
-            await kill_holders(rig, run, conversation, TRIALS, random.Random(1))
+            await kill_holders(rig, run, conversation, KILLS, random.Random(1))
         finally:
             rush.cancel()
             await control.post("/dynamodb/faults", [])
@@ -55,7 +56,7 @@ async def _kill_in_a_rush(stack, run, conversation):
 
 def test_no_request_fails_for_a_holder_that_dies(run):
     """But its own, which succeeds when it is repeated; and nothing served is older than the bound, or wrong."""
-    assert judge(run, TRIALS) == []
+    assert judge(run, 1) == []
     summary = summarize(run)
     assert summary["served"] > 40
     assert summary["history"]["stale"] == 0

@@ -67,7 +67,7 @@ RUSH_LAYERS = (
 )
 
 
-DRAWN_RUSHES = ("cached", "uncached")
+DRAWN_RUSHES = ("cached", "found", "uncached")
 
 
 def _read_rush(study: RushStudy) -> Picture:
