@@ -174,6 +174,7 @@ async def run_trials(trials: int, seed: int, out_dir: Path) -> list[Run]:
     more = (
         *("--settings", json.dumps(settings), "--partition-read-limit", f"{READ_LIMIT_RCU:g}"),
         *("--min-environments", f"{READER}={READERS}", "--max-environments", f"{READER}={MOST_READERS}"),
+        *("--min-environments", "operate=1"),
     )
     async with running_rig(out_dir, writers=4, seed=seed, more=more) as rig:
         raise_ = {"command": "raise", "conversation_id": conversation, "shard_count": SHARDS}
