@@ -10,7 +10,6 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from enum import StrEnum
-from math import inf
 from pathlib import Path
 
 from tools.local.errors import LocalRunError
@@ -134,11 +133,6 @@ class ExecutionEnvironment:
     def is_finishing(self) -> bool:
         """It has responded and will ask for the next event in a moment."""
         return self._invocation is not None and self._invocation.outcome.done()
-
-    @property
-    def deadline_ms(self) -> float:
-        """Until when its invocation has to end, Unix ms; infinite while it has none."""
-        return inf if self._invocation is None else self._invocation.deadline_ms
 
     async def start(self) -> None:
         """Start the process; `on_change` follows when it is initialized, or has failed."""

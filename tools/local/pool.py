@@ -107,9 +107,9 @@ class FunctionPool:
             self._in_flight -= 1
 
     async def kill_one(self) -> int | None:
-        """Kill one environment, the one that is busy longest if any is, and return its process id."""
+        """Kill one environment, a busy one if there is any, and return its process id."""
         alive = [e for e in self._environments if e.state is not State.DEAD and e.pid is not None]
-        victim = min(alive, key=lambda environment: environment.deadline_ms, default=None)
+        victim = next((e for e in alive if e.state is State.BUSY), alive[0] if alive else None)
         if victim is None:
             return None
         self.counts.killed += 1

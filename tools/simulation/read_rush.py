@@ -238,10 +238,6 @@ class RushStudy:
     bars: tuple[Bar, ...]
     passed: bool
 
-    def run(self, name: str) -> RushRun:
-        """Find a run."""
-        return next(run for run in self.runs if run.name == name)
-
 
 @dataclass(slots=True)
 class Tally:
@@ -365,8 +361,7 @@ class _RushRun:
         engine.run_until(self.end)
         counts = self.store.counts[READER]
         throttled, rcu = counts.throttles, counts.rcu
-        node = max(self.redis.nodes, key=lambda each: max(each.commands.values(), default=0))
-        commands = max(node.commands.values(), default=0)
+        commands = max(max(node.commands.values(), default=0) for node in self.redis.nodes)
         copies = self._copies()
         safety = self._judge()
         seconds = self.tally.seconds
@@ -400,7 +395,7 @@ class _RushRun:
             latency_ms=Latency.of(self.tally.latencies_ms),
             busiest_node_commands_per_second=commands,
             busiest_node_share=round(commands / COMMANDS_PER_SECOND, 4),
-            busiest_node_bytes_per_second=max(max(each.sent.values(), default=0) for each in self.redis.nodes),
+            busiest_node_bytes_per_second=max(max(node.sent.values(), default=0) for node in self.redis.nodes),
             writes_stored=self.meter.stored_count,
             writes_failed=self.meter.failed,
             safety=safety,

@@ -11,19 +11,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from redis import Redis
+
+from hotpartition.core.page_freshness import LEASE_MS
 from hotpartition.redis.cluster import lease_key, page_key, read_hot_key
 from hotpartition_messages.reading import DEFAULT_LIMIT
 from tools.demo.client import OK, REFUSED, Client, Recorder
 from tools.demo.read_rush import ORIGINS, READER, READING, Asked, ReadRush, read_counts
+from tools.demo.stack import StackError
 from tools.demo.workload import Offer
 from tools.history_checker import check_history
 from tools.quantiles import nearest_rank
@@ -46,7 +53,6 @@ FILL_MS = 120
 """How long DynamoDB takes for each query during the trials, so that there is somebody to be killed."""
 LATEST_KILL_SECONDS = 0.1
 LOOK_SECONDS = 0.004
-PATIENCE_SECONDS = 5.0
 CALM_SECONDS = 0.5
 """How long a trial waits, at most, before it looks for the next holder."""
 RECOVERY_SECONDS = 1.0
@@ -55,12 +61,12 @@ LEARNT_SECONDS = 2.5
 """How long after the flag was set all environments know of it: the TTL of their routes, and a request under way."""
 VARIANT = f"newest-{DEFAULT_LIMIT}"
 MOST_MISSES = 0.5
-"""Of the kills, as many may hit another process than the holder; these trials are made again."""
+"""Of the kills, as many may come when the read is stored already; these trials are made again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A process that was killed, how long after the lease was seen, and whether it was the lease's holder."""
+    """The lease's holder was killed so long after it took it; whether that was before its read was stored."""
 
     at: float
     after_seconds: float
@@ -134,36 +140,52 @@ async def kill_holders(rig: Rig, run: Run, conversation: str, trials: int, rng: 
 
 
 async def kill_holder(rig: Rig, run: Run, conversation: str, rng: random.Random) -> None:
-    """Wait for the next lease, kill the process that is busy longest, and see whether its read was ever stored."""
+    """Wait for whoever takes the next lease, kill that process, and see whether its read was ever stored."""
     (table,) = rig.status["dynamodb"]["tables"]
     lease, page = lease_key(table, conversation, VARIANT), page_key(table, conversation, VARIANT, 0)
     await asyncio.sleep(rng.uniform(0.0, CALM_SECONDS))
-    await _until(lambda: not rig.redis.hexists(lease, "holder"))
-    await _until(lambda: bool(rig.redis.hexists(lease, "holder")))
-    taken = time.time()
+    port = rig.status["redis"]["port"]
+    taken, client_port = await asyncio.to_thread(wait_for_holder, port, lease)
+    pid = find_process(client_port, port)
     after = rng.uniform(0.0, LATEST_KILL_SECONDS)
-    await asyncio.sleep(after)
-    await rig.control.post(f"/functions/{READER}/kill")
+    await asyncio.sleep(max(0.0, taken + after - time.time()))
+    if pid is not None:
+        os.kill(pid, signal.SIGKILL)
     killed = time.time()
     # The holder's read would have been stored with the time at which it began.
     stored_at = 0.0
-    while stored_at < taken - 2 * LOOK_SECONDS - FILL_MS / 1000 and time.time() < killed + RECOVERY_SECONDS:
+    while stored_at < taken - FILL_MS / 1000 and time.time() < killed + RECOVERY_SECONDS:
         await asyncio.sleep(LOOK_SECONDS)
         stored: Any = rig.redis.hget(page, "page")
         stored_at = int(stored.split(" ", 2)[1]) / 1000 if stored else 0.0
-    kill = Kill(killed, after, hit_holder=stored_at > killed)
+    kill = Kill(killed, killed - taken, hit_holder=pid is not None and stored_at > killed)
     run.kills.append(kill)
-    whom = "the holder" if kill.hit_holder else "another process"
-    print(f"{len(run.kills):3d}  killed {whom} {1000 * after:.0f} ms after its lease", flush=True)
+    ended = "its read was not stored" if kill.hit_holder else "too late"
+    print(f"{len(run.kills):3d}  killed {1000 * kill.after_seconds:.0f} ms after its lease: {ended}", flush=True)
     await asyncio.sleep(max(0.0, killed + RECOVERY_SECONDS - time.time()))
 
 
-async def _until(is_so: Callable[[], bool]) -> None:
-    """Look at Redis until something is so."""
-    for _ in range(round(PATIENCE_SECONDS / LOOK_SECONDS)):
-        if is_so():
-            return
-        await asyncio.sleep(LOOK_SECONDS)
+def wait_for_holder(redis_port: int, lease: str) -> tuple[float, int]:
+    """Wait until somebody takes the lease; return when that was (Unix time), and the port that it asks Redis from."""
+    free_at = time.time() + LEASE_MS / 1000  # somebody may have it already
+    with Redis(port=redis_port).monitor() as monitor:  # type: ignore[no-untyped-call]
+        for seen in monitor.listen():
+            if seen["command"].startswith(f"HSETEX {lease} ") and seen["time"] >= free_at:
+                return float(seen["time"]), int(seen["client_port"])
+    raise StackError("Redis ended")
+
+
+def find_process(port: int, redis_port: int) -> int | None:
+    """Find the process that is connected to Redis from a port of this machine; None: it has ended. Linux only."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, *_rest = line.split()
+        if (local.rpartition(":")[2], remote.rpartition(":")[2]) == (f"{port:04X}", f"{redis_port:04X}"):
+            socket = f"socket:[{line.split()[9]}]"
+            for handle in Path("/proc").glob("[0-9]*/fd/*"):
+                with suppress(OSError):
+                    if str(handle.readlink()) == socket:
+                        return int(handle.parts[2])
+    return None
 
 
 async def run_trials(trials: int, seed: int, out_dir: Path) -> list[Run]:
