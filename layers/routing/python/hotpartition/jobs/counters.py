@@ -6,7 +6,7 @@
 
 Why an addition with a token counts once, wherever its repetitions go: DynamoDB lets one set of parameters happen under
 a token, once, for ten minutes. A shard is one of the parameters. So whatever writers know, where they try and what
-became of earlier attempts, at most one shard counts it; all that is left is to find out which (docs/decisions).
+became of earlier attempts, at most one shard counts it; all that is left is to find out which (decision 44).
 """
 
 from __future__ import annotations
