@@ -58,10 +58,6 @@ class UrlCaller:
         """Read all that a function has logged."""
         return self._request("GET", f"/functions/{function}/log").data.decode(errors="replace")
 
-    def api_url(self) -> str:
-        """Ask where the local run serves its API."""
-        return str(self.status()["api_url"])
-
     def status(self) -> dict[str, Any]:
         """Ask what runs: the API's URL, the functions, and all else."""
         response = self._request("GET", "/status")

@@ -196,8 +196,11 @@ def _rush(call: Caller, options: argparse.Namespace, screen: Screen) -> int:
     rush = parse_rush(options.conversation_id, options.wcu, options.seconds)
     if not isinstance(call, UrlCaller):
         raise UsageError("rush is for a local run (--url): it signs nothing, and such a load costs money on AWS")
+    status = call.status()
+    if "write_message" not in status["functions"]:
+        raise UsageError("rush writes messages, and this local run has no function write_message")
     with screen.progress("writing") as progress:
-        made = make_rush(rush, Api(call.api_url()), progress)
+        made = make_rush(rush, Api(status["api_url"]), progress)
     document = {
         "conversation_id": rush.conversation_id,
         "offered_wcu_per_second": rush.wcu_per_second,
