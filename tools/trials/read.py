@@ -152,13 +152,13 @@ async def kill_holder(rig: Rig, run: Run, conversation: str, rng: random.Random)
     if pid is not None:
         os.kill(pid, signal.SIGKILL)
     killed = time.time()
-    # The holder's read would have been stored with the time at which it began.
-    stored_at = 0.0
-    while stored_at < taken - FILL_MS / 1000 and time.time() < killed + RECOVERY_SECONDS:
+    # The holder's read would have been stored with the time at which it began: about when it took the lease.
+    stored_at, began = 0.0, taken - FILL_MS / 1000
+    while stored_at < began and time.time() < killed + RECOVERY_SECONDS:
         await asyncio.sleep(LOOK_SECONDS)
         stored: Any = rig.redis.hget(page, "page")
         stored_at = int(stored.split(" ", 2)[1]) / 1000 if stored else 0.0
-    kill = Kill(killed, killed - taken, hit_holder=pid is not None and stored_at > killed)
+    kill = Kill(killed, killed - taken, hit_holder=pid is not None and not began <= stored_at <= killed)
     run.kills.append(kill)
     ended = "its read was not stored" if kill.hit_holder else "too late"
     print(f"{len(run.kills):3d}  killed {1000 * kill.after_seconds:.0f} ms after its lease: {ended}", flush=True)
