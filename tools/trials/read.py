@@ -56,6 +56,8 @@ LOOK_SECONDS = 0.004
 CALM_SECONDS = 0.5
 """How long a trial waits, at most, before it looks for the next holder."""
 RECOVERY_SECONDS = 1.0
+QUIET_SECONDS = 30.0
+"""After how long without a command Redis is taken for dead."""
 FOUND_SECONDS = 15.0
 LEARNT_SECONDS = 2.5
 """How long after the flag was set all environments know of it: the TTL of their routes, and a request under way."""
@@ -150,7 +152,8 @@ async def kill_holder(rig: Rig, run: Run, conversation: str, rng: random.Random)
     after = rng.uniform(0.0, LATEST_KILL_SECONDS)
     await asyncio.sleep(max(0.0, taken + after - time.time()))
     if pid is not None:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     killed = time.time()
     # The holder's read would have been stored with the time at which it began: about when it took the lease.
     stored_at, began = 0.0, taken - FILL_MS / 1000
@@ -168,7 +171,7 @@ async def kill_holder(rig: Rig, run: Run, conversation: str, rng: random.Random)
 def wait_for_holder(redis_port: int, lease: str) -> tuple[float, int]:
     """Wait until somebody takes the lease; return when that was (Unix time), and the port that it asks Redis from."""
     free_at = time.time() + LEASE_MS / 1000  # somebody may have it already
-    with Redis(port=redis_port).monitor() as monitor:  # type: ignore[no-untyped-call]
+    with Redis(port=redis_port, socket_timeout=QUIET_SECONDS).monitor() as monitor:  # type: ignore[no-untyped-call]
         for seen in monitor.listen():
             if seen["command"].startswith(f"HSETEX {lease} ") and seen["time"] >= free_at:
                 return float(seen["time"]), int(seen["client_port"])
