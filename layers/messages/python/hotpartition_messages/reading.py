@@ -177,8 +177,9 @@ def _etag_of(page: Page[Message]) -> str:
 
     It is weak: cursor and `settled_until` count from when a page was read. Those of an older one serve as well.
     """
-    shown = [f"{message.message_id} {message.version}" for message in page.items]
-    return f'W/"{blake2b(repr((shown, page.has_more)).encode(), digest_size=12).hexdigest()}"'
+    ids = "".join([message.message_id for message in page.items])
+    edits = [(index, message.version) for index, message in enumerate(page.items) if message.version > 1]
+    return f'W/"{blake2b(f"{ids}{edits}{page.has_more}".encode(), digest_size=12).hexdigest()}"'
 
 
 def _walk_start(request: PageRequest, started_ms: int) -> int:

@@ -10,7 +10,7 @@ the keys that turned out to hold more, and only for what may still be on the pag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, sqrt
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -173,7 +173,8 @@ class PageMerge(Generic[ItemT]):
         items = [choose_copy(copies) for copies in chosen]
         hidden: list[ItemT] = []
         if self._has_hidden and self.is_shown is not None:
-            items, hidden = _split(items, self.is_shown)
+            hidden = [item for item in items if not self.is_shown(item)]
+            items = [item for item in items if self.is_shown(item)]
         return Page(
             items=tuple(items),
             has_more=end is not None,
@@ -316,12 +317,14 @@ def narrow_newest(page: Page[ItemT], limit: int, is_shown: Callable[[ItemT], boo
     read = page.items
     if page.hidden:
         read = tuple(sorted((*page.items, *page.hidden), key=lambda item: item.sort_key, reverse=True))
-    end = _find_end(len(read), limit, lambda index: is_shown(read[index]))
-    items, hidden = _split(read[:end], is_shown)
-    if end is None:
-        return replace(page, items=tuple(items), hidden=tuple(hidden))
-    last = read[end - 1].sort_key
-    return replace(page, items=tuple(items), hidden=tuple(hidden), has_more=True, last=last)
+    shows = [is_shown(item) for item in read]
+    end = _find_end(len(read), limit, shows.__getitem__)
+    part = replace(
+        page,
+        items=tuple([item for item, is_on_page in zip(read[:end], shows, strict=False) if is_on_page]),
+        hidden=tuple([item for item, is_on_page in zip(read[:end], shows, strict=False) if not is_on_page]),
+    )
+    return part if end is None else replace(part, has_more=True, last=read[end - 1].sort_key)
 
 
 def _find_end(count: int, limit: int, shows: Callable[[int], bool]) -> int | None:
@@ -338,14 +341,6 @@ def _find_end(count: int, limit: int, shows: Callable[[int], bool]) -> int | Non
             return index
         shown += is_shown
     return None
-
-
-def _split(items: Iterable[ItemT], is_shown: Callable[[ItemT], bool]) -> tuple[list[ItemT], list[ItemT]]:
-    shown: list[ItemT] = []
-    hidden: list[ItemT] = []
-    for item in items:
-        (shown if is_shown(item) else hidden).append(item)
-    return shown, hidden
 
 
 def _is_same(copies: Sequence[ItemT]) -> bool:
