@@ -75,15 +75,17 @@ class DevicesApi:
 
     async def _send_gathered(self, site: str, reading: dict[str, Any]) -> Response:
         """Wait for others, and send the batch; all of them share its response."""
-        readings = self._gathered.setdefault(site, [])
-        if not readings:
-            self._batches[site] = asyncio.create_task(self._send_batch(site))
+        readings = self._gathered.get(site)
+        if readings is None or len(readings) == MOST_IN_BATCH:
+            readings = self._gathered[site] = []
+            self._batches[site] = asyncio.create_task(self._send_batch(site, readings))
         readings.append(reading)
         return await asyncio.shield(self._batches[site])
 
-    async def _send_batch(self, site: str) -> Response:
+    async def _send_batch(self, site: str, readings: list[dict[str, Any]]) -> Response:
         await asyncio.sleep(GATHERED_SECONDS)
-        readings = self._gathered.pop(site)
+        if self._gathered.get(site) is readings:
+            del self._gathered[site]
         return await self._http.request("POST", f"/sites/{site}/readings/batch", json={"readings": readings})
 
 

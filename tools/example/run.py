@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle
+from typing import TypeVar
 
 from tools.demo.client import PAGE_LIMIT, Application, Client, Recorder
 from tools.demo.judge import Condition, Judgement
@@ -13,6 +14,8 @@ from tools.demo.run import CLOSING_READERS, Figures, Variant
 from tools.example.devices import DeviceClocks, DevicesApi
 from tools.example.workload import DEVICES, HOT_SITE, device_name
 from tools.history_checker import FAULTS, Acknowledged, History, Order, Unresolved, check_history
+
+WrittenT = TypeVar("WrittenT", Acknowledged, Unresolved)
 
 
 def sensors() -> Application:
@@ -61,24 +64,19 @@ class EveryView(Variant):
     def _judge_views(self, kind: str, views: Sequence[str]) -> Condition:
         verdict = check_history(
             History(
-                acknowledged=tuple(
-                    replace(one, conversation_id=view)
-                    for view in views
-                    for one in self._written.acknowledged
-                    if _is_shown(one, view)
-                ),
-                unresolved=tuple(
-                    replace(one, conversation_id=view)
-                    for view in views
-                    for one in self._written.unresolved
-                    if _is_shown(one, view)
-                ),
+                acknowledged=_put_into(views, self._written.acknowledged),
+                unresolved=_put_into(views, self._written.unresolved),
                 reads=tuple(read for read in self._read.reads if read.conversation_id in views),
             )
         )
         faults = ", ".join(f"{getattr(verdict, fault)} {fault}" for fault in FAULTS if getattr(verdict, fault))
         figures = f"{verdict.acknowledged} readings in {verdict.reads} reads: {faults or 'each of them once'}"
         return Condition(f"{kind} complete", verdict.holds and verdict.reads == len(views), figures)
+
+
+def _put_into(views: Sequence[str], written: Sequence[WrittenT]) -> tuple[WrittenT, ...]:
+    """List what each view has to show, as if the view were what had been written to."""
+    return tuple(replace(one, conversation_id=view) for view in views for one in written if _is_shown(one, view))
 
 
 def _is_shown(written: Acknowledged | Unresolved, view: str) -> bool:
