@@ -19,6 +19,8 @@ from tools.history_checker import Page, join_pages
 from tools.quantiles import nearest_rank
 
 PATIENCE_SECONDS = 4.0
+MOST_UNDER_WAY = 100
+"""What a machine is behind with beyond this is not asked for: it would be asked for still when all else is over."""
 READER = "read_messages"
 READING = ReaderSettings.defaults()
 ORIGINS = {
@@ -124,6 +126,8 @@ class ReadRush:
         started = time.monotonic()
         for index in range(1_000_000):
             await asyncio.sleep(max(0.0, started + index / per_second - time.monotonic()))
+            if len(self._running) >= MOST_UNDER_WAY:
+                continue
             task: asyncio.Task[object] = asyncio.ensure_future((work or self.ask)())
             self._running.add(task)
             task.add_done_callback(self._running.discard)
