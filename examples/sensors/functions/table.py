@@ -17,7 +17,7 @@ BY_HOUR = TimeBuckets("hour", index="by-hour")
 
 @cache
 def open_table() -> ShardedTable:
-    """Open the table, with the first request: readings are created once, and never changed."""
+    """Open the table: readings are created once, and never changed. No request is made yet."""
     # The table itself tries again, and asks as many places at the same time as there are connections.
     config = Config(retries={"total_max_attempts": 1}, max_pool_connections=32)
     plain = boto3.resource("dynamodb", config=config).Table(os.environ["TABLE_NAME"])
@@ -30,6 +30,10 @@ def open_table() -> ShardedTable:
             return ShardedTable(plain, shards=fixed(16), hashed=at_random(), time_buckets=BY_HOUR, append_only=True)
         case _:
             return ShardedTable(plain, shards=adaptive(), hashed=BY_DEVICE, time_buckets=BY_HOUR, append_only=True)
+
+
+if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:
+    open_table()  # while Lambda starts the function, and not with its first request
 
 
 def hourly_view() -> dict[str, Any]:
