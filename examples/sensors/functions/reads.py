@@ -11,6 +11,8 @@ from table import hourly_view, open_table
 from web import Event, respond
 
 MOST_ON_PAGE = 100
+LOOKED_AT = 500
+"""Readings that are looked at for those of one device, at a time."""
 BEHIND_ALL_DEVICES = "#~"
 
 
@@ -22,7 +24,8 @@ def read_site(event: Event) -> tuple[int, dict[str, Any]]:
 def read_device(event: Event) -> tuple[int, dict[str, Any]]:
     """Show what one device took in a range of time."""
     device = parse_name(event["pathParameters"]["device"], "device")
-    return _read(event, ConsistentRead=_is_strong(event), FilterExpression=Attr("Device").eq(device))
+    is_own = Attr("Device").eq(device)
+    return _read(event, looked_at=LOOKED_AT, ConsistentRead=_is_strong(event), FilterExpression=is_own)
 
 
 def read_hourly(event: Event) -> tuple[int, dict[str, Any]]:
@@ -30,8 +33,8 @@ def read_hourly(event: Event) -> tuple[int, dict[str, Any]]:
     return _read(event, **hourly_view())
 
 
-def _read(event: Event, **how: Any) -> tuple[int, dict[str, Any]]:
-    """Read a page; a filter may leave out most of what is looked at, so that takes several."""
+def _read(event: Event, *, looked_at: int | None = None, **how: Any) -> tuple[int, dict[str, Any]]:
+    """Read a page; a filter may leave out most of what is looked at, so that may take several."""
     site, last = parse_name(event["pathParameters"]["site"], "site"), datetime.now(UTC)
     end = _parameter(event, "to", format_time(last))
     start = _parameter(event, "from", format_time(last - timedelta(days=1)))
@@ -44,12 +47,15 @@ def _read(event: Event, **how: Any) -> tuple[int, dict[str, Any]]:
             **({"ExclusiveStartKey": {"Site": site, "TakenAt": cursor}} if cursor else {}),
             KeyConditionExpression=Key("Site").eq(site) & between,
             ScanIndexForward=_choose(event, "order", "newest", "oldest") == "oldest",
-            Limit=limit - len(items),
+            Limit=looked_at or limit,
         )
         items += page["Items"]
         cursor = page.get("LastEvaluatedKey", {}).get("TakenAt")
-        if cursor is None or len(items) == limit:
-            return 200, {"readings": [show_reading(item) for item in items], "next_cursor": cursor}
+        if cursor is None or len(items) >= limit:
+            break
+    if len(items) > limit:
+        cursor = items[limit - 1]["TakenAt"]
+    return 200, {"readings": [show_reading(item) for item in items[:limit]], "next_cursor": cursor}
 
 
 def _parameter(event: Event, name: str, default: str) -> str:
