@@ -26,7 +26,7 @@ def test_another_run_is_equal_and_nothing_is_found(fresh_runs, templates, enviro
 def test_a_finding_fails_the_synthesis(clone, run_app, tmp_path):
     """Encryption that is taken away is found: the run fails with a sentence, after the rule and the resource."""
     copy = shutil.copytree(clone, tmp_path / "copy")
-    registry = copy / "infra" / "registry.py"
+    registry = copy / "hotpartition_cdk" / "registry.py"
     source = registry.read_text()
     assert "at_rest_encryption_enabled=True" in source
     registry.write_text(source.replace("at_rest_encryption_enabled=True", "at_rest_encryption_enabled=False"))

@@ -853,7 +853,8 @@ class TestHedges:
 
         calls = connect(serve(slow_then_failing).port, parallel=2, policy=experienced())
         outcomes, hedged = calls.call_many(queries(range(2)), is_hedged=True)
-        assert (counts(outcomes), hedged) == ([0, 1], 1)
+        assert counts(outcomes) == [0, 1]
+        assert hedged  # the other query as well, where the machine is slow
 
     @pytest.mark.parametrize(("policy", "is_hedged"), [(None, True), (experienced(), False)])
     def test_nothing_is_asked_twice_without_leave(self, serve, connect, policy, is_hedged):

@@ -94,6 +94,7 @@ class LocalRun:
             "redis": self.redis.describe(),
             "dynamodb": {
                 "endpoint": self._dynamodb_url,
+                "table": next(iter(self._stack.tables), None),
                 "tables": {name: self._journals.get(name) for name in self._stack.tables},
                 "partition_write_limit_wcu": self.config.partition_write_limit_wcu,
                 "partition_read_limit_rcu": self.config.partition_read_limit_rcu,
