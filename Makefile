@@ -26,7 +26,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 # Where it is set, each of the suite's processes would compile its packages again: one to three seconds each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: wheel wheel-check simulate-counters simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials read-trials help setup build check lint types unit test test-waiting test-computing test-long demo up synth deploy destroy lock format clean acceptance test-functions functions-unit functions-acceptance
+.PHONY: test-alone wheel wheel-check simulate-counters simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials read-trials help setup build check lint types unit test test-waiting test-computing test-long demo up synth deploy destroy lock format clean acceptance test-functions functions-unit functions-acceptance
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -103,15 +103,18 @@ acceptance: .venv/.tool ## Check a local run of its own from end to end, as `mak
 
 test: lint ## Everything: lint, types, all tests
 	$(BIN)/python -m infra.bundle --environment local
-	$(MAKE) --no-print-directory --jobs test-waiting test-computing types
+	$(MAKE) --no-print-directory --jobs test-alone types
+	$(MAKE) --no-print-directory --jobs test-waiting test-computing
 
-# What is held to a time has the machine to itself.
+# What is held to a time has the machine nearly to itself.
 ALONE := tests/e2e/test_demo.py tests/e2e/test_example.py
+test-alone: setup
+	$(PYTEST) -m "not long" $(ALONE)
+	$(MAKE) --no-print-directory functions-acceptance
+
 # Tests of a running stack wait half of their time: what computes fills it, at a lower priority.
 test-waiting: setup
 	$(PYTEST) $(PARALLEL) -m "not long" $(addprefix --ignore ,$(ALONE)) tests/e2e
-	$(PYTEST) -m "not long" $(ALONE)
-	$(MAKE) --no-print-directory functions-acceptance
 
 test-computing: setup
 	nice $(PYTEST) $(PARALLEL) -m "not long" --ignore tests/e2e
@@ -142,7 +145,7 @@ kill-trials: .venv/.tool ## Fifty rushes in which the consumer is killed at a ra
 read-trials: .venv/.tool ## A rush of readers in which whoever reads for all is killed, fifty times (3 minutes)
 	$(BIN)/python -m tools.trials.read
 
-simulate: .venv/.tool ## Strategies side by side, a million writes a second, and why the settings are what they are (7 minutes; SCENARIO=, SEED=, SEEDS=, MESSAGES=)
+simulate: .venv/.tool ## Strategies side by side, a million writes a second, and why the settings are what they are (8 minutes; SCENARIO=, SEED=, SEEDS=, MESSAGES=)
 	$(BIN)/python -m tools.simulation compare $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --seeds ,$(SEEDS)) $(addprefix --messages ,$(MESSAGES))
 
 simulate-faults: .venv/.tool ## 300 seeds in the simulator with everything failing: nothing lost, nothing doubled (10 minutes; SEEDS=)

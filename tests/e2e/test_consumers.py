@@ -48,6 +48,8 @@ def test_a_rush_in_either_share_is_raised_and_read_back(guarded_stack, share):
     load = Load()
     guarded_stack.offer(conversation, rate=2 * WRITE_LIMIT_WCU, seconds=5, during=kill_and_restart, load=load)
     assert wait_for(lambda: route_in_journal(guarded_stack, conversation), seconds=5)
+    # On a busy machine the rush may be over by then; what comes after the raise is on shards in any case.
+    guarded_stack.offer(conversation, rate=WRITE_LIMIT_WCU // 2, seconds=3, load=load)
     assert [b for b in guarded_stack.timeline() if b["key"].startswith(f"{conversation}#")]
     assert_read_back(guarded_stack, conversation, load)
 
