@@ -183,7 +183,7 @@ openapi: .venv/.tool ## Write docs/openapi.json, the API's description, from the
 
 wheel: .venv/.tool ## Build the package that others install, into out/wheel
 	@rm -rf build/lib build/bdist.* out/wheel
-	$(pip) wheel . --no-deps --no-build-isolation --wheel-dir out/wheel
+	$(BIN)/python -m pip wheel . --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir out/wheel
 	@ls out/wheel/*.whl
 
 wheel-check: wheel node_modules/.installed ## Install the wheel in a fresh environment, and use all of it there (some minutes)
