@@ -195,8 +195,7 @@ class Stack:
         """Ask the local DynamoDB itself, behind the functions' back."""
         facts = self.status()["dynamodb"]
         headers = {"X-Amz-Target": f"DynamoDB_20120810.{operation}", "Content-Type": "application/x-amz-json-1.0"}
-        (table,) = facts["tables"]
-        body = {"TableName": table, **request}
+        body = {"TableName": facts["table"], **request}
         response = self._http.request("POST", facts["endpoint"], body=json.dumps(body).encode(), headers=headers)
         assert response.status == 200, response.data
         result: dict[str, Any] = json.loads(response.data)

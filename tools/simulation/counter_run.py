@@ -27,24 +27,21 @@ from tools.simulation.counter_history import Attempted, Breach, CounterHistory, 
 from tools.simulation.engine import Engine, Process
 from tools.simulation.faults import FaultDriver
 from tools.simulation.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
-from tools.simulation.redis_model import RedisServer, SimulatedConnection
+from tools.simulation.redis_model import SimulatedConnection
 from tools.simulation.results import Latency
 from tools.simulation.scenarios import FaultPlan, Scenario, scenario_by_name
-from tools.simulation.store import Store
 from tools.simulation.strategies import Ours
 from tools.simulation.wiring import (
     COUNTERS,
-    EPOCH_MS,
     TABLE_NAME,
     Parts,
     SharedTelemetry,
-    World,
     build_counter_reader,
     build_counter_writer,
 )
+from tools.simulation.world import build_world
 
 RUSH_PER_SECOND = 10_000.0
-RUSH_PARTITIONS = 32
 RUSH_ONSET = 2.0
 RUSH_SECONDS = 8.0
 LAST_SECONDS = 3.0
@@ -149,31 +146,10 @@ class _Run:
         self.observer = _Observer(engine)
         self.history = CounterHistory()
         self.table = Table(scenario.table, self.random("table"))
-        self.store = Store(
-            engine,
-            self.table,
-            table_name=TABLE_NAME,
-            random=self.random("store"),
-            observer=self.observer,
-            epoch_ms=EPOCH_MS,
+        world = self.world = build_world(
+            engine, scenario, seed, self.table, parts, observer=self.observer, on_report=lambda: None, seeds="counters/"
         )
-        self.redis = RedisServer(
-            engine,
-            epoch_ms=EPOCH_MS,
-            nodes=scenario.redis_nodes,
-            random=self.random("redis"),
-            on_report=lambda: None,
-        )
-        self.world = World(
-            engine=engine,
-            seed=seed,
-            store=self.store,
-            redis=self.redis,
-            settings=scenario.settings,
-            parts=parts,
-            skew_ms=scenario.faults.skew_ms if scenario.faults else 0.0,
-        )
-        world = self.world
+        self.store, self.redis = world.store, world.redis
         self.adding: Function[NewAddition, None] = Function(
             engine,
             scenario.writers,

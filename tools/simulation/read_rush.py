@@ -30,14 +30,14 @@ from tools.simulation.functions import Function, FunctionConfig, TooManyRequests
 from tools.simulation.measure import Meter
 from tools.simulation.phases import Phases
 from tools.simulation.record import Record, seen
-from tools.simulation.redis_model import RedisServer
 from tools.simulation.results import Bar, Latency, Safety
 from tools.simulation.scenarios import HOT, Scenario, table_of
-from tools.simulation.store import READER, Store
+from tools.simulation.store import READER
 from tools.simulation.strategies import Ours
 from tools.simulation.studies import at_least, at_most
-from tools.simulation.wiring import EPOCH_MS, TABLE_NAME, Parts, ProductSettings, World, build_writer
+from tools.simulation.wiring import EPOCH_MS, TABLE_NAME, Parts, ProductSettings, build_writer
 from tools.simulation.workloads import Constant, ConversationFlow, Workload, name_for
+from tools.simulation.world import build_world
 
 PAGES_PER_SECOND = 50_000.0
 ENVIRONMENTS = 1_000
@@ -305,29 +305,16 @@ class _RushRun:
         phases = Phases(self.conversation, onset=ONSET, heat_end=scenario.seconds, end=scenario.seconds)
         self.meter = Meter(engine, hot_conversation=self.conversation, seconds=self.end, phases=phases)
         self.record = Record()
-        self.store = Store(
+        world = self.world = build_world(
             engine,
+            scenario,
+            seed,
             Table(scenario.table, Random(f"{seed}/table")),
-            table_name=TABLE_NAME,
-            random=Random(f"{seed}/store"),
+            replace(parts, page_cache=observed(parts.page_cache, self.tally, has_l1=rush.has_l1)),
             observer=self.meter,
-            epoch_ms=EPOCH_MS,
-        )
-        self.redis = RedisServer(
-            engine,
-            epoch_ms=EPOCH_MS,
-            nodes=scenario.redis_nodes,
-            random=Random(f"{seed}/redis"),
             on_report=self.meter.note_report,
         )
-        world = self.world = World(
-            engine=engine,
-            seed=seed,
-            store=self.store,
-            redis=self.redis,
-            settings=scenario.settings,
-            parts=replace(parts, page_cache=observed(parts.page_cache, self.tally, has_l1=rush.has_l1)),
-        )
+        self.store, self.redis = world.store, world.redis
         self.writing: Function[NewMessage, WriteResponse] = Function(
             engine,
             scenario.writers,

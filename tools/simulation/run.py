@@ -24,14 +24,14 @@ from tools.simulation.functions import Function
 from tools.simulation.measure import Meter
 from tools.simulation.phases import Phases
 from tools.simulation.record import Record
-from tools.simulation.redis_model import RedisServer
 from tools.simulation.results import Cost, Reads, RunResult, Safety
 from tools.simulation.rivals import HAND_SECONDS
 from tools.simulation.scenarios import FaultPlan, Scenario
-from tools.simulation.store import READER, Store, StoreCounts
+from tools.simulation.store import READER, StoreCounts
 from tools.simulation.strategies import STRATEGIES, Strategy
-from tools.simulation.wiring import EPOCH_MS, MOST_SKEW_MS, TABLE_NAME, Parts, World, build_changer
+from tools.simulation.wiring import MOST_SKEW_MS, Parts, World, build_changer
 from tools.simulation.workloads import name_for
+from tools.simulation.world import build_world
 
 OTHER_TRAFFIC_SECONDS = 0.05
 """How often the other traffic is charged to the table."""
@@ -82,31 +82,11 @@ class _Run:
         self.meter = Meter(engine, hot_conversation=scenario.hot_conversation, seconds=self.end, phases=self.phases)
         self.record = Record(clock_error=MOST_SKEW_MS / 1000 if scenario.faults else 0.0)
         self.table = Table(scenario.table, _random(seed, "table"))
-        self.store = Store(
-            engine,
-            self.table,
-            table_name=TABLE_NAME,
-            random=_random(seed, "store"),
-            observer=self.meter,
-            epoch_ms=EPOCH_MS,
+        world = self.world = build_world(
+            engine, scenario, seed, self.table, parts, observer=self.meter, on_report=self.meter.note_report
         )
-        self.redis = RedisServer(
-            engine,
-            epoch_ms=EPOCH_MS,
-            nodes=scenario.redis_nodes,
-            random=_random(seed, "redis"),
-            on_report=self.meter.note_report,
-        )
+        self.store, self.redis = world.store, world.redis
         faults = scenario.faults
-        world = self.world = World(
-            engine=engine,
-            seed=seed,
-            store=self.store,
-            redis=self.redis,
-            settings=scenario.settings,
-            parts=parts,
-            skew_ms=faults.skew_ms if faults else 0.0,
-        )
         self.writing: Function[NewMessage, WriteResponse] = Function(
             engine,
             scenario.writers,

@@ -37,7 +37,8 @@ from hotpartition.redis.reports import RedisReportSink, RedisReportSource
 from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
 from hotpartition.runtime.thresholds import build_read_thresholds, build_thresholds
-from hotpartition.runtime.wiring import PATIENT_TIMEOUTS_MS, build_page_limits
+from hotpartition.runtime.wiring import PATIENT_TIMEOUTS_MS
+from hotpartition.runtime.wiring_pages import build_page_limits
 from hotpartition_messages import Message
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.counters import CounterReader, CounterWriter, describe_counter_table

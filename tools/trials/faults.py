@@ -248,7 +248,7 @@ class FaultInjector:
         if kind.scribble is None:
             return
         status = await control.get("/status")
-        (table,) = status["dynamodb"]["tables"]
+        table = status["dynamodb"]["table"]
         scribble = kind.scribble(table, self._conversations, self._rng)
         execute = await repairs.enter_async_context(self._open_redis(status))
         for command in scribble.take_back:

@@ -143,7 +143,7 @@ async def kill_holders(rig: Rig, run: Run, conversation: str, trials: int, rng: 
 
 async def kill_holder(rig: Rig, run: Run, conversation: str, rng: random.Random) -> None:
     """Wait for whoever takes the next lease, kill that process, and see whether its read was ever stored."""
-    (table,) = rig.status["dynamodb"]["tables"]
+    table = rig.status["dynamodb"]["table"]
     lease, page = lease_key(table, conversation, VARIANT), page_key(table, conversation, VARIANT, 0)
     await asyncio.sleep(rng.uniform(0.0, CALM_SECONDS))
     port = rig.status["redis"]["port"]
@@ -204,7 +204,7 @@ async def run_trials(trials: int, seed: int, out_dir: Path) -> list[Run]:
     async with running_rig(out_dir, writers=4, seed=seed, more=more) as rig:
         raise_ = {"command": "raise", "conversation_id": conversation, "shard_count": SHARDS}
         await rig.control.post("/functions/operate/invoke", raise_)
-        (table,) = rig.status["dynamodb"]["tables"]
+        table = rig.status["dynamodb"]["table"]
         crowd = Crowd(rig, conversation, rng)
         run.recorder, run.asked = crowd.recorder, crowd.reading.asked
         for _ in range(WRITTEN_FIRST):
@@ -225,7 +225,7 @@ async def run_trials(trials: int, seed: int, out_dir: Path) -> list[Run]:
 
 
 async def _wait_until_found(rig: Rig, run: Run, conversation: str) -> None:
-    (table,) = rig.status["dynamodb"]["tables"]
+    table = rig.status["dynamodb"]["table"]
     while run.found is None and time.time() < run.began + FOUND_SECONDS:
         await asyncio.sleep(LOOK_SECONDS)
         flag: Any = rig.redis.get(read_hot_key(table, conversation))

@@ -6,47 +6,26 @@ import pytest
 
 from hotpartition.core.route import Generation
 from hotpartition.counter import ShardedCounter
-from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import MalformedGenerationError, TokenReusedError
-from hotpartition.table.adaptive import AdaptiveRoutes, Limits, TableJournal
-from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
+from support.adaptive import AdaptiveShards
 
 EIGHT = Generation(since_ms=0, shard_count=8)
 IN_COLLECTION = JournalPlace("counters", "PK", "SK", "~route")
 APART = JournalPlace("routes", "collection", sort_key="")
 
 
-class Stage:
+class Stage(AdaptiveShards):
     """A counter whose routes come from a registry in memory and a journal on moto."""
 
     def __init__(self, aws, place):
-        self.aws, self.place = aws, place
-        self.registry, self.reports, self.telemetry = FakeRegistry(), FakeReports(), FakeTelemetry()
-        self.clock = FakeClock()
+        super().__init__(place)
+        self.aws = aws
         self.likes = self.open()
 
     def open(self):
         """Another process's counter."""
         return ShardedCounter(self.aws.resource.Table("counters"), self, clock=self.clock.as_clock())
-
-    def build_routes(self, table, schema, clock, budget_ms):
-        return AdaptiveRoutes(
-            registry=self.registry,
-            reports=self.reports,
-            journal=TableJournal(Boto3Call(table.meta.client), self.place),
-            place=self.place,
-            background=InlineBackground(),
-            telemetry=self.telemetry,
-            clock=clock,
-            schema=schema,
-            choices=3,
-            limits=Limits(
-                route_cache_seconds=0.0, route_cache_entries=10, sampling_distance_wcu=1.0, budget_ms=budget_ms
-            ),
-            timer=lambda: 0.0,
-            process_id="p",
-        )
 
     def raise_journal(self, *members):
         """Raise the counter as a consumer does that dies before it tells Redis."""

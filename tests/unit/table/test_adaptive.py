@@ -9,44 +9,23 @@ from botocore.exceptions import ClientError
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, choose_shards
-from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import InvalidRequestError, MalformedGenerationError, SettingsError
 from hotpartition.table import ShardedTable, adaptive
-from hotpartition.table.adaptive import AdaptiveRoutes, Limits, TableJournal
-from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
+from support.adaptive import AdaptiveShards
 
 EIGHT = Generation(since_ms=0, shard_count=8)
 IN_COLLECTION = JournalPlace("readings", "PK", "SK", "~route")
 APART = JournalPlace("routes", "collection", sort_key="")
 
 
-class Stage:
+class Stage(AdaptiveShards):
     """A table whose routes come from a registry in memory and a journal on moto."""
 
     def __init__(self, plain, place, **options):
-        self.plain, self.place = plain, place
-        self.registry, self.reports, self.telemetry = FakeRegistry(), FakeReports(), FakeTelemetry()
-        self.clock = FakeClock()
+        super().__init__(place)
+        self.plain = plain
         self.table = ShardedTable(plain, shards=self, clock=self.clock.as_clock(), **options)
-
-    def build_routes(self, table, schema, clock, budget_ms):
-        return AdaptiveRoutes(
-            registry=self.registry,
-            reports=self.reports,
-            journal=TableJournal(Boto3Call(table.meta.client), self.place),
-            place=self.place,
-            background=InlineBackground(),
-            telemetry=self.telemetry,
-            clock=clock,
-            schema=schema,
-            choices=3,
-            limits=Limits(
-                route_cache_seconds=0.0, route_cache_entries=10, sampling_distance_wcu=1.0, budget_ms=budget_ms
-            ),
-            timer=lambda: 0.0,
-            process_id="p",
-        )
 
     def raise_journal(self, collection="room", generation=EIGHT):
         """Raise a collection as a consumer does that dies before it tells Redis."""

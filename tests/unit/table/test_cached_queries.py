@@ -10,16 +10,14 @@ from boto3.dynamodb.types import Binary
 
 from hotpartition.core.counter import ReadCounter
 from hotpartition.core.route import Generation
-from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import MalformedPageError
 from hotpartition.jobs.page_cache import PageCache
 from hotpartition.jobs.read_counting import ReadCounting
 from hotpartition.table import ShardedTable, fixed
-from hotpartition.table.adaptive import AdaptiveRoutes, Limits, TableJournal
 from hotpartition.table.cached_queries import QueryCodec
+from support.adaptive import AdaptiveShards
 from support.builders import PAGE_LIMITS
-from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
 from support.page_store import FakePageStore
 
 PLACE = JournalPlace("readings", "PK", "SK", "~route")
@@ -38,13 +36,12 @@ OF_ALL_KINDS = {
 }
 
 
-class Fleet:
+class Fleet(AdaptiveShards):
     """Processes that share a Redis, and one table."""
 
     def __init__(self, plain):
+        super().__init__(PLACE, route_cache_seconds=60.0, sampling_distance_wcu=1e9)
         self.plain = plain
-        self.clock = FakeClock()
-        self.registry, self.reports, self.telemetry = FakeRegistry(), FakeReports(), FakeTelemetry()
         self.store = FakePageStore(lambda: self.clock.now_ms)
         self.ids = count()
 
@@ -54,20 +51,11 @@ class Fleet:
     def build_routes(self, table, schema, clock, budget_ms):
         process_id = f"p{next(self.ids)}"
         counter = ReadCounter(environment_id=process_id, sampling_distance_rcu=0.5, random=lambda: 0.0)
-        return AdaptiveRoutes(
-            registry=self.registry,
-            reports=self.reports,
-            journal=TableJournal(Boto3Call(table.meta.client), PLACE),
-            place=PLACE,
-            background=InlineBackground(),
-            telemetry=self.telemetry,
-            clock=clock,
-            schema=schema,
-            choices=3,
-            limits=Limits(
-                route_cache_seconds=60.0, route_cache_entries=10, sampling_distance_wcu=1e9, budget_ms=budget_ms
-            ),
-            timer=lambda: 0.0,
+        return super().build_routes(
+            table,
+            schema,
+            clock,
+            budget_ms,
             process_id=process_id,
             pages=PageCache(
                 store=self.store,

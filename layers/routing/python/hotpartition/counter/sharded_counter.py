@@ -21,7 +21,7 @@ from hotpartition.jobs.counters import Adder, Summer
 from hotpartition.ports import JournalEntry, JournalReading
 from hotpartition.table.adaptive import Adaptive
 from hotpartition.table.client_table import ClientTable
-from hotpartition.table.routes import FixedRoutes, LoggedTelemetry, Routes
+from hotpartition.table.routes import LoggedTelemetry, Routes
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharded_table import DEFAULT_BUDGET_MS, REAL_CLOCK
 from hotpartition.table.shards import Fixed
@@ -183,7 +183,7 @@ class ShardedCounter:
                 f"the sort key of {self._table.name} ({schema.sort}) is no string, so no counter can be named in it. "
                 "Use a table whose sort key is of type S"
             )
-        routes = self._build_routes(schema)
+        routes = self._shards.build_routes(self._table, schema, self._clock, self._budget_ms)
         place = routes.journal or JournalPlace(self._table.name)
         client: Any = self._table.meta.client
         parallel = client.meta.config.max_pool_connections
@@ -223,11 +223,6 @@ class ShardedCounter:
                 budget_ms=self._budget_ms,
             ),
         )
-
-    def _build_routes(self, schema: Schema) -> Routes:
-        if isinstance(self._shards, Fixed):
-            return FixedRoutes(self._shards, schema.form, self._clock, self._budget_ms)
-        return self._shards.build_routes(self._table, schema, self._clock, self._budget_ms)
 
 
 class _ToldRoutes:

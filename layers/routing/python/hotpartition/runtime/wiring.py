@@ -17,11 +17,10 @@ from redis.credentials import CredentialProvider
 from hotpartition.aws.environment import Certificates, find_certificates
 from hotpartition.core.backoff import Clock
 from hotpartition.core.keys import KeyForm
-from hotpartition.core.page_freshness import PageLimits
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.ports import Telemetry
 from hotpartition.redis.cluster import Connected, RedisConnection
-from hotpartition.runtime.settings import CommonSettings, JournalSettings, PageSettings, TableSettings
+from hotpartition.runtime.settings import CommonSettings, JournalSettings, TableSettings
 
 PATIENT_TIMEOUTS_MS = (2_000, 1_000)
 """Least limits, for a connection and a response, of what is on nobody's request path: the consumer reads thousands of
@@ -64,11 +63,6 @@ def find_journal(settings: TableSettings) -> JournalPlace:
     """Build the place of the routing items of the table that the settings describe."""
     names = settings.partition_key_name, settings.sort_key_name
     return build_journal_place(settings, *names, index_name=settings.routing_index_name)
-
-
-def build_page_limits(settings: PageSettings) -> PageLimits:
-    """Take the TTL and the staleness bound from the settings."""
-    return PageLimits(ttl_ms=settings.page_ttl_seconds * 1000, bound_ms=settings.page_staleness_seconds * 1000)
 
 
 def connect_redis(

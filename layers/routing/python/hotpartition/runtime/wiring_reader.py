@@ -7,15 +7,13 @@ import uuid
 from collections.abc import Sequence
 from typing import Generic, NamedTuple
 
-from hotpartition.core.counter import ReadCounter
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import ItemT, Page, PositionOf
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.jobs.gatherer import Gatherer
 from hotpartition.jobs.newest_pages import NewestPages
-from hotpartition.jobs.page_cache import PageCache, PageCodec
-from hotpartition.jobs.read_counting import ReadCounting
+from hotpartition.jobs.page_cache import PageCodec
 from hotpartition.jobs.route_cache import RouteCache, RouteSource
 from hotpartition.ports import ItemStore, Telemetry
 from hotpartition.redis.pages import RedisPageStore
@@ -23,7 +21,8 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink
 from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.settings import ReaderSettings
-from hotpartition.runtime.wiring import build_page_limits, connect_redis, system_clock
+from hotpartition.runtime.wiring import connect_redis, system_clock
+from hotpartition.runtime.wiring_pages import build_page_cache, build_read_counting
 
 
 def open_reading(settings: ReaderSettings) -> DynamoDBCalls:
@@ -62,21 +61,15 @@ def build_reading(
         ttl_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=clock.random
     )
     background = BackgroundThread()
-    counting = ReadCounting(
-        counter=ReadCounter(
-            environment_id=environment_id,
-            sampling_distance_rcu=settings.read_sampling_distance_rcu,
-            random=clock.random,
-        ),
-        reports=RedisReportSink(
-            connection,
-            settings.table_name,
-            partitions=settings.stream_partitions,
-            background=background,
-            now_ms=clock.now_ms,
-        ),
-        telemetry=telemetry,
+    reports = RedisReportSink(
+        connection,
+        settings.table_name,
+        partitions=settings.stream_partitions,
+        background=background,
         now_ms=clock.now_ms,
+    )
+    counting = build_read_counting(
+        settings, reports=reports, telemetry=telemetry, clock=clock, environment_id=environment_id
     )
     routes = RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=time.monotonic)
     gatherer = Gatherer(
@@ -93,15 +86,13 @@ def build_reading(
     )
     if not settings.page_cache:
         return Reading(gatherer, None)
-    pages = PageCache(
+    pages = build_page_cache(
+        settings,
         store=RedisPageStore(connection, settings.table_name, telemetry),
         codec=codec,
-        limits=build_page_limits(settings),
         telemetry=telemetry,
         clock=clock,
         environment_id=environment_id,
-        max_entries=settings.page_l1_entries,
-        max_bytes=settings.page_l1_bytes,
     )
     newest = NewestPages(
         gatherer, routes=routes, cache=pages, limits=cached_limits, counting=counting, now_ms=clock.now_ms

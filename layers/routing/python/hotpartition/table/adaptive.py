@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.counter import ReadCounter
 from hotpartition.core.route import MAX_CHOICES
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.jobs.page_cache import PageCache
@@ -57,7 +56,8 @@ class Adaptive:
         from hotpartition.redis.reports import RedisReportSink  # noqa: PLC0415
         from hotpartition.runtime.background import BackgroundThread  # noqa: PLC0415
         from hotpartition.runtime.settings import AdaptiveSettings  # noqa: PLC0415
-        from hotpartition.runtime.wiring import build_journal_place, build_page_limits, connect_redis  # noqa: PLC0415
+        from hotpartition.runtime.wiring import build_journal_place, connect_redis  # noqa: PLC0415
+        from hotpartition.runtime.wiring_pages import build_page_cache, build_read_counting  # noqa: PLC0415
 
         environ = os.environ if self.environ is None else self.environ
         settings = AdaptiveSettings.from_env(environ, **{**self.settings, "table_name": table.name})
@@ -78,22 +78,17 @@ class Adaptive:
             now_ms=clock.now_ms,
             pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
         )
-        pages = PageCache(
+        pages = build_page_cache(
+            settings,
             store=RedisPageStore(connection, settings.table_name, telemetry),
             codec=QueryCodec(),
-            limits=build_page_limits(settings),
             telemetry=telemetry,
             clock=clock,
             environment_id=process_id,
-            max_entries=settings.page_l1_entries,
-            max_bytes=settings.page_l1_bytes,
         )
-        counter = ReadCounter(
-            environment_id=process_id,
-            sampling_distance_rcu=settings.read_sampling_distance_rcu,
-            random=clock.random,
+        counting = build_read_counting(
+            settings, reports=reports, telemetry=telemetry, clock=clock, environment_id=process_id
         )
-        counting = ReadCounting(counter=counter, reports=reports, telemetry=telemetry, now_ms=clock.now_ms)
         return AdaptiveRoutes(
             registry=RedisRegistry(connection, settings.table_name, telemetry),
             reports=reports,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from threading import Lock
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.counter import Crossing, WriteCounter
@@ -19,7 +19,9 @@ from hotpartition.jobs.writer import Writer
 from hotpartition.ports import JournalEntry
 from hotpartition.table.cached_queries import CachedQueries
 from hotpartition.table.schema import SHARDS
-from hotpartition.table.shards import Fixed
+
+if TYPE_CHECKING:
+    from hotpartition.table.shards import Fixed
 
 _logger = logging.getLogger(__name__)
 

@@ -27,7 +27,6 @@ from hotpartition.table.locating import Locator
 from hotpartition.table.page_calls import PageCalls, read_pages
 from hotpartition.table.patience import Patience
 from hotpartition.table.refused import refuse_method
-from hotpartition.table.routes import FixedRoutes, Routes
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharding import Position, Sharding
 from hotpartition.table.shards import Fixed
@@ -297,7 +296,7 @@ class ShardedTable:
         if self._time_buckets is not None:
             index = BucketIndex.of(self._time_buckets, schema)
             schema = replace(schema, reserved=schema.reserved | index.attributes)
-        routes = self._build_routes(schema)
+        routes = self._shards.build_routes(self._table, schema, self._patience.clock, self._patience.budget_ms)
         sharding = Sharding(schema, routes, self._hashing, self._position, index)
         table = Boto3Table(self._table, is_counted=routes.is_counted)
         locator = Locator(sharding, self._patience)
@@ -310,12 +309,6 @@ class ShardedTable:
             pages=PageCalls(table, sharding, Gatherer(sharding, executor, self._patience)),
             batches=Batches(sharding, locator, table.requests({}), self._patience, append_only=self._append_only),
         )
-
-    def _build_routes(self, schema: Schema) -> Routes:
-        clock, budget_ms = self._patience.clock, self._patience.budget_ms
-        if isinstance(self._shards, Fixed):
-            return FixedRoutes(self._shards, schema.form, clock, budget_ms)
-        return self._shards.build_routes(self._table, schema, clock, budget_ms)
 
     def _open_executor(self, threads: int) -> Executor:
         """Open what runs the queries of one page at the same time."""

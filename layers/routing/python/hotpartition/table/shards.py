@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from hotpartition.core.backoff import Clock
 from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.core.route import MAX_CHOICES, Generation, Route
+from hotpartition.table.routes import FixedRoutes
+from hotpartition.table.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,11 @@ class Fixed:
     written: Route
     """Those that new items are written under."""
     choices: int = 1
+
+    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> FixedRoutes:
+        """Build the routes of a table, whichever it is."""
+        del table
+        return FixedRoutes(self, schema.form, clock, budget_ms)
 
 
 def fixed(*shards: int | tuple[int, int], choices: int = 1, readable: int = 0) -> Fixed:

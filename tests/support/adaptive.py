@@ -1,0 +1,44 @@
+"""Routes of a table of one's own, from a registry in memory and a journal on moto."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hotpartition.dynamodb.boto3_client import Boto3Call
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.table.adaptive import AdaptiveRoutes, Limits, TableJournal
+from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
+
+
+class AdaptiveShards:
+    """What `ShardedTable` and `ShardedCounter` take as `shards`: by default no route is cached."""
+
+    def __init__(
+        self, place: JournalPlace, *, route_cache_seconds: float = 0.0, sampling_distance_wcu: float = 1.0
+    ) -> None:
+        self.place = place
+        self.route_cache_seconds, self.sampling_distance_wcu = route_cache_seconds, sampling_distance_wcu
+        self.registry, self.reports, self.telemetry = FakeRegistry(), FakeReports(), FakeTelemetry()
+        self.clock = FakeClock()
+
+    def build_routes(self, table: Any, schema: Any, clock: Any, budget_ms: float, **more: Any) -> AdaptiveRoutes:
+        """Build one process's routes."""
+        return AdaptiveRoutes(
+            registry=self.registry,
+            reports=self.reports,
+            journal=TableJournal(Boto3Call(table.meta.client), self.place),
+            place=self.place,
+            background=InlineBackground(),
+            telemetry=self.telemetry,
+            clock=clock,
+            schema=schema,
+            choices=3,
+            limits=Limits(
+                route_cache_seconds=self.route_cache_seconds,
+                route_cache_entries=10,
+                sampling_distance_wcu=self.sampling_distance_wcu,
+                budget_ms=budget_ms,
+            ),
+            timer=lambda: 0.0,
+            **{"process_id": "p", **more},
+        )

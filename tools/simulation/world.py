@@ -1,0 +1,48 @@
+"""The outside of a run: DynamoDB in front of a table, and Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from tools.partition_model import Table
+from tools.simulation.engine import Engine
+from tools.simulation.redis_model import RedisServer
+from tools.simulation.scenarios import Scenario
+from tools.simulation.store import Observer, Store
+from tools.simulation.wiring import EPOCH_MS, TABLE_NAME, Parts, World
+
+
+def build_world(
+    engine: Engine,
+    scenario: Scenario,
+    seed: int,
+    table: Table,
+    parts: Parts,
+    *,
+    observer: Observer,
+    on_report: Callable[[], None],
+    seeds: str = "",
+) -> World:
+    """Build what all functions of a run share; `seeds` goes before the names of the sources of chance."""
+    prefix = f"{seed}/{seeds}"
+    store = Store(
+        engine,
+        table,
+        table_name=TABLE_NAME,
+        random=Random(f"{prefix}store"),
+        observer=observer,
+        epoch_ms=EPOCH_MS,
+    )
+    redis = RedisServer(
+        engine, epoch_ms=EPOCH_MS, nodes=scenario.redis_nodes, random=Random(f"{prefix}redis"), on_report=on_report
+    )
+    return World(
+        engine=engine,
+        seed=seed,
+        store=store,
+        redis=redis,
+        settings=scenario.settings,
+        parts=parts,
+        skew_ms=scenario.faults.skew_ms if scenario.faults else 0.0,
+    )
