@@ -19,6 +19,7 @@ import redis
 import urllib3
 
 from tools.history_checker import Acknowledged, History, Page, Read, Seen, check_history, content_digest, join_pages
+from tools.local.logs import read_log
 from tools.scaling import scale_thresholds
 
 WRITE_LIMIT_WCU = 20
@@ -92,8 +93,7 @@ class Stack:
 
     def log_lines(self, function: str, message: str) -> list[dict[str, Any]]:
         """The structured log lines of a function with this message."""
-        text = (self._work_dir / "logs" / f"{function}.log").read_text()
-        lines = (json.loads(line) for line in text.splitlines() if line.startswith("{"))
+        lines = read_log(self._work_dir / "logs" / f"{function}.log")
         return [line for line in lines if line.get("message") == message]
 
     def request(self, method: str, url: str, body: Any = None, headers: dict[str, str] | None = None) -> Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,6 +15,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.runtime.settings import ReaderSettings
 from tools.demo.client import OK, REFUSED, Api, NoResponseError, Recorder, Response, seen_in
 from tools.history_checker import Page, join_pages
+from tools.local.logs import read_log
 from tools.quantiles import nearest_rank
 
 PATIENCE_SECONDS = 4.0
@@ -190,10 +190,9 @@ def read_counts(work_dir: Path) -> Iterator[tuple[float, Counter[str]]]:
     `work_dir` is the local run's. A process that was killed has not told of its last invocation.
     """
     (log,) = work_dir.rglob(f"{READER}.log")
-    for line in log.read_text(errors="replace").splitlines():
-        if '"_aws"' not in line:
+    for counted in read_log(log):
+        if "_aws" not in counted:
             continue
-        counted, _ = json.JSONDecoder().raw_decode(line, line.index('{"_aws"'))  # another process may write behind it
         counts = Counter({name: int(sum(counted.get(metric, ()))) for name, metric in ORIGINS.items()})
         counts["fills"] = int(sum(counted.get(MetricName.PAGE_FILLS, ())))
         yield counted["_aws"]["Timestamp"] / 1000, +counts

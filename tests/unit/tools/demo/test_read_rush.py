@@ -95,8 +95,8 @@ def test_pages_are_counted_by_where_they_came_from():
 
 
 def test_counts_are_read_from_the_functions_log(tmp_path):
-    """Whatever else is on its lines."""
+    """Each of them, also where two environments wrote on one line."""
     metrics = {"_aws": {"Timestamp": 12_000}, "PagesFromL1": [1.0], "PageFills": [1.0, 1.0]}
     line = json.dumps(metrics, separators=(",", ":"))
     (tmp_path / "read_messages.log").write_text(f"START\n{line}{line}\n{{}}\n")
-    assert list(read_counts(tmp_path)) == [(12.0, Counter(l1=1, fills=2))]
+    assert list(read_counts(tmp_path)) == [(12.0, Counter(l1=1, fills=2))] * 2
