@@ -108,6 +108,14 @@ class TestWithoutToken:
         add(world, 1, None)
         assert len(set(world.counters.asked)) == 3
         assert not world.clock.slept
+
+    def test_what_all_choices_refused_is_tried_at_others(self, world):
+        """After a pause: nobody has to find it again, so full shards need not be asked over and over."""
+        raise_to(world, 64)
+        world.counters.fails = lambda place: THROTTLED if len(world.counters.asked) < 12 else None
+        add(world, 1, None)
+        assert len(world.clock.slept) == 3
+        assert len(set(world.counters.asked)) > 6
         assert world.counters.total == 1
 
     def test_one_of_unknown_outcome_is_not_repeated(self, world):

@@ -1,7 +1,8 @@
 """Counters: additions that are spread over the shards of a key, and their sum.
 
     add ── writer: place, count, report ──> one shard: ADD ──> done
-     │                                        └ refused: the next choice; then wait, take the route again
+     │                                        └ refused: the next choice; then wait, take the route again, and draw
+     │                                                   other choices if there is no token
      └ with a token: a transaction under DynamoDB's token for it ── bound to another request ──> find that one
 
 Why an addition with a token counts once, wherever its repetitions go: DynamoDB lets one set of parameters happen under
@@ -93,15 +94,19 @@ class Adder:
             OutcomeUnknownError: nobody knows whether it was counted.
             RetryLaterError: it was not counted: DynamoDB refused for the whole budget.
         """
-        now_ms = self._clock.now_ms()
         self._writer.write(
-            ItemKey(collection, "", now_ms, repr(self._clock.random())),
+            ItemKey(collection, "", self._clock.now_ms(), self._draw()),
             put=lambda partition_key: self._store.add(partition_key, amount),
             find=lambda _: None,
             size_bytes=size_bytes,
             may_be_stored=False,
             remaining_ms=remaining_ms,
+            draw=self._draw,
         )
+
+    def _draw(self) -> str:
+        """Draw what the choices follow from: nobody looks for an addition without a token, so any shard will do."""
+        return repr(self._clock.random())
 
     def add_once(
         self, collection: str, addition: Addition, *, size_bytes: int, remaining_ms: float = float("inf")

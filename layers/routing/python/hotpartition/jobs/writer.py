@@ -115,6 +115,7 @@ class Writer:
         choices: int | None = None,
         confirmed: Route = EMPTY_ROUTE,
         factor: int = 1,
+        draw: Callable[[], str] | None = None,
     ) -> FoundT | None:
         """Store an item, or find what is stored in its place already.
 
@@ -129,6 +130,7 @@ class Writer:
             choices: how many shards may take it, if not as many as the table's items have.
             confirmed: what the caller has read of the route in the journal: the item is placed by that as well.
             factor: how many times its units the write costs: 2 in a transaction.
+            draw: draws another `hashed` once all choices refused; only for what is never looked up.
 
         Returns:
             None when it was stored by this call; else what is stored under this key, left as it is.
@@ -152,6 +154,8 @@ class Writer:
                     error.sort_key = key.sort_key
                     raise
                 if is_refused_everywhere:
+                    if draw is not None:
+                        write.key = key._replace(hashed=draw())
                     # The collection may have been raised meanwhile: this very item may have a better place now.
                     route = self.routes.refresh_after_throttle(key.collection, self._clock.now_ms())
                     self._begin(write, route.union(confirmed), self._clock.now_ms())
