@@ -28,8 +28,8 @@ from hotpartition_messages.api import (
     route_event,
 )
 from hotpartition_messages.counters import CounterReader
+from hotpartition_messages.read_requests import parse_counter_read, parse_message_read, parse_page_read
 from hotpartition_messages.reading import MessageReader
-from hotpartition_messages.requests import parse_counter_read, parse_message_read, parse_page_read
 from hotpartition_messages.wiring_reader import build_counter_reader, build_message_reader
 
 logger = Logger()

@@ -29,13 +29,13 @@ from hotpartition_messages.api import (
 )
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.counters import CounterWriter
-from hotpartition_messages.requests import parse_addition, parse_delete, parse_edit, parse_write
 from hotpartition_messages.wiring_writer import (
     build_counter_writer,
     build_message_changer,
     build_message_writer,
     open_writing,
 )
+from hotpartition_messages.write_requests import parse_addition, parse_delete, parse_edit, parse_write
 from hotpartition_messages.writing import MessageWriter
 
 logger = Logger()

@@ -32,12 +32,16 @@ ORIGINS = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request for the newest page; times are seconds since the epoch. `read_at` is when what it got was read."""
+    """One request for the newest page; times are seconds since the epoch.
+
+    `read_at` is when what it got was read; `refusal` what it was told instead.
+    """
 
     began: float
     ended: float
     status: int
     read_at: float | None = None
+    refusal: str = ""
 
     @property
     def is_served(self) -> bool:
@@ -152,7 +156,7 @@ class ReadRush:
             await self._ask_once()
 
     async def _ask_once(self) -> int:
-        began, read_at = self.now(), None
+        began, read_at, refusal = self.now(), None, ""
         try:
             response = await self.api.read(self.conversation_id, {})
         except NoResponseError:
@@ -165,7 +169,9 @@ class ReadRush:
             # What is settled counts from when a page was read.
             read_at = datetime.fromisoformat(response.body["settled_until"]).timestamp() + READING.settle_seconds
             self._note(response, began, ended)
-        self.asked.append(Asked(began, ended, response.status, read_at))
+        elif response.status in REFUSED:
+            refusal = str(response.body)
+        self.asked.append(Asked(began, ended, response.status, read_at, refusal))
         return response.status
 
     def _note(self, response: Response, began: float, ended: float) -> None:

@@ -57,7 +57,7 @@ def judge(runs: Sequence[TokenRun], rushes: Sequence[RushRun], *, least_seeds: i
             "additions with tokens that were repeated until acknowledged", additions, LEAST_ADDITIONS * least_seeds, ""
         ),
         at_least("additions in a second of the rush", min(run.per_second for run in rushes), 9_800, ""),
-        at_most("onset of the rush to its raise", max(run.raised_seconds or 1e9 for run in rushes), 3.0, "s"),
+        at_most("onset of the rush to its raise", max(run.raised_seconds or 1e9 for run in rushes), 2.0, "s"),
         at_most(
             "refused, begun half a second after the raise or later",
             max(run.refused_after for run in rushes),

@@ -11,7 +11,7 @@ from hotpartition_messages.errors import MessageConflictError
 from hotpartition_messages.keys import KEY_FORM, build_key, parse_sort_key
 from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.reading import PageRequest
-from hotpartition_messages.requests import parse_write
+from hotpartition_messages.write_requests import parse_write
 from hotpartition_messages.writing import NewMessage
 from support.builders import World, build_message, message_id, new_message, read_all, route_of
 from support.events import post_event

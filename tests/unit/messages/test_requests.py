@@ -14,16 +14,16 @@ from hotpartition.core.timestamps import format_time
 from hotpartition.errors import InvalidRequestError, ItemTooLargeError
 from hotpartition_messages import requests
 from hotpartition_messages.attributes import encode_attributes
+from hotpartition_messages.read_requests import parse_page_read
 from hotpartition_messages.requests import (
     MAX_BODY_CHARACTERS,
     MAX_PROBLEMS,
     BodyTooLargeError,
     ContentEncodingError,
     parse_json,
-    parse_page_read,
     parse_time_ms,
-    parse_write,
 )
+from hotpartition_messages.write_requests import parse_write
 from support.events import page_event, post_event
 
 json_values = st.recursive(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.event_handler.api_gateway import APIGatewayHttpResolver, Response
 
@@ -46,8 +46,10 @@ from hotpartition_messages.problems import (
     WRITE_LATER,
     ProblemKind,
 )
-from hotpartition_messages.reading import PageResult
 from hotpartition_messages.requests import BodyTooLargeError, ContentEncodingError, is_among
+
+if TYPE_CHECKING:
+    from hotpartition_messages.reading import PageResult
 
 MESSAGES_PATH = "/conversations/{conversation_id}/messages"
 MESSAGE_PATH = MESSAGES_PATH + "/{message_id}"

@@ -34,19 +34,14 @@ from hotpartition_messages.problems import (
     WRITE_LATER,
     ProblemKind,
 )
+from hotpartition_messages.read_requests import CounterReadRequest, MessageReadRequest, PageReadRequest
 from hotpartition_messages.reading import MAX_LIMIT
 from hotpartition_messages.requests import (
     EXAMPLE_COUNTER_ID,
     EXAMPLE_MESSAGE,
     MAX_PROBLEMS,
-    AddRequest,
-    CounterReadRequest,
-    MessageDeleteRequest,
-    MessageEditRequest,
-    MessageReadRequest,
-    PageReadRequest,
-    WriteRequest,
 )
+from hotpartition_messages.write_requests import AddRequest, MessageDeleteRequest, MessageEditRequest, WriteRequest
 
 ConversationId = Annotated[str, Field(json_schema_extra={"pattern": CONVERSATION_ID_PATTERN})]
 CanonicalMessageId = Annotated[

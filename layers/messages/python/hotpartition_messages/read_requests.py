@@ -1,0 +1,167 @@
+"""What clients may ask of the read function: pages, messages, counters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
+
+from hotpartition.errors import InvalidRequestError
+from hotpartition_messages.cursor import CURSOR_PATTERN, parse_cursor, split_cursor
+from hotpartition_messages.reading import DEFAULT_LIMIT, MAX_LIMIT, PageRequest
+from hotpartition_messages.requests import (
+    ConversationPath,
+    CounterPath,
+    MessagePath,
+    Request,
+    find_header,
+    parse_time_ms,
+    path_and_query,
+    validate,
+)
+
+_WHOLE_NUMBER = re.compile(r"-?[0-9]+")
+
+
+def _whole_number(text: object) -> object:
+    """Refuse what Python reads as a number and nobody else does, like `1_0` and ` 5`."""
+    if isinstance(text, str) and not _WHOLE_NUMBER.fullmatch(text):
+        raise ValueError("should be a whole number")
+    return text
+
+
+_TimeMs = Annotated[int, BeforeValidator(parse_time_ms), WithJsonSchema({"type": "string", "format": "date-time"})]
+_Consistency = Annotated[
+    Literal["strong", "eventual"],
+    Field(description="`strong`: with everything acknowledged before the request. `eventual`: half the price."),
+]
+
+
+class PageQuery(Request):
+    """The query string of a page."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: Annotated[int, BeforeValidator(_whole_number)] = Field(
+        DEFAULT_LIMIT, ge=1, le=MAX_LIMIT, description="Messages on a page, at most."
+    )
+    after: _TimeMs | None = Field(None, description="Only messages at or after this time (RFC 3339).")
+    before: _TimeMs | None = Field(None, description="Only messages before this time (RFC 3339).")
+    order: Literal["newest", "oldest"] = Field("newest", description="Which end to begin with.")
+    cursor: str | None = Field(
+        None,
+        description="`next_cursor` of the last page, with the same order.",
+        json_schema_extra={"pattern": CURSOR_PATTERN},
+    )
+    consistency: _Consistency = "eventual"
+
+    @field_validator("cursor")
+    @classmethod
+    def check_cursor(cls, cursor: str | None, info: ValidationInfo) -> str | None:
+        """Refuse a cursor that is none, or one of another conversation or order, beside whatever else is wrong."""
+        if cursor is None:
+            return None
+        try:
+            if "order" in info.data:
+                parse_cursor(cursor, str(info.context), newest_first=info.data["order"] == "newest")
+            else:
+                split_cursor(cursor)
+        except InvalidRequestError as error:
+            raise ValueError(error.problems[0].message) from error
+        return cursor
+
+
+class MessageQuery(Request):
+    """The query string of one message."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    consistency: _Consistency = "eventual"
+
+
+class CounterQuery(Request):
+    """The query string of reading a counter."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    consistency: _Consistency = "strong"
+
+
+class CounterReadRequest(Request):
+    """Read a counter."""
+
+    path: CounterPath
+    query: CounterQuery
+
+
+class PageHeader(Request):
+    """The headers that reading a page looks at."""
+
+    if_none_match: str = Field(
+        "",
+        alias="If-None-Match",
+        description="Entity tags: a newest page that has one of them is not sent again (304). What is none is ignored.",
+    )
+
+
+class PageReadRequest(Request):
+    """Read a page."""
+
+    path: ConversationPath
+    query: PageQuery
+    header: PageHeader
+
+
+class MessageReadRequest(Request):
+    """Read one message."""
+
+    path: MessagePath
+    query: MessageQuery
+
+
+def parse_page_read(event: Mapping[str, Any]) -> tuple[PageRequest, str]:
+    """Read from an event which page is wanted, and the entity tags of what the client has (`If-None-Match`).
+
+    Raises:
+        InvalidRequestError: naming every wrong parameter.
+    """
+    content = {**path_and_query(event), "header": find_header(event, "If-None-Match")}
+    request = validate(PageReadRequest, content)
+    query = request.query
+    page = PageRequest(
+        conversation_id=request.path.conversation_id,
+        newest_first=query.order == "newest",
+        limit=query.limit,
+        after_ms=query.after,
+        before_ms=query.before,
+        cursor=query.cursor,
+        is_strong=query.consistency == "strong",
+    )
+    return page, request.header.if_none_match
+
+
+def parse_message_read(event: Mapping[str, Any]) -> MessageReadRequest:
+    """Read from an event which message is wanted.
+
+    Raises:
+        InvalidRequestError: naming every wrong parameter.
+    """
+    return validate(MessageReadRequest, path_and_query(event))
+
+
+def parse_counter_read(event: Mapping[str, Any]) -> CounterReadRequest:
+    """Read from an event which counter is wanted.
+
+    Raises:
+        InvalidRequestError: naming every wrong parameter.
+    """
+    return validate(CounterReadRequest, path_and_query(event))

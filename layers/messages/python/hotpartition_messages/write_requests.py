@@ -1,0 +1,312 @@
+"""What clients may ask of the write function: messages to store, to edit and to delete, additions to counters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+
+from hotpartition.errors import InvalidRequestError
+from hotpartition_messages.attributes import MAX_DEPTH, EncodedAttributes, encode_attributes
+from hotpartition_messages.callers import MAX_SENDER_LENGTH, find_sender
+from hotpartition_messages.changing import Edit, Target
+from hotpartition_messages.counters import MAX_AMOUNT, NewAddition
+from hotpartition_messages.errors import NotTheSenderError
+from hotpartition_messages.message_ids import (
+    MAX_FUTURE_MS,
+    MAX_TIME_MS,
+    MESSAGE_ID_PATTERN,
+    MESSAGE_ID_RULE,
+)
+from hotpartition_messages.requests import (
+    ENTITY_TAG,
+    EXAMPLE_MESSAGE,
+    ConversationPath,
+    CounterPath,
+    MessageId,
+    MessagePath,
+    NoQuery,
+    Request,
+    find_header,
+    leave_out_unknown,
+    parse_body,
+    parse_time_ms,
+    path_and_query,
+    validate,
+)
+from hotpartition_messages.writing import NewMessage
+
+_EXAMPLE_BODY = {name: EXAMPLE_MESSAGE[name] for name in ("sender", "body", "attributes")}
+_ENTITY_TAGS = rf"^(\*|{ENTITY_TAG}( *, *{ENTITY_TAG})*)$"
+
+
+def _parse_expiry_s(text: object) -> object:
+    """Parse an RFC 3339 time to Unix seconds, rounded up: what expires is shown until then."""
+    return -(-parse_time_ms(text if isinstance(text, str) else "") // 1000)
+
+
+def _parse_tags(text: object) -> object:
+    """Parse `If-Match`: None for `*`, which any message matches. A weak tag matches none (RFC 9110, 13.1.1)."""
+    if not isinstance(text, str) or not re.fullmatch(_ENTITY_TAGS, text.strip()):
+        raise ValueError("should be `*`, or entity tags as `ETag` has them, with their quotation marks")
+    if text.strip() == "*":
+        return None
+    return frozenset(found[0] for found in re.finditer(ENTITY_TAG, text) if not found[0].startswith("W/"))
+
+
+def _encoded(attributes: dict[str, Any]) -> EncodedAttributes:
+    try:
+        return encode_attributes(attributes)
+    except InvalidRequestError as error:
+        (problem,) = error.problems
+        facts = {"field": problem.field, "message": problem.message}
+        raise PydanticCustomError("not_storable", "{message}", facts) from error
+
+
+_Attributes = Annotated[
+    dict[str, Any],
+    Field(
+        description="Whatever else belongs to the message. Whole numbers keep 38 digits, others are doubles; "
+        f"names are not empty; at most {MAX_DEPTH} levels deep.",
+        json_schema_extra={"propertyNames": {"minLength": 1}},
+    ),
+    AfterValidator(_encoded),
+]
+
+
+class NewMessageBody(Request):
+    """A message to store."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE_BODY]})
+
+    sender: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=MAX_SENDER_LENGTH,
+            description="Who sends it. Where the deployment takes the sender from the caller's token "
+            "(`api.sender_claim`), it may be left out, and must not be another.",
+        ),
+    ]
+    body: str = Field(description="The text; with everything else the message may take 400 KiB in DynamoDB.")
+    message_id: (
+        Annotated[
+            MessageId,
+            Field(
+                description=f"{MESSAGE_ID_RULE[0].upper()}{MESSAGE_ID_RULE[1:]}, at most {MAX_FUTURE_MS / 1000:g} s "
+                "ahead: the message's identity and time, so that a repetition is safe. Without it the server mints "
+                "one.",
+                json_schema_extra={"pattern": MESSAGE_ID_PATTERN},
+            ),
+        ]
+        | None
+    ) = None
+    attributes: _Attributes = Field({}, validate_default=True)
+    expires_at: (
+        Annotated[
+            int,
+            BeforeValidator(_parse_expiry_s),
+            Field(ge=0, le=MAX_TIME_MS // 1000),
+            WithJsonSchema(
+                {
+                    "type": "string",
+                    "format": "date-time",
+                    "description": "From then on the message is not shown any more (RFC 3339; a part of a second is "
+                    "rounded up). Nothing changes it later.",
+                }
+            ),
+        ]
+        | None
+    ) = None
+
+
+class MessageEditBody(Request):
+    """What is new about a message. At least one of them."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"minProperties": 1, "examples": [{"body": "hello, all"}]},
+    )
+
+    body: str = Field(default_factory=str, description="The new text.")
+    attributes: _Attributes = Field(
+        default_factory=dict, description="The new attributes, in place of all that there were."
+    )
+
+
+class ChangeHeader(Request):
+    """The headers that a change looks at."""
+
+    if_match: (
+        Annotated[
+            frozenset[str] | None,
+            BeforeValidator(_parse_tags),
+            WithJsonSchema({"type": "string", "pattern": _ENTITY_TAGS, "examples": ['"1-5f2a9c04"', "*"]}),
+        ]
+        | None
+    ) = Field(
+        None,
+        alias="If-Match",
+        description="Change the message only if it has one of these entity tags: the `ETag` of reading it, or `*`.",
+    )
+
+
+class AdditionBody(Request):
+    """What is added to a counter."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"examples": [{"amount": 1, "token": "ann:room-1"}]}
+    )
+
+    amount: int = Field(1, ge=-MAX_AMOUNT, le=MAX_AMOUNT, description="How much; a negative amount takes away.")
+    token: (
+        Annotated[
+            str,
+            Field(
+                pattern=r"^[!-~]{1,128}$",
+                description="1 to 128 characters out of ! to ~ (ASCII, no spaces): with the counter, the addition's "
+                "identity. For ten minutes a repetition with it counts once, and with another amount is refused (409). "
+                "Without it, nobody can tell a repetition from another addition.",
+            ),
+        ]
+        | None
+    ) = None
+
+
+class AddRequest(Request):
+    """Add to a counter."""
+
+    path: CounterPath
+    query: NoQuery
+    body: AdditionBody
+
+
+class WriteRequest(Request):
+    """Store a message."""
+
+    path: ConversationPath
+    query: NoQuery
+    body: NewMessageBody
+
+
+class MessageEditRequest(Request):
+    """Edit a message."""
+
+    path: MessagePath
+    query: NoQuery
+    header: ChangeHeader
+    body: MessageEditBody
+
+
+class MessageDeleteRequest(Request):
+    """Delete a message."""
+
+    path: MessagePath
+    query: NoQuery
+    header: ChangeHeader
+
+
+def parse_write(event: Mapping[str, Any], *, sender_claim: str = "") -> NewMessage:
+    """Read what is to be stored from an event.
+
+    Args:
+        event: what API Gateway sent.
+        sender_claim: what of the caller is the sender; empty: the body names the sender.
+
+    Raises:
+        NotTheSenderError: the caller has no such claim, or the body names another sender.
+        InvalidRequestError: naming every wrong field.
+        BodyTooLargeError: the body is longer than that of any message that can be stored.
+        ItemTooLargeError: the message cannot become an item.
+        ContentEncodingError: the body is compressed.
+    """
+    sender = find_sender(event, sender_claim) if sender_claim else None
+    body, unlisted = leave_out_unknown(parse_body(event), NewMessageBody)
+    if sender is not None and isinstance(body, dict) and body.setdefault("sender", sender) != sender:
+        raise NotTheSenderError(f"the message's sender should be the caller's {sender_claim}, or be left out")
+    request = validate(WriteRequest, {**path_and_query(event), "body": body}, unlisted)
+    message = request.body
+    return NewMessage(
+        conversation_id=request.path.conversation_id,
+        sender=message.sender,
+        body=message.body,
+        attributes=message.attributes,  # type: ignore[arg-type]  # encoded by its validator
+        message_id=message.message_id,
+        expires_at_s=message.expires_at,
+    )
+
+
+def parse_edit(event: Mapping[str, Any], *, sender_claim: str = "") -> tuple[Target, Edit]:
+    """Read from an event which message is to be edited, and how.
+
+    Args:
+        event: what API Gateway sent.
+        sender_claim: what of the caller is the sender, who alone may edit; empty: anybody may.
+
+    Raises:
+        NotTheSenderError: the caller has no such claim.
+        InvalidRequestError: naming every wrong field.
+        BodyTooLargeError: the body is longer than that of any message that can be stored.
+        ItemTooLargeError: the message cannot become an item.
+        ContentEncodingError: the body is compressed.
+    """
+    sender = find_sender(event, sender_claim) if sender_claim else None
+    body, unlisted = leave_out_unknown(parse_body(event), MessageEditBody)
+    content = {**path_and_query(event), "header": find_header(event, "If-Match"), "body": body}
+    request = validate(MessageEditRequest, content, unlisted)
+    new = request.body
+    if not new.model_fields_set:
+        raise InvalidRequestError.of("body", "should have a new body, new attributes, or both")
+    edit = Edit(
+        body=new.body if "body" in new.model_fields_set else None,
+        attributes=new.attributes if "attributes" in new.model_fields_set else None,  # type: ignore[arg-type]  # encoded by its validator
+    )
+    return _target(request.path, request.header, sender), edit
+
+
+def parse_delete(event: Mapping[str, Any], *, sender_claim: str = "") -> Target:
+    """Read from an event which message is to be deleted.
+
+    Args:
+        event: what API Gateway sent.
+        sender_claim: what of the caller is the sender, who alone may delete; empty: anybody may.
+
+    Raises:
+        NotTheSenderError: the caller has no such claim.
+        InvalidRequestError: naming every wrong field.
+    """
+    sender = find_sender(event, sender_claim) if sender_claim else None
+    request = validate(MessageDeleteRequest, {**path_and_query(event), "header": find_header(event, "If-Match")})
+    return _target(request.path, request.header, sender)
+
+
+def _target(path: MessagePath, header: ChangeHeader, sender: str | None) -> Target:
+    return Target(
+        conversation_id=path.conversation_id,
+        message_id=path.message_id,
+        if_match=header.if_match,
+        sender=sender,
+    )
+
+
+def parse_addition(event: Mapping[str, Any]) -> NewAddition:
+    """Read from an event what is to be added to which counter.
+
+    Raises:
+        InvalidRequestError: naming every wrong field.
+        BodyTooLargeError, ItemTooLargeError: the body is far longer than an addition.
+        ContentEncodingError: the body is compressed.
+    """
+    body, unlisted = leave_out_unknown(parse_body(event), AdditionBody)
+    request = validate(AddRequest, {**path_and_query(event), "body": body}, unlisted)
+    return NewAddition(request.path.counter_id, request.body.amount, request.body.token)
