@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from hotpartition.runtime.mistakes import list_mistakes, unknown
-from hotpartition.runtime.settings import AdaptiveSettings, CommonSettings, ConsumerSettings, OperateSettings
+from hotpartition.runtime.settings import CommonSettings
+from hotpartition.runtime.table_settings import AdaptiveSettings, ConsumerSettings, OperateSettings
 from hotpartition_cdk.configuration import HotPartitionOptions
 from hotpartition_cdk.errors import ConfigurationError
 

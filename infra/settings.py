@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hotpartition.dynamodb.calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS
-from hotpartition.runtime.settings import FUNCTION_SETTINGS, WriterSettings
+from hotpartition.runtime.settings import WriterSettings
+from hotpartition.runtime.table_settings import FUNCTION_SETTINGS
 from hotpartition_cdk import settings
 from hotpartition_cdk.settings import WIRED_NAMES, TimeLimit, check_limits, limit_run, select_settings
 from infra.config import read_object

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hotpartition.runtime.mistakes import describe
-from hotpartition.runtime.settings import FUNCTION_SETTINGS, AdaptiveSettings, CommonSettings
+from hotpartition.runtime.settings import CommonSettings
+from hotpartition.runtime.table_settings import FUNCTION_SETTINGS, AdaptiveSettings
 from hotpartition_cdk.configuration import PRODUCTION, SMALL
 from hotpartition_cdk.options import Options, list_options
 from infra.environments import DEV, PROD

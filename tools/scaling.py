@@ -6,7 +6,8 @@ carries a tenth of that. So partition limit, thresholds and sampling distance sh
 
 from __future__ import annotations
 
-from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
+from hotpartition.runtime.settings import ReaderSettings, WriterSettings
+from hotpartition.runtime.table_settings import ConsumerSettings
 
 SMALLEST_SAMPLING_DISTANCE_WCU = 1.25
 """At 1 WCU or less every write would be reported, and nothing would be sampled."""

@@ -6,13 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from hotpartition.runtime.settings import (
-    CommonSettings,
-    ConsumerSettings,
-    OperateSettings,
-    ReaderSettings,
-    WriterSettings,
-)
+from hotpartition.runtime.settings import CommonSettings, ReaderSettings, WriterSettings
+from hotpartition.runtime.table_settings import ConsumerSettings, OperateSettings
 
 ENVIRONMENTS = ("dev", "prod", "local")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hotpartition.redis.acl import Role, build_rights
-from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, OperateSettings
+from hotpartition.runtime.table_settings import AdaptiveSettings, ConsumerSettings, OperateSettings
 from hotpartition_cdk.errors import ConfigurationError
 from infra.bundle import ROOT
 from infrastructure.templates import Statement, Template, short_name

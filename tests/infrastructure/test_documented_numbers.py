@@ -21,7 +21,8 @@ from hotpartition.jobs.operations import MAX_SINCE_AHEAD_MS, SINCE_AGO_MS
 from hotpartition.jobs.raising import RAISE_BUDGET_MS
 from hotpartition.redis.cluster import SENTINEL_COUNT
 from hotpartition.redis.reports import STREAM_AGE_MS
-from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
+from hotpartition.runtime.settings import WriterSettings
+from hotpartition.runtime.table_settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition.runtime.wiring import PATIENT_TIMEOUTS_MS
 from hotpartition_cdk.alarms import list_alarms

@@ -11,7 +11,7 @@ from hotpartition.core.route import EMPTY_ROUTE
 from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
+from hotpartition.runtime.table_settings import ConsumerSettings, OperateSettings
 from hotpartition.runtime.wiring import find_journal
 from hotpartition.runtime.wiring_consumer import build_consumer
 from hotpartition.runtime.wiring_operations import build_operations

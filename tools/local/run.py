@@ -18,7 +18,8 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import web
 
-from hotpartition.runtime.settings import OperateSettings, variable_name
+from hotpartition.runtime.settings import variable_name
+from hotpartition.runtime.table_settings import OperateSettings
 from hotpartition.runtime.wiring import find_journal
 from tools.local.config import OPERATIONS_FUNCTION, LocalConfig
 from tools.local.control import Control

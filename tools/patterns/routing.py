@@ -13,7 +13,8 @@ from hotpartition.core.refusals import RecentRefusals
 from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Placement, Route
 from hotpartition.jobs.route_cache import RouteCache
-from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
+from hotpartition.runtime.settings import WriterSettings
+from hotpartition.runtime.table_settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from tools.simulation.engine import Engine
 

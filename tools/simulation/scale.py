@@ -44,7 +44,8 @@ from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.shares import list_shares
 from hotpartition.jobs.consumer import POLL_MS
 from hotpartition.redis.reports import STREAM_AGE_MS
-from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
+from hotpartition.runtime.settings import WriterSettings
+from hotpartition.runtime.table_settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from tools.simulation.results import Distribution
 from tools.simulation.scale_theory import (

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
+from hotpartition.runtime.settings import WriterSettings
+from hotpartition.runtime.table_settings import ConsumerSettings
 from tools.partition_model import OnDemand, Partitions, TableConfig
 from tools.scaling import scale_thresholds
 from tools.simulation.functions import FunctionConfig

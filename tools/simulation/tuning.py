@@ -10,7 +10,8 @@ from math import isfinite
 import numpy as np
 
 from hotpartition.core.detector import EVIDENCE_THROTTLED_SHARE, SLOTS_PER_SECOND, SUSTAINED_SECONDS
-from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
+from hotpartition.runtime.settings import ReaderSettings, WriterSettings
+from hotpartition.runtime.table_settings import ConsumerSettings
 from tools.simulation.scale import registry_lookups_per_second
 from tools.simulation.scale_theory import thin_relative_error
 from tools.simulation.scale_traffic import Level, popularity

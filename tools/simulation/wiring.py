@@ -35,7 +35,8 @@ from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource
 from hotpartition.runtime.background import BackgroundThread
-from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
+from hotpartition.runtime.settings import ReaderSettings, WriterSettings
+from hotpartition.runtime.table_settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_read_thresholds, build_thresholds
 from hotpartition.runtime.wiring import PATIENT_TIMEOUTS_MS
 from hotpartition.runtime.wiring_pages import build_page_limits

@@ -14,7 +14,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.shares import Share
 from hotpartition.jobs.consumer import GC_THRESHOLDS, Consumer
-from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.table_settings import ConsumerSettings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition.runtime.wiring_consumer import build_consumer
 

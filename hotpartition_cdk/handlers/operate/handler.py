@@ -36,7 +36,7 @@ from hotpartition.errors import (
 )
 from hotpartition.jobs.operations import HotList, Operations, RaiseByHand, RoutePage, RouteRow
 from hotpartition.jobs.reconcile import RebuildPart, Reconciler, RouteState, Verification
-from hotpartition.runtime.settings import OperateSettings
+from hotpartition.runtime.table_settings import OperateSettings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition.runtime.wiring_operations import build_operations
 

@@ -24,7 +24,8 @@ from hotpartition.errors import (
     ThrottledError,
 )
 from hotpartition.jobs.consumer import GC_THRESHOLDS, RunSummary
-from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
+from hotpartition.runtime.settings import ReaderSettings, WriterSettings
+from hotpartition.runtime.table_settings import ConsumerSettings
 from hotpartition_messages.api import route_event
 from hotpartition_messages.cursor import build_cursor
 from support.builders import World, message_id, route_of

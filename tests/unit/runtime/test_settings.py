@@ -4,13 +4,8 @@ import pytest
 
 from hotpartition.errors import SettingsError
 from hotpartition.runtime.mistakes import describe
-from hotpartition.runtime.settings import (
-    FUNCTION_SETTINGS,
-    ConsumerSettings,
-    WriterSettings,
-    build_environment,
-    variable_name,
-)
+from hotpartition.runtime.settings import WriterSettings, build_environment, variable_name
+from hotpartition.runtime.table_settings import FUNCTION_SETTINGS, ConsumerSettings
 
 REQUIRED = {"HOTPARTITION_TABLE_NAME": "t", "HOTPARTITION_REGISTRY_HOST": "h"}
 ALL = list(FUNCTION_SETTINGS.values())

@@ -30,7 +30,7 @@ from hotpartition.ports import Journal, JournalEntry, RoutingItem, RoutingItems
 from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
-from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.table_settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_read_thresholds, build_thresholds
 from hotpartition.runtime.wiring import build_key_form, connect_redis
 from tools.benchmarks.measuring import Bar, Measured, interleave

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hotpartition.core.detector import Thresholds
 from hotpartition.core.read_heat import ReadThresholds
-from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.table_settings import ConsumerSettings
 
 
 def build_thresholds(settings: ConsumerSettings) -> Thresholds:

@@ -11,6 +11,7 @@ import os
 import random
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from redis.credentials import CredentialProvider
 
@@ -20,7 +21,10 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.ports import Telemetry
 from hotpartition.redis.cluster import Connected, RedisConnection
-from hotpartition.runtime.settings import CommonSettings, JournalSettings, TableSettings
+from hotpartition.runtime.settings import CommonSettings
+
+if TYPE_CHECKING:
+    from hotpartition.runtime.table_settings import JournalSettings, TableSettings
 
 PATIENT_TIMEOUTS_MS = (2_000, 1_000)
 """Least limits, for a connection and a response, of what is on nobody's request path: the consumer reads thousands of

@@ -9,7 +9,7 @@ from hotpartition.jobs.consumer import Consumer
 from hotpartition.ports import Telemetry
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
-from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.table_settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_read_thresholds, build_thresholds
 from hotpartition.runtime.wiring import build_key_form, connect_redis, find_journal, system_clock
 

@@ -11,7 +11,7 @@ from hotpartition.ports import Telemetry
 from hotpartition.redis.listing import RedisRegistryListing
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
-from hotpartition.runtime.settings import OperateSettings
+from hotpartition.runtime.table_settings import OperateSettings
 from hotpartition.runtime.wiring import build_key_form, connect_redis, find_journal, system_clock
 
 

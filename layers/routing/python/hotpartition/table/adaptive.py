@@ -55,7 +55,7 @@ class Adaptive:
         from hotpartition.redis.registry import RedisRegistry  # noqa: PLC0415
         from hotpartition.redis.reports import RedisReportSink  # noqa: PLC0415
         from hotpartition.runtime.background import BackgroundThread  # noqa: PLC0415
-        from hotpartition.runtime.settings import AdaptiveSettings  # noqa: PLC0415
+        from hotpartition.runtime.table_settings import AdaptiveSettings  # noqa: PLC0415
         from hotpartition.runtime.wiring import build_journal_place, connect_redis  # noqa: PLC0415
         from hotpartition.runtime.wiring_pages import build_page_cache, build_read_counting  # noqa: PLC0415
 
