@@ -134,7 +134,7 @@ ENVIRONMENTS = {
 }
 PROGRAM = """
 import sys
-from hotpartition.runtime.settings import {settings}
+from hotpartition.runtime.{module} import {settings}
 from {package}.wiring_{job} import {build}
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
@@ -156,6 +156,7 @@ def loaded_modules(job, settings, client, environment):
     program = PROGRAM.format(
         package="hotpartition_messages" if is_of_messages else "hotpartition.runtime",
         job=job,
+        module="settings" if is_of_messages else "table_settings",
         build=f"build_message_{job}" if is_of_messages else f"build_{job}",
         settings=settings,
         client=client,
