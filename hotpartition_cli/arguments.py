@@ -35,7 +35,7 @@ exit status:
   0  fine
   1  something to mend: routes differ or cannot be read, a load is not covered
   2  the command is wrong
-  3  it could not be done: nobody answered, no credentials, throttled, Redis or DynamoDB away
+  3  it could not be done: nobody responded, no credentials, throttled, Redis or DynamoDB away
   130  interrupted
 
 examples:

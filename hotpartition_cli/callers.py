@@ -52,7 +52,7 @@ class UrlCaller:
             case 429:
                 raise FailedError(f"the local run has no environment free for {function}", kind="throttled")
             case status:
-                raise FailedError(f"{self._base} answered with status {status}", kind="unreachable")
+                raise FailedError(f"{self._base} responded with status {status}", kind="unreachable")
 
     def read_log(self, function: str) -> str:
         """Read all that a function has logged."""
@@ -94,7 +94,7 @@ class LambdaCaller:
         return cls(function, client, client.meta.region_name)
 
     def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
-        """See `Caller`."""
+        """Implement `Caller`."""
         payload = json.dumps(command).encode()
         response = translated(
             lambda: self._client.invoke(FunctionName=self._subject.name, Payload=payload), self._subject, self._region
@@ -111,7 +111,7 @@ def _parse_message(body: bytes) -> str:
 
 
 def read_response(payload: bytes, *, is_error: bool, of: str = OPERATIONS) -> dict[str, Any]:
-    """Read what a function answered, or raise `ToolError` with the sentence that a person should read."""
+    """Read what a function returned, or raise `ToolError` with the sentence that a person should read."""
     try:
         response = json.loads(payload)
     except ValueError as error:

@@ -306,7 +306,7 @@ class _Check:
                 break
             if self._timer() >= deadline:
                 if hot["active"] is None:
-                    raise UnmetError("Redis did not answer, so nobody knows")
+                    raise UnmetError("Redis did not respond, so nobody knows")
                 when = "never" if age is None else f"{age:.0f} s ago"
                 raise UnmetError(f"last started {when}: is its schedule on, has it concurrency, does Redis let it in?")
             self._progress(f"waiting for the consumer, {deadline - self._timer():.0f} s at most")

@@ -51,7 +51,7 @@ def show_all(call: Caller, progress: Progress) -> Outcome:
 
 def _judge_hot(response: Mapping[str, Any]) -> Outcome:
     if response["active"] is None:
-        return Outcome(response, Status.FAILED, "Redis did not answer, so no load can be shown")
+        return Outcome(response, Status.FAILED, "Redis did not respond, so no load can be shown")
     return Outcome(response, Status.FINE if response["is_complete"] else Status.FINDING)
 
 
@@ -59,7 +59,7 @@ def show_route(call: Caller, conversation_id: str) -> Outcome:
     """Ask for one conversation's route."""
     response = call({"command": "route", "conversation_id": conversation_id})
     if response["agreement"] == "registry-unavailable":
-        return Outcome(response, Status.FAILED, "Redis did not answer, so what the registry knows is not known")
+        return Outcome(response, Status.FAILED, "Redis did not respond, so what the registry knows is not known")
     return Outcome(response, Status.FINE if response["agreement"] == "equal" else Status.FINDING)
 
 

@@ -88,7 +88,7 @@ def translated(call: Callable[[], Any], subject: Subject | None = None, region: 
         raise _explain(error, subject, region) from error
     except sdk.BotoCoreError as error:
         raise FailedError(
-            f"{subject.service if subject else 'AWS'} did not answer: {error}", kind="unreachable"
+            f"{subject.service if subject else 'AWS'} did not respond: {error}", kind="unreachable"
         ) from error
 
 

@@ -50,7 +50,7 @@ def view_hot(document: Mapping[str, Any]) -> RenderableType:
     starts = document.get("consumers_started_at", [document["consumer_started_at"]])
     late = [start for start in starts if start is None or _seconds(start, at) > CONSUMER_SECONDS]
     if not is_known:
-        parts.append(Text("Redis does not answer: no load can be shown, nor whether a consumer runs.", "red"))
+        parts.append(Text("Redis does not respond: no load can be shown, nor whether a consumer runs.", "red"))
     elif away:
         unknown = "the load of their partition keys is not shown, nor whether their consumer runs"
         parts.append(Text(f"{away} of {document['streams']} report streams cannot be read: {unknown}.", "red"))

@@ -45,7 +45,7 @@ ACCESS_LINE_BYTES = 350
 """The API's line of a request, with the ARN of an assumed role in it: estimated from its format."""
 
 REGISTRY_CALL_BYTES = 250
-"""A question for a route and its answer, or a report: estimated, protocol and TLS included."""
+"""A request for a route and its response, or a report: estimated, protocol and TLS included."""
 REPORT_BYTES = 160
 """A report as it is stored in its stream."""
 
@@ -316,7 +316,7 @@ def _traced(rate: float) -> float:
 
 
 def _answer_bytes(use: Use) -> float:
-    """A message in an answer takes about what it takes in storage."""
+    """A message in a response takes about what it takes in storage."""
     return (use.pages_per_second * use.page + use.messages_per_second) * use.item_bytes * SECONDS
 
 

@@ -213,7 +213,7 @@ only_curl = pytest.mark.parametrize("client_name", ["curl"])
 @contextmanager
 def unavailable(*reasons: str) -> Iterator[None]:
     """What the body does fails, and may be repeated; an operator can learn why, whoever asked does not."""
-    with pytest.raises(StoreUnavailableError, match=r"^DynamoDB did not answer \((curl error \d+|\w+)\)$") as raised:
+    with pytest.raises(StoreUnavailableError, match=r"^DynamoDB did not respond \((curl error \d+|\w+)\)$") as raised:
         yield
     cause = repr(raised.value.__cause__)
     assert any(reason in cause for reason in reasons), cause

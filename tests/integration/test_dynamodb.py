@@ -558,7 +558,7 @@ class TestUnreachable:
         with address() as port:
             store = DynamoDBItemStore(calls_to(port), TABLE, Message.from_item)
             started = time.monotonic()
-            with pytest.raises(StoreUnavailableError, match="did not answer"):
+            with pytest.raises(StoreUnavailableError, match="did not respond"):
                 store.create(build_message(1).to_item("c"))
             assert time.monotonic() - started < 1.5
 

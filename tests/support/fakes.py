@@ -186,7 +186,7 @@ class FakeRoutingItems:
         self.table._call("page")
         names = sorted({*self.table.routes, *self.unreadable})
         if cursor is not None and cursor not in names:
-            raise InvalidRequestError.of("cursor", "should be the cursor of the last answer")
+            raise InvalidRequestError.of("cursor", "should be the cursor of the last response")
         rest = [name for name in names if cursor is None or name > cursor]
         items = [item for name in rest[:limit] if (item := self._item(name))]
         return items, rest[limit - 1] if len(rest) > limit else None
@@ -246,7 +246,7 @@ class FakeRegistry:
         """List two at a time, as `RegistryListing`."""
         self._check()
         if cursor is not None and cursor not in self.routes:
-            raise InvalidRequestError.of("cursor", "should be the cursor of the last answer")
+            raise InvalidRequestError.of("cursor", "should be the cursor of the last response")
         rest = [name for name in sorted(self.routes) if cursor is None or name > cursor]
         return rest[:2], rest[1] if len(rest) > 2 else None
 
@@ -269,7 +269,7 @@ class FakeReports:
         self.latest: dict[Share, int] = {}
         self.is_down = False
         self.away: set[int] = set()
-        """Streams whose node does not answer."""
+        """Streams whose node does not respond."""
         self._sequence = 0
 
     def _check(self) -> None:

@@ -103,6 +103,8 @@ class Items:
             keys = keys[bisect_left(keys, values[match[2]]["S"]) : bisect_right(keys, values[match[3]]["S"])]
         if not request.get("ScanIndexForward", True):
             keys = keys[::-1]
+        if start := request.get("ExclusiveStartKey"):
+            keys = keys[keys.index(start["sk"]["S"]) + 1 :]
         limit = request.get("Limit", len(keys) + 1)
         taken = keys[:limit]
         self.items_read += len(taken)

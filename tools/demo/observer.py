@@ -82,7 +82,7 @@ class Control:
             async with self._session.request(method, self._url + path, json=body) as response:
                 text = await response.text()
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise ControlError(f"the local run does not answer {method} {path}: {error}") from error
+            raise ControlError(f"the local run does not respond {method} {path}: {error}") from error
         if response.status >= 300:
             raise ControlError(f"the local run answered {response.status} to {method} {path}: {text[:200]}")
         return json.loads(text) if text else {}

@@ -119,21 +119,21 @@ class _Observer:
         self.stored_count = 0
 
     def stored(self, partition_key: str, wcu: float) -> None:
-        """See `Observer.stored`."""
+        """Implement `Observer.stored`."""
         del partition_key, wcu
         self.stored_count += 1
 
     def refused(self, partition_key: str, wcu: float) -> None:
-        """See `Observer.refused`."""
+        """Implement `Observer.refused`."""
 
     def page_read(self, partition_key: str, rcu: float, *, is_query: bool) -> None:
-        """See `Observer.page_read`."""
+        """Implement `Observer.page_read`."""
 
     def waited(self) -> None:
-        """See `Observer.waited`."""
+        """Implement `Observer.waited`."""
 
     def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
-        """See `Observer.raised`."""
+        """Implement `Observer.raised`."""
         del reason
         for generation in generations:
             self.raises.append((self._engine.now, conversation_id, generation.shard_count))

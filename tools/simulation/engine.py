@@ -237,34 +237,34 @@ class SimulatedFuture(Future[ResultT]):
         self._callbacks: list[Callable[[Future[ResultT]], object]] = []
 
     def done(self) -> bool:
-        """See `Future.done`."""
+        """Implement `Future.done`."""
         return self._is_over
 
     def add_done_callback(self, fn: Callable[[Future[ResultT]], object]) -> None:
-        """See `Future.add_done_callback`."""
+        """Implement `Future.add_done_callback`."""
         if self._is_over:
             fn(self)
         else:
             self._callbacks.append(fn)
 
     def cancel(self) -> bool:
-        """See `Future.cancel`."""
+        """Implement `Future.cancel`."""
         if not self._is_running and not self._is_over:
             self._is_cancelled = True
             self._end(None, CancelledError())
         return self._is_cancelled
 
     def set_running_or_notify_cancel(self) -> bool:
-        """See `Future.set_running_or_notify_cancel`."""
+        """Implement `Future.set_running_or_notify_cancel`."""
         self._is_running = not self._is_cancelled
         return self._is_running
 
     def set_result(self, result: ResultT) -> None:
-        """See `Future.set_result`."""
+        """Implement `Future.set_result`."""
         self._end(result, None)
 
     def set_exception(self, exception: BaseException | None) -> None:
-        """See `Future.set_exception`."""
+        """Implement `Future.set_exception`."""
         self._end(None, exception)
 
     def _end(self, result: ResultT | None, exception: BaseException | None) -> None:

@@ -61,7 +61,7 @@ class Meter:
     # The table's observer.
 
     def stored(self, partition_key: str, wcu: float) -> None:
-        """See `Observer.stored`."""
+        """Implement `Observer.stored`."""
         now = self._now()
         now.table += wcu
         base_key, separator, _ = partition_key.partition(KEY_FORM.separator)
@@ -71,25 +71,25 @@ class Meter:
             now.hot_on_shards += wcu if separator else 0.0
 
     def refused(self, partition_key: str, wcu: float) -> None:
-        """See `Observer.refused`."""
+        """Implement `Observer.refused`."""
         now = self._now()
         self.throttled_attempts += 1
         now.throttled += wcu
         now.hot_refused += partition_key.partition(KEY_FORM.separator)[0] == self._hot
 
     def page_read(self, partition_key: str, rcu: float, *, is_query: bool) -> None:
-        """See `Observer.page_read`."""
+        """Implement `Observer.page_read`."""
         if tally := self._phases.of(partition_key.partition(KEY_FORM.separator)[0], self._engine.now):
             tally.queries += is_query
             tally.rcu += rcu
 
     def waited(self) -> None:
-        """See `Observer.waited`."""
+        """Implement `Observer.waited`."""
         self.waited_count += 1
         self._now().waited += 1
 
     def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
-        """See `Observer.raised`."""
+        """Implement `Observer.raised`."""
         known = self._routes.get(conversation_id, EMPTY_ROUTE)
         for generation in sorted(set(generations) - known.generations):
             self.raises.append(

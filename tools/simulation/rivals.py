@@ -61,20 +61,20 @@ class Fixed:
         """Nothing runs beside the requests."""
 
     def shard_count(self, scenario: Scenario) -> int:
-        """See `Strategy.shard_count`."""
+        """Implement `Strategy.shard_count`."""
         del scenario
         return self.shards
 
     def watchers(self) -> None:
-        """See `Strategy.watchers`."""
+        """Implement `Strategy.watchers`."""
 
     def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
-        """See `Strategy.build_writer`."""
+        """Implement `Strategy.build_writer`."""
         del process
         return PlainWriter(world, index, self.place, self.retries).write
 
     def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
-        """See `Strategy.build_reader`."""
+        """Implement `Strategy.build_reader`."""
         return PlainReader(world, process, index, self.keys).read
 
 
@@ -154,7 +154,7 @@ class Queue(Fixed):
             world.engine.spawn(self._drainer(world, index))
 
     def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
-        """See `Strategy.build_writer`: a message is accepted when the queue has it."""
+        """Implement `Strategy.build_writer`: a message is accepted when the queue has it."""
         del process
         writer = PlainWriter(world, index, self.place)
 

@@ -473,16 +473,16 @@ class Store:
             seconds += self.random.random() * faults.slow_seconds
         if faults.lost_request and self._strikes("lost_request"):
             self.engine.sleep(READ_TIMEOUT_SECONDS)
-            raise StoreUnavailableError("DynamoDB did not answer (simulated)")
+            raise StoreUnavailableError("DynamoDB did not respond (simulated)")
         if faults.lost_answer and self._strikes("lost_answer"):
             self.engine.after(seconds / 2, lambda: _quietly(effect))
             self.engine.sleep(READ_TIMEOUT_SECONDS)
-            raise StoreUnavailableError("DynamoDB did not answer (simulated)")
+            raise StoreUnavailableError("DynamoDB did not respond (simulated)")
         if faults.late and self._strikes("late"):
             late_seconds = READ_TIMEOUT_SECONDS + self.random.random() * LATE_SECONDS
             self.engine.after(late_seconds, lambda: _quietly(effect))
             self.engine.sleep(READ_TIMEOUT_SECONDS)
-            raise StoreUnavailableError("DynamoDB did not answer (simulated)")
+            raise StoreUnavailableError("DynamoDB did not respond (simulated)")
         if faults.throttled and self._strikes("throttled"):
             self.engine.sleep(seconds)
             self._refuse("TableWriteAccountLimitExceeded")

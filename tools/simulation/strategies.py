@@ -121,20 +121,20 @@ class Ours:
         schedule(1)
 
     def shard_count(self, scenario: Scenario) -> int:
-        """See `Strategy.shard_count`."""
+        """Implement `Strategy.shard_count`."""
         del scenario
         return 0
 
     def watchers(self) -> Watchers | None:
-        """See `Strategy.watchers`."""
+        """Implement `Strategy.watchers`."""
         return self.consumers
 
     def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
-        """See `Strategy.build_writer`."""
+        """Implement `Strategy.build_writer`."""
         return build_writer(world, process, index).write
 
     def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
-        """See `Strategy.build_reader`."""
+        """Implement `Strategy.build_reader`."""
         reader = build_reader(world, process, index)
 
         def read(request: ReadRequest) -> ReadResponse:
@@ -160,7 +160,7 @@ class Oracle(Ours):
         world.redis.node_of(key).change(0.0, lambda data: data.sadd(key, (generation.encode(),)))
 
     def shard_count(self, scenario: Scenario) -> int:
-        """See `Strategy.shard_count`."""
+        """Implement `Strategy.shard_count`."""
         thresholds = build_thresholds(scenario.settings.consumer)
         return min(size_route(scenario.oracle_wcu, thresholds), thresholds.max_shard_count)
 
@@ -197,16 +197,16 @@ class Sources:
         world.engine.spawn(poll)
 
     def shard_count(self, scenario: Scenario) -> int:
-        """See `Strategy.shard_count`."""
+        """Implement `Strategy.shard_count`."""
         del scenario
         return 0
 
     def watchers(self) -> Watchers | None:
-        """See `Strategy.watchers`."""
+        """Implement `Strategy.watchers`."""
         return None
 
     def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
-        """See `Strategy.build_writer`."""
+        """Implement `Strategy.build_writer`."""
         del process
         counter = _LocalCounter(world)
         writer = PlainWriter(world, index, lambda c, m: _source_key(_shards_in_redis(counter.client, c), c, m))
@@ -218,7 +218,7 @@ class Sources:
         return write
 
     def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
-        """See `Strategy.build_reader`."""
+        """Implement `Strategy.build_reader`."""
         client = RedisClient(world.redis, timeout_seconds=0.03)
 
         def keys(conversation_id: str) -> tuple[str, ...]:

@@ -131,16 +131,16 @@ class SharedTelemetry:
         self._counters, self._observer = world.counters, world.store.observer
 
     def count(self, metric: str, value: float = 1.0) -> None:
-        """See `Telemetry.count`."""
+        """Implement `Telemetry.count`."""
         self._counters[metric] += value  # type: ignore[assignment]  # floats add up as well
         if metric == MetricName.WRITES_REFUSED_EVERYWHERE:
             self._observer.waited()
 
     def event(self, message: str, **facts: object) -> None:
-        """See `Telemetry.event`."""
+        """Implement `Telemetry.event`."""
 
     def flush(self) -> None:
-        """See `Telemetry.flush`."""
+        """Implement `Telemetry.flush`."""
 
 
 def build_writer(world: World, process: Process, index: int) -> MessageWriter:
@@ -296,7 +296,7 @@ class _RememberingCodec(MessagePageCodec):
     """The product's codec, which decodes a text once for all environments: a thousand of them get the same one."""
 
     def decode(self, text: str) -> Page[Message]:
-        """See `PageCodec.decode`."""
+        """Implement `PageCodec.decode`."""
         return _decode_page(text)
 
 

@@ -57,11 +57,11 @@ class Constant:
 
     @property
     def highest(self) -> float:
-        """See `Shape.highest`."""
+        """Implement `Shape.highest`."""
         return self.wcu
 
     def rate(self, at: float) -> float:
-        """See `Shape.rate`."""
+        """Implement `Shape.rate`."""
         del at
         return self.wcu
 
@@ -78,11 +78,11 @@ class Step:
 
     @property
     def highest(self) -> float:
-        """See `Shape.highest`."""
+        """Implement `Shape.highest`."""
         return max(self.before, self.after)
 
     def rate(self, at: float) -> float:
-        """See `Shape.rate`."""
+        """Implement `Shape.rate`."""
         if at < self.onset or at >= self.end:
             return self.before
         share = min(1.0, (at - self.onset) / self.rise) if self.rise else 1.0
@@ -101,11 +101,11 @@ class Flash:
 
     @property
     def highest(self) -> float:
-        """See `Shape.highest`."""
+        """Implement `Shape.highest`."""
         return self.peak
 
     def rate(self, at: float) -> float:
-        """See `Shape.rate`."""
+        """Implement `Shape.rate`."""
         since = at - self.onset
         if since < 0:
             return self.before
@@ -137,7 +137,7 @@ class ConversationFlow:
     end: float = float("inf")
 
     def arrivals(self, duration: float, random: Random) -> Iterator[Arrival]:
-        """See `Flow.arrivals`."""
+        """Implement `Flow.arrivals`."""
         low, high = self.body_bytes
         units = _mean_units(low, high)
         for at in _instants(self.shape, units, self.start, min(duration, self.end), random):
@@ -156,7 +156,7 @@ class ZipfFlow:
     prefix: str = "room"
 
     def arrivals(self, duration: float, random: Random) -> Iterator[Arrival]:
-        """See `Flow.arrivals`."""
+        """Implement `Flow.arrivals`."""
         low, high = self.body_bytes
         shares = list(accumulate((k + 1) ** -self.exponent for k in range(self.conversations)))
         for at in _instants(self.shape, _mean_units(low, high), 0.0, duration, random):
@@ -180,7 +180,7 @@ class ReplayFlow:
     """How often each text is repeated, so that short lines make load."""
 
     def arrivals(self, duration: float, random: Random) -> Iterator[Arrival]:
-        """See `Flow.arrivals`; a line that is no message is a `ValueError`."""
+        """Implement `Flow.arrivals`; a line that is no message is a `ValueError`."""
         by_conversation: dict[str, list[tuple[float, str, str]]] = {}
         for line in _lines(self.path):
             message = _parse_line(line)

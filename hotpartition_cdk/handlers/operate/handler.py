@@ -1,6 +1,6 @@
-"""The operations function: one JSON command in, one JSON answer out. Invoked directly, by `hotpartition` or by hand.
+"""The operations function: one JSON command in, one JSON response out. Invoked directly, by `hotpartition` or by hand.
 
-| command | further members | answer |
+| command | further members | response |
 |---|---|---|
 | `hot` | `limit` | the hottest conversations, then the routes raised last |
 | `routes` | `limit`, `cursor` | some routes of the journal |
@@ -41,7 +41,7 @@ from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition.runtime.wiring_operations import build_operations
 
 MAX_ROWS = 1_000
-"""Routes in one answer: at most some 500 bytes each, far below Lambda's 6 MB."""
+"""Routes in one response: at most some 500 bytes each, far below Lambda's 6 MB."""
 MAX_CURSOR_LENGTH = 2_000
 PART_MS = 15_000
 """How long one part of a long command works, so that whoever waits sees it go on."""

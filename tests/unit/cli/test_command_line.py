@@ -162,7 +162,7 @@ class TestCommands:
         world.registry.is_down = True
         status, out, err = tool("route", "c", "--json")
         assert (status, json.loads(out)["agreement"]) == (Status.FAILED, "registry-unavailable")
-        assert "Redis did not answer" in err
+        assert "Redis did not respond" in err
 
     def test_raise(self, tool, world):
         """It says what it did, what it costs and when it works; or that there was nothing to do."""

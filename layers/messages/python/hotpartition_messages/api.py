@@ -81,7 +81,7 @@ def create_resolver() -> APIGatewayHttpResolver:
 def route_event(event: Mapping[str, Any]) -> dict[str, Any]:
     """Prepare an HTTP API event (payload 2.0) for the event handler: its path is the route that the gateway matched.
 
-    Were it the path that the client sent, the event handler's own patterns would answer an id with `#` or `/`, or an
+    Were it the path that the client sent, the event handler's own patterns would refuse an id with `#` or `/`, or an
     empty one, with 404 before anybody could say what is wrong with it.
     """
     stage = event["requestContext"].get("stage", "$default")

@@ -13,7 +13,7 @@ class MessagePageCodec:
     """`PageCodec` of pages of messages."""
 
     def encode(self, page: Page[Message]) -> str:
-        """See `PageCodec.encode`."""
+        """Implement `PageCodec.encode`."""
         document = {
             "items": [message.to_attributes() for message in page.items],
             "hidden": [message.to_attributes() for message in page.hidden],
@@ -23,7 +23,7 @@ class MessagePageCodec:
         return json.dumps(document, separators=(",", ":"))
 
     def decode(self, text: str) -> Page[Message]:
-        """See `PageCodec.decode`."""
+        """Implement `PageCodec.decode`."""
         try:
             document = json.loads(text)
             return Page(

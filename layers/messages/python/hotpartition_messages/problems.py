@@ -19,7 +19,7 @@ RETRY_AFTER_SECONDS = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemKind:
-    """One kind of error: what is answered, and what the API's description says about it.
+    """One kind of error: its response, and what the API's description says about it.
 
     `example` holds the members that every document of this kind has beside `type`, `title` and `status`.
     """
@@ -138,12 +138,12 @@ OUTCOME_UNKNOWN = ProblemKind(
     name="outcome-unknown",
     status=HTTPStatus.GATEWAY_TIMEOUT,
     meaning="An addition without a token had no response: it may be counted, and a repetition may count it twice",
-    example={"detail": "DynamoDB did not answer (curl error 28): the amount may have been added or not"},
+    example={"detail": "DynamoDB did not respond (curl error 28): the amount may have been added or not"},
 )
 READ_LATER = ProblemKind(
     name="retry-later",
     status=HTTPStatus.SERVICE_UNAVAILABLE,
-    meaning="A part of the answer could not be read within the budget; repeat the request",
+    meaning="A part of the response could not be read within the budget; repeat the request",
     example={
         "detail": "DynamoDB throttled the request (TableReadKeyRangeThroughputExceeded); repeat the request",
     },

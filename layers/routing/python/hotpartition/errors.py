@@ -8,11 +8,11 @@ HotPartitionError
 ├── OutcomeUnknownError              nobody knows whether it was counted: a repetition may count it twice
 ├── RetryLaterError                  repeat the same request later: safe, whatever became of this one
 │   ├── ThrottledError               DynamoDB refused for its limits (`reasons` says which)
-│   └── StoreUnavailableError        DynamoDB did not answer, or with a server error
+│   └── StoreUnavailableError        DynamoDB did not respond, or with a server error
 ├── StoreRefusedError                fix the deployment, or the code: DynamoDB calls the request wrong (`code` says how)
 │   └── ConditionFailedError         something else is stored at the place (`item`); the adapters handle it
 ├── CredentialsError                 fix the deployment: there is nothing to sign requests with
-├── RegistryUnavailableError         Redis did not answer; never reaches a client
+├── RegistryUnavailableError         Redis did not respond; never reaches a client
 │   ├── RegistryRefusedError         Redis does not let us in: an operator has to repair user, password or rights
 │   └── RegistryForeignError         what lies under a key of ours is none of ours: an operator has to remove it
 ├── MalformedGenerationError         a stored route cannot be read: fail closed, tell an operator
@@ -118,7 +118,7 @@ class ThrottledError(RetryLaterError):
 
 
 class StoreUnavailableError(RetryLaterError):
-    """DynamoDB did not answer in time, or answered with a server error."""
+    """DynamoDB did not respond in time, or responded with a server error."""
 
 
 class StoreRefusedError(HotPartitionError):
@@ -146,7 +146,7 @@ class CredentialsError(HotPartitionError):
 
 
 class RegistryUnavailableError(HotPartitionError):
-    """Redis did not answer in time. Routes then come from the journal, and reports are dropped."""
+    """Redis did not respond in time. Routes then come from the journal, and reports are dropped."""
 
 
 class RegistryRefusedError(RegistryUnavailableError):

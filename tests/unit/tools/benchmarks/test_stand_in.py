@@ -102,6 +102,9 @@ def test_query_keeps_bounds_order_and_limit(client: Any, setup: Setup) -> None:
     assert newest["LastEvaluatedKey"] == {"pk": {"S": "c"}, "sk": {"S": f"m#{IDS[2]}"}}
     assert "LastEvaluatedKey" not in query(client, Limit=4)
     assert query(client, Limit=3)["LastEvaluatedKey"]["sk"] == {"S": f"m#{IDS[3]}"}
+    assert query(client, ExclusiveStartKey=newest["LastEvaluatedKey"], ScanIndexForward=False)["Items"] == [
+        item(IDS[1])
+    ]
 
 
 def test_batch_get_finds_what_is_there(client: Any, setup: Setup) -> None:

@@ -102,7 +102,7 @@ def test_the_parts_are_looked_at_through_the_control_api():
             with pytest.raises(ControlError, match="answered 404 to POST /redis/kill"):
                 await control.post("/redis/kill")
             await server.close()
-            with pytest.raises(ControlError, match="does not answer GET /status"):
+            with pytest.raises(ControlError, match="does not respond GET /status"):
                 await control.get("/status")
         return observations
 

@@ -163,7 +163,7 @@ class RoundState(Generic[ResultT]):
         is_failure = isinstance(result, RetryLaterError)
         if is_failure and other is not None:
             return None
-        if not is_failure:  # a refusal comes fast, and says nothing about how long answers take
+        if not is_failure:  # a refusal comes fast, and says nothing about how long responses take
             self._learn(attempt, now)
         self._results[attempt.call] = result
         self._due.pop(attempt.call, None)

@@ -1,4 +1,4 @@
-"""Scatter-gather paging: which keys to ask for how much, and the merge of what they answer. Pure.
+"""Scatter-gather paging: which keys to ask for how much, and the merge of their responses. Pure.
 
 A page is planned round by round. `PageMerge.next_queries` says what to ask, given the route as known so far;
 `PageMerge.add` takes a response in; when nothing is left to ask, `PageMerge.page` is exact: no key could hold an item
@@ -348,5 +348,5 @@ def _is_same(copies: Sequence[ItemT]) -> bool:
 
 
 def choose_copy(copies: Sequence[ItemT]) -> ItemT:
-    """Choose one of several stored copies: always the same one, whichever key answered first."""
+    """Choose one of several stored copies: always the same one, whichever key responded first."""
     return copies[0] if len(copies) == 1 else min(copies, key=lambda copy: copy.rank)

@@ -237,7 +237,7 @@ def next_candidates(
         route: what is known of the collection by now.
         key: which item.
         form: how partition keys are built.
-        asked: the keys that have answered.
+        asked: the keys that have responded.
         is_found: whether one of them holds it.
         everywhere: whether all choices are asked at once, found or not: for who must know of every copy.
         choices: how many shards may hold it under one N.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 _NO_RESPONSE = (HTTPClientError, NoConnectionError, IncompleteReadError, CredentialRetrievalError)
-"""Timeouts are in the first (answers) and the second (connections); refused connections only in the second."""
+"""Timeouts are in the first (responses) and the second (connections); refused connections only in the second."""
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError)
 
 
@@ -62,7 +62,7 @@ class Boto3Call:
         self._client = client
 
     def __call__(self, operation: str, request: Mapping[str, Any]) -> Response:
-        """See `DynamoDBCalls.call`. The SDK's complaints about a malformed request are bugs, and stay as they are."""
+        """Implement `DynamoDBCalls.call`. What the SDK finds wrong with a request is a bug, and stays as it is."""
         send = getattr(self._client, xform_name(operation))
         try:
             response: Response = send(**request)
@@ -74,7 +74,7 @@ class Boto3Call:
                 facts["Code"], status=status, explanation=facts.get("Message", ""), facts=refusal
             ) from error
         except _NO_RESPONSE as error:
-            raise StoreUnavailableError(f"DynamoDB did not answer ({type(error).__name__})") from error
+            raise StoreUnavailableError(f"DynamoDB did not respond ({type(error).__name__})") from error
         except _NO_CREDENTIALS as error:
             raise CredentialsError(str(error)) from error
         return response

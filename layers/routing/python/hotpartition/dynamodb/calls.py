@@ -1,4 +1,4 @@
-"""What the DynamoDB adapters need of a client: requests in DynamoDB's own JSON form, answers or errors of ours.
+"""What the DynamoDB adapters need of a client: requests in DynamoDB's own JSON form, responses or errors of ours.
 
 Two clients implement it, chosen by the setting `dynamodb_client`: `curl.py` (libcurl), and `boto3_client.py` on threads
 (the SDK). Both build their errors here, so they tell the same things apart. Sources: DynamoDB Developer Guide,
@@ -24,7 +24,7 @@ CONNECT_TIMEOUT_SECONDS = 0.5
 READ_TIMEOUT_SECONDS = 2.0
 
 Response = dict[str, Any]
-"""What DynamoDB answered, as boto3 shows it too: attribute values keep their types (`{"S": "text"}`)."""
+"""A response of DynamoDB's, as boto3 shows it too: attribute values keep their types (`{"S": "text"}`)."""
 
 Outcome = Response | RetryLaterError
 """What became of one call of a round."""
@@ -67,7 +67,7 @@ class DynamoDBCalls(Protocol):
 
         Args:
             calls: the requests.
-            is_hedged: what is slow to be answered may be asked a second time.
+            is_hedged: a slow call may be sent a second time.
         """
         ...
 
@@ -116,11 +116,11 @@ def build_error(code: str, *, status: int, explanation: str = "", facts: Mapping
         return _build_cancellation(explanation, facts.get("CancellationReasons") or ())
     if _is_stale(code, explanation):
         # New credentials are on their way, or the clock is about to be set: repeating helps, if not at once. Logged
-        # here, since whoever gives up in the end only answers that it did.
+        # here: the response to a client only says that a job gave up.
         _logger.warning("DynamoDB takes the signature for outdated", extra={"code": code, "explanation": explanation})
         return StaleSignatureError(f"DynamoDB takes the signature for outdated ({code}: {explanation})")
     if status >= _SERVER_ERROR_STATUS or status in _TRANSIENT_STATUS:
-        return StoreUnavailableError(f"DynamoDB answered with {code}")
+        return StoreUnavailableError(f"DynamoDB responded with {code}")
     if code == "ConditionalCheckFailedException":
         return ConditionFailedError(facts.get("Item"), explanation)
     return StoreRefusedError(code, explanation)

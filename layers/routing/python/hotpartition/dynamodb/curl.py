@@ -170,7 +170,7 @@ def read_response(response: HttpResponse) -> Response:
         StoreRefusedError: DynamoDB calls the request wrong.
     """
     if response.checksum is not None and response.checksum != b"%d" % zlib.crc32(response.body):
-        raise StoreUnavailableError("DynamoDB's answer was damaged on its way (CRC-32)")
+        raise StoreUnavailableError("DynamoDB's response was damaged on its way (CRC-32)")
     try:
         content = json.loads(response.body.decode())
     except (ValueError, RecursionError):
@@ -178,7 +178,7 @@ def read_response(response: HttpResponse) -> Response:
     if response.status == _OK:
         if isinstance(content, dict):
             return content
-        raise StoreUnavailableError("DynamoDB's answer is not JSON")
+        raise StoreUnavailableError("DynamoDB's response is not JSON")
     raise _build_error(response.status, content if isinstance(content, dict) else {})
 
 
@@ -344,7 +344,7 @@ class _Transfers:
     def _fail(self, code: int, explanation: str) -> StoreUnavailableError:
         self.met_dead_connections |= code in _DEAD
         # Clients of the API read this: what exactly happened is in the cause.
-        unavailable = StoreUnavailableError(f"DynamoDB did not answer (curl error {code})")
+        unavailable = StoreUnavailableError(f"DynamoDB did not respond (curl error {code})")
         unavailable.__cause__ = pycurl.error(code, explanation)
         return unavailable
 

@@ -23,12 +23,12 @@ class DynamoDBJournal:
         self._place = place
 
     def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
-        """See `Journal.get`."""
+        """Implement `Journal.get`."""
         operation, request = self._place.build_get(collection, is_strong=is_strong)
         return read_entry(self._calls.call(operation, request).get("Item"))
 
     def add(self, collection: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
-        """See `Journal.add`."""
+        """Implement `Journal.add`."""
         added = sorted(set(generations))
         # ADD on a set is idempotent and commutative: no condition, no version, no order of raises.
         adds = {"generations": [generation.encode() for generation in added]}

@@ -128,7 +128,7 @@ class DynamoDBRoutingItems:
                 ):
                     start = {"routing_partition": {"S": f"{partition:02d}"}, "updated_at": {"S": updated_at}}
                     return partition, {**self._place.key_of(key), **start}
-        raise InvalidRequestError.of("cursor", "should be the cursor of the last answer")
+        raise InvalidRequestError.of("cursor", "should be the cursor of the last response")
 
 
 def _updated_at(item: Item) -> str:

@@ -57,7 +57,7 @@ class RouteRow:
 
     `shard_count` is the N of messages sent now; `throttled_share` is a share of the load, not of the requests.
     `rcu_per_second` and `pages_per_second` are what is asked for, cached or not, None as for writes. `page_copies` is
-    in how many copies the newest page is kept, 0 unless it is read-hot; None: Redis was not asked, or did not answer.
+    in how many copies the newest page is kept, 0 unless it is read-hot; None: Redis was not asked, or did not respond.
     """
 
     collection: str
@@ -156,7 +156,7 @@ class _Known(NamedTuple):
 
 
 class Operations:
-    """Answers operators."""
+    """Serves operators."""
 
     def __init__(
         self,
@@ -380,8 +380,8 @@ class Operations:
             )
         if not is_in_registry:
             warnings.append(
-                "Redis did not answer, so writers do not learn of it yet: the journal has it; run"
-                " `hotpartition verify --mend` once Redis answers."
+                "Redis did not respond, so writers do not learn of it yet: the journal has it; run"
+                " `hotpartition verify --mend` once Redis responds."
             )
         return tuple(warnings)
 

@@ -216,7 +216,7 @@ class PageCache(Generic[PageT]):
         """Take the fleet's page, or read it for the fleet, or for this environment where another's read takes long.
 
         Raises:
-            RegistryUnavailableError: Redis did not answer.
+            RegistryUnavailableError: Redis did not respond.
             RetryLaterError: as `get_page`.
         """
         origin = Origin.REDIS

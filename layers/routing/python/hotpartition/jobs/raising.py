@@ -83,7 +83,7 @@ class Raiser:
         return True
 
     def persist(self, call: Callable[[], ResultT], *, deadline_ms: float | None = None) -> ResultT:
-        """Call the journal until it answers, or until the deadline (Unix ms).
+        """Call the journal until it responds, or until the deadline (Unix ms).
 
         Raises:
             RetryLaterError: it refused until the deadline.

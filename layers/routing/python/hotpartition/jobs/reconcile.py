@@ -51,7 +51,7 @@ class Agreement(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RouteState:
-    """One collection's route in both places. `item` None: never raised; `registry` None: Redis did not answer."""
+    """One collection's route in both places. `item` None: never raised; `registry` None: Redis did not respond."""
 
     collection: str
     item: RoutingItem | None
@@ -114,14 +114,14 @@ class Reconciler:
 
         Raises:
             InvalidRequestError: the cursor is none of ours.
-            RegistryUnavailableError: Redis did not answer.
+            RegistryUnavailableError: Redis did not respond.
             RetryLaterError: the journal could not be read.
         """
         deadline_ms = self._clock.now_ms() + budget_ms
         part = Verification()
         phase, _, place = (cursor or "journal:").partition(":")
         if phase not in {"journal", "registry"}:
-            raise InvalidRequestError.of("cursor", "should be the cursor of the last answer")
+            raise InvalidRequestError.of("cursor", "should be the cursor of the last response")
         while True:
             if phase == "journal":
                 following = self._check_journal_page(part, place or None, repairs=repairs)
@@ -140,7 +140,7 @@ class Reconciler:
 
         Raises:
             InvalidRequestError: the cursor is none of ours.
-            RegistryUnavailableError: Redis did not answer; what is there already stays.
+            RegistryUnavailableError: Redis did not respond; what is there already stays.
             RetryLaterError: the journal could not be read.
         """
         deadline_ms = self._clock.now_ms() + budget_ms
@@ -255,7 +255,7 @@ def _may_be_on_its_way(state: RouteState) -> bool:
 
 
 def compare(item: RoutingItem | None, registry: Route | None) -> Agreement:
-    """Compare a route in the journal (None: there is none) with the registry's (None: Redis did not answer)."""
+    """Compare a route in the journal (None: there is none) with the registry's (None: Redis did not respond)."""
     if item is not None and item.route is None:
         return Agreement.MALFORMED
     if registry is None:

@@ -34,7 +34,7 @@ class RegistryFill:
 
         Raises:
             InvalidRequestError: the cursor is none of ours.
-            RegistryUnavailableError: Redis did not answer.
+            RegistryUnavailableError: Redis did not respond.
             RetryLaterError: the journal could not be read.
         """
         items, following = self._routing_items.page(cursor, limit)

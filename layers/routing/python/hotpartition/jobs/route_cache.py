@@ -192,7 +192,7 @@ class RouteSource:
         self._unconfirmed: OrderedDict[str, _Unconfirmed] = OrderedDict()
 
     def get_route(self, collection: str, now_ms: int) -> Route:
-        """Return the route, at most a few seconds old while Redis answers."""
+        """Return the route, at most a few seconds old while Redis responds."""
         # Without the lock, which guards learning: an entry is replaced as a whole.
         route = self._cache.get_fresh(collection, now_ms)
         return self.refresh(collection, now_ms) if route is None else route
@@ -270,7 +270,7 @@ class RouteSource:
         """Return what may be used of a route that Redis told.
 
         Returns:
-            The route; and False when the journal was asked just now and did not show all of it, or did not answer.
+            The route; and False when the journal was asked just now and did not show all of it, or did not respond.
         """
         if self._journal is None:
             return told, True
@@ -301,7 +301,7 @@ class RouteSource:
                 self._unconfirmed.popitem(last=False)
 
     def _ask_journal(self, collection: str) -> Route | None:
-        """Read the route in the journal, eventually consistent; None when it does not answer or cannot be read."""
+        """Read the route in the journal, eventually consistent; None when it does not respond or cannot be read."""
         if self._journal is None:
             return None
         try:

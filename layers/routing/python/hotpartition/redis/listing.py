@@ -24,7 +24,7 @@ class RedisRegistryListing:
         self._table_name = table_name
 
     def page(self, cursor: str | None) -> tuple[Sequence[str], str | None]:
-        """See `RegistryListing.page`. A cursor is a node's name and SCAN's own cursor there."""
+        """Implement `RegistryListing.page`. A cursor is a node's name and SCAN's own cursor there."""
         node_name, position = _parse_cursor(cursor)
         # The key only says whose failure this would be; any of ours does.
         return self._connection.call(
@@ -60,4 +60,4 @@ def _parse_cursor(cursor: str | None) -> tuple[str, int]:
         match json.loads(cursor):
             case [str(node_name), int(position)] if position >= 0:
                 return node_name, position
-    raise InvalidRequestError.of("cursor", "should be the cursor of the last answer")
+    raise InvalidRequestError.of("cursor", "should be the cursor of the last response")

@@ -29,7 +29,7 @@ class RedisPageStore:
         self._telemetry = telemetry
 
     def get(self, collection: str, variant: str, copy: int) -> StoredPage | None:
-        """See `PageStore.get`.
+        """Implement `PageStore.get`.
 
         Raises:
             RegistryForeignError: the key is of another type: an operator has to remove it.
@@ -44,7 +44,7 @@ class RedisPageStore:
         return None if text is None else _parse(text)
 
     def put(self, collection: str, variant: str, page: StoredPage, *, copies: int, keep_ms: int) -> None:
-        """See `PageStore.put`."""
+        """Implement `PageStore.put`."""
         text = f"{FORMAT} {page.read_at_ms} {page.cost_ms} {page.units} {page.payload}"
         failure: RegistryUnavailableError | None = None
         for copy in range(copies):
@@ -57,7 +57,7 @@ class RedisPageStore:
             raise failure
 
     def take_lease(self, collection: str, variant: str, lease_ms: int) -> bool:
-        """See `PageStore.take_lease`."""
+        """Implement `PageStore.take_lease`."""
         key = lease_key(self._table_name, collection, variant)
         is_taken = self._connection.call(
             key,

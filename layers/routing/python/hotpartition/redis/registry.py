@@ -35,7 +35,7 @@ class RedisRegistry:
         self._telemetry = telemetry
 
     def get(self, collection: str) -> Route:
-        """See `Registry.get`.
+        """Implement `Registry.get`.
 
         Raises:
             RegistryForeignError: the key is of another type, or holds far more than a route does.
@@ -47,7 +47,7 @@ class RedisRegistry:
             return self._read(collection, key, response)
 
     def get_for_reading(self, collection: str) -> ReadRoute:
-        """See `Registry.get_for_reading`.
+        """Implement `Registry.get_for_reading`.
 
         Raises:
             RegistryForeignError: as `get`; also when the mark is of another type.
@@ -61,12 +61,12 @@ class RedisRegistry:
             return ReadRoute(self._read(collection, key, response), self._read_mark(collection, mark_key, mark))
 
     def mark_read_hot(self, collection: str, copies: int) -> None:
-        """See `Registry.mark_read_hot`."""
+        """Implement `Registry.mark_read_hot`."""
         key = read_hot_key(self._table_name, collection)
         self._connection.call(key, lambda client: client.set(key, copies, px=READ_HOT_TTL_MS))
 
     def add(self, collection: str, generations: Iterable[Generation]) -> None:
-        """See `Registry.add`."""
+        """Implement `Registry.add`."""
         members = sorted(generation.encode() for generation in generations)
         if not members:
             return
@@ -75,12 +75,12 @@ class RedisRegistry:
             self._connection.call(key, lambda client: client.sadd(key, *members))
 
     def is_whole(self) -> bool:
-        """See `Registry.is_whole`."""
+        """Implement `Registry.is_whole`."""
         keys = sentinel_keys(self._table_name)
         return all(self._connection.call(key, lambda client: client.exists(key)) for key in keys)  # noqa: B023 - called here
 
     def mark_whole(self) -> None:
-        """See `Registry.mark_whole`."""
+        """Implement `Registry.mark_whole`."""
         for key in sentinel_keys(self._table_name):
             self._connection.call(key, lambda client: client.set(key, "1"))  # noqa: B023 - called here
 

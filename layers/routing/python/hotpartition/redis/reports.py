@@ -64,7 +64,7 @@ class RedisReportSink:
         self._lock = Lock()
 
     def send(self, report: Report | ReadReport) -> None:
-        """See `ReportSink.send`."""
+        """Implement `ReportSink.send`."""
         with self._lock:
             if len(self._waiting) == MAX_WAITING:
                 self._dropped += 1
@@ -79,7 +79,7 @@ class RedisReportSink:
                 self._waiting, self._is_sending = [], False
 
     def take_dropped(self) -> int:
-        """See `ReportSink.take_dropped`."""
+        """Implement `ReportSink.take_dropped`."""
         if not self._dropped:  # nearly always, and each write asks
             return 0
         with self._lock:
@@ -131,7 +131,7 @@ class RedisReportSource:
         self._telemetry = telemetry
 
     def read(self, partition: int, after_id: str, limit: int) -> Sequence[StreamEntry]:
-        """See `ReportSource.read`."""
+        """Implement `ReportSource.read`."""
         key = reports_key(self._table_name, partition)
         response: Any = None
         with self._skipping_foreign_data():
@@ -142,14 +142,14 @@ class RedisReportSource:
         return [StreamEntry(entry_id, fields or {}) for entry_id, fields in entries]
 
     def announce(self, started_ms: int, share: Share = WHOLE) -> None:
-        """See `ReportSource.announce`."""
+        """Implement `ReportSource.announce`."""
         key = consumer_key(self._table_name, share)
         # GT: an atomic maximum, so that a late older consumer does not hide a younger one.
         with self._skipping_foreign_data():
             self._connection.call(key, lambda client: client.zadd(key, {_LATEST: started_ms}, gt=True))
 
     def latest_start_ms(self, share: Share = WHOLE) -> int | None:
-        """See `ReportSource.latest_start_ms`."""
+        """Implement `ReportSource.latest_start_ms`."""
         key = consumer_key(self._table_name, share)
         score: Any = None
         with self._skipping_foreign_data():

@@ -29,7 +29,7 @@ class BackgroundThread:
         self._slots = BoundedSemaphore(max_pending)
 
     def submit(self, work: Callable[[], None]) -> bool:
-        """See `Background.submit`."""
+        """Implement `Background.submit`."""
         if not self._slots.acquire(blocking=False):
             return False
         future = self._executor.submit(work)

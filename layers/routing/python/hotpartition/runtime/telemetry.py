@@ -17,14 +17,14 @@ class PowertoolsTelemetry:
         self._metrics = metrics
 
     def count(self, metric: str, value: float = 1.0) -> None:
-        """See `Telemetry.count`."""
+        """Implement `Telemetry.count`."""
         self._metrics.add_metric(name=metric, unit=MetricUnit.Count, value=value)
 
     def event(self, message: str, **facts: object) -> None:
-        """See `Telemetry.event`."""
+        """Implement `Telemetry.event`."""
         self._logger.info(message, extra=facts)
 
     def flush(self) -> None:
-        """See `Telemetry.flush`."""
+        """Implement `Telemetry.flush`."""
         if self._metrics.metric_set:
             self._metrics.flush_metrics()

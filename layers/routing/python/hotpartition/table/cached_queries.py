@@ -30,7 +30,7 @@ NEWEST_PAGE = frozenset(
         "ExpressionAttributeValues",
     }
 )
-"""What a query may say that is answered from the cache."""
+"""What a query may say that is served from the cache."""
 
 _BYTES = "base64"
 _serialize = TypeSerializer().serialize
@@ -98,11 +98,11 @@ class QueryCodec:
     """`PageCodec` of responses."""
 
     def encode(self, page: Document) -> str:
-        """See `PageCodec.encode`."""
+        """Implement `PageCodec.encode`."""
         return json.dumps(page, default=_of_bytes, separators=(",", ":"))
 
     def decode(self, text: str) -> Document:
-        """See `PageCodec.decode`."""
+        """Implement `PageCodec.decode`."""
         try:
             page: Document = json.loads(text, object_hook=_to_bytes)
             _show(page)

@@ -39,15 +39,15 @@ class BySortKey:
     attribute: None = None
 
     def of_item(self, schema: Schema, item: Mapping[str, Any]) -> str:
-        """See `Hashing.of_item`."""
+        """Implement `Hashing.of_item`."""
         return text_of(item[schema.sort])
 
     def of_key(self, schema: Schema, key: Mapping[str, Any]) -> str:
-        """See `Hashing.of_key`."""
+        """Implement `Hashing.of_key`."""
         return text_of(key[schema.sort])
 
     def of_nothing(self, meeting: str | None = None) -> str:
-        """See `Hashing.of_nothing`: there is no such item."""
+        """Implement `Hashing.of_nothing`: there is no such item."""
         del meeting
         raise AssertionError("every item has a sort key")
 
@@ -60,7 +60,7 @@ class ByAttribute:
     from_key: Callable[[Mapping[str, Any]], Any] | None = None
 
     def of_item(self, schema: Schema, item: Mapping[str, Any]) -> str:
-        """See `Hashing.of_item`.
+        """Implement `Hashing.of_item`.
 
         Raises:
             InvalidRequestError: the item does not have the attribute, or it is no string, number or binary.
@@ -73,7 +73,7 @@ class ByAttribute:
         return self.of_value(schema, item, item[self.attribute])
 
     def of_key(self, schema: Schema, key: Mapping[str, Any]) -> str | None:
-        """See `Hashing.of_key`."""
+        """Implement `Hashing.of_key`."""
         if self.from_key is None:
             return None
         return text_of(self.from_key({schema.partition: key[schema.partition], schema.sort: key[schema.sort]}))
@@ -94,7 +94,7 @@ class ByAttribute:
         return text
 
     def of_nothing(self, meeting: str | None = None) -> str:
-        """See `Hashing.of_nothing`.
+        """Implement `Hashing.of_nothing`.
 
         Raises:
             InvalidRequestError: always: where a new item goes must be told.
@@ -113,13 +113,13 @@ class AtRandom:
     attribute: None = None
 
     def of_item(self, schema: Schema, item: Mapping[str, Any]) -> None:
-        """See `Hashing.of_item`."""
+        """Implement `Hashing.of_item`."""
 
     def of_key(self, schema: Schema, key: Mapping[str, Any]) -> None:
-        """See `Hashing.of_key`."""
+        """Implement `Hashing.of_key`."""
 
     def of_nothing(self, meeting: str | None = None) -> str:
-        """See `Hashing.of_nothing`."""
+        """Implement `Hashing.of_nothing`."""
         return meeting or self.new_text()
 
 
