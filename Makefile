@@ -19,14 +19,15 @@ TYPED := layers/routing/python/hotpartition layers/messages/python/hotpartition_
 # Plugins that packages bring and no test uses: importing them takes each process seconds.
 WITHOUT_PLUGINS := -p no:schemathesis -p no:pydynox -p no:anyio -p no:typeguard
 PYTEST := $(BIN)/pytest $(WITHOUT_PLUGINS)
-# Files of tests side by side.
-PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadscope
+# Files of tests side by side, in the order of tests/conftest.py; one more than there are cores, since tests wait at times.
+WORKERS := $(shell $(PYTHON) -c 'import os; print(min(4, 1 + os.cpu_count()))')
+PARALLEL = --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
 # The CDK's Node.js side warns about Node 20's age on every start.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 # Where it is set, each of the suite's processes would compile its packages again: one to three seconds each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test-alone wheel wheel-check simulate-counters simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials read-trials help setup build check lint types unit test test-waiting test-computing test-long demo up synth deploy destroy lock format clean acceptance test-functions functions-unit functions-acceptance
+.PHONY: test-alone test-beside wheel wheel-check simulate-counters simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials read-trials help setup build check lint types unit test test-waiting test-computing test-long demo up synth deploy destroy lock format clean acceptance test-functions functions-unit functions-acceptance
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -103,7 +104,7 @@ acceptance: .venv/.tool ## Check a local run of its own from end to end, as `mak
 
 test: lint ## Everything: lint, types, all tests
 	$(BIN)/python -m infra.bundle --environment local
-	$(MAKE) --no-print-directory --jobs test-alone types
+	$(MAKE) --no-print-directory --jobs test-alone test-beside
 	$(MAKE) --no-print-directory --jobs test-waiting test-computing
 
 # What is held to a time has the machine nearly to itself.
@@ -112,13 +113,17 @@ test-alone: setup
 	$(PYTEST) -m "not long" $(ALONE)
 	$(MAKE) --no-print-directory functions-acceptance
 
+# What computes on one core meanwhile.
+test-beside: types
+	$(MAKE) --no-print-directory functions-unit PARALLEL=
+
 # Tests of a running stack wait half of their time: what computes fills it, at a lower priority.
+test-waiting: WORKERS := 2
 test-waiting: setup
 	$(PYTEST) $(PARALLEL) -m "not long" $(addprefix --ignore ,$(ALONE)) tests/e2e
 
 test-computing: setup
 	nice $(PYTEST) $(PARALLEL) -m "not long" --ignore tests/e2e
-	$(MAKE) --no-print-directory functions-unit
 
 test-long: test ## And what takes longer: larger models, more seeds
 	$(BIN)/pytest -m long

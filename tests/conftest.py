@@ -16,19 +16,31 @@ ALONE = ("tests/model/", "tests/golden/")
 """Their tests share nothing, and some take long."""
 
 
+def scope_of(nodeid: str) -> str:
+    """Name what shares one process: a file, the infrastructure, the small stacks; or a test by itself."""
+    path = nodeid.partition("::")[0]
+    if path.startswith("tests/infrastructure/"):
+        return "infrastructure"
+    if path.startswith(ALONE):
+        return nodeid
+    return "small stacks" if path in SMALL_STACKS else path
+
+
 class SharedFixtures(LoadScopeScheduling):
-    """Gives tests that share fixtures to one process: those of a file, of the infrastructure, and of the small stacks.
+    """Gives tests that share fixtures to one process.
 
     Not by pytest-xdist's own marks, which it writes into node ids: pytest 9.2 does not take them there.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        path = nodeid.partition("::")[0]
-        if path.startswith("tests/infrastructure/"):
-            return "infrastructure"
-        if path.startswith(ALONE):
-            return nodeid
-        return "small stacks" if path in SMALL_STACKS else path
+        return scope_of(nodeid)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what has slow tests, so that in the end no process waits for another's long file."""
+    slow = {scope_of(item.nodeid) for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: scope_of(item.nodeid) not in slow)
 
 
 def pytest_collection_finish() -> None:

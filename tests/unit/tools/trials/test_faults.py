@@ -43,7 +43,7 @@ class FakeControl:
 
     async def get(self, path):
         if path == "/status":
-            return {"dynamodb": {"tables": {"messages": None}}, "redis": {"port": 1}}
+            return {"dynamodb": {"table": "messages"}, "redis": {"port": 1}}
         assert path == "/dynamodb/faults"
         self.injected += self.meets
         return {"injected": {"delay": self.injected, "error": self.injected}}

@@ -49,7 +49,7 @@ def test_a_killed_holder_may_take_its_own_request_along():
 @pytest.mark.parametrize(
     ("asked", "kills", "words"),
     [
-        (Asked(LATER, LATER + 0.1, 503), (True,), "a page was refused with 503"),
+        (Asked(LATER, LATER + 0.1, 503, None, "busy"), (True,), "a page was refused with 503: busy"),
         (served(age=3.1), (True,), "a page was 3.10 s old, at most 3 s allowed"),
         (served(), (True, False), "1 of 2 kills hit a holder, 2 needed"),
     ],
