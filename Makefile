@@ -108,19 +108,20 @@ test: lint ## Everything: lint, types, all tests
 	$(MAKE) --no-print-directory --jobs test-waiting test-computing
 
 # What is held to a time has the machine nearly to itself.
-ALONE := tests/e2e/test_demo.py tests/e2e/test_example.py
+ALONE := tests/e2e/test_demo.py tests/e2e/test_example.py::test_its_rush_is_raised_and_read_back_completely
 test-alone: setup
 	$(PYTEST) -m "not long" $(ALONE)
 	$(MAKE) --no-print-directory functions-acceptance
 
-# What computes on one core meanwhile.
+# What computes on one core meanwhile. pytest compiles the tests once, instead of in each process.
 test-beside: types
+	$(PYTEST) --collect-only --quiet --quiet > /dev/null
 	$(MAKE) --no-print-directory functions-unit PARALLEL=
 
 # Tests of a running stack wait half of their time: what computes fills it, at a lower priority.
 test-waiting: WORKERS := 2
 test-waiting: setup
-	$(PYTEST) $(PARALLEL) -m "not long" $(addprefix --ignore ,$(ALONE)) tests/e2e
+	$(PYTEST) $(PARALLEL) -m "not long" $(addprefix --deselect ,$(ALONE)) tests/e2e
 
 test-computing: setup
 	nice $(PYTEST) $(PARALLEL) -m "not long" --ignore tests/e2e
