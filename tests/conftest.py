@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import gc
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -38,9 +39,9 @@ class SharedFixtures(LoadScopeScheduling):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what has slow tests, so that in the end no process waits for another's long file."""
-    slow = {scope_of(item.nodeid) for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: scope_of(item.nodeid) not in slow)
+    """Begin with what has most slow tests, so that in the end no process waits for another's long file."""
+    slow = Counter(scope_of(item.nodeid) for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[scope_of(item.nodeid)])
 
 
 def pytest_collection_finish() -> None:
