@@ -38,11 +38,15 @@ Rcu = Annotated[float, Field(ge=0.001, le=10_000_000.0)]
 """In RCU/s."""
 
 
-class CommonSettings(BaseModel):
-    """What every function needs to know."""
+class _Settings(BaseModel):
+    """Base of all settings, and of parts of them that several functions share."""
 
-    # A function imports the settings of all and uses its own: the others are never built.
+    # Built when they are used: the parts, and other functions' settings, never are.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+class CommonSettings(_Settings):
+    """What every function needs to know."""
 
     table_name: Text = Field(description="Name of the DynamoDB table; also names the Redis keys.")
     dynamodb_client: DynamoDBClient = Field(
@@ -138,13 +142,13 @@ class CommonSettings(BaseModel):
         return self
 
 
-class ReportSettings(CommonSettings):
+class ReportSettings(_Settings):
     """Who reports, and who reads reports."""
 
     stream_partitions: int = Field(default=4, ge=1, le=1024, description="Number of report streams.")
 
 
-class RouteSettings(CommonSettings):
+class RouteSettings(_Settings):
     """Who caches routes."""
 
     route_cache_seconds: float = Field(
@@ -169,7 +173,7 @@ class CountingSettings(_RequestSettings, ReportSettings):
     )
 
 
-class PageSettings(CommonSettings):
+class PageSettings(_Settings):
     """How pages are counted, and how newest pages of what is read-hot are cached."""
 
     read_sampling_distance_rcu: float = Field(
@@ -211,7 +215,7 @@ class PageSettings(CommonSettings):
         return self
 
 
-class WriterSettings(CountingSettings):
+class WriterSettings(CountingSettings, CommonSettings):
     """Settings of the write function."""
 
     retention_days: int = Field(
@@ -224,7 +228,7 @@ class WriterSettings(CountingSettings):
     )
 
 
-class ReaderSettings(_RequestSettings, ReportSettings, PageSettings):
+class ReaderSettings(_RequestSettings, ReportSettings, PageSettings, CommonSettings):
     """Settings of the read function."""
 
     settle_seconds: float = Field(

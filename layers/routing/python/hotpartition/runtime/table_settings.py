@@ -54,7 +54,7 @@ class TableSettings(JournalSettings):
     )
 
 
-class _DecisionSettings(TableSettings, ReportSettings):
+class _DecisionSettings(ReportSettings, TableSettings):
     hot_sustained_wcu: Wcu = Field(
         default=800.0, description="Mean load of five seconds that is hot, in WCU/s for each key that serves it."
     )
@@ -92,7 +92,7 @@ class ConsumerSettings(_DecisionSettings):
     )
 
 
-class OperateSettings(_DecisionSettings, RouteSettings):
+class OperateSettings(RouteSettings, _DecisionSettings):
     """Settings of the operations function: what it must know of the others."""
 
     consumers: int = Field(
