@@ -19,9 +19,8 @@ TYPED := layers/routing/python/hotpartition layers/messages/python/hotpartition_
 # Plugins that packages bring and no test uses: importing them takes each process seconds.
 WITHOUT_PLUGINS := -p no:schemathesis -p no:pydynox -p no:anyio -p no:typeguard
 PYTEST := $(BIN)/pytest $(WITHOUT_PLUGINS)
-# Files of tests side by side, in the order of tests/conftest.py; one more than there are cores, since tests wait at times.
-WORKERS := $(shell $(PYTHON) -c 'import os; print(min(4, 1 + os.cpu_count()))')
-PARALLEL = --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
+# Files of tests side by side, in the order of tests/conftest.py.
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 # The CDK's Node.js side warns about Node 20's age on every start.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 # Where it is set, each of the suite's processes would compile its packages again: one to three seconds each time.
@@ -119,7 +118,6 @@ test-beside: types
 	$(MAKE) --no-print-directory functions-unit PARALLEL=
 
 # Tests of a running stack wait half of their time: what computes fills it, at a lower priority.
-test-waiting: WORKERS := 2
 test-waiting: setup
 	$(PYTEST) $(PARALLEL) -m "not long" $(addprefix --deselect ,$(ALONE)) tests/e2e
 

@@ -147,8 +147,9 @@ async def kill_holder(rig: Rig, run: Run, conversation: str, rng: random.Random)
     lease, page = lease_key(table, conversation, VARIANT), page_key(table, conversation, VARIANT, 0)
     await asyncio.sleep(rng.uniform(0.0, CALM_SECONDS))
     port = rig.status["redis"]["port"]
+    processes = await asyncio.to_thread(find_processes, port)  # takes as long as a read: so it is done before
     taken, client_port = await asyncio.to_thread(wait_for_holder, port, lease)
-    pid = find_process(client_port, port)
+    pid = processes.get(client_port) or find_processes(port).get(client_port)
     after = rng.uniform(0.0, LATEST_KILL_SECONDS)
     await asyncio.sleep(max(0.0, taken + after - time.time()))
     if pid is not None:
@@ -178,17 +179,19 @@ def wait_for_holder(redis_port: int, lease: str) -> tuple[float, int]:
     raise StackError("Redis ended")
 
 
-def find_process(port: int, redis_port: int) -> int | None:
-    """Find the process that is connected to Redis from a port of this machine; None: it has ended. Linux only."""
+def find_processes(redis_port: int) -> dict[int, int]:
+    """Find the processes that are connected to Redis, by the port that each asks from. Linux only."""
+    ports: dict[str, int] = {}
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        _, local, remote, *_rest = line.split()
-        if (local.rpartition(":")[2], remote.rpartition(":")[2]) == (f"{port:04X}", f"{redis_port:04X}"):
-            socket = f"socket:[{line.split()[9]}]"
-            for handle in Path("/proc").glob("[0-9]*/fd/*"):
-                with suppress(OSError):
-                    if str(handle.readlink()) == socket:
-                        return int(handle.parts[2])
-    return None
+        _, local, remote, *rest = line.split()
+        if int(remote.rpartition(":")[2], 16) == redis_port:
+            ports[f"socket:[{rest[6]}]"] = int(local.rpartition(":")[2], 16)
+    found: dict[int, int] = {}
+    for handle in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if (port := ports.get(str(handle.readlink()))) is not None:
+                found[port] = int(handle.parts[2])
+    return found
 
 
 async def run_trials(trials: int, seed: int, out_dir: Path) -> list[Run]:
