@@ -352,9 +352,9 @@ def test_cfn_lint_has_nothing_to_say(five, shared, templates, tmp_path):
     But that the CDK lets each function depend on its role twice (W3005), which is harmless.
     """
     files = []
-    for name, text in {"five": five.text, "shared": shared.text, **{n: t.text for n, t in templates.items()}}.items():
+    for name, template in {"five": five, "shared": shared, **templates}.items():
         files.append(tmp_path / f"{name}.template.json")
-        files[-1].write_text(text)
+        files[-1].write_text(template.text)
     command = [Path(sysconfig.get_path("scripts")) / "cfn-lint", "--ignore-checks", "W3005", "--template", *files]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -21,7 +21,9 @@ class AdaptiveShards:
         self.registry, self.reports, self.telemetry = FakeRegistry(), FakeReports(), FakeTelemetry()
         self.clock = FakeClock()
 
-    def build_routes(self, table: Any, schema: Any, clock: Any, budget_ms: float, **more: Any) -> AdaptiveRoutes:
+    def build_routes(
+        self, table: Any, schema: Any, clock: Any, budget_ms: float, *, process_id: str = "p", **more: Any
+    ) -> AdaptiveRoutes:
         """Build one process's routes."""
         return AdaptiveRoutes(
             registry=self.registry,
@@ -40,5 +42,6 @@ class AdaptiveShards:
                 budget_ms=budget_ms,
             ),
             timer=lambda: 0.0,
-            **{"process_id": "p", **more},
+            process_id=process_id,
+            **more,
         )

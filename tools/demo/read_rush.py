@@ -96,7 +96,7 @@ class RushCourse:
 
     def age_ms(self, share: float) -> float | None:
         """Return the age that so many of the pages had at most; None where there were none."""
-        return _quantile([asked.age_ms for asked in self.asked if asked.is_served], share)
+        return quantile_ms([asked.age_ms for asked in self.asked if asked.is_served], share)
 
     def ages_by_second(self, share: float) -> list[float | None]:
         """List the same for each second."""
@@ -104,10 +104,11 @@ class RushCourse:
         for asked in self.asked:
             if asked.is_served:
                 seconds.setdefault(int(asked.began - self.began), []).append(asked.age_ms)
-        return [_quantile(seconds.get(second, []), share) for second in range(self.length)]
+        return [quantile_ms(seconds.get(second, []), share) for second in range(self.length)]
 
 
-def _quantile(values: list[float], share: float) -> float | None:
+def quantile_ms(values: list[float], share: float) -> float | None:
+    """Return a quantile to a tenth, None where there are no values."""
     return round(nearest_rank(sorted(values), share), 1) if values else None
 
 

@@ -21,7 +21,6 @@ from hotpartition.jobs.raising import Raiser
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition_messages.counters import NewAddition, build_counter_key
 from hotpartition_messages.keys import KEY_FORM
-from tools.partition_model import Table
 from tools.request_tokens import RequestTokens
 from tools.simulation.counter_history import Attempted, Breach, CounterHistory, Read, check_counters
 from tools.simulation.engine import Engine, Process
@@ -147,11 +146,10 @@ class _Run:
         engine = self.engine = Engine()
         self.observer = _Observer(engine)
         self.history = CounterHistory()
-        self.table = Table(scenario.table, self.random("table"))
         world = self.world = build_world(
-            engine, scenario, seed, self.table, parts, observer=self.observer, on_report=lambda: None, seeds="counters/"
+            engine, scenario, seed, parts, observer=self.observer, on_report=lambda: None, seeds="counters/"
         )
-        self.store, self.redis = world.store, world.redis
+        self.table, self.store, self.redis = world.table, world.store, world.redis
         self.adding: Function[NewAddition, None] = Function(
             engine,
             scenario.writers,

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from random import Random
 from typing import Any
 
 from hotpartition.core.route import Generation
@@ -23,7 +22,6 @@ from hotpartition.redis.cluster import read_hot_key, route_key
 from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage
 from tools.history_checker import FAULTS, Page
-from tools.partition_model import Table
 from tools.simulation.clients import ReadFunction, ReadingClients, WriteResponse, WritingClients
 from tools.simulation.engine import Engine
 from tools.simulation.functions import Function, FunctionConfig, TooManyRequestsError
@@ -309,7 +307,6 @@ class _RushRun:
             engine,
             scenario,
             seed,
-            Table(scenario.table, Random(f"{seed}/table")),
             replace(parts, page_cache=observed(parts.page_cache, self.tally, has_l1=rush.has_l1)),
             observer=self.meter,
             on_report=self.meter.note_report,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from random import Random
 
 from hotpartition_messages.writing import NewMessage
-from tools.partition_model import Table
 from tools.simulation.clients import (
     ChangeFunction,
     ChangingClients,
@@ -81,11 +79,10 @@ class _Run:
         )
         self.meter = Meter(engine, hot_conversation=scenario.hot_conversation, seconds=self.end, phases=self.phases)
         self.record = Record(clock_error=MOST_SKEW_MS / 1000 if scenario.faults else 0.0)
-        self.table = Table(scenario.table, _random(seed, "table"))
         world = self.world = build_world(
-            engine, scenario, seed, self.table, parts, observer=self.meter, on_report=self.meter.note_report
+            engine, scenario, seed, parts, observer=self.meter, on_report=self.meter.note_report
         )
-        self.store, self.redis = world.store, world.redis
+        self.table, self.store, self.redis = world.table, world.store, world.redis
         faults = scenario.faults
         self.writing: Function[NewMessage, WriteResponse] = Function(
             engine,
@@ -108,7 +105,7 @@ class _Run:
         self.readers = ReadingClients(
             engine, scenario, self.reading, self.meter, self.record, world.random("reading clients")
         )
-        self.base_reads = _random(seed, "base reads")
+        self.base_reads = world.random("base reads")
         self.driver = None if faults is None else self._fault_driver(world, faults)
 
     def result(self) -> RunResult:
@@ -242,7 +239,3 @@ class _Run:
             struck.update(self.driver.struck)
             struck["environment died in a request"] = self.writing.counts.deaths + self.reading.counts.deaths
         return struck
-
-
-def _random(seed: int, name: str) -> Random:
-    return Random(f"{seed}/{name}")

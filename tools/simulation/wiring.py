@@ -47,6 +47,7 @@ from hotpartition_messages.keys import describe_table, position_of
 from hotpartition_messages.page_codec import MessagePageCodec
 from hotpartition_messages.reading import CACHED_LIMITS, MessageReader
 from hotpartition_messages.writing import MessageWriter
+from tools.partition_model import Table
 from tools.simulation.engine import Engine, Process, SimulatedExecutor, wait_for
 from tools.simulation.redis_model import RedisServer, SimulatedConnection
 from tools.simulation.store import READER, Store
@@ -94,6 +95,7 @@ class World:
 
     engine: Engine
     seed: int
+    table: Table
     store: Store
     redis: RedisServer
     settings: ProductSettings

@@ -1,4 +1,4 @@
-"""The outside of a run: DynamoDB in front of a table, and Redis."""
+"""The outside of a run: a table, DynamoDB in front of it, and Redis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ def build_world(
     engine: Engine,
     scenario: Scenario,
     seed: int,
-    table: Table,
     parts: Parts,
     *,
     observer: Observer,
@@ -26,6 +25,7 @@ def build_world(
 ) -> World:
     """Build what all functions of a run share; `seeds` goes before the names of the sources of chance."""
     prefix = f"{seed}/{seeds}"
+    table = Table(scenario.table, Random(f"{prefix}table"))
     store = Store(
         engine,
         table,
@@ -40,6 +40,7 @@ def build_world(
     return World(
         engine=engine,
         seed=seed,
+        table=table,
         store=store,
         redis=redis,
         settings=scenario.settings,

@@ -29,11 +29,10 @@ from hotpartition.core.page_freshness import LEASE_MS
 from hotpartition.redis.cluster import lease_key, page_key, read_hot_key
 from hotpartition_messages.reading import DEFAULT_LIMIT
 from tools.demo.client import OK, REFUSED, Client, Recorder
-from tools.demo.read_rush import ORIGINS, READER, READING, Asked, ReadRush, read_counts
+from tools.demo.read_rush import ORIGINS, READER, READING, Asked, ReadRush, quantile_ms, read_counts
 from tools.demo.stack import StackError
 from tools.demo.workload import Offer
 from tools.history_checker import check_history
-from tools.quantiles import nearest_rank
 from tools.scaling import scale_reads
 from tools.trials.rig import SETTINGS, Rig, perform, running_rig, trial_parser
 
@@ -240,7 +239,7 @@ async def _wait_until_found(rig: Rig, run: Run, conversation: str) -> None:
 def summarize(run: Run) -> dict[str, object]:
     """Build the summary of the trials."""
     before, since = run.before(), run.since()
-    ages = sorted(asked.age_ms for asked in since if asked.is_served)
+    ages = [asked.age_ms for asked in since if asked.is_served]
     verdict = check_history(run.recorder.history())
     return {
         "pages_per_second": PAGES_PER_SECOND,
@@ -255,8 +254,7 @@ def summarize(run: Run) -> dict[str, object]:
         "pages": {name: run.origins[name] for name in ORIGINS},
         "fills": run.origins["fills"],
         "staleness_ms": {
-            name: round(nearest_rank(ages, share), 1) if ages else None
-            for name, share in (("p50", 0.5), ("p99", 0.99), ("longest", 1.0))
+            name: quantile_ms(ages, share) for name, share in (("p50", 0.5), ("p99", 0.99), ("longest", 1.0))
         },
         "bound_ms": READING.page_staleness_seconds * 1000,
         "kills": [asdict(kill) for kill in run.kills],

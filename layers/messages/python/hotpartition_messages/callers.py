@@ -10,16 +10,18 @@ from hotpartition_messages.errors import NotTheSenderError
 MAX_SENDER_LENGTH = 256
 
 
-def find_sender(event: Mapping[str, Any], claim: str) -> str:
+def find_sender(event: Mapping[str, Any], claim: str) -> str | None:
     """Find who calls: a claim of the token that API Gateway has verified, or what a Lambda authorizer passed on.
 
     Args:
         event: what API Gateway sent (HTTP API, payload 2.0).
-        claim: the name of what is the sender.
+        claim: the name of what is the sender; empty: nothing of the caller is, and None is returned.
 
     Raises:
         NotTheSenderError: the caller has no such claim, or one that is no sender.
     """
+    if not claim:
+        return None
     authorizer = event["requestContext"].get("authorizer") or {}
     known = (authorizer.get("jwt") or {}).get("claims") or authorizer.get("lambda") or {}
     sender = known.get(claim)

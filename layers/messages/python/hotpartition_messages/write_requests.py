@@ -230,7 +230,7 @@ def parse_write(event: Mapping[str, Any], *, sender_claim: str = "") -> NewMessa
         ItemTooLargeError: the message cannot become an item.
         ContentEncodingError: the body is compressed.
     """
-    sender = find_sender(event, sender_claim) if sender_claim else None
+    sender = find_sender(event, sender_claim)
     body, unlisted = leave_out_unknown(parse_body(event), NewMessageBody)
     if sender is not None and isinstance(body, dict) and body.setdefault("sender", sender) != sender:
         raise NotTheSenderError(f"the message's sender should be the caller's {sender_claim}, or be left out")
@@ -260,7 +260,7 @@ def parse_edit(event: Mapping[str, Any], *, sender_claim: str = "") -> tuple[Tar
         ItemTooLargeError: the message cannot become an item.
         ContentEncodingError: the body is compressed.
     """
-    sender = find_sender(event, sender_claim) if sender_claim else None
+    sender = find_sender(event, sender_claim)
     body, unlisted = leave_out_unknown(parse_body(event), MessageEditBody)
     content = {**path_and_query(event), "header": find_header(event, "If-Match"), "body": body}
     request = validate(MessageEditRequest, content, unlisted)
@@ -285,7 +285,7 @@ def parse_delete(event: Mapping[str, Any], *, sender_claim: str = "") -> Target:
         NotTheSenderError: the caller has no such claim.
         InvalidRequestError: naming every wrong field.
     """
-    sender = find_sender(event, sender_claim) if sender_claim else None
+    sender = find_sender(event, sender_claim)
     request = validate(MessageDeleteRequest, {**path_and_query(event), "header": find_header(event, "If-Match")})
     return _target(request.path, request.header, sender)
 

@@ -112,16 +112,7 @@ class CurlCalls:
 
     def call_many(self, calls: Sequence[Call], *, is_hedged: bool) -> Round:
         """Implement `DynamoDBCalls.call_many`."""
-        return self._run(calls, self._policy if is_hedged else None)
-
-    def close(self) -> None:
-        """Implement `DynamoDBCalls.close`."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for transfers in idle:
-            transfers.close()
-
-    def _run(self, calls: Sequence[Call], policy: HedgePolicy | None) -> Round:
+        policy = self._policy if is_hedged else None
         try:
             credentials = self._credentials.get()
         except StoreUnavailableError as error:
@@ -132,6 +123,13 @@ class CurlCalls:
             return Round(*run_round(len(calls), current, timer=self._timer, parallel=self._parallel, policy=policy))
         finally:
             self._give_back(transfers)
+
+    def close(self) -> None:
+        """Implement `DynamoDBCalls.close`."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for transfers in idle:
+            transfers.close()
 
     def _take(self) -> _Transfers:
         """Return handles for this thread alone; their connections served lately, or are new."""
