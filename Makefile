@@ -75,9 +75,9 @@ types: setup
 	nice $(BIN)/mypy $(TYPED)
 
 unit: setup
-	$(PYTEST) $(PARALLEL) -m "not slow" tests/unit tests/infrastructure
+	$(PYTEST) $(PARALLEL) -m "not slow" --ignore tests/unit/tools tests/unit
 
-check: lint types unit ## The fast part: lint, types, unit tests
+check: lint types unit ## The fast part: lint, types, unit tests of what is deployed or installed (a minute)
 
 # Packages as in .venv, for the functions' Python. Where it is missing, or they are not to be had, the tests go on without it.
 .venv-$(FUNCTIONS_PYTHON)/.installed: .venv/.development
@@ -93,7 +93,7 @@ test-functions: setup functions-unit functions-acceptance ## The functions' unit
 
 functions-unit: setup
 	if [ -x $(FUNCTIONS_BIN)/python ]; then \
-	  nice $(FUNCTIONS_BIN)/python -m pytest $(PARALLEL) $(WITHOUT_PLUGINS) -m "not slow" $(FUNCTIONS_TESTS); fi
+	  nice $(FUNCTIONS_BIN)/python -m pytest $(PARALLEL) $(WITHOUT_PLUGINS) $(FUNCTIONS_TESTS); fi
 
 functions-acceptance: setup
 	python=$(FUNCTIONS_BIN)/python; [ -x $$python ] || python=$(BIN)/python; $$python -m tools.acceptance

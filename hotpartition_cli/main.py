@@ -114,7 +114,7 @@ def run(
         if options.command == "plan":
             return _show(screen, "plan", _plan(options))
         if options.command == "check":
-            return _show(screen, "check", _check(connect_stack(options, environ), options, screen))
+            return _show(screen, "check", _check(connect_stack(options, environ), options, screen, sleep))
         call = connect(options)
         if options.command == "watch":
             return _watch(call, options, screen, sleep)
@@ -213,7 +213,7 @@ def _rush(call: Caller, options: argparse.Namespace, screen: Screen) -> int:
     return _show(screen, "rush", Outcome(document))
 
 
-def _check(stack: Stack, options: argparse.Namespace, screen: Screen) -> Outcome:
+def _check(stack: Stack, options: argparse.Namespace, screen: Screen, sleep: Callable[[float], None]) -> Outcome:
     """Try a stack from end to end; what that costs at most is said beforehand."""
     limits = Limits(load_seconds=options.seconds, wait_seconds=options.wait)
     costs = f"raises a partition key of its own by hand in {stack.name}, which stays there"
@@ -225,7 +225,7 @@ def _check(stack: Stack, options: argparse.Namespace, screen: Screen) -> Outcome
         )
     screen.say(f"check {costs}")
     with screen.progress("checking") as progress:
-        return check(stack, limits, progress)
+        return check(stack, limits, progress, sleep=sleep)
 
 
 def _plan(options: argparse.Namespace) -> Outcome:

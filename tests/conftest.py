@@ -39,9 +39,10 @@ class SharedFixtures(LoadScopeScheduling):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what has most slow tests, so that in the end no process waits for another's long file."""
+    """Begin with what has most slow tests, then most tests, so that no process waits for a long file at the end."""
+    sizes = Counter(scope_of(item.nodeid) for item in items)
     slow = Counter(scope_of(item.nodeid) for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: -slow[scope_of(item.nodeid)])
+    items.sort(key=lambda item: (-slow[scope_of(item.nodeid)], -sizes[scope_of(item.nodeid)]))
 
 
 def pytest_collection_finish() -> None:

@@ -22,6 +22,16 @@ def test_another_run_is_equal_and_nothing_is_found(fresh_runs, templates, enviro
     assert [(p["pluginName"], p["conclusion"]) for p in report["pluginReports"]] == [("AwsSolutions", "success")]
 
 
+def test_what_judges_prod_judges_dev(templates):
+    """Prod has every property that dev has, so the CDK's own rules need to see prod alone."""
+
+    def properties(environment):
+        resources = templates[environment].body["Resources"].values()
+        return {(resource["Type"], name) for resource in resources for name in ("", *resource.get("Properties", {}))}
+
+    assert properties("dev") <= properties("prod")
+
+
 @pytest.mark.slow
 def test_a_finding_fails_the_synthesis(clone, run_app, tmp_path):
     """Encryption that is taken away is found: the run fails with a sentence, after the rule and the resource."""

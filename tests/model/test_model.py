@@ -1,6 +1,7 @@
 """The promise in every order of store operations: a small model, explored exhaustively, and broken to see it notice."""
 
 import time
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -188,10 +189,12 @@ def test_no_order_of_steps_breaks_the_promise(small, tell_explored, request):
     assert_everything_happened(model)
 
 
-def test_reductions_hide_nothing(tell_explored):
+@pytest.mark.parametrize("invented", [(), pytest.param(INVENTED, marks=pytest.mark.long)])
+def test_reductions_hide_nothing(invented, tell_explored):
     """The very same pages come out when every order of every single store operation is explored."""
-    reduced = ProtocolModel(world(**SMALL))
-    full = ProtocolModel(world(**SMALL), is_reduced=False)
+    small = replace(world(**SMALL), invented=invented)
+    reduced = ProtocolModel(small)
+    full = ProtocolModel(small, is_reduced=False)
     assert_right(reduced, explore_and_tell(reduced, "small, reduced", tell_explored))
     assert_right(full, explore_and_tell(full, "small, in full", tell_explored))
     assert reduced.outcomes == full.outcomes

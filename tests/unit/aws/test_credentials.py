@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
 import pytest
+from botocore.utils import ContainerMetadataFetcher
 
 from hotpartition.aws.credentials import Credentials, FixedCredentials, SdkCredentials, find_credentials
 from hotpartition.errors import CredentialsError, StoreUnavailableError
@@ -52,6 +53,7 @@ def endpoint(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, "/nonexistent")
+    monkeypatch.setattr(ContainerMetadataFetcher, "SLEEP_TIME", 0)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv(ADDRESS, f"http://127.0.0.1:{http.server_port}/v1/credentials?id=1")
     monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "secret")

@@ -90,7 +90,7 @@ def test_the_document_has_the_fields_that_are_printed(world, capsys, command):
 
     environ = {"HOTPARTITION_URL": "http://127.0.0.1:1"}
     arguments = [command, *ARGUMENTS[command], "--json"]
-    run(arguments, environ, connect=lambda _: call, connect_stack=lambda *_: NoStack())
+    run(arguments, environ, connect=lambda _: call, connect_stack=lambda *_: NoStack(), sleep=lambda _: None)
     printed = paths(json.loads(capsys.readouterr().out))
     if command == "plan":
         # `after` is what `before` is.

@@ -191,6 +191,7 @@ def test_what_is_lost_at_the_end_is_logged(build, counted, caplog):
     assert caplog.records[-1].lost == {"a": 5}
 
 
+@pytest.mark.slow
 def test_it_is_flushed_at_exit():
     """Of the interpreter, though nobody closed it."""
     program = (

@@ -166,6 +166,7 @@ def test_the_request_under_a_token_is_pinned(aws):
     assert [body.decode() if isinstance(body, bytes) else body for body in bodies] == [expected] * 2
 
 
+@pytest.mark.slow
 def test_the_page_s_example_runs_as_it_stands(tmp_path):
     """Without AWS."""
     script = tmp_path / "quick_start.py"

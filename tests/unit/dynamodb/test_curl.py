@@ -175,6 +175,7 @@ def loaded_modules(job, settings, client, environment):
     return json.loads(done.stdout.replace("'", '"'))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("job", "settings", "environment", "loaded"),
     [
@@ -190,6 +191,7 @@ def test_curl_never_loads_the_sdk(job, settings, environment, loaded):
     assert loaded_modules(job, settings, "curl", environment) == loaded
 
 
+@pytest.mark.slow
 def test_the_sdk_is_loaded_where_it_is_chosen():
     """So that the test above can fail."""
     assert loaded_modules("writer", "WriterSettings", "boto3", "variables") == ["boto3", "botocore", "urllib3"]

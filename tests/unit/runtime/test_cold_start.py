@@ -9,6 +9,8 @@ import pytest
 
 from support.handlers import find_function
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 LAYERS = [ROOT / "layers" / layer / "python" for layer in ("routing", "messages")]
 

@@ -112,6 +112,14 @@ def plain(dynamodb: Any) -> Iterator[Any]:
     table.delete()
 
 
+@pytest.fixture(scope="class")
+def kept(dynamodb: Any) -> Iterator[Any]:
+    """boto3's own `Table`, empty: filled once for tests that read the same."""
+    table = dynamodb.create_table(TableName="kept", **SCHEMA)
+    yield table
+    table.delete()
+
+
 @pytest.fixture
 def twin(dynamodb: Any) -> Iterator[Any]:
     """A second table of boto3's, empty: what the first one's calls are compared with."""
@@ -121,8 +129,8 @@ def twin(dynamodb: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def watched(plain: Any) -> Iterator[Watched]:
-    """What is sent to the table."""
-    watched = Watched(plain.meta.client)
+def watched(dynamodb: Any) -> Iterator[Watched]:
+    """What is sent to the tables."""
+    watched = Watched(dynamodb.meta.client)
     yield watched
     watched.stop()

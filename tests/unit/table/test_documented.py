@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).resolve().parents[3] / "docs/sharded-table.md"
 
 
+@pytest.mark.slow
 def test_the_quick_start_runs_as_it_stands(tmp_path):
     """In twenty lines or so, without AWS: it prints what it wrote, from several partition keys."""
     code = PAGE.read_text().split("```python\n")[1].split("```")[0]

@@ -174,18 +174,20 @@ class TestRetries:
         assert sum(waits) < 0.2
 
 
-class TestCalculatedSuffix:
-    @pytest.fixture
-    def series(self, plain):
-        series = DeviceSeries(plain, fixed(8))
-        for number in range(60):
-            series.write_event(BASE, minutes(number), f"dev-{number % 6}", {"n": number})
-        return series
+@pytest.fixture(scope="class")
+def series(kept):
+    """A reading a minute, from six devices in turn."""
+    series = DeviceSeries(kept, fixed(8))
+    for number in range(60):
+        series.write_event(BASE, minutes(number), f"dev-{number % 6}", {"n": number})
+    return series
 
-    def test_one_device_lies_on_one_shard(self, series, plain):
+
+class TestCalculatedSuffix:
+    def test_one_device_lies_on_one_shard(self, series, kept):
         """As `CalculatedShardedWriter`."""
         shards = {}
-        for item in plain.scan()["Items"]:
+        for item in kept.scan()["Items"]:
             shards.setdefault(item["device_id"], set()).add(item["PK"])
         assert all(len(keys) == 1 for keys in shards.values())
         assert len(set.union(*shards.values())) > 1
@@ -201,23 +203,26 @@ class TestCalculatedSuffix:
         assert numbers(series.get_all_events_for_range(BASE, minutes(0), minutes(60))) == list(range(60))
         assert len(watched.queried) == 9
 
-    def test_a_larger_n_later_finds_a_device_everywhere(self, series, plain, watched):
+    def test_a_larger_n_later_finds_a_device_everywhere(self, plain, watched):
         """Where N is simply changed in the article, a device's older events are lost to its reader."""
-        larger = DeviceSeries(plain, fixed(8, 13))
-        for number in range(60, 90):
-            larger.write_event(BASE, minutes(number), f"dev-{number % 6}", {"n": number})
+        smaller, larger = DeviceSeries(plain, fixed(8)), DeviceSeries(plain, fixed(8, 13))
+        for number in range(48):
+            series = smaller if number < 24 else larger
+            series.write_event(BASE, minutes(number), f"dev-{number % 6}", {"n": number})
         events = larger.get_events_for_key(BASE, "dev-2", minutes(0), minutes(90))
-        assert numbers(events) == list(range(2, 90, 6))
+        assert numbers(events) == list(range(2, 48, 6))
         assert len(watched.queried) <= 3
 
 
-class TestTimeBuckets:
-    @pytest.fixture
-    def service(self, plain):
-        service = TimeView(plain, fixed(4))
-        fill(service, events=150)
-        return service
+@pytest.fixture(scope="class")
+def service(kept):
+    """150 minutes of events."""
+    service = TimeView(kept, fixed(4))
+    fill(service, events=150)
+    return service
 
+
+class TestTimeBuckets:
     def test_a_range_within_one_bucket(self, service):
         """As `GsiShardedService`."""
         events = service.get_events_for_range(BASE, minutes(5), minutes(25))
@@ -233,10 +238,10 @@ class TestTimeBuckets:
         expected = list(range(10, 141))
         assert numbers(events) == (expected[::-1] if newest_first else expected)
 
-    def test_no_index_key_gets_all_writes_of_an_hour(self, service, plain):
+    def test_no_index_key_gets_all_writes_of_an_hour(self, service, kept):
         """In the article every write of an entity and hour goes to one key of the index, which refuses them then."""
         writes = {}
-        for item in plain.scan()["Items"]:
+        for item in kept.scan()["Items"]:
             writes[item["owner"]] = writes.get(item["owner"], 0) + 1
         assert len(writes) == 3 * 4
         assert max(writes.values()) < 40

@@ -23,6 +23,8 @@ from tools.demo.report import Run, build_pictures, build_report
 from tools.demo.run import Outcome
 from tools.history_checker import Finding
 
+pytestmark = pytest.mark.slow
+
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 START = 1_700_000_000.0
 
@@ -73,8 +75,13 @@ def report_of(given: Run) -> str:
 
 
 @pytest.fixture(scope="module")
-def html() -> str:
-    return report_of(run())
+def pictures():
+    return build_pictures(run())
+
+
+@pytest.fixture(scope="module")
+def html(pictures) -> str:
+    return build_report(run(), pictures)
 
 
 class Nesting(HTMLParser):
@@ -153,13 +160,13 @@ def test_the_report_holds_every_figure(html):
     assert "It was <stopped>." in text
 
 
-def test_a_failed_run_says_why():
+def test_a_failed_run_says_why(pictures):
     """Reasons and examples are on the page, and strange characters cannot break it."""
     summary = replace(GOOD, missing=1, onset_to_raise_seconds=None, max_n=0)
     history = replace(FAULTLESS, missing=1, examples=(Finding("missing", "a&b", "X", "<gone>"),))
     judgement = judge(summary=summary, history=history, throttles=FALLING, bars=Bars())
-    html = report_of(run(summary=summary, history=history, judgement=judgement, raises=(), notes=("answered <400>",)))
-    text = " ".join(parsed(html).text)
+    failed = run(summary=summary, history=history, judgement=judgement, raises=(), notes=("answered <400>",))
+    text = " ".join(parsed(build_report(failed, pictures)).text)
     assert "FAIL" in text
     assert "N was never raised after the onset" in text
     assert "missing: a&b X: <gone>" in text
@@ -179,11 +186,11 @@ def test_the_same_run_gives_the_same_bytes(html):
     assert report_of(run()) == html
 
 
-def test_a_machine_that_was_too_slow_is_named_with_its_figures(html):
+def test_a_machine_that_was_too_slow_is_named_with_its_figures(html, pictures):
     """By how much, at the top of the page, and what to do."""
     slow = measure_machine([0.0] * 90 + [1.5] * 10)
     assert not slow.kept_up
-    head, _, _ = report_of(run(machine=slow)).partition("<nav")
+    head, _, _ = build_report(run(machine=slow), pictures).partition("<nav")
     assert "could not keep up: 10 of 100 write requests (10.0 %) waited more than 50 ms" in head
     assert "p99 of that wait: 1,500 ms" in head
     assert "run it again" in head

@@ -20,6 +20,8 @@ from tools.equivalence.engines import (
 )
 from tools.equivalence.machine import run_machine
 
+pytestmark = pytest.mark.slow
+
 STRINGS = Combination(shards="fixed", hashed="by_sort_key")
 
 

@@ -9,6 +9,8 @@ from tools.patterns.model import BEGINNING, EVEN, PATTERNS, SKEWED, Course
 from tools.patterns.run import simulate
 from tools.patterns.study import Job, judge, summarize, write_files
 
+pytestmark = pytest.mark.slow
+
 SHORT = Course(whole=16.0, close_up=5.0, edge=8.0, reads=2.5)
 BRIEF = replace(BEGINNING, whole=4.0, close_up=4.0)
 SECOND = Course(whole=2.0, close_up=2.0, reads=0.0)

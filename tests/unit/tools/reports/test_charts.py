@@ -27,6 +27,7 @@ def picture(name: str = "load", unit: str = "writes/s"):
     return draw(paint, name=name, label="what is <seen>", heights=(150,))
 
 
+@pytest.mark.slow
 def test_the_same_data_gives_the_same_bytes_in_another_process():
     """Ids and their order depend on nothing but the picture."""
     environ = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -10,6 +10,8 @@ from hotpartition.runtime.table_settings import ConsumerSettings
 from tools.simulation.read_rush import COPIES, PAGES_PER_SECOND, ReadRush, judge, run_rush
 from tools.simulation.wiring import Parts
 
+pytestmark = pytest.mark.slow
+
 SMALL = ReadRush(name="small", description="A fiftieth.", seconds=3.0, copies=3, scale=0.02, writes_per_second=1_000.0)
 
 

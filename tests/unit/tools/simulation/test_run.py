@@ -16,6 +16,8 @@ from tools.simulation.scenarios import HOT, SCENARIOS, Changes, Readers, scenari
 from tools.simulation.strategies import STRATEGIES, id_number
 from tools.simulation.workloads import Constant, ConversationFlow, Step, Workload, ZipfFlow
 
+pytestmark = pytest.mark.slow
+
 SEEDS_TO_CATCH = 20
 
 
@@ -37,19 +39,18 @@ def short_step(after=2400.0):
 
 def test_the_same_seed_gives_the_same_json():
     """A run is a function of its scenario and seed: twice the same, and another for another seed."""
-    small = replace(scenario_by_name("hunt"), seconds=5.0)
+    small = replace(scenario_by_name("hunt"), seconds=3.0)
     first, again, other = (json.dumps(asdict(simulate(small, seed))) for seed in (3, 3, 4))
     assert first == again
     assert first != other
 
 
-@pytest.mark.slow
 def test_nothing_depends_on_the_process():
     """Processes that hash texts differently come to the same JSON."""
     script = (
         "import dataclasses, hashlib, json; from tools.simulation.run import simulate;"
         "from tools.simulation.scenarios import scenario_by_name;"
-        "small = dataclasses.replace(scenario_by_name('hunt'), seconds=5.0);"
+        "small = dataclasses.replace(scenario_by_name('hunt'), seconds=3.0);"
         "text = json.dumps(dataclasses.asdict(simulate(small, 5)));"
         "print(hashlib.sha256(text.encode()).hexdigest())"
     )
@@ -67,7 +68,6 @@ def test_nothing_depends_on_the_process():
     assert len(digests) == 1
 
 
-@pytest.mark.slow
 def test_other_choices_cost_point_reads_at_most_a_tenth(monkeypatch):
     """Under all faults, of the items that look-ups ask for; each, there or not, takes one read unit here."""
     asked_items, first_choices = [], []
@@ -117,7 +117,6 @@ def test_a_poller_misses_nothing():
     assert run.safety.reads == 4
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_protocol_is_caught(name):
     """Each way of breaking the protocol on purpose loses a message within 20 seeds."""
@@ -126,7 +125,6 @@ def test_a_broken_protocol_is_caught(name):
     assert any(run.safety.missing for run in runs)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGE_MUTATIONS)
 def test_broken_changes_are_caught(name):
     """Each way of breaking edits and deletions on purpose undoes one within 20 seeds; every other one shows it."""
@@ -143,7 +141,6 @@ def strategies():
     return {name: simulate(short_step(), 1, name) for name in STRATEGIES}
 
 
-@pytest.mark.slow
 def test_the_strategies_differ_as_they_should(strategies):
     """On a step, no mitigation fails for good, the sources never notice, and the rest is relieved in time."""
     runs = strategies
@@ -160,7 +157,6 @@ def test_the_strategies_differ_as_they_should(strategies):
     assert all(run.safety.holds for run in runs.values())
 
 
-@pytest.mark.slow
 def test_what_teams_do_without_it_has_its_price(strategies):
     """A queue loses nothing and is read late; a person comes after minutes; the SDK's patience is the client's."""
     phases = {name: {phase.name: phase for phase in run.phases} for name, run in strategies.items()}

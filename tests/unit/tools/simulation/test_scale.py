@@ -179,6 +179,7 @@ def test_consumers_needed_follow_from_the_busiest_one():
         assert busiest * STATE_BYTES_PER_SECOND < 1e9
 
 
+@pytest.mark.slow
 def test_several_consumers_detect_as_soon_as_one(monkeypatch):
     """Each conversation has one of them: the same raises at the same moments, and the same estimates."""
     level = Level(writes_per_second=10_000, rushes=4, seeds=0)
@@ -216,6 +217,7 @@ def test_stream_entries_take_in_redis_what_is_computed(tmp_path):
     assert STREAM_ENTRY_OVERHEAD_BYTES < 64
 
 
+@pytest.mark.slow
 def test_state_of_a_report_takes_what_is_stated():
     """The consumer's window, filled by a population like the study's; within a quarter, whatever the interpreter."""
     rates, draw = popularity(Level(writes_per_second=10_000, rushes=0, seeds=0)), np.random.default_rng(2)

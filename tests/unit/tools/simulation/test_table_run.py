@@ -56,14 +56,14 @@ class UnverifiedRoutes(AdaptiveRoutes):
 
 def test_reads_that_trust_redis_lose_items(aws):
     """Redis loses routes and is told late."""
-    runs = (run_table(aws, seed, TableParts(routes=UnverifiedRoutes)) for seed in (1, 3, 5, 7))
+    runs = (run_table(aws, seed, TableParts(routes=UnverifiedRoutes)) for seed in (14, 12, 9, 10))
     assert any(breach.fault == "lost" for run in runs for breach in run.breaches)
 
 
 def test_writes_that_trust_redis_lose_items(aws, monkeypatch):
     """They go where no reader looks: Redis invents generations."""
     monkeypatch.setattr(RouteSource, "_confirm", lambda self, collection, told, now_ms: (told, True))
-    runs = (run_table(aws, seed) for seed in (1, 3, 5, 7, 9, 11))
+    runs = (run_table(aws, seed) for seed in (12, 1, 8))
     assert any(run.breaches for run in runs)
 
 
@@ -71,5 +71,5 @@ def test_changes_that_are_not_counted_are_undone_by_late_copies(aws, monkeypatch
     """The first attempt of a creation arrives when the second one has been changed already, at another place."""
     count = changing._count_change
     monkeypatch.setattr(changing, "_count_change", lambda request, marks: count(request, {**marks, "hp_changes": 0}))
-    runs = (run_table(aws, seed) for seed in (20, 8, 26, 32))
+    runs = (run_table(aws, seed) for seed in (19, 20, 35, 7))
     assert any(breach.fault == "update lost" for run in runs for breach in run.breaches)

@@ -88,6 +88,7 @@ def test_a_longer_cache_ttl_delays_the_way_to_the_shards():
     assert seconds_to_shards(4.0, 1) <= 1.0
 
 
+@pytest.mark.slow
 def test_hedges_cut_the_tail_within_their_budget():
     """Off, there are none; on, a page's p99 falls by a third at least, for at most 5 % more queries and four saved."""
     off, eager, on = (read_pages(quantile, pages=4_000, seed=2) for quantile in (0.0, 0.5, 0.97))
