@@ -12,9 +12,9 @@ from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.runtime.table_settings import ConsumerSettings, OperateSettings
-from hotpartition.runtime.wiring import find_journal
 from hotpartition.runtime.wiring_consumer import build_consumer
 from hotpartition.runtime.wiring_operations import build_operations
+from hotpartition.runtime.wiring_table import find_journal
 from hotpartition.table import ShardedTable, adaptive
 from support.fakes import FakeTelemetry
 

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from hotpartition.runtime.settings import variable_name
 from hotpartition.runtime.table_settings import OperateSettings
-from hotpartition.runtime.wiring import find_journal
+from hotpartition.runtime.wiring_table import find_journal
 from tools.local.config import OPERATIONS_FUNCTION, LocalConfig
 from tools.local.control import Control
 from tools.local.dynamodb_backend import Backend

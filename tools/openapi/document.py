@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from hotpartition import __version__
-from hotpartition_messages.description import OPERATIONS, Operation, Success, document_of
 from hotpartition_messages.problems import PROBLEM_JSON, ProblemKind
+from tools.openapi.description import OPERATIONS, Operation, Success, document_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT_FILE = ROOT / "docs" / "openapi.json"

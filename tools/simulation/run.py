@@ -43,8 +43,6 @@ CHANGING_ENVIRONMENTS = 6
 """Environments of the write function that serve edits and deletions alone, so that their routes are older still."""
 LATE_SECONDS = 4.0
 """How long after the onset a failed write is no longer the detection's delay."""
-PAGE_SECONDS = 1.0
-"""How long after the workload's end its last pages may take."""
 SETTLED_SECONDS = 3.0
 """How long after the onset a load that nobody reacts to is served evenly; and how long before the heat's end all who
 react have done so."""

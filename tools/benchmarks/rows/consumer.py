@@ -32,7 +32,8 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.table_settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_read_thresholds, build_thresholds
-from hotpartition.runtime.wiring import build_key_form, connect_redis
+from hotpartition.runtime.wiring import connect_redis
+from hotpartition.runtime.wiring_table import build_key_form
 from tools.benchmarks.measuring import Bar, Measured, interleave
 from tools.benchmarks.setup import TABLE, Setup, SilentTelemetry
 

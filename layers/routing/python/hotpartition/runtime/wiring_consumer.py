@@ -11,7 +11,8 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.table_settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_read_thresholds, build_thresholds
-from hotpartition.runtime.wiring import build_key_form, connect_redis, find_journal, system_clock
+from hotpartition.runtime.wiring import connect_redis, system_clock
+from hotpartition.runtime.wiring_table import build_key_form, find_journal
 
 
 def build_consumer(settings: ConsumerSettings, telemetry: Telemetry) -> Consumer:

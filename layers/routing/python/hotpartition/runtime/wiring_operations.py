@@ -12,7 +12,8 @@ from hotpartition.redis.listing import RedisRegistryListing
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.table_settings import OperateSettings
-from hotpartition.runtime.wiring import build_key_form, connect_redis, find_journal, system_clock
+from hotpartition.runtime.wiring import connect_redis, system_clock
+from hotpartition.runtime.wiring_table import build_key_form, find_journal
 
 
 def build_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[Operations, Reconciler]:

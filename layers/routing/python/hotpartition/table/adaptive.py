@@ -56,8 +56,9 @@ class Adaptive:
         from hotpartition.redis.reports import RedisReportSink  # noqa: PLC0415
         from hotpartition.runtime.background import BackgroundThread  # noqa: PLC0415
         from hotpartition.runtime.table_settings import AdaptiveSettings  # noqa: PLC0415
-        from hotpartition.runtime.wiring import build_journal_place, connect_redis  # noqa: PLC0415
+        from hotpartition.runtime.wiring import connect_redis  # noqa: PLC0415
         from hotpartition.runtime.wiring_pages import build_page_cache, build_read_counting  # noqa: PLC0415
+        from hotpartition.runtime.wiring_table import build_journal_place  # noqa: PLC0415
 
         environ = os.environ if self.environ is None else self.environ
         settings = AdaptiveSettings.from_env(environ, **{**self.settings, "table_name": table.name})

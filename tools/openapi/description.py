@@ -1,4 +1,4 @@
-"""The API's description, as data: its operations and the documents that it responds with. For `tools/openapi` alone.
+"""The API's description, as data: its operations and the documents that it responds with.
 
 Requests are described by the models that check them.
 """
