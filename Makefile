@@ -101,14 +101,14 @@ functions-acceptance: setup
 acceptance: .venv/.tool ## Check a local run of its own from end to end, as `make deploy` checks a stack (half a minute)
 	$(BIN)/python -m tools.acceptance
 
-test: lint ## Everything: lint, types, all tests
-	$(BIN)/python -m infra.bundle --environment local
+test: setup ## Everything: lint, types, all tests
 	$(MAKE) --no-print-directory --jobs test-alone test-beside
 	$(MAKE) --no-print-directory --jobs test-waiting test-computing
 
 # What is held to a time has the machine nearly to itself.
 ALONE := tests/e2e/test_demo.py tests/e2e/test_example.py::test_its_rush_is_raised_and_read_back_completely
-test-alone: setup
+test-alone: lint
+	$(BIN)/python -m infra.bundle --environment local
 	$(PYTEST) -m "not long" $(ALONE)
 	$(MAKE) --no-print-directory functions-acceptance
 
@@ -116,13 +116,14 @@ test-alone: setup
 test-beside: types
 	$(PYTEST) --collect-only --quiet --quiet > /dev/null
 	$(MAKE) --no-print-directory functions-unit PARALLEL=
+	nice $(PYTEST) -m "not long" tests/golden
 
-# Tests of a running stack wait half of their time: what computes fills it, at a lower priority.
+# Tests of a running stack wait half of their time: what computes fills it, at a lower priority, and waits at times as well.
 test-waiting: setup
 	$(PYTEST) $(PARALLEL) -m "not long" $(addprefix --deselect ,$(ALONE)) tests/e2e
 
 test-computing: setup
-	nice $(PYTEST) $(PARALLEL) -m "not long" --ignore tests/e2e
+	nice $(PYTEST) $(PARALLEL) --numprocesses 3 -m "not long" --ignore tests/e2e --ignore tests/golden
 
 test-long: test ## And what takes longer: larger models, more seeds
 	$(BIN)/pytest -m long
