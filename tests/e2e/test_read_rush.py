@@ -42,6 +42,8 @@ async def _kill_in_a_rush(stack, run, conversation):
             with suppress(ControlError):
                 await control.post("/functions/operate/invoke", raised)
                 break
+        else:
+            pytest.fail("three times the conversation could not be raised")
         table = status["dynamodb"]["table"]
         redis.set(read_hot_key(table, conversation), 2, px=60_000)
         run.began, run.found = time.time() - LEARNT_SECONDS, time.time() - LEARNT_SECONDS
