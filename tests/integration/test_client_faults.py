@@ -884,8 +884,8 @@ class TestHedges:
         calls = connect(server.port, parallel=12, policy=experienced())
         outcomes, hedged = calls.call_many(queries(range(12)), is_hedged=True)
         assert counts(outcomes) == list(range(12))
-        assert hedged == 4
-        assert len(server.log) == 16
+        assert hedged <= 2
+        assert len(server.log) <= 12 + hedged
 
     def test_responses_are_never_mixed_up(self, serve, connect):
         """Rounds with slow, hedged, failing and closing requests, in turn: each response is its request's."""

@@ -26,6 +26,10 @@ LATENCY_WINDOW = 256
 MIN_LATENCIES = 32
 """Below so many recent latencies nobody can say what is slow."""
 MIN_DELAY_SECONDS = 0.002
+STRAGGLERS_SHARE = 1 / 8
+MIN_STRAGGLERS = 2
+"""How many calls of a round may be missing when one is asked again. Where more are, all is slow, or this process:
+asking again would not help, and would spend what the next straggler needs."""
 HEDGE_CONNECTIONS = 4
 """Connections, and for a client that blocks threads, beside those of a round: a hedge does not wait for its turn."""
 
@@ -114,6 +118,7 @@ class RoundState(Generic[ResultT]):
         self._delay = policy.delay_seconds() if policy else None
         self._results: dict[int, ResultT | RetryLaterError] = {}
         self._count = count
+        self._most_stragglers = max(MIN_STRAGGLERS, int(count * STRAGGLERS_SHARE))
         self._due: dict[int, float] = {}
         """When each call that has begun, and has no hedge yet, will have taken too long."""
         self.running: set[Attempt] = set()
@@ -136,13 +141,16 @@ class RoundState(Generic[ResultT]):
 
     def next_due(self) -> float | None:
         """Return when the next hedge is due, None while none is to be expected."""
+        if self._count - len(self._results) > self._most_stragglers:
+            return None
         return min(self._due.values(), default=None)
 
     def take_hedge(self, now: float) -> Attempt | None:
         """Begin the hedge that is due now, and pay for it; None for none."""
-        call = next((call for call, due in self._due.items() if due <= now), None)
-        if call is None:
+        due = self.next_due()
+        if due is None or due > now:
             return None
+        call = min(self._due, key=self._due.__getitem__)
         if self._policy is None or not self._policy.try_spend():
             self._due.clear()  # nothing is left to spend in this round
             return None
