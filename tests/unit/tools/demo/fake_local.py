@@ -126,7 +126,9 @@ async def serve(options: argparse.Namespace) -> None:
     part.write_text(json.dumps({"api_url": local.endpoint, "control_url": local.endpoint, "pid": os.getpid()}))
     part.replace(options.ready_file)
     await asyncio.sleep(float(os.environ.get("FAKE_STOP_AFTER", "100")))
-    sys.exit("the fake was told to stop")
+    sys.stderr.write("the fake was told to stop\n")
+    sys.stderr.flush()
+    os._exit(1)  # without asyncio's last words about requests that were under way
 
 
 if __name__ == "__main__":

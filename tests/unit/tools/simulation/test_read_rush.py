@@ -59,7 +59,7 @@ def test_copies_share_what_one_node_would_carry():
 
 def test_a_rush_that_nobody_knew_of_is_found_and_served():
     """However busy the partitions are by then: those who were refused leave them to the one who reads for all."""
-    run = run_rush(replace(SMALL, copies=0, is_watched=True, scale=0.03, seconds=4.0, writes_per_second=0.0), 1)
+    run = run_rush(replace(SMALL, copies=0, is_watched=True, scale=0.03, seconds=4.0, writes_per_second=0.0), 2)
     assert run.seconds[0].refused > 0.9 * run.seconds[0].offered
     assert [bar.name for bar in judge([run], bound_ms=3000.0) if not bar.holds] == []
 
