@@ -141,16 +141,14 @@ class RoundState(Generic[ResultT]):
 
     def next_due(self) -> float | None:
         """Return when the next hedge is due, None while none is to be expected."""
-        if self._count - len(self._results) > self._most_stragglers:
-            return None
-        return min(self._due.values(), default=None)
+        call = self._next_straggler()
+        return None if call is None else self._due[call]
 
     def take_hedge(self, now: float) -> Attempt | None:
         """Begin the hedge that is due now, and pay for it; None for none."""
-        due = self.next_due()
-        if due is None or due > now:
+        call = self._next_straggler()
+        if call is None or self._due[call] > now:
             return None
-        call = min(self._due, key=self._due.__getitem__)
         if self._policy is None or not self._policy.try_spend():
             self._due.clear()  # nothing is left to spend in this round
             return None
@@ -179,6 +177,12 @@ class RoundState(Generic[ResultT]):
             self.running.discard(other)
             self._learn(other, now)  # it took at least so long
         return other
+
+    def _next_straggler(self) -> int | None:
+        """Return the call whose hedge is due first; None where none is left, or the round is late as a whole."""
+        if self._count - len(self._results) > self._most_stragglers:
+            return None
+        return min(self._due, key=self._due.__getitem__, default=None)
 
     def _run(self, attempt: Attempt) -> Attempt:
         self.running.add(attempt)
