@@ -201,6 +201,7 @@ class TestRunRound:
         """However slow everything is."""
         subject = policy(count=10_000)
         rounds = [run(Transport(*[[(9.0, n), (9.0, n)] for n in range(2)]), subject=subject) for _ in range(4)]
+        assert [results for results, _ in rounds] == [[0, 1]] * 4
         assert sum(hedges for _, hedges in rounds) == MAX_SAVED_HEDGES
 
     def test_a_round_that_is_late_as_a_whole_spends_nothing(self):

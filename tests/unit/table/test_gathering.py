@@ -135,7 +135,7 @@ def test_pages_are_read_by_many_threads(table):
     """One table serves them all."""
 
     def read(number: int) -> list[int]:
-        pages = table.query_pages(**ROOM, Limit=3 + number)
+        pages = table.query_pages(**ROOM, Limit=1 + number)
         return [int(entry["n"]) for page in pages for entry in page["Items"]]
 
     with ThreadPoolExecutor(8) as executor:
