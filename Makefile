@@ -20,7 +20,8 @@ TYPED := layers/routing/python/hotpartition layers/messages/python/hotpartition_
 WITHOUT_PLUGINS := -p no:schemathesis -p no:pydynox -p no:anyio -p no:typeguard
 PYTEST := $(BIN)/pytest $(WITHOUT_PLUGINS)
 # Files of tests side by side, in the order of tests/conftest.py.
-PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
+PROCESSES := auto
+PARALLEL = --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 # The CDK's Node.js side warns about Node 20's age on every start.
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 # Where it is set, each of the suite's processes would compile its packages again: one to three seconds each time.
@@ -122,8 +123,9 @@ test-beside: types
 test-waiting: setup
 	$(PYTEST) $(PARALLEL) -m "not long" $(addprefix --deselect ,$(ALONE)) tests/e2e
 
+test-computing: PROCESSES := 3
 test-computing: setup
-	nice $(PYTEST) $(PARALLEL) --numprocesses 3 -m "not long" --ignore tests/e2e --ignore tests/golden
+	nice $(PYTEST) $(PARALLEL) -m "not long" --ignore tests/e2e --ignore tests/golden
 
 test-long: test ## And what takes longer: larger models, more seeds
 	$(BIN)/pytest -m long
