@@ -120,7 +120,7 @@ def connect() -> Iterator[Callable[..., RedisConnection]]:
     with ExitStack() as stack:
 
         def build(port: int, **options: Any) -> RedisConnection:
-            patient: dict[str, Any] = {"connect_timeout_ms": 50, "command_timeout_ms": 2000, "cooldown_ms": 0}
+            patient: dict[str, Any] = {"connect_timeout_ms": 2000, "command_timeout_ms": 2000, "cooldown_ms": 0}
             clock = {"now_ms": lambda: time.monotonic() * 1000}
             endpoint = {"host": "127.0.0.1", "port": port, "is_tls": False}
             connection = RedisConnection(**{**endpoint, **patient, **clock, **options})

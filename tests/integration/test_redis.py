@@ -32,9 +32,9 @@ FOUR = Generation(since_ms=5, shard_count=4)
 EIGHT = Generation(since_ms=9, shard_count=8)
 
 CONNECT_MS = 50
-"""What the fixture `connect` gives."""
 COMMAND_MS = 30
-SLACK_MS = 500
+"""As short as in production; where a server responds, the fixture `connect` gives it more time."""
+SLACK_MS = 1000
 """What a busy machine may add to a measured time."""
 
 
@@ -377,25 +377,29 @@ class TestConnection:
     )
     def test_a_server_that_is_away_costs_one_timeout_and_then_rests(self, look_up, connect, address, limit_ms):
         """The first call pays one timeout; until the rest is over, calls fail at once and nothing is sent."""
-        now_ms = [0.0]
+        now_ms, attempts = [0.0], []
+        limits = {"connect_timeout_ms": CONNECT_MS, "command_timeout_ms": COMMAND_MS, "cooldown_ms": 1000}
         with address() as port:
-            connection = connect(port, command_timeout_ms=COMMAND_MS, cooldown_ms=1000, now_ms=lambda: now_ms[0])
+            connection = connect(port, **limits, now_ms=lambda: now_ms[0], on_connect=attempts.append)
             registry = RedisRegistry(connection, "t")
             assert limit_ms * 0.9 <= elapsed_ms(lambda: look_up(registry)) < limit_ms + SLACK_MS
+            attempts.clear()
             now_ms[0] = 999.0
-            assert elapsed_ms(lambda: [look_up(registry) for _ in range(100)]) < COMMAND_MS
-            with pytest.raises(RegistryUnavailableError, match="left alone"):
-                look_up(registry)
+            for _ in range(100):
+                with pytest.raises(RegistryUnavailableError, match="left alone"):
+                    look_up(registry)
+            assert attempts == []
             now_ms[0] = 1000.0
             with pytest.raises(RegistryUnavailableError, match="Redis failed: "):
                 look_up(registry)
+            assert attempts != []
 
     def test_a_stopped_server_costs_two_command_timeouts(self, look_up, redis_server, connect):
         """One for the command, one for asking where the slots are now; once it goes on, so do we."""
         registry = RedisRegistry(connect(redis_server.port, command_timeout_ms=COMMAND_MS), "t")
         patient = RedisRegistry(connect(redis_server.port), "t")
         patient.add("c", [FOUR])
-        look_up(registry)
+        assert eventually(lambda: look_up(registry)).generations == {FOUR}
         redis_server.pause()
         try:
             for _ in range(3):
@@ -491,10 +495,10 @@ class TestConnection:
     def test_each_new_connection_tells_how_long_it_took(self, redis_server, connect):
         """Against its limit; calls that find it open tell nothing. One that fails says why."""
         told = []
-        registry = RedisRegistry(connect(redis_server.port, on_connect=told.append), "t")
+        connection = connect(redis_server.port, connect_timeout_ms=SLACK_MS, on_connect=told.append)
         for _ in range(3):
-            registry.get("c")
-        assert [(connected.limit_ms, connected.error) for connected in told] == [(CONNECT_MS, None)] * 2
+            RedisRegistry(connection, "t").get("c")
+        assert [(connected.limit_ms, connected.error) for connected in told] == [(SLACK_MS, None)] * 2
         assert all(0 < connected.ms < SLACK_MS for connected in told)
         with closed_port() as port:
             elapsed_ms(lambda: RedisRegistry(connect(port, on_connect=told.append), "t").get("c"))
@@ -503,8 +507,8 @@ class TestConnection:
     def test_tls_and_login_share_the_time_of_a_connection(self, connect):
         """A server that takes the connection and then says nothing costs one limit, not one for each step."""
         with silent_port() as port:
-            connection = connect(port, is_tls=True, connect_timeout_ms=300)
-            assert 270 <= elapsed_ms(lambda: RedisRegistry(connection, "t").get("c")) < 300 + SLACK_MS
+            connection = connect(port, is_tls=True, connect_timeout_ms=SLACK_MS)
+            assert SLACK_MS * 0.9 <= elapsed_ms(lambda: RedisRegistry(connection, "t").get("c")) < 2 * SLACK_MS
 
     def test_a_server_without_cluster_mode_is_unavailable(self, connect):
         """A wrong server is not a crash: routes then come from the journal."""
@@ -636,13 +640,11 @@ class TestForeignData:
             admin.sadd(key, *(f"{NOISE!r}-{i}" for i in range(start, start + 2_000)))
         registry.add("d", [FOUR])
         admin.config_resetstat()
-        took = []
         for _ in range(20):
-            started = time.process_time()
             with pytest.raises(RegistryForeignError):
                 registry.get("c")
-            took.append(time.process_time() - started)
-        assert sorted(took)[10] < 0.005
+        assert admin.info("commandstats")["cmdstat_sscan"]["calls"] == 20
+        assert admin.info("stats")["total_net_output_bytes"] < 20 * 10_000 < admin.memory_usage(key)
         assert telemetry.counts["RegistryMalformed"] == 20
 
     @pytest.mark.parametrize("count", [1, 12, 128, 200])

@@ -149,11 +149,11 @@ def test_puts_can_be_forgotten(client: Any, setup: Setup) -> None:
 def test_delays_overlap(client: Any, setup: Setup) -> None:
     """Eight requests on eight connections wait for their delay at the same time, each for all of it."""
     query(client)
-    setup.control("Configure", usual_ms=200)
+    setup.control("Configure", usual_ms=500)
     started = time.perf_counter()
     with ThreadPoolExecutor(8) as executor:
         list(executor.map(lambda _: query(client), range(8)))
-    assert 0.2 <= time.perf_counter() - started < 1.4
+    assert 0.5 <= time.perf_counter() - started < 3.5
 
 
 def test_slow_responses_are_as_many_as_asked_for(setup: Setup) -> None:
