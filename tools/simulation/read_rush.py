@@ -19,9 +19,11 @@ from hotpartition.core.route import Generation
 from hotpartition.errors import RetryLaterError
 from hotpartition.jobs.page_cache import CachedPage, Filled, Origin, PageCache, PageT
 from hotpartition.redis.cluster import read_hot_key, route_key
+from hotpartition.runtime.table_settings import ConsumerSettings
 from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage
 from tools.history_checker import FAULTS, Page
+from tools.scaling import scale_reads
 from tools.simulation.clients import ReadFunction, ReadingClients, WriteResponse, WritingClients
 from tools.simulation.engine import Engine
 from tools.simulation.functions import Function, FunctionConfig, TooManyRequestsError
@@ -33,7 +35,7 @@ from tools.simulation.scenarios import HOT, Scenario, table_of
 from tools.simulation.store import READER
 from tools.simulation.strategies import Ours
 from tools.simulation.studies import at_least, at_most
-from tools.simulation.wiring import EPOCH_MS, TABLE_NAME, Parts, ProductSettings, build_writer
+from tools.simulation.wiring import EPOCH_MS, HOST, TABLE_NAME, Parts, ProductSettings, build_writer
 from tools.simulation.workloads import Constant, ConversationFlow, Workload, name_for
 from tools.simulation.world import build_world
 
@@ -70,7 +72,8 @@ class ReadRush:
     """One rush.
 
     `copies` is what the conversation's flag says when it begins, 0: it has none. With `is_watched` a consumer sums up
-    what is read, and sets the flag; without, a conversation that has none is never cached.
+    what is read, and sets the flag; without, a conversation that has none is never cached. `scale` makes load, fleet,
+    partitions' limits and what counts as read-hot smaller.
     """
 
     name: str
@@ -101,6 +104,10 @@ class ReadRush:
             ),
         ]
         environments = FunctionConfig(concurrency=self.environments, warm=self.environments)
+        scaled = scale_reads(self.scale)
+        # Reports are as many as the load asks for; at a shorter distance, nearly each page would send one.
+        del scaled["read_sampling_distance_rcu"]
+        consumer = ConsumerSettings.defaults(table_name=TABLE_NAME, registry_host=HOST, **scaled)
         return Scenario(
             name=self.name,
             description=self.description,
@@ -110,7 +117,7 @@ class ReadRush:
             table=table_of(PARTITIONS, limit_wcu=1000.0 * self.scale, limit_rcu=3000.0 * self.scale),
             writers=environments,
             reading=environments,
-            settings=ProductSettings(),
+            settings=ProductSettings(consumer=consumer),
         )
 
 
@@ -149,7 +156,7 @@ RUSHES = (
     ReadRush(
         name="found",
         description="From the moment on when the rush begins and nobody knows of it, at a tenth: pages, environments, "
-        "partitions' limits.",
+        "partitions' limits and what counts as read-hot.",
         seconds=5.0,
         copies=0,
         is_watched=True,
