@@ -139,7 +139,7 @@ def main(arguments: Sequence[str]) -> str | None:
         # What a jsii call raises, whatever it was; the findings are printed already.
         if not str(error).startswith(_FINDINGS):
             raise
-        return "the findings above are to be mended, or acknowledged beside the resource with a reason"
+        return "the findings above are to be repaired, or acknowledged beside the resource with a reason"
     return None
 
 

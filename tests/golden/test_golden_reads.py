@@ -79,7 +79,7 @@ def test_a_load_between_both_thresholds_keeps_what_was_decided(name):
 
 
 def test_a_mark_never_ends_while_it_is_hot():
-    """A minute is its life, and renewals come often enough that three may fail."""
+    """A minute is its TTL, and renewals come often enough that three may fail."""
     run = run_read_trace("around-the-threshold")
     gaps = [later - earlier for (earlier, _, _), (later, _, _) in zip(run.marks, run.marks[1:], strict=False)]
     assert gaps

@@ -43,7 +43,7 @@ def test_a_finding_fails_the_synthesis(clone, run_app, tmp_path):
     done = run_app(copy, tmp_path / "out", "bundling=off", "environment=prod", CDK_VALIDATION="false")  # cdk-nag alone
     assert done.returncode == 1
     assert "AwsSolutions-AEC3" in done.stderr + done.stdout
-    assert done.stderr.splitlines()[-1].startswith("the findings above are to be mended, or acknowledged")
+    assert done.stderr.splitlines()[-1].startswith("the findings above are to be repaired, or acknowledged")
     assert "Traceback" not in done.stderr
 
 

@@ -4,25 +4,30 @@ from random import Random
 
 import pytest
 
-from hotpartition.core.page_freshness import PageLimits, choose_page_copy, life_of_copy, life_of_read
+from hotpartition.core.page_freshness import PageLimits, choose_page_copy, freshness_of_copy, freshness_of_read
 
 LIMITS = PageLimits(ttl_ms=1_000, bound_ms=3_000)
 
 
-def life(*, cost_ms=0, random=lambda: 0.0):
-    return life_of_read(LIMITS, read_at_ms=10_000, cost_ms=cost_ms, random=random)
+def freshness(*, cost_ms=0, random=lambda: 0.0):
+    return freshness_of_read(LIMITS, read_at_ms=10_000, cost_ms=cost_ms, random=random)
 
 
 def test_a_page_is_fresh_for_its_ttl_and_usable_up_to_the_bound():
     """From when its read began; before that, which is a clock that was set back, it is neither."""
-    assert [life().is_fresh_at(now_ms) for now_ms in (9_999, 10_000, 10_999, 11_000)] == [False, True, True, False]
-    assert [life().is_usable_at(now_ms) for now_ms in (9_999, 10_000, 12_999, 13_000)] == [False, True, True, False]
+    assert [freshness().is_fresh_at(now_ms) for now_ms in (9_999, 10_000, 10_999, 11_000)] == [False, True, True, False]
+    assert [freshness().is_usable_at(now_ms) for now_ms in (9_999, 10_000, 12_999, 13_000)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_ttls_vary_by_a_fifth():
     """So that environments that got a page together do not find it stale together."""
     random = Random(1).random
-    ends = [life(random=random).fresh_until_ms for _ in range(1_000)]
+    ends = [freshness(random=random).fresh_until_ms for _ in range(1_000)]
     assert 10_800 <= min(ends) < 10_810
     assert 10_990 < max(ends) <= 11_000
 
@@ -31,26 +36,26 @@ def test_the_more_a_page_costs_the_earlier_somebody_refreshes_it():
     """The mean is its cost, as XFetch has it; never by more than half of the TTL."""
     random = Random(2).random
     draws = [iter([0.0, random()]) for _ in range(5_000)]
-    early = [11_000 - life(cost_ms=20, random=lambda draw=draw: next(draw)).fresh_until_ms for draw in draws]
+    early = [11_000 - freshness(cost_ms=20, random=lambda draw=draw: next(draw)).fresh_until_ms for draw in draws]
     assert sum(early) / len(early) == pytest.approx(20, rel=0.1)
-    assert life(cost_ms=60_000, random=iter([0.0, 0.9]).__next__).fresh_until_ms == 10_500
+    assert freshness(cost_ms=60_000, random=iter([0.0, 0.9]).__next__).fresh_until_ms == 10_500
 
 
 def test_what_redis_gave_is_kept_for_a_quarter_of_the_ttl():
     """However young it is, and however much of the bound is left: Redis's own part of the bound ends there."""
-    copied = life_of_copy(LIMITS, asked_at_ms=10_100, read_at_ms=10_000, cost_ms=0, random=lambda: 0.0)
+    copied = freshness_of_copy(LIMITS, asked_at_ms=10_100, read_at_ms=10_000, cost_ms=0, random=lambda: 0.0)
     assert copied == (10_100, 10_350, 10_350)
 
 
 def test_a_page_from_an_environment_whose_clock_is_ahead_counts_as_read_now():
     """It is kept no longer for that."""
-    copied = life_of_copy(LIMITS, asked_at_ms=10_100, read_at_ms=99_000, cost_ms=0, random=lambda: 0.0)
+    copied = freshness_of_copy(LIMITS, asked_at_ms=10_100, read_at_ms=99_000, cost_ms=0, random=lambda: 0.0)
     assert copied == (10_100, 10_350, 10_350)
 
 
 def test_a_page_that_is_older_than_the_bound_by_this_clock_is_not_used():
     """Redis may have got it late."""
-    copied = life_of_copy(LIMITS, asked_at_ms=13_000, read_at_ms=10_000, cost_ms=0, random=lambda: 0.0)
+    copied = freshness_of_copy(LIMITS, asked_at_ms=13_000, read_at_ms=10_000, cost_ms=0, random=lambda: 0.0)
     assert not copied.is_usable_at(13_000)
 
 

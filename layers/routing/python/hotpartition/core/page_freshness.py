@@ -51,7 +51,7 @@ class PageLimits:
         return max(0, int(self.bound_ms - self.l1_ms - UNDER_WAY_MS - read_ms)) if read_ms >= 0 else 0
 
 
-class Life(NamedTuple):
+class Freshness(NamedTuple):
     """From when, until when a page is fresh, and until when it may be served, Unix ms of one environment."""
 
     since_ms: float
@@ -67,7 +67,9 @@ class Life(NamedTuple):
         return self.since_ms <= now_ms < self.usable_until_ms
 
 
-def life_of_read(limits: PageLimits, *, read_at_ms: float, cost_ms: float, random: Callable[[], float]) -> Life:
+def freshness_of_read(
+    limits: PageLimits, *, read_at_ms: float, cost_ms: float, random: Callable[[], float]
+) -> Freshness:
     """Decide how long an environment keeps a page that it read itself, by its own clock alone.
 
     The TTL is shortened at random by up to a fifth, and by about what the page costs to read, so that one environment
@@ -85,12 +87,12 @@ def life_of_read(limits: PageLimits, *, read_at_ms: float, cost_ms: float, rando
     ttl_ms = limits.ttl_ms * (1 - TTL_JITTER * random())
     early_ms = -cost_ms * EARLY_REFRESH_BETA * log(1.0 - random())
     fresh_until_ms = read_at_ms + ttl_ms - min(early_ms, MOST_EARLY * limits.ttl_ms)
-    return Life(read_at_ms, fresh_until_ms, read_at_ms + limits.bound_ms)
+    return Freshness(read_at_ms, fresh_until_ms, read_at_ms + limits.bound_ms)
 
 
-def life_of_copy(
+def freshness_of_copy(
     limits: PageLimits, *, asked_at_ms: float, read_at_ms: float, cost_ms: float, random: Callable[[], float]
-) -> Life:
+) -> Freshness:
     """Decide how long an environment keeps a page that Redis gave it.
 
     Args:
@@ -101,9 +103,9 @@ def life_of_copy(
         random: returns uniform numbers in [0, 1).
     """
     read_at_ms = min(read_at_ms, asked_at_ms)
-    life = life_of_read(limits, read_at_ms=read_at_ms, cost_ms=cost_ms, random=random)
+    freshness = freshness_of_read(limits, read_at_ms=read_at_ms, cost_ms=cost_ms, random=random)
     until_ms = asked_at_ms + limits.l1_ms
-    return Life(asked_at_ms, min(life.fresh_until_ms, until_ms), min(life.usable_until_ms, until_ms))
+    return Freshness(asked_at_ms, min(freshness.fresh_until_ms, until_ms), min(freshness.usable_until_ms, until_ms))
 
 
 def choose_page_copy(environment_id: str, copies: int) -> int:

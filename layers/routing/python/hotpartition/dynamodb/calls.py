@@ -47,7 +47,7 @@ class Round(NamedTuple):
 class DynamoDBCalls(Protocol):
     """Sends requests to DynamoDB, one attempt each. For several threads at the same time.
 
-    Both methods raise `StoreRefusedError` for what only a person can mend (`ConditionFailedError` among them), and
+    Both methods raise `StoreRefusedError` for what only a person can repair (`ConditionFailedError` among them), and
     `CredentialsError`.
     """
 

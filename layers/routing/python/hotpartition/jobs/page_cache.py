@@ -17,7 +17,13 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.page_freshness import Life, PageLimits, choose_page_copy, life_of_copy, life_of_read
+from hotpartition.core.page_freshness import (
+    Freshness,
+    PageLimits,
+    choose_page_copy,
+    freshness_of_copy,
+    freshness_of_read,
+)
 from hotpartition.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError, RetryLaterError
 from hotpartition.ports import PageStore, StoredPage, Telemetry
 
@@ -89,14 +95,14 @@ class _Entry(NamedTuple, Generic[PageT]):
     read_at_ms: int
     units: float
     size: int
-    life: Life
+    freshness: Freshness
 
     def is_newer_than(self, other: _Entry[PageT], now_ms: float) -> bool:
         """Say whether it should be kept rather than another; what cannot be served any more should not.
 
         Clocks of environments differ: a page that was read by one that is ahead must not hide those that come after.
         """
-        return self.read_at_ms > other.read_at_ms and self.life.is_usable_at(now_ms)
+        return self.read_at_ms > other.read_at_ms and self.freshness.is_usable_at(now_ms)
 
 
 class _Refusal(NamedTuple):
@@ -196,7 +202,7 @@ class PageCache(Generic[PageT]):
         key = collection, variant
         now_ms = self._clock.now_ms()
         held = self._memory.get(key)
-        if held is not None and held.life.is_fresh_at(now_ms):
+        if held is not None and held.freshness.is_fresh_at(now_ms):
             return self._serve(held, Origin.L1)
         if held is None or held.size <= MAX_PAGE_BYTES:
             try:
@@ -226,12 +232,12 @@ class PageCache(Generic[PageT]):
             if told is not None and (held is None or not held.is_newer_than(told, now_ms)):
                 held = told
                 self._memory.put(key, told)
-            if held is not None and held.life.is_fresh_at(now_ms):
+            if held is not None and held.freshness.is_fresh_at(now_ms):
                 return self._serve(held, origin)
             if self._store.take_lease(*key, self._limits.lease_ms):
                 return self._read(key, copies, fill, held, is_for_all=True)
             now_ms = self._clock.now_ms()
-            if held is not None and held.life.is_usable_at(now_ms):
+            if held is not None and held.freshness.is_usable_at(now_ms):
                 return self._serve(held, origin if held is told else Origin.L1)
             pause_ms = WAIT_STEP_MS * (0.5 + self._clock.random())
             if now_ms + pause_ms >= deadline_ms:
@@ -254,14 +260,14 @@ class PageCache(Generic[PageT]):
         except MalformedPageError:
             self._telemetry.count(MetricName.PAGES_MALFORMED)
             return None
-        life = life_of_copy(
+        freshness = freshness_of_copy(
             self._limits,
             asked_at_ms=asked_at_ms,
             read_at_ms=stored.read_at_ms,
             cost_ms=stored.cost_ms,
             random=self._clock.random,
         )
-        return _Entry(page, stored.read_at_ms, stored.units, size, life)
+        return _Entry(page, stored.read_at_ms, stored.units, size, freshness)
 
     def _read(
         self,
@@ -285,8 +291,8 @@ class PageCache(Generic[PageT]):
             return self._serve(last, Origin.L1 if last is held else Origin.REDIS)
         cost_ms = max(0, self._clock.now_ms() - read_at_ms)
         stored = StoredPage(self._codec.encode(filled.page), read_at_ms, cost_ms, filled.units)
-        life = life_of_read(self._limits, read_at_ms=read_at_ms, cost_ms=cost_ms, random=self._clock.random)
-        entry = _Entry(filled.page, read_at_ms, filled.units, len(stored.payload), life)
+        freshness = freshness_of_read(self._limits, read_at_ms=read_at_ms, cost_ms=cost_ms, random=self._clock.random)
+        entry = _Entry(filled.page, read_at_ms, filled.units, len(stored.payload), freshness)
         self._memory.put(key, entry)
         if is_for_all:
             self._store_for_all(key, stored, copies)
@@ -294,14 +300,14 @@ class PageCache(Generic[PageT]):
 
     def _find_usable(self, key: tuple[str, str], copies: int, held: _Entry[PageT] | None) -> _Entry[PageT] | None:
         """Find a page within the bound: the one at hand or, since trying to read took its time, Redis's once more."""
-        if held is not None and held.life.is_usable_at(self._clock.now_ms()):
+        if held is not None and held.freshness.is_usable_at(self._clock.now_ms()):
             return held
         try:
             told = self._ask(key, copies, held)
         except RegistryUnavailableError as error:
             self._count_failure(error)
             return None
-        return told if told is not None and told.life.is_usable_at(self._clock.now_ms()) else None
+        return told if told is not None and told.freshness.is_usable_at(self._clock.now_ms()) else None
 
     def _remember_refusal(self, key: tuple[str, str], error: RetryLaterError) -> None:
         if len(self._refusals) >= MAX_REFUSALS:
