@@ -28,7 +28,7 @@ from tools.simulation.faults import FaultDriver
 from tools.simulation.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.simulation.redis_model import SimulatedConnection
 from tools.simulation.results import Latency
-from tools.simulation.scenarios import FaultPlan, Scenario, scenario_by_name, step
+from tools.simulation.scenarios import FAULTS, FaultPlan, Scenario, step
 from tools.simulation.strategies import Ours
 from tools.simulation.wiring import (
     COUNTERS,
@@ -296,10 +296,9 @@ def run_tokens(seed: int, parts: Parts | None = None, *, additions: int = ADDITI
 
 def _faulty_scenario() -> Scenario:
     """Build the scenario of all faults, with requests that happen late besides."""
-    scenario = scenario_by_name("faults")
-    plan = scenario.faults or FaultPlan()
+    plan = FAULTS.faults or FaultPlan()
     plan = replace(plan, store=replace(plan.store, late=LATE), spell=replace(plan.spell, late=LATE))
-    return replace(scenario, name="counter-faults", seconds=FAULT_SECONDS, faults=plan)
+    return replace(FAULTS, name="counter-faults", seconds=FAULT_SECONDS, faults=plan)
 
 
 class _Tokens(_Run):

@@ -7,15 +7,23 @@ repeat; each addition counts once. In odd seeds a cancelled transaction binds it
 
 from __future__ import annotations
 
-import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tools.simulation.counter_run import RushRun, TokenRun, run_rush, run_tokens
 from tools.simulation.results import Bar
-from tools.simulation.studies import MISSED, at_least, at_most, parse_seeds, run_all, say_bars, write_result
+from tools.simulation.studies import (
+    at_least,
+    at_most,
+    conclude,
+    parse_seeds,
+    replay_study,
+    run_all,
+    sum_faults,
+    write_result,
+)
 
 SCENARIO = "counters"
 SEEDS = 50
@@ -46,9 +54,6 @@ class CounterStudy:
 
 def judge(runs: Sequence[TokenRun], rushes: Sequence[RushRun], *, least_seeds: int = SEEDS) -> CounterStudy:
     """Sum up all seeds, and hold them against the bars."""
-    faults: Counter[str] = Counter()
-    for run in runs:
-        faults.update(dict(run.faults))
     failing = tuple(run.seed for run in runs if run.breaches)
     additions = sum(run.persisted for run in runs)
     bars = (
@@ -75,7 +80,7 @@ def judge(runs: Sequence[TokenRun], rushes: Sequence[RushRun], *, least_seeds: i
         reads=sum(run.reads for run in runs),
         raises=sum(run.raises for run in runs),
         breaches=sum(len(run.breaches) for run in runs),
-        faults=tuple(sorted(faults.items())),
+        faults=sum_faults(run.faults for run in runs),
         failing_seeds=failing,
         bars=bars,
         passed=all(bar.holds for bar in bars),
@@ -88,30 +93,21 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command."""
     seeds, out_dir = parse_seeds(SCENARIO, arguments, about=__doc__, seeds=SEEDS)
     began = time.perf_counter()
-    rushes = run_all("rush", run_rush, seeds[:RUSH_SEEDS], scenario="counter-rush", replay=replay_command)
-    runs = run_all("tokens", run_tokens, seeds, scenario=SCENARIO, replay=replay_command)
+    replay = partial(replay_study, SCENARIO)
+    rushes = run_all("rush", run_rush, seeds[:RUSH_SEEDS], replay=replay)
+    runs = run_all("tokens", run_tokens, seeds, replay=replay)
     study = judge(runs, rushes, least_seeds=min(SEEDS, len(seeds)))
     path = write_result(study, out_dir, "counters.json")
-    sys.stdout.write(
+    figures = (
         f"{study.seeds} seeds, {study.additions:,} additions with tokens, repeated until acknowledged "
         f"({study.attempts:,} attempts), {study.raises:,} raises, {study.reads:,} reads, "
-        f"{time.perf_counter() - began:.0f} s\n"
+        f"{time.perf_counter() - began:.0f} s"
     )
-    sys.stdout.write("struck: " + ", ".join(f"{name} {count:,}" for name, count in study.faults) + "\n")
-    for rush in study.rushes:
-        sys.stdout.write(
-            f"rush {rush.seed}: {rush.offered:,} additions, raised to {', '.join(map(str, rush.shard_counts))} after "
-            f"{rush.raised_seconds:.2f} s; {rush.refused:,} refused before; then p99 {rush.latency_after_ms.p99:g} ms, "
-            f"{rush.attempts_for_each_after:g} requests for each\n"
-        )
-    say_bars(study.bars)
-    for seed in study.failing_seeds:
-        sys.stdout.write(f"see it again with: {replay_command(SCENARIO, seed)}\n")
-    sys.stdout.write(f"{path}\n")
-    return 0 if study.passed else MISSED
-
-
-def replay_command(scenario: str, seed: int) -> str:
-    """Name the command that runs a seed again."""
-    del scenario
-    return f"python -m tools.simulation counters --first-seed {seed} --seeds 1"
+    details = "".join(
+        f"rush {rush.seed}: {rush.offered:,} additions, raised to {', '.join(map(str, rush.shard_counts))} after "
+        f"{rush.raised_seconds:.2f} s; {rush.refused:,} refused before; then p99 {rush.latency_after_ms.p99:g} ms, "
+        f"{rush.attempts_for_each_after:g} requests for each\n"
+        for rush in study.rushes
+    )
+    replays = map(replay, study.failing_seeds)
+    return conclude(figures, faults=study.faults, bars=study.bars, replays=replays, path=path, details=details)

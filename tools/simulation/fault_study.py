@@ -7,8 +7,8 @@ functions then ask of DynamoDB and Redis is counted apart.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from tools.simulation.results import FaultSeed, FaultStudy
 from tools.simulation.run import simulate
@@ -20,6 +20,7 @@ from tools.simulation.studies import (
     parse_seeds,
     replay_command,
     run_all,
+    sum_faults,
     write_result,
 )
 
@@ -46,9 +47,6 @@ def judge(
     runs: Sequence[FaultSeed], *, least_seeds: int = SEEDS, least_operations: int = LEAST_OPERATIONS
 ) -> FaultStudy:
     """Sum up all seeds, and hold them against the bars."""
-    faults: Counter[str] = Counter()
-    for run in runs:
-        faults.update(dict(run.faults))
     operations = sum(run.operations for run in runs)
     lost = sum(run.safety.missing for run in runs)
     doubled = sum(run.safety.duplicated for run in runs)
@@ -76,7 +74,7 @@ def judge(
         lost=lost,
         doubled=doubled,
         other_breaches=others,
-        faults=tuple(sorted(faults.items())),
+        faults=sum_faults(run.faults for run in runs),
         failing_seeds=tuple(run.seed for run in runs if not run.safety.holds),
         bars=bars,
         passed=all(bar.holds for bar in bars),
@@ -88,12 +86,13 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command."""
     seeds, out_dir = parse_seeds("faults", arguments, about=__doc__, seeds=SEEDS)
     began = time.perf_counter()
-    study = judge(run_all("faults", run_seed, seeds, scenario=SCENARIO))
+    replay = partial(replay_command, SCENARIO)
+    study = judge(run_all("faults", run_seed, seeds, replay=replay))
     path = write_result(study, out_dir, "faults.json")
     figures = (
         f"{study.seeds} seeds, {study.operations:,} client requests ({study.store_operations:,} requests to DynamoDB), "
         f"{study.acknowledged:,} acknowledged messages, {study.reads:,} reads, {study.raises:,} raises, "
         f"{time.perf_counter() - began:.0f} s"
     )
-    replays = [replay_command(SCENARIO, seed) for seed in study.failing_seeds]
+    replays = map(replay, study.failing_seeds)
     return conclude(figures, faults=study.faults, bars=study.bars, replays=replays, path=path)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -36,26 +34,22 @@ from tools.simulation.scale import LEVELS, run_study
 from tools.simulation.scale_traffic import Level
 from tools.simulation.scenarios import SCENARIOS, Scenario, scenario_by_name
 from tools.simulation.strategies import STRATEGIES
-from tools.simulation.studies import MISSED, say_bars
+from tools.simulation.studies import MISSED, OUT_DIR, PROCESSES, say_bars
 from tools.simulation.tuning import SWEEP_NAMES, point_count, run_tuning
 
 FORMAT = 1
 """Version of `summary.json`; docs/simulation-summary.md describes it."""
 DEFAULT_SCENARIO = "compare"
 COMPARED_SEEDS = 20
-OUT_DIR = Path("out/simulation")
-
-PROCESSES = min(2, os.cpu_count() or 1)
-"""What the time that `make simulate` may take is meant for."""
 
 Bar = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a report is made from; `build` makes the scenario, in each process anew."""
+    """What a report is made from."""
 
-    build: Callable[[], Scenario]
+    scenario: Scenario
     seed: int
     seeds: int = 1
     """How many seeds are compared, from `seed` on."""
@@ -72,7 +66,7 @@ def gather(plan: Plan, pool: Executor, bars: Mapping[str, Bar]) -> Contents:
     `bars` are called after each step of `comparison`, `read_rush`, `scale` and `tuning`.
     """
     compared = {
-        strategy: [pool.submit(run_strategy, plan.build, plan.seed + index, strategy) for index in range(plan.seeds)]
+        strategy: [pool.submit(simulate, plan.scenario, plan.seed + index, strategy) for index in range(plan.seeds)]
         for strategy in plan.strategies
     }
     for future in chain.from_iterable(compared.values()):
@@ -80,7 +74,7 @@ def gather(plan: Plan, pool: Executor, bars: Mapping[str, Bar]) -> Contents:
     read_rush = run_rushes(plan.rushes, seed=plan.seed, pool=pool, progress=bars["read_rush"])
     scale = run_study(plan.levels, first_seed=plan.seed, pool=pool, progress=bars["scale"])
     tuning = run_tuning(seed=plan.seed, pool=pool, names=plan.sweeps, progress=bars["tuning"])
-    scenario = plan.build()
+    scenario = plan.scenario
     runs = [[future.result() for future in futures] for futures in compared.values()]
     comparison = Comparison(
         scenario=scenario.name,
@@ -92,11 +86,6 @@ def gather(plan: Plan, pool: Executor, bars: Mapping[str, Bar]) -> Contents:
         summaries=tuple(StrategySummary.of(of_strategy) for of_strategy in runs),
     )
     return Contents(comparison=comparison, read_rush=read_rush, scale=scale, tuning=tuning, command=plan.command)
-
-
-def run_strategy(build: Callable[[], Scenario], seed: int, strategy: str) -> RunResult:
-    """Run one strategy of the comparison; a function of its own, so that a pool can send it to a process."""
-    return simulate(build(), seed, strategy)
 
 
 def summary(contents: Contents) -> dict[str, Any]:
@@ -157,16 +146,14 @@ def read_plan(arguments: Sequence[str]) -> tuple[Plan, Path]:
             parser.error("give a scenario or messages, not both")
         if not options.messages.is_file():
             parser.error(f"{options.messages} is no file")
-        build: Callable[[], Scenario] = partial(replay, options.messages)
         command = f"make simulate MESSAGES={options.messages} {again}"
     else:
-        try:
-            scenario_by_name(name)
-        except ValueError as error:
-            parser.error(str(error))
-        build = partial(scenario_by_name, name)
         command = f"make simulate SCENARIO={name} {again}"
-    return Plan(build=build, seed=options.seed, seeds=seeds, command=command), options.out
+    try:
+        scenario = replay(options.messages) if options.messages else scenario_by_name(name)
+    except ValueError as error:
+        parser.error(str(error))
+    return Plan(scenario=scenario, seed=options.seed, seeds=seeds, command=command), options.out
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -209,7 +196,3 @@ def rarely_collect() -> None:
 
 def _after(future: Future[RunResult], progress: Bar) -> None:
     future.add_done_callback(lambda _: progress())
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

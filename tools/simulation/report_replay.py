@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from tools.simulation.scenarios import Scenario, scenario_by_name
+from tools.simulation.scenarios import COMPARISON, Scenario
 from tools.simulation.workloads import ReplayFlow, Workload
 
 REPLAY_SECONDS = 30.0
@@ -23,7 +23,7 @@ def replay(path: Path) -> Scenario:
         raise ValueError(f"{path} holds no messages")
     largest = min(sizes, key=lambda conversation: (-sizes[conversation], conversation))
     return replace(
-        scenario_by_name("compare"),
+        COMPARISON,
         name="replay",
         description=(
             f"{sizes.total():,} messages of {path.name}, {sizes[largest]:,} of them in the largest conversation, "

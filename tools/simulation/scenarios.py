@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from hotpartition.runtime.settings import WriterSettings
@@ -174,27 +173,24 @@ _SMALL_SECONDS = 2.5
 8 it would always find them, beside writes of 1 it has to be lucky."""
 
 
-def _step_flows(
-    onset: float, body_bytes: tuple[int, int], *, load_wcu: float = 4000.0
-) -> tuple[ConversationFlow, ConversationFlow]:
-    """Build the step: items of 1 KiB until it should have been noticed, larger ones from then on."""
-    shape = Step(before=100.0, after=load_wcu, onset=onset)
-    until = onset + _SMALL_SECONDS
-    return (
-        ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=_SMALL_BODY, end=until),
-        ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=body_bytes, start=until),
-    )
-
-
 def step(load_wcu: float = 4000.0, partitions: int = 32, *, name: str = "step", heat_seconds: float = 60.0) -> Scenario:
-    """Build the step of the project's bar, or one to another load or on another table."""
+    """Build the step of the project's bar, or one to another load or on another table.
+
+    Items are of 1 KiB until it should have been noticed, and larger from then on.
+    """
     onset = 5.0
+    until = onset + _SMALL_SECONDS
+    shape = Step(before=100.0, after=load_wcu, onset=onset)
+    flows = (
+        ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=_SMALL_BODY, end=until),
+        ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=_LARGE_BODY, start=until),
+    )
     return Scenario(
         name=name,
         description=f"One conversation steps from 100 to {load_wcu:,.0f} WCU/s at 5 s and stays there for "
         f"{heat_seconds:g} s; 1,000 environments, items of 1 KiB until 2.5 s after the step and of 16 KiB then, "
         f"10,000 WCU/s of other traffic, a warm table of {partitions} partitions.",
-        workload=Workload(_step_flows(onset, _LARGE_BODY, load_wcu=load_wcu)),
+        workload=Workload(flows),
         seconds=onset + heat_seconds,
         onset=onset,
         oracle_wcu=load_wcu,
@@ -205,16 +201,33 @@ def step(load_wcu: float = 4000.0, partitions: int = 32, *, name: str = "step", 
     )
 
 
-def read_hot() -> Scenario:
-    """Build the step of the bar with a base key whose reads are at their limit: writers look routes up there."""
-    return replace(
-        step(heat_seconds=15.0),
-        name="read_hot",
-        description="The step, while 12,000 small reads of the base key begin each second from 2 s on: 6,000 "
-        "RCU/s, twice what its partition serves.",
-        base_reads_per_second=12_000.0,
-    )
+STEP = step()
 
+STEP_VARIANTS: Mapping[str, Scenario] = {
+    variant.name: variant
+    for variant in (
+        *(
+            step(load_wcu, partitions, name=f"step-{load_wcu:.0f}-on-{partitions}", heat_seconds=25.0)
+            for load_wcu, partitions in (
+                (2000.0, 32),
+                (6000.0, 32),
+                (10_000.0, 32),
+                (4000.0, 8),
+                (4000.0, 16),
+                (4000.0, 128),
+            )
+        ),
+        replace(
+            step(heat_seconds=15.0),
+            name="read_hot",
+            description="The step, while 12,000 small reads of the base key begin each second from 2 s on: 6,000 "
+            "RCU/s, twice what its partition serves.",
+            base_reads_per_second=12_000.0,
+        ),
+    )
+}
+"""The step to other loads, on smaller and larger tables, and where the base key's reads are refused: there, writers
+look routes up."""
 
 _COMPARED_READERS = Readers(per_second=20.0, strong_share=0.0, hot_share=0.5)
 
@@ -240,9 +253,32 @@ def _hot(shape: Shape, *, body_bytes: tuple[int, int] = _MIDDLE_BODY, **others: 
     return ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=body_bytes, **others)
 
 
-def steady() -> Scenario:
-    """Build a steady load that is not hot anywhere."""
-    return _rush(
+COMPARISON = replace(
+    STEP,
+    workload=Workload(
+        (
+            _hot(Step(before=200.0, after=4000.0, onset=4.0, end=14.0), body_bytes=_LARGE_BODY),
+            ZipfFlow(conversations=40, shape=Constant(30.0), exponent=0.5, body_bytes=_SMALL_BODY, prefix="quiet-room"),
+        )
+    ),
+    name="compare",
+    description="One conversation steps from 200 to 4,000 WCU/s at 4 s, for ten seconds; 40 quiet ones get 30 "
+    "WCU/s together. 1,000 environments, 10,000 WCU/s of other traffic, a warm table of 32 partitions; 20 pages "
+    "of 20 messages are read each second, half of them of the hot conversation. Its items are of 16 KiB, so that "
+    "its load takes a sixteenth of the requests; those of the quiet ones are of 1 KiB.",
+    seconds=24.0,
+    onset=4.0,
+    heat_end=14.0,
+    drain_seconds=8.0,
+    patience_seconds=90.0,
+    clients=Clients(attempts=2),
+    readers=replace(_COMPARED_READERS, limits=(20,)),
+    is_judged=True,
+)
+"""The step, smaller and with reads, and with what comes after it, for the strategies side by side."""
+
+_RUSHES = (
+    _rush(
         "steady",
         "2,000 conversations by Zipf's law, 3,000 WCU/s together, none of them hot.",
         ZipfFlow(conversations=2000, shape=Constant(3000.0), body_bytes=(1_100, 1_800)),
@@ -251,12 +287,8 @@ def steady() -> Scenario:
         warm=100,
         hot_conversation="room-0",
         oracle_wcu=1.0,
-    )
-
-
-def flash() -> Scenario:
-    """Build a flash crowd."""
-    return _rush(
+    ),
+    _rush(
         "flash",
         "A flash crowd: one conversation rises from 50 to 6,000 WCU/s within 4 s and halves every 8 s.",
         _hot(Flash(before=50.0, peak=6000.0, onset=5.0, rise=4.0, half_life=8.0)),
@@ -264,65 +296,31 @@ def flash() -> Scenario:
         seconds=40.0,
         partitions=16,
         oracle_wcu=6000.0,
-    )
-
-
-def comparison() -> Scenario:
-    """Build the step, smaller and with reads, and with what comes after it, for the strategies side by side."""
-    onset, heat_end = 4.0, 14.0
-    shape = Step(before=200.0, after=4000.0, onset=onset, end=heat_end)
-    flows = (
-        _hot(shape, body_bytes=_LARGE_BODY),
-        ZipfFlow(conversations=40, shape=Constant(30.0), exponent=0.5, body_bytes=_SMALL_BODY, prefix="quiet-room"),
-    )
-    return replace(
-        step(),
-        workload=Workload(flows),
-        name="compare",
-        description="One conversation steps from 200 to 4,000 WCU/s at 4 s, for ten seconds; 40 quiet ones get 30 "
-        "WCU/s together. 1,000 environments, 10,000 WCU/s of other traffic, a warm table of 32 partitions; 20 pages "
-        "of 20 messages are read each second, half of them of the hot conversation. Its items are of 16 KiB, so that "
-        "its load takes a sixteenth of the requests; those of the quiet ones are of 1 KiB.",
-        seconds=24.0,
-        onset=onset,
-        heat_end=heat_end,
-        drain_seconds=8.0,
-        patience_seconds=90.0,
-        clients=Clients(attempts=2),
-        readers=replace(_COMPARED_READERS, limits=(20,)),
-        is_judged=True,
-    )
-
-
-def ramp() -> Scenario:
-    """Build a slow rise."""
-    return _rush(
+    ),
+    _rush(
         "ramp",
         "One conversation rises evenly from 100 to 3,000 WCU/s within 30 s.",
         _hot(Step(before=100.0, after=3000.0, onset=5.0, rise=30.0)),
         seconds=45.0,
         partitions=16,
-    )
-
-
-def many() -> Scenario:
-    """Build many hot conversations at once."""
-    first = _hot(Step(before=50.0, after=1500.0, onset=5.0))
-    return _rush(
+    ),
+    _rush(
         "many",
         "Ten conversations step from 50 to 1,500 WCU/s at the same moment.",
-        first,
-        *(replace(first, conversation_id=f"{HOT}-{index}") for index in range(1, 10)),
+        *(
+            ConversationFlow(
+                conversation_id=conversation,
+                shape=Step(before=50.0, after=1500.0, onset=5.0),
+                body_bytes=_MIDDLE_BODY,
+            )
+            for conversation in (HOT, *(f"{HOT}-{index}" for index in range(1, 10)))
+        ),
         seconds=25.0,
         partitions=64,
         warm=800,
         oracle_wcu=1500.0,
-    )
-
-
-def large() -> Scenario:
-    """Build few but large items."""
-    return _rush(
+    ),
+    _rush(
         "large",
         "Items of 100 to 300 KB: a dozen writes a second are 2,500 WCU/s.",
         _hot(Step(before=200.0, after=2500.0, onset=5.0), body_bytes=(100_000, 300_000)),
@@ -331,12 +329,8 @@ def large() -> Scenario:
         warm=100,
         oracle_wcu=2500.0,
         readers=replace(_COMPARED_READERS, per_second=2.0, limits=(10,)),
-    )
-
-
-def backfill() -> Scenario:
-    """Build an import of old messages beside live traffic."""
-    return _rush(
+    ),
+    _rush(
         "backfill",
         "2,500 WCU/s of messages that are an hour old, running back in time ten times as fast as the clock, beside "
         "300 WCU/s of live ones.",
@@ -345,12 +339,8 @@ def backfill() -> Scenario:
         seconds=35.0,
         partitions=16,
         oracle_wcu=2800.0,
-    )
-
-
-def spam() -> Scenario:
-    """Build one conversation that is flooded through few environments."""
-    return _rush(
+    ),
+    _rush(
         "spam",
         "Somebody floods one conversation with 2,000 small messages a second; 40 environments to begin with.",
         _hot(Step(before=5.0, after=2000.0, onset=5.0), body_bytes=(20, 200)),
@@ -358,14 +348,15 @@ def spam() -> Scenario:
         partitions=8,
         warm=40,
         oracle_wcu=2000.0,
-    )
+    ),
+)
 
 
 _SCALE = 0.02
 """Under faults, limits and thresholds are a fiftieth of DynamoDB's: so heat takes few writes, and seeds are cheap."""
 
 
-def faults() -> Scenario:
+def _faults() -> Scenario:
     """Build the scenario of `make simulate-faults`: everything goes wrong, many times."""
     limit = 1000.0 * _SCALE
     bad = StoreFaults(
@@ -459,9 +450,8 @@ def faults() -> Scenario:
     )
 
 
-def hunt() -> Scenario:
+def _hunt(everything: Scenario) -> Scenario:
     """Build a small one in which a broken protocol shows soon: hot at once, and looked at all the time."""
-    everything = faults()
     flows = (
         ConversationFlow(
             conversation_id=HOT, shape=Step(before=2.0, after=40.0, onset=1.0, end=8.0), body_bytes=(20, 600)
@@ -507,37 +497,15 @@ def hunt() -> Scenario:
     )
 
 
-def step_variant(load_wcu: float, partitions: int) -> Scenario:
-    """Build a shorter step to some load on some table."""
-    name = f"step-{load_wcu:.0f}-on-{partitions}"
-    return step(load_wcu, partitions, name=name, heat_seconds=25.0)
+FAULTS = _faults()
 
-
-STEP_VARIANTS: Mapping[str, Callable[[], Scenario]] = {
-    f"step-{load_wcu:.0f}-on-{partitions}": partial(step_variant, load_wcu, partitions)
-    for load_wcu, partitions in (
-        (2000.0, 32),
-        (6000.0, 32),
-        (10_000.0, 32),
-        (4000.0, 8),
-        (4000.0, 16),
-        (4000.0, 128),
-    )
-} | {"read_hot": read_hot}
-"""The step to other loads, on smaller and larger tables, and where the base key's reads are refused."""
-
-SCENARIOS: Mapping[str, Callable[[], Scenario]] = {
-    **{
-        build.__name__ if build is not comparison else "compare": build
-        for build in (comparison, step, steady, ramp, flash, many, large, backfill, spam, faults, hunt)
-    },
-    **STEP_VARIANTS,
+SCENARIOS: Mapping[str, Scenario] = {
+    scenario.name: scenario for scenario in (COMPARISON, STEP, *_RUSHES, FAULTS, _hunt(FAULTS), *STEP_VARIANTS.values())
 }
 
 
 def scenario_by_name(name: str) -> Scenario:
-    """Build a scenario, or raise a `ValueError` that says which there are."""
-    build = SCENARIOS.get(name)
-    if build is None:
+    """Find a scenario, or raise a `ValueError` that says which there are."""
+    if name not in SCENARIOS:
         raise ValueError(f"there is no scenario {name!r}; there are {', '.join(sorted(SCENARIOS))}")
-    return build()
+    return SCENARIOS[name]

@@ -14,7 +14,16 @@ from functools import partial
 from tools.simulation.results import Bar, Distribution, RunResult, Series, StepSeed, StepStudy, StepVariant
 from tools.simulation.run import simulate
 from tools.simulation.scenarios import STEP_VARIANTS, Scenario, scenario_by_name
-from tools.simulation.studies import MISSED, at_least, at_most, parse_seeds, run_all, say_bars, write_result
+from tools.simulation.studies import (
+    MISSED,
+    at_least,
+    at_most,
+    parse_seeds,
+    replay_command,
+    run_all,
+    say_bars,
+    write_result,
+)
 
 SCENARIO = "step"
 SEEDS = 100
@@ -170,11 +179,13 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command."""
     seeds, out_dir = parse_seeds("step", arguments, about=__doc__, seeds=SEEDS)
     began = time.perf_counter()
-    unmitigated = run_all("no mitigation", run_unmitigated, seeds[::UNMITIGATED_EACH], scenario=SCENARIO)
-    ours = run_all("step", run_seed, seeds, scenario=SCENARIO)
+    replay = partial(replay_command, SCENARIO)
+    unmitigated = run_all("no mitigation", run_unmitigated, seeds[::UNMITIGATED_EACH], replay=replay)
+    ours = run_all("step", run_seed, seeds, replay=replay)
     variants = [
         summarize(
-            run_all(name, partial(run_seed, name=name), seeds[:VARIANT_SEEDS], scenario=name), scenario_by_name(name)
+            run_all(name, partial(run_seed, name=name), seeds[:VARIANT_SEEDS], replay=partial(replay_command, name)),
+            scenario_by_name(name),
         )
         for name in STEP_VARIANTS
     ]

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict
@@ -30,8 +31,8 @@ from tools.simulation.results import Bar
 ResultT = TypeVar("ResultT")
 
 OUT_DIR = Path("out/simulation")
-MOST_PROCESSES = 2
-"""So that the figures hold for two cores, whatever the machine has."""
+PROCESSES = min(2, os.cpu_count() or 1)
+"""What the studies' times are meant for: two cores, whatever the machine has."""
 MISSED = 1
 """Exit status when a bar was missed."""
 
@@ -39,6 +40,11 @@ MISSED = 1
 def replay_command(scenario: str, seed: int) -> str:
     """Name the command that runs a seed again."""
     return f"make simulate-replay SCENARIO={scenario} SEED={seed}"
+
+
+def replay_study(command: str, seed: int) -> str:
+    """Name the command that runs a seed of a study again."""
+    return f"python -m tools.simulation {command} --first-seed {seed} --seeds 1"
 
 
 def parse_seeds(command: str, arguments: Sequence[str], *, about: str | None, seeds: int) -> tuple[range, Path]:
@@ -52,12 +58,7 @@ def parse_seeds(command: str, arguments: Sequence[str], *, about: str | None, se
 
 
 def run_all(
-    name: str,
-    work: Callable[[int], ResultT],
-    seeds: Iterable[int],
-    *,
-    scenario: str,
-    replay: Callable[[str, int], str] = replay_command,
+    name: str, work: Callable[[int], ResultT], seeds: Iterable[int], *, replay: Callable[[int], str]
 ) -> list[ResultT]:
     """Do the work for each seed, on several processes; results come in the order of the seeds.
 
@@ -72,10 +73,9 @@ def run_all(
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    processes = min(MOST_PROCESSES, os.cpu_count() or 1)
     with (
         Progress(*columns, console=console, disable=not console.is_terminal) as progress,
-        ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=gc.disable) as pool,
+        ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"), initializer=gc.disable) as pool,
     ):
         bar = progress.add_task(name, total=len(listed))
 
@@ -87,7 +87,7 @@ def run_all(
         futures = {seed: pool.submit(_run_and_tidy, work, seed) for seed in listed}
         for future in futures.values():
             future.add_done_callback(advance)
-        return [_result_of(future, replay(scenario, seed)) for seed, future in futures.items()]
+        return [_result_of(future, replay(seed)) for seed, future in futures.items()]
 
 
 def _say_each_tenth(task: Task) -> None:
@@ -121,11 +121,26 @@ def write_result(result: Any, out_dir: Path, name: str) -> Path:
     return path
 
 
+def sum_faults(runs: Iterable[Sequence[tuple[str, int]]]) -> tuple[tuple[str, int], ...]:
+    """Add up how often each kind of fault struck in several runs."""
+    faults: Counter[str] = Counter()
+    for run in runs:
+        faults.update(dict(run))
+    return tuple(sorted(faults.items()))
+
+
 def conclude(
-    figures: str, *, faults: Iterable[tuple[str, int]], bars: Sequence[Bar], replays: Iterable[str], path: Path
+    figures: str,
+    *,
+    faults: Iterable[tuple[str, int]],
+    bars: Sequence[Bar],
+    replays: Iterable[str],
+    path: Path,
+    details: str = "",
 ) -> int:
     """Print a study's figures, what struck, its bars and how to replay what failed; return the exit status."""
     sys.stdout.write(f"{figures}\nstruck: " + ", ".join(f"{name} {count:,}" for name, count in faults) + "\n")
+    sys.stdout.write(details)
     say_bars(bars)
     for command in replays:
         sys.stdout.write(f"replay with: {command}\n")

@@ -40,7 +40,7 @@ from hotpartition.table.schema import Schema
 from tools.simulation.engine import Engine, Process, SimulatedExecutor
 from tools.simulation.faults import FaultDriver
 from tools.simulation.redis_model import RedisServer, SimulatedConnection
-from tools.simulation.scenarios import FaultPlan, scenario_by_name
+from tools.simulation.scenarios import FAULTS, FaultPlan
 from tools.simulation.table_history import Attempt, Breach, ItemHistory, Read, Seen, TableHistory, check_table
 from tools.simulation.table_network import Network
 from tools.simulation.wiring import EPOCH_MS
@@ -202,7 +202,7 @@ class _Run:
         self.redis = RedisServer(
             self.engine, epoch_ms=EPOCH_MS, nodes=3, random=Random(f"{seed}/redis"), on_report=lambda: None
         )
-        plan = scenario_by_name("faults").faults or FaultPlan()
+        plan = FAULTS.faults or FaultPlan()
         self.environments = _Fleet(Random(f"{seed}/kills"), self._kill_environment)
         self.raisers = _Fleet(Random(f"{seed}/raiser kills"), self._kill_raiser)
         fleet: Any = self.environments

@@ -12,10 +12,19 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from tools.simulation.results import Bar
-from tools.simulation.studies import at_least, at_most, conclude, parse_seeds, run_all, write_result
+from tools.simulation.studies import (
+    at_least,
+    at_most,
+    conclude,
+    parse_seeds,
+    replay_study,
+    run_all,
+    sum_faults,
+    write_result,
+)
 from tools.simulation.table_run import Aws, TableRun, open_aws, run_table
 
 SCENARIO = "table-faults"
@@ -65,11 +74,7 @@ def run_seed(seed: int) -> TableRun:
 
 def judge(runs: Sequence[TableRun], *, least_seeds: int = SEEDS) -> TableStudy:
     """Sum up all seeds, and hold them against the bars."""
-    faults: Counter[str] = Counter()
-    found: Counter[str] = Counter()
-    for run in runs:
-        faults.update(dict(run.faults))
-        found.update(breach.fault for breach in run.breaches)
+    found = Counter(breach.fault for run in runs for breach in run.breaches)
     lost, doubled, updates_lost = (sum(found[f] for f in kind) for kind in (LOST, DOUBLED, UPDATES_LOST))
     others = found.total() - lost - doubled - updates_lost
     bars = (
@@ -94,7 +99,7 @@ def judge(runs: Sequence[TableRun], *, least_seeds: int = SEEDS) -> TableStudy:
         doubled=doubled,
         updates_lost=updates_lost,
         other_breaches=others,
-        faults=tuple(sorted(faults.items())),
+        faults=sum_faults(run.faults for run in runs),
         failing_seeds=tuple(run.seed for run in runs if run.breaches),
         bars=bars,
         passed=all(bar.holds for bar in bars),
@@ -106,19 +111,13 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command."""
     seeds, out_dir = parse_seeds(SCENARIO, arguments, about=__doc__, seeds=SEEDS)
     began = time.perf_counter()
-    study = judge(
-        run_all("table", run_seed, seeds, scenario=SCENARIO, replay=replay_command), least_seeds=min(SEEDS, len(seeds))
-    )
+    replay = partial(replay_study, SCENARIO)
+    study = judge(run_all("table", run_seed, seeds, replay=replay), least_seeds=min(SEEDS, len(seeds)))
     path = write_result(study, out_dir, "table-faults.json")
     figures = (
         f"{study.seeds} seeds, {study.operations:,} calls ({study.store_operations:,} requests to DynamoDB), "
         f"{study.created:,} items created, {study.changed:,} changes, {study.deleted:,} deleted, "
         f"{study.reads:,} reads, {study.raises:,} raises, {time.perf_counter() - began:.0f} s"
     )
-    replays = [replay_command(SCENARIO, seed) for seed in study.failing_seeds]
+    replays = map(replay, study.failing_seeds)
     return conclude(figures, faults=study.faults, bars=study.bars, replays=replays, path=path)
-
-
-def replay_command(scenario: str, seed: int) -> str:
-    """Name the command that runs a seed again."""
-    return f"python -m tools.simulation {scenario} --first-seed {seed} --seeds 1"

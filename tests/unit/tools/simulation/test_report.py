@@ -15,12 +15,13 @@ from jinja2 import UndefinedError
 
 from tests.unit.tools.simulation.report_builders import contents, run_of
 from tools.simulation.read_rush import ReadRush
-from tools.simulation.report import Plan, gather, read_plan, run_strategy, step_counts, summary, write_files
+from tools.simulation.report import Plan, gather, read_plan, step_counts, summary, write_files
 from tools.simulation.report_assumptions import comparison_assumptions
 from tools.simulation.report_page import build_report, rare, since_onset
 from tools.simulation.report_pictures import HALVES, STRATEGY_LINES, STRATEGY_NAMES, build_pictures
 from tools.simulation.report_replay import replay
 from tools.simulation.results import Distribution, StrategySummary
+from tools.simulation.run import simulate
 from tools.simulation.scale_traffic import Level
 from tools.simulation.scenarios import scenario_by_name
 from tools.simulation.strategies import STRATEGIES
@@ -285,7 +286,7 @@ def test_command_line_names_what_is_wrong(capsys, tmp_path):
             read_plan(arguments)
         assert arguments[1] in capsys.readouterr().err
     plan, out_dir = read_plan(["--scenario", "ramp", "--seed", "9"])
-    assert (plan.build().name, plan.seed, out_dir) == ("ramp", 9, Path("out/simulation"))
+    assert (plan.scenario.name, plan.seed, out_dir) == ("ramp", 9, Path("out/simulation"))
     assert (plan.seeds, plan.command) == (1, "make simulate SCENARIO=ramp SEED=9")
     plan, _ = read_plan([])
     assert (plan.seeds, plan.command) == (20, "make simulate SCENARIO=compare SEED=1")
@@ -328,10 +329,10 @@ class Inline(Executor):
 def test_whole_command_is_deterministic(tmp_path):
     """Comparison, scale study and sweeps, in one process and in two, give the same bytes."""
     level = Level(writes_per_second=1_000, rushes=1, seeds=2, run_ms=4_500)
-    build = partial(replace, scenario_by_name("compare"), seconds=2.0, onset=1.0, drain_seconds=3.0)
+    scenario = replace(scenario_by_name("compare"), seconds=2.0, onset=1.0, drain_seconds=3.0)
     rush = ReadRush(name="small", description="A small one.", seconds=1.0, copies=2, scale=0.01)
     plan = Plan(
-        build=build,
+        scenario=scenario,
         seed=3,
         strategies=("none", "ours"),
         rushes=(rush,),
@@ -350,4 +351,4 @@ def test_whole_command_is_deterministic(tmp_path):
     write_files(gather(plan, Inline(), bars), tmp_path / "one")
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
-    assert run_strategy(build, 4, "ours") != run_strategy(build, 3, "ours")
+    assert simulate(scenario, 4, "ours") != simulate(scenario, 3, "ours")

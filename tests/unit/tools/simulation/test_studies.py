@@ -130,6 +130,6 @@ def test_a_wrong_command_is_refused(capsys):
 
 def test_progress_is_said_without_a_terminal(capfd):
     """A line for each tenth of the seeds, and nothing else."""
-    assert run_all("squares", abs, range(-20, 0), scenario="none") == list(range(20, 0, -1))
+    assert run_all("squares", abs, range(-20, 0), replay=str) == list(range(20, 0, -1))
     lines = capfd.readouterr().err.splitlines()
     assert [line.rsplit(",", 1)[0] for line in lines] == [f"squares: {done} of 20 seeds" for done in range(2, 21, 2)]
