@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from math import ceil
@@ -305,13 +305,6 @@ class ChangingClients:
         return found.etag if isinstance(found, Message) else None
 
 
-@dataclass(slots=True)
-class Audit:
-    """The reads at the end, while they go on."""
-
-    is_over: bool = False
-
-
 class ReadingClients:
     """Those who read: each read is one task, page by page."""
 
@@ -346,25 +339,26 @@ class ReadingClients:
         self._engine.spawn(self._read_something)
         self._plan_read()
 
-    def audit(self) -> Audit:
-        """Read everything, strongly consistent, in both orders; to be called when all faults are over.
+    def audit(self, seconds: float) -> None:
+        """Read everything, strongly consistent, in both orders, within so many seconds; when all faults are over.
 
         The pollers go on until they have walked once more.
         """
-        audit = Audit()
+        is_over = False
         self._is_all_written = True
 
         def read_all() -> None:
+            nonlocal is_over
             while self._polling:
                 self._engine.sleep(POLL_SECONDS)
             for conversation_id in self._record.conversations:
                 for newest_first in (True, False):
                     request = PageRequest(conversation_id, newest_first, limit=200, is_strong=True)
                     self._read(request, pages=LONGEST_READ_PAGES)
-            audit.is_over = True
+            is_over = True
 
         self._engine.spawn(read_all)
-        return audit
+        self._engine.run_while(lambda: not is_over, seconds)
 
     def _read_something(self) -> None:
         plan, random = self._plan, self._random

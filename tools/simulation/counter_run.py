@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -29,6 +30,7 @@ from tools.simulation.functions import Function, FunctionConfig, NoResponseError
 from tools.simulation.redis_model import SimulatedConnection
 from tools.simulation.results import Latency
 from tools.simulation.scenarios import FAULTS, FaultPlan, Scenario, step
+from tools.simulation.store import Observer
 from tools.simulation.strategies import Ours
 from tools.simulation.wiring import (
     COUNTERS,
@@ -38,7 +40,7 @@ from tools.simulation.wiring import (
     build_counter_reader,
     build_counter_writer,
 )
-from tools.simulation.world import build_world
+from tools.simulation.world import build_world, charge_others
 
 RUSH_PER_SECOND = 10_000.0
 RUSH_PARTITIONS = 64
@@ -58,6 +60,8 @@ DRAIN_SECONDS = 400.0
 """How long clients go on: within ten minutes. Where a cancelled transaction binds its token, what the hot key refused
 before the raise can only be added there, at that key's pace."""
 AUDIT_SECONDS = 60.0
+OTHER_TRAFFIC_SECONDS = 0.01
+"""How often the other traffic is charged to the table."""
 COUNTER_NAMES = ("hot", "signed", "given-up")
 """One that gets most additions; one with negative amounts; one whose clients give up after their first attempt."""
 REPEATED_SHARE = 0.2
@@ -109,8 +113,8 @@ class TokenRun:
     breaches: tuple[Breach, ...]
 
 
-class _Observer:
-    """Remembers raises; told by the store."""
+class _Observer(Observer):
+    """Counts what is stored, and remembers raises; told by the store."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -121,15 +125,6 @@ class _Observer:
         """Implement `Observer.stored`."""
         del partition_key, wcu
         self.stored_count += 1
-
-    def refused(self, partition_key: str, wcu: float) -> None:
-        """Implement `Observer.refused`."""
-
-    def page_read(self, partition_key: str, rcu: float, *, is_query: bool) -> None:
-        """Implement `Observer.page_read`."""
-
-    def waited(self) -> None:
-        """Implement `Observer.waited`."""
 
     def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
         """Implement `Observer.raised`."""
@@ -149,7 +144,7 @@ class _Run:
         world = self.world = build_world(
             engine, scenario, seed, parts, observer=self.observer, on_report=lambda: None, seeds="counters/"
         )
-        self.table, self.store, self.redis = world.table, world.store, world.redis
+        self.store, self.redis = world.store, world.redis
         self.adding: Function[NewAddition, None] = Function(
             engine,
             scenario.writers,
@@ -189,9 +184,7 @@ class _Run:
                 left.discard(counter)
 
         self.engine.spawn(read)
-        limit = self.engine.now + AUDIT_SECONDS
-        while left and self.engine.now < limit:
-            self.engine.run_until(self.engine.now + 1.0)
+        self.engine.run_while(lambda: left, AUDIT_SECONDS)
         if left:
             raise RuntimeError(f"the last reads did not end: {sorted(left)}")
 
@@ -206,10 +199,8 @@ def run_rush(seed: int, parts: Parts | None = None, *, per_second: float = RUSH_
         onset=RUSH_ONSET,
     )
     run = _Rush(scenario, seed, parts or Parts(), per_second)
-    try:
+    with closing(run.engine):
         return run.result()
-    finally:
-        run.engine.close()
 
 
 class _Rush(_Run):
@@ -225,7 +216,7 @@ class _Rush(_Run):
     def result(self) -> RushRun:
         engine, scenario = self.engine, self.scenario
         self.ours.start(self.world, scenario)
-        engine.after(0.01, self._charge_others)
+        charge_others(self.world, scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
         self._plan(self.random("arrivals"), 0.0)
         engine.at(scenario.seconds - LAST_SECONDS, self._note_last)
         engine.run_until(scenario.seconds + 5.0)
@@ -253,10 +244,6 @@ class _Rush(_Run):
 
     def _note_last(self) -> None:
         self.before_last = (self.store.counts["writer"].operations, len(self.history.additions[self.counter]))
-
-    def _charge_others(self) -> None:
-        self.table.write_evenly(self.scenario.other_wcu * 0.01, self.engine.now, 0.01)
-        self.engine.after(0.01, self._charge_others)
 
     def _plan(self, random: Random, at: float) -> None:
         rate = self.per_second if at >= RUSH_ONSET else self.per_second / 100
@@ -288,10 +275,8 @@ class _Rush(_Run):
 def run_tokens(seed: int, parts: Parts | None = None, *, additions: int = ADDITIONS) -> TokenRun:
     """Add with tokens while everything fails. Odd seeds: a cancelled transaction binds its token."""
     run = _Tokens(_faulty_scenario(), seed, parts or Parts(), additions)
-    try:
+    with closing(run.engine):
         return run.result()
-    finally:
-        run.engine.close()
 
 
 def _faulty_scenario() -> Scenario:
@@ -317,7 +302,7 @@ class _Tokens(_Run):
             store=network,
             redis=self.redis,
             functions=(self.adding, self.reading),
-            consumers=self.ours.watchers,
+            consumers=lambda: self.ours.watchers,
             random=self.random("faults"),
         )
 
@@ -333,9 +318,7 @@ class _Tokens(_Run):
         engine.at(FAULT_SECONDS + 4.0, self.driver.stop)
         engine.run_until(FAULT_SECONDS + 4.0)
         self.is_over = True
-        limit = engine.now + DRAIN_SECONDS
-        while self.under_way and engine.now < limit:
-            engine.run_until(engine.now + 1.0)
+        engine.run_while(lambda: self.under_way, DRAIN_SECONDS)
         if self.under_way:
             raise RuntimeError(f"{self.under_way} additions were never acknowledged")
         # What happens late has happened by now.
@@ -343,7 +326,7 @@ class _Tokens(_Run):
         self.audit([self._name(name) for name in COUNTER_NAMES])
         struck = Counter({f"dynamodb {name.replace('_', ' ')}": count for name, count in self.store.struck.items()})
         struck.update(self.driver.struck)
-        struck["environment died in a request"] = self.adding.counts.deaths
+        struck["environment died in a request"] = self.adding.deaths
         hot = build_counter_key(self._name("hot"))
         return TokenRun(
             seed=self.seed,

@@ -59,7 +59,6 @@ class Engine:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.events = 0
         self._heap: list[tuple[float, int, Work]] = []
         self._sequence = 0
         self._hub = getcurrent()
@@ -117,11 +116,16 @@ class Engine:
         while heap and heap[0][0] <= end:
             time, _, work = heappop(heap)
             self.now = time
-            self.events += 1
             work()
             if self._failure is not None:
                 raise self._failure
         self.now = max(self.now, end)
+
+    def run_while(self, is_awaited: Callable[[], object], seconds: float) -> None:
+        """Let everything happen, second by second, while something is awaited, and for so many seconds at most."""
+        limit = self.now + seconds
+        while is_awaited() and self.now < limit:
+            self.run_until(self.now + 1.0)
 
     def close(self) -> None:
         """End all tasks, wherever they wait: what a suspended greenlet refers to is never freed otherwise."""

@@ -16,7 +16,7 @@ from math import log
 from random import Random
 from typing import Generic, TypeVar
 
-from tools.simulation.engine import Engine, Process, Work
+from tools.simulation.engine import Engine, Process, SimulatedFuture, wait_for
 
 RequestT = TypeVar("RequestT")
 ResultT = TypeVar("ResultT")
@@ -54,16 +54,6 @@ class FunctionConfig:
     death: float = 0.0
 
 
-@dataclass(slots=True)
-class FunctionCounts:
-    """What happened to the environments."""
-
-    invocations: int = 0
-    cold_starts: int = 0
-    deaths: int = 0
-    refused: int = 0
-
-
 class _Environment(Generic[RequestT, ResultT]):
     """One execution environment. Its handler is built at its first request, as a cold start does."""
 
@@ -71,25 +61,8 @@ class _Environment(Generic[RequestT, ResultT]):
         self.index = index
         self.process = Process()
         self.handler: Callable[[RequestT], ResultT] | None = None
-        self.invocation: _Invocation[ResultT] | None = None
-
-
-class _Invocation(Generic[ResultT]):
-    """One request under way, and who waits for it."""
-
-    __slots__ = ("error", "is_done", "result", "wake")
-
-    def __init__(self) -> None:
-        self.is_done = False
-        self.result: ResultT | None = None
-        self.error: Exception | None = None
-        self.wake: Work | None = None
-
-    def end(self, result: ResultT | None, error: Exception | None) -> None:
-        self.is_done = True
-        self.result, self.error = result, error
-        if self.wake is not None:
-            self.wake()
+        self.response: SimulatedFuture[ResultT] | None = None
+        """Of the request under way."""
 
 
 class Function(Generic[RequestT, ResultT]):
@@ -102,7 +75,7 @@ class Function(Generic[RequestT, ResultT]):
         build: Callable[[Process, int], Callable[[RequestT], ResultT]],
         random: Random,
     ) -> None:
-        self.counts = FunctionCounts()
+        self.cold_starts = self.deaths = 0
         self._engine = engine
         self._config = config
         self._build = build
@@ -116,48 +89,34 @@ class Function(Generic[RequestT, ResultT]):
     def invoke(self, request: RequestT, *, timeout_seconds: float = 29.0) -> ResultT:
         """Run a request, in the calling task's time, and raise what its handler raises.
 
-        `TooManyRequestsError`: no environment could take it. `NoAnswerError`: its environment died, or time was up; the
-        request may go on.
+        `TooManyRequestsError`: no environment could take it. `NoResponseError`: its environment died, or time was up;
+        the request may go on.
         """
-        invocation: _Invocation[ResultT] = _Invocation()
-        self.counts.invocations += 1
         environment = self._take()
-        environment.invocation = invocation
-        self._engine.spawn(lambda: self._serve(environment, invocation, request), environment.process)
+        response: SimulatedFuture[ResultT] = SimulatedFuture(self._engine)
+        environment.response = response
+        self._engine.spawn(lambda: self._serve(environment, response, request), environment.process)
         if self._config.death and self._random.random() < self._config.death:
-            self._engine.after(self._random.expovariate(50.0), lambda: self._die(environment, invocation))
-
-        def is_done(wake: Work) -> bool:
-            invocation.wake = wake
-            return invocation.is_done
-
-        self._engine.wait(is_done, timeout_seconds)
-        if not invocation.is_done:
+            self._engine.after(self._random.expovariate(50.0), lambda: self._die(environment, response))
+        wait_for(self._engine, (response,), timeout_seconds)
+        if not response.done():
             raise NoResponseError("time is up")
-        if invocation.error is not None:
-            raise invocation.error
-        result: ResultT = invocation.result  # type: ignore[assignment]  # it is there, or an error is
-        return result
+        return response.result()
 
     def kill_one(self) -> bool:
         """Kill an environment at random, whatever it does; say whether there was one."""
         if not self._all:
             return False
         environment = self._all[self._random.randrange(len(self._all))]
-        self._die(environment, environment.invocation)
+        self._die(environment, environment.response)
         return True
 
     def kill(self, process: Process) -> None:
         """Kill the environment that a process is, if it is still there."""
         for environment in self._all:
             if environment.process is process:
-                self._die(environment, environment.invocation)
+                self._die(environment, environment.response)
                 return
-
-    @property
-    def count(self) -> int:
-        """How many environments there are."""
-        return len(self._all)
 
     def _take(self) -> _Environment[RequestT, ResultT]:
         if len(self._idle) > self._config.taken:
@@ -167,11 +126,10 @@ class Function(Generic[RequestT, ResultT]):
             self._engine.thaw(environment.process)
             return environment
         if len(self._all) >= self._config.concurrency or not self._may_grow():
-            self.counts.refused += 1
             raise TooManyRequestsError("no environment is free")
         environment = _Environment(self._started)
         self._started += 1
-        self.counts.cold_starts += 1
+        self.cold_starts += 1
         self._all.append(environment)
         return environment
 
@@ -185,7 +143,7 @@ class Function(Generic[RequestT, ResultT]):
         return True
 
     def _serve(
-        self, environment: _Environment[RequestT, ResultT], invocation: _Invocation[ResultT], request: RequestT
+        self, environment: _Environment[RequestT, ResultT], response: SimulatedFuture[ResultT], request: RequestT
     ) -> None:
         handler = environment.handler
         if handler is None:
@@ -193,18 +151,23 @@ class Function(Generic[RequestT, ResultT]):
                 self._engine.sleep(self._random.lognormvariate(log(COLD_START_MEDIAN_SECONDS), COLD_START_SIGMA))
             handler = environment.handler = self._build(environment.process, environment.index)
         try:
-            result, error = handler(request), None
-        except Exception as raised:  # noqa: BLE001 - the caller gets it
-            result, error = None, raised
-        environment.invocation = None
+            result = handler(request)
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            self._rest(environment)
+            response.set_exception(error)
+        else:
+            self._rest(environment)
+            response.set_result(result)
+
+    def _rest(self, environment: _Environment[RequestT, ResultT]) -> None:
+        environment.response = None
         self._idle.append(environment)
         # After this very step, so that this task has ended by then.
         self._engine.after(0.0, lambda: self._freeze(environment))
-        invocation.end(result, error)
 
     def _freeze(self, environment: _Environment[RequestT, ResultT]) -> None:
         process = environment.process
-        if environment.invocation is not None or process.is_idle:
+        if environment.response is not None or process.is_idle:
             return
         self._engine.freeze(process)
         if self._config.other_requests_per_second:
@@ -213,19 +176,19 @@ class Function(Generic[RequestT, ResultT]):
 
     def _serve_other(self, environment: _Environment[RequestT, ResultT]) -> None:
         """Be awake for a request of other traffic: what hangs in the background goes on."""
-        if environment.invocation is None and environment.process.frozen and environment.process.is_alive:
+        if environment.response is None and environment.process.frozen and environment.process.is_alive:
             self._engine.thaw(environment.process)
             self._engine.after(BUSY_SECONDS, lambda: self._freeze(environment))
 
-    def _die(self, environment: _Environment[RequestT, ResultT], invocation: _Invocation[ResultT] | None) -> None:
+    def _die(self, environment: _Environment[RequestT, ResultT], response: SimulatedFuture[ResultT] | None) -> None:
         """Kill an environment, unless the request that it was to die of has ended."""
-        if environment.invocation is not invocation or not environment.process.is_alive:
+        if environment.response is not response or not environment.process.is_alive:
             return
-        self.counts.deaths += 1
+        self.deaths += 1
         self._engine.kill(environment.process)
         self._all.remove(environment)
-        if invocation is None:
+        if response is None:
             self._idle.remove(environment)
         else:
-            environment.invocation = None
-            invocation.end(None, NoResponseError("the environment died"))
+            environment.response = None
+            response.set_exception(NoResponseError("the environment died"))

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from hotpartition.core.route import Generation
@@ -35,7 +37,7 @@ from tools.simulation.scenarios import HOT, Scenario, table_of
 from tools.simulation.store import READER
 from tools.simulation.strategies import Ours
 from tools.simulation.studies import at_least, at_most
-from tools.simulation.wiring import EPOCH_MS, HOST, TABLE_NAME, Parts, ProductSettings, build_writer
+from tools.simulation.wiring import EPOCH_MS, HOST, TABLE_NAME, Parts, ProductSettings
 from tools.simulation.workloads import Constant, ConversationFlow, Workload, name_for
 from tools.simulation.world import build_world
 
@@ -266,13 +268,7 @@ def observed(cache: type[PageCache[PageT]], tally: Tally, *, has_l1: bool) -> ty
             super().__init__(**(values if has_l1 else {**values, "max_bytes": 0}))
 
         def get_page(
-            self,
-            collection: str,
-            variant: str,
-            copies: int,
-            fill: Callable[[], Filled[PageT]],
-            *,
-            remaining_ms: float = float("inf"),
+            self, collection: str, variant: str, copies: int, fill: Callable[[], Filled[PageT]], **limits: float
         ) -> CachedPage[PageT]:
             began = tally.engine.now
 
@@ -280,9 +276,7 @@ def observed(cache: type[PageCache[PageT]], tally: Tally, *, has_l1: bool) -> ty
                 tally.at(tally.engine.now).fills += 1
                 return fill()
 
-            cached: CachedPage[PageT] = super().get_page(
-                collection, variant, copies, counted, remaining_ms=remaining_ms
-            )
+            cached: CachedPage[PageT] = super().get_page(collection, variant, copies, counted, **limits)
             second = tally.at(began)
             match cached.origin:
                 case Origin.L1:
@@ -322,13 +316,13 @@ class _RushRun:
         self.writing: Function[NewMessage, WriteResponse] = Function(
             engine,
             scenario.writers,
-            lambda process, index: build_writer(world, process, index).write,
+            partial(Ours().build_writer, world),
             world.random("writers"),
         )
         self.reading: ReadFunction = Function(
             engine,
             scenario.reading,
-            lambda process, index: Ours().build_reader(world, process, index),
+            partial(Ours().build_reader, world),
             world.random("readers"),
         )
         self.random = world.random("rush")
@@ -451,19 +445,15 @@ class _RushRun:
         clients = ReadingClients(
             self.engine, self.scenario, self.reading, self.meter, self.record, self.world.random("audit")
         )
-        audit, limit = clients.audit(), self.engine.now + AUDIT_SECONDS
-        while not audit.is_over and self.engine.now < limit:
-            self.engine.run_until(self.engine.now + 1.0)
+        clients.audit(AUDIT_SECONDS)
         return Safety.of(self.record.judge())
 
 
 def run_rush(rush: ReadRush, seed: int, parts: Parts | None = None) -> RushRun:
     """Run one rush: a pure function of its arguments. `parts` are the product's classes, some of them replaced."""
     run = _RushRun(rush, seed, parts or Parts())
-    try:
+    with closing(run.engine):
         return run.result()
-    finally:
-        run.engine.close()
 
 
 def run_rushes(rushes: Sequence[ReadRush], *, seed: int, pool: Executor, progress: Callable[[], None]) -> RushStudy:

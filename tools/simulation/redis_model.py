@@ -11,7 +11,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import log
 from random import Random
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -199,14 +198,6 @@ def _copy(data: _Data) -> _Data:
     return copied
 
 
-@dataclass(slots=True)
-class RedisCounts:
-    """What the cluster was asked to do."""
-
-    commands: int = 0
-    reports: int = 0
-
-
 class RedisServer:
     """The cluster of `nodes` primaries, empty. Slots are spread over the nodes in equal pieces.
 
@@ -224,7 +215,8 @@ class RedisServer:
         self.engine = engine
         self.nodes = [RedisNode(f"node-{index}") for index in range(nodes)]
         self.random = random
-        self.counts = RedisCounts()
+        self.commands = self.reports = 0
+        """What the cluster was asked to do."""
         self._epoch_ms = epoch_ms
         self._places: dict[str, RedisNode] = {}
 
@@ -334,7 +326,7 @@ class RedisClient:
 
     def _append(self, node: RedisNode, key: str, fields: Mapping[str, str], oldest_ms: int) -> None:
         server, now_ms = self._server, self._server.now_ms()
-        server.counts.reports += 1
+        server.reports += 1
         server.on_report()
         node.change(server.engine.now, lambda data: data.xadd(key, fields, now_ms, oldest_ms))
 
@@ -362,7 +354,7 @@ class RedisClient:
 
     def _count(self, key: str, commands: int) -> None:
         server = self._server
-        server.counts.commands += commands
+        server.commands += commands
         server.node_of(key).commands[int(server.engine.now)] += commands
 
     def _change(self, key: str, change: Change, *, is_typed: bool = True) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 from hotpartition_messages.writing import NewMessage
 from tools.simulation.clients import (
@@ -29,7 +31,7 @@ from tools.simulation.store import READER, StoreCounts
 from tools.simulation.strategies import STRATEGIES, Strategy
 from tools.simulation.wiring import MOST_SKEW_MS, Parts, World, build_changer
 from tools.simulation.workloads import name_for
-from tools.simulation.world import build_world
+from tools.simulation.world import build_world, charge_others
 
 OTHER_TRAFFIC_SECONDS = 0.05
 """How often the other traffic is charged to the table."""
@@ -59,10 +61,8 @@ def simulate(scenario: Scenario, seed: int, strategy: str = "ours", *, parts: Pa
         raise ValueError(f"there is no strategy {strategy!r}; there are {', '.join(STRATEGIES)}")
     named = replace(scenario, hot_conversation=name_for(scenario.hot_conversation, seed))
     run = _Run(named, seed, STRATEGIES[strategy](), parts or Parts())
-    try:
+    with closing(run.engine):
         return run.result()
-    finally:
-        run.engine.close()
 
 
 class _Run:
@@ -85,13 +85,13 @@ class _Run:
         self.writing: Function[NewMessage, WriteResponse] = Function(
             engine,
             scenario.writers,
-            lambda process, index: strategy.build_writer(world, process, index),
+            partial(strategy.build_writer, world),
             world.random("writers"),
         )
         self.reading: Function[ReadRequest, ReadResponse] = Function(
             engine,
             scenario.reading,
-            lambda process, index: strategy.build_reader(world, process, index),
+            partial(strategy.build_reader, world),
             world.random("readers"),
         )
         self.changing: ChangeFunction = Function(
@@ -111,7 +111,7 @@ class _Run:
         scenario, engine = self.scenario, self.engine
         self.strategy.start(self.world, scenario)
         if scenario.other_wcu:
-            engine.after(OTHER_TRAFFIC_SECONDS, self._charge_other_traffic)
+            charge_others(self.world, scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
         if scenario.base_reads_per_second:
             engine.at(scenario.onset - BASE_READS_SECONDS, self._charge_base_read)
         if self.driver is not None:
@@ -168,9 +168,8 @@ class _Run:
 
     def _wait_for_accepted(self) -> None:
         """Let what somebody has accepted be stored, for as long as the scenario says."""
-        limit, meter = self.end + self.scenario.patience_seconds, self.meter
-        while meter.stored_count + meter.failed < meter.offered and self.engine.now < limit:
-            self.engine.run_until(self.engine.now + 1.0)
+        meter = self.meter
+        self.engine.run_while(lambda: meter.stored_count + meter.failed < meter.offered, self.scenario.patience_seconds)
 
     def _unskipped(self, seconds: float | None) -> float | None:
         """Add the part of the rush that was left out, since nothing changes in it."""
@@ -193,13 +192,9 @@ class _Run:
             store=self.store,
             redis=self.redis,
             functions=(self.writing, self.reading, self.changing),
-            consumers=self.strategy.watchers,
+            consumers=lambda: self.strategy.watchers,
             random=world.random("faults"),
         )
-
-    def _charge_other_traffic(self) -> None:
-        self.table.write_evenly(self.scenario.other_wcu * OTHER_TRAFFIC_SECONDS, self.engine.now, OTHER_TRAFFIC_SECONDS)
-        self.engine.after(OTHER_TRAFFIC_SECONDS, self._charge_other_traffic)
 
     def _charge_base_read(self) -> None:
         self.table.read(self.scenario.hot_conversation, 0.5, self.engine.now)
@@ -212,10 +207,10 @@ class _Run:
         return Cost(
             wcu=sum(c.wcu for c in counts),
             rcu=sum(c.rcu for c in counts),
-            reports=self.redis.counts.reports,
-            redis_commands=self.redis.counts.commands,
+            reports=self.redis.reports,
+            redis_commands=self.redis.commands,
             store_operations=sum(c.operations for c in counts),
-            cold_starts=self.writing.counts.cold_starts + self.reading.counts.cold_starts,
+            cold_starts=self.writing.cold_starts + self.reading.cold_starts,
         )
 
     def _reads(self) -> Reads:
@@ -225,15 +220,12 @@ class _Run:
     def _judge(self) -> Safety:
         """Read everything once more, when all is over, and judge all that was read."""
         self.engine.run_until(self.engine.now + SETTLE_SECONDS)
-        limit = self.engine.now + AUDIT_SECONDS
-        audit = self.readers.audit()
-        while not audit.is_over and self.engine.now < limit:
-            self.engine.run_until(self.engine.now + 1.0)
+        self.readers.audit(AUDIT_SECONDS)
         return Safety.of(self.record.judge())
 
     def _struck(self) -> Counter[str]:
         struck = Counter({f"dynamodb {name.replace('_', ' ')}": count for name, count in self.store.struck.items()})
         if self.driver is not None:
             struck.update(self.driver.struck)
-            struck["environment died in a request"] = self.writing.counts.deaths + self.reading.counts.deaths
+            struck["environment died in a request"] = self.writing.deaths + self.reading.deaths
         return struck

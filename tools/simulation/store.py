@@ -23,7 +23,7 @@ from hotpartition.dynamodb.calls import READ_TIMEOUT_SECONDS, build_error
 from hotpartition.dynamodb.stored_route import routing_partition_of
 from hotpartition.errors import HotPartitionError, StoreUnavailableError, ThrottledError
 from hotpartition_messages.keys import ROUTING_SORT_KEY
-from tools.partition_model import READ_PROFILE, WRITE_PROFILE, Latency
+from tools.partition_model import READ_PROFILE, WRITE_PROFILE, Latency, Table
 from tools.request_tokens import RequestTokenError, RequestTokens
 from tools.simulation.engine import Engine, Process
 
@@ -45,28 +45,7 @@ HISTORY_SECONDS = 10.0
 _EXISTS = "attribute_exists("
 
 
-class Refusal(Protocol):
-    """Why a request was refused."""
-
-    @property
-    def reason(self) -> str:
-        """DynamoDB's name for it."""
-        ...
-
-
-class Throughput(Protocol):
-    """What limits a table: `tools.partition_model.Table`."""
-
-    def write(self, key: str, wcu: float, now: float) -> Refusal | None:
-        """Take write units of a key's partition, or refuse."""
-        ...
-
-    def read(self, key: str, rcu: float, now: float) -> Refusal | None:
-        """Take read units of a key's partition, or refuse."""
-        ...
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class StoreFaults:
     """Odds, for each request, of what can go wrong; all 0 in good times."""
 
@@ -159,7 +138,7 @@ class Store:
     def __init__(
         self,
         engine: Engine,
-        throughput: Throughput,
+        throughput: Table,
         *,
         table_name: str,
         random: Random,

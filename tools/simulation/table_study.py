@@ -74,7 +74,7 @@ def run_seed(seed: int) -> TableRun:
 
 def judge(runs: Sequence[TableRun], *, least_seeds: int = SEEDS) -> TableStudy:
     """Sum up all seeds, and hold them against the bars."""
-    found = Counter(breach.fault for run in runs for breach in run.breaches)
+    found: Counter[str] = Counter(breach.fault for run in runs for breach in run.breaches)
     lost, doubled, updates_lost = (sum(found[f] for f in kind) for kind in (LOST, DOUBLED, UPDATES_LOST))
     others = found.total() - lost - doubled - updates_lost
     bars = (

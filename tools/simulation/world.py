@@ -47,3 +47,13 @@ def build_world(
         parts=parts,
         skew_ms=scenario.faults.skew_ms if scenario.faults else 0.0,
     )
+
+
+def charge_others(world: World, wcu: float, every_seconds: float) -> None:
+    """Charge the table with other traffic from now on, `wcu` units a second on all its partitions alike."""
+
+    def charge() -> None:
+        world.table.write_evenly(wcu * every_seconds, world.engine.now, every_seconds)
+        world.engine.after(every_seconds, charge)
+
+    world.engine.after(every_seconds, charge)
