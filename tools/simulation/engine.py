@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped]
 
 ResultT = TypeVar("ResultT")
-Work = Callable[[], None]
+Work = Callable[[], object]
+"""What an event or a task does; nobody looks at what it returns."""
 
 
 class Process:

@@ -11,6 +11,7 @@ from tools.quantiles import nearest_rank
 from tools.simulation.engine import Engine
 from tools.simulation.phases import PROMPT_SECONDS, Phases
 from tools.simulation.results import Latency, Raise, Reads, Series, Writes
+from tools.simulation.store import Observer
 from tools.simulation.wiring import EPOCH_MS
 
 BIN_SECONDS = 0.25
@@ -41,7 +42,7 @@ class _Bin:
     latencies_ms: list[float] = field(default_factory=list)
 
 
-class Meter:
+class Meter(Observer):
     """Counts, bin by bin; also the table's `Observer`."""
 
     def __init__(self, engine: Engine, *, hot_conversation: str, seconds: float, phases: Phases) -> None:

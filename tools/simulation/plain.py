@@ -1,13 +1,14 @@
-"""Writers and readers that know nothing of routes: what the rivals are built from.
+"""What strategies have in common, and writers and readers that know nothing of routes: what the rivals are built from.
 
-They share with the product the conditional put, the fan-out and the merge of pages, and, unless a rival brings its own,
-the retries within a request.
+Those share with the product the conditional put, the fan-out and the merge of pages, and, unless a rival brings its
+own, the retries within a request.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from hotpartition.core.backoff import Budget, Clock
@@ -16,6 +17,7 @@ from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import RetryLaterError
+from hotpartition.jobs.consumer import RunSummary
 from hotpartition.ports import QueryResponse
 from hotpartition_messages import Message
 from hotpartition_messages.cursor import build_cursor
@@ -24,14 +26,45 @@ from hotpartition_messages.keys import KEY_FORM, build_sort_key, position_of
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import PageResult, build_range
 from hotpartition_messages.writing import NewMessage, Written
-from tools.simulation.clients import Lookup, ReadRequest, ReadResponse
+from tools.simulation.clients import Lookup, ReadHandler, ReadRequest, ReadResponse, WriteHandler
 from tools.simulation.engine import Process
+from tools.simulation.functions import Function
+from tools.simulation.scenarios import Scenario
 from tools.simulation.wiring import TABLE, World, open_reader_calls
 
 Place = Callable[[str, str], str]
 """Chooses the key of a conversation's message."""
 Keys = Callable[[str], tuple[str, ...]]
 """Lists all keys that a conversation's messages can be at."""
+
+
+@dataclass(slots=True)
+class Strategy(ABC):
+    """One way to deal with a hot key."""
+
+    name: str
+    """What it is called in results."""
+    skipped_seconds: float = field(default=0.0, kw_only=True)
+    """How much of the rush is left out, because nothing changes in it before this strategy acts."""
+    watchers: Function[float, RunSummary] | None = field(default=None, init=False)
+    """The function that watches the load, once it is started."""
+
+    def start(self, world: World, scenario: Scenario) -> None:
+        """Start what runs beside the requests: nothing."""
+        del world, scenario
+
+    def shard_count(self, scenario: Scenario) -> int:
+        """Return the N of the hot conversation as long as nothing is raised; 0: its own key only."""
+        del scenario
+        return 0
+
+    @abstractmethod
+    def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
+        """Build one environment of the write function."""
+
+    @abstractmethod
+    def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
+        """Build one environment of the read function."""
 
 
 class Waits(Protocol):

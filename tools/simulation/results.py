@@ -43,7 +43,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """The run over time, in bins of `bin_seconds`; all lists are as long as the run has bins.
+    """The run over time, in bins of `bin_seconds`; all lists are as long as the run has bins (none: it is left out).
 
     Offered, stored, prompt (stored within a second) and failed count client writes in the bin in which they were
     offered, in WCU; `throttled` counts
@@ -52,33 +52,17 @@ class Series:
     the entries that reached the stream, `table_wcu` all that the table took.
     """
 
-    bin_seconds: float
-    offered_wcu: tuple[float, ...]
-    stored_wcu: tuple[float, ...]
-    on_shards_wcu: tuple[float, ...]
-    failed_wcu: tuple[float, ...]
-    throttled_wcu: tuple[float, ...]
-    table_wcu: tuple[float, ...]
-    shard_count: tuple[int, ...]
-    reports: tuple[int, ...]
-    write_p99_ms: tuple[float, ...]
+    bin_seconds: float = 0.0
+    offered_wcu: tuple[float, ...] = ()
+    stored_wcu: tuple[float, ...] = ()
+    on_shards_wcu: tuple[float, ...] = ()
+    failed_wcu: tuple[float, ...] = ()
+    throttled_wcu: tuple[float, ...] = ()
+    table_wcu: tuple[float, ...] = ()
+    shard_count: tuple[int, ...] = ()
+    reports: tuple[int, ...] = ()
+    write_p99_ms: tuple[float, ...] = ()
     prompt_wcu: tuple[float, ...] = ()
-
-    @classmethod
-    def nothing(cls) -> Series:
-        """Build a series without bins."""
-        return cls(
-            bin_seconds=0.0,
-            offered_wcu=(),
-            stored_wcu=(),
-            on_shards_wcu=(),
-            failed_wcu=(),
-            throttled_wcu=(),
-            table_wcu=(),
-            shard_count=(),
-            reports=(),
-            write_p99_ms=(),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

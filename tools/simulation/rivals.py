@@ -21,7 +21,7 @@ from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.writing import NewMessage
 from tools.simulation.clients import Accepted, ReadHandler, WriteHandler
 from tools.simulation.engine import Process, SimulatedFuture
-from tools.simulation.plain import Keys, Place, PlainReader, PlainWriter, Retries
+from tools.simulation.plain import Keys, Place, PlainReader, PlainWriter, Retries, Strategy
 from tools.simulation.scenarios import Scenario
 from tools.simulation.wiring import TABLE, World
 
@@ -47,26 +47,18 @@ PAUSE_SECONDS = 0.1
 
 
 @dataclass(slots=True)
-class Fixed:
+class Fixed(Strategy):
     """Keys that depend on nothing but the conversation and the message."""
 
-    name: str
     place: Place
     keys: Keys
     shards: int = 0
     retries: Retries | None = None
-    skipped_seconds: float = 0.0
-
-    def start(self, world: World, scenario: Scenario) -> None:
-        """Nothing runs beside the requests."""
 
     def shard_count(self, scenario: Scenario) -> int:
         """Implement `Strategy.shard_count`."""
         del scenario
         return self.shards
-
-    def watchers(self) -> None:
-        """Implement `Strategy.watchers`."""
 
     def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
         """Implement `Strategy.build_writer`."""

@@ -23,12 +23,13 @@ from tools.simulation.faults import FaultDriver
 from tools.simulation.functions import Function
 from tools.simulation.measure import Meter
 from tools.simulation.phases import Phases
+from tools.simulation.plain import Strategy
 from tools.simulation.record import Record
 from tools.simulation.results import Cost, Reads, RunResult, Safety
 from tools.simulation.rivals import HAND_SECONDS
 from tools.simulation.scenarios import FaultPlan, Scenario
 from tools.simulation.store import READER, StoreCounts
-from tools.simulation.strategies import STRATEGIES, Strategy
+from tools.simulation.strategies import STRATEGIES
 from tools.simulation.wiring import MOST_SKEW_MS, Parts, World, build_changer
 from tools.simulation.workloads import name_for
 from tools.simulation.world import build_world, charge_others

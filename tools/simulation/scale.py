@@ -76,6 +76,8 @@ WATCHED_WCU = 200.0
 BUSIEST = 0.99
 """Quiet conversations with at least this share of the busiest one's load are those whose estimates are checked."""
 TABLE_NAME = "hotpartition-prod-messages"
+LISTED = 20_000
+"""So many of the busiest conversations are assigned to their streams one by one."""
 SIZED_EVERY = 50
 """Every so many-th report's bytes are counted: they differ by a few digits only."""
 
@@ -392,18 +394,18 @@ def registry_lookups_per_second(level: Level, rates: Floats, *, ttl_seconds: flo
     return lookups_per_second(rates / level.environments, float(level.environments), ttl_seconds=ttl)
 
 
-def stream_shares(rates: Floats, partitions: int, *, listed: int = 20_000) -> Floats:
+def stream_shares(rates: Floats, partitions: int) -> Floats:
     """Compute which share of all reports each stream gets; conversations beyond those listed spread evenly."""
-    loads = np.full(partitions, rates[listed:].sum() / partitions)
-    for index, rate in enumerate(rates[:listed].tolist()):
+    loads = np.full(partitions, rates[LISTED:].sum() / partitions)
+    for index, rate in enumerate(rates[:LISTED].tolist()):
         loads[stream_partition_of(_name(index), partitions)] += rate
     shares: Floats = loads / loads.sum()
     return shares
 
 
-def busiest_share(rates: Floats, partitions: int, *, listed: int = 20_000) -> float:
+def busiest_share(rates: Floats, partitions: int) -> float:
     """Compute which share of all reports the busiest stream gets."""
-    return float(stream_shares(rates, partitions, listed=listed).max())
+    return float(stream_shares(rates, partitions).max())
 
 
 def partitions_needed(rates: Floats, reports_per_second: float) -> int:

@@ -32,6 +32,7 @@ Measured: `MEMORY USAGE` of streams of 5,000 to 100,000 reports, Redis 8.2.3, is
 values; the field's name is stored once in a node. A test measures it again."""
 
 
+@lru_cache(maxsize=4096)
 def slot_odds(rate_wcu: float, z: float, environments: int) -> Odds:
     """Compute how many crossings a fleet reports of one conversation in one slot.
 
@@ -53,12 +54,12 @@ def excess_odds(rate_wcu: float, z: float, environments: int, *, slots: int, lim
         slots: the window's length in slots.
         limit_wcu: what the window's sum is compared with, in WCU (not per second).
     """
-    window = repeated(_slot_odds(rate_wcu, z, environments), slots)
+    window = repeated(slot_odds(rate_wcu, z, environments), slots)
     return float(window[floor(limit_wcu / z + 1e-9) + 1 :].sum())
 
 
-def relative_error(rate_wcu: float, z: float, environments: int, *, seconds: float = 1.0) -> float:
-    """Compute the standard deviation of (estimate - what was offered) / offered, for writes of one unit.
+def relative_error(rate_wcu: float, z: float, environments: int) -> float:
+    """Compute the standard deviation of (estimate - offered) / offered in a second, for writes of one unit.
 
     A count c of one environment and slot is reported as a number with mean c and variance z² f (1 - f), where f is the
     fractional part of c / z. Where every count is 0 or 1 this sums up to sqrt(R (z - 1)) WCU/s for R WCU/s in a second.
@@ -67,13 +68,12 @@ def relative_error(rate_wcu: float, z: float, environments: int, *, seconds: flo
     counts = _poisson(mean)
     fractions = np.arange(len(counts)) / z % 1.0
     variance = float((counts * z * z * fractions * (1 - fractions)).sum())
-    cells = environments * SLOTS_PER_SECOND * seconds
-    return sqrt(variance * cells) / (rate_wcu * seconds)
+    return sqrt(variance * environments * SLOTS_PER_SECOND) / rate_wcu
 
 
-def thin_relative_error(rate_wcu: float, z: float, *, seconds: float = 1.0) -> float:
+def thin_relative_error(rate_wcu: float, z: float) -> float:
     """Compute the same for a fleet so wide that no environment sees two writes in a slot: the worst case."""
-    return sqrt((z - 1) / (rate_wcu * seconds))
+    return sqrt((z - 1) / rate_wcu)
 
 
 def lookups_per_second(pair_rate: Odds, pairs: Odds | float, *, ttl_seconds: float) -> float:
@@ -113,11 +113,6 @@ def repeated(odds: Odds, times: int) -> Odds:
             total = _trimmed(np.convolve(total, odds))
         odds, times = _trimmed(np.convolve(odds, odds)), times // 2
     return total
-
-
-@lru_cache(maxsize=4096)
-def _slot_odds(rate_wcu: float, z: float, environments: int) -> Odds:
-    return slot_odds(rate_wcu, z, environments)
 
 
 def _cell_odds(mean: float, z: float) -> Odds:

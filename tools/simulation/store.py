@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from hotpartition.core.capacity import Item, item_size_bytes, read_units, write_units
 from hotpartition.core.route import Generation
@@ -108,28 +108,23 @@ class StoreCounts:
     throttles: int = 0
 
 
-class Observer(Protocol):
-    """Told what happens to the table, at the moment when it does."""
+class Observer:
+    """Told what happens to the table, at the moment when it does. This one takes no notice."""
 
     def stored(self, partition_key: str, wcu: float) -> None:
         """A message was stored."""
-        ...
 
     def refused(self, partition_key: str, wcu: float) -> None:
         """A write was throttled."""
-        ...
 
     def page_read(self, partition_key: str, rcu: float, *, is_query: bool) -> None:
         """A reader's request was served."""
-        ...
 
     def waited(self) -> None:
         """A write was refused wherever it could go, and has to wait."""
-        ...
 
     def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
         """Generations were added to a routing item."""
-        ...
 
 
 class Store:

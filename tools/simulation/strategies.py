@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
-from typing import Protocol
 
 from redis.exceptions import RedisError
 
@@ -33,15 +32,13 @@ from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.writing import NewMessage, Written
 from tools.simulation.clients import Lookup, ReadHandler, ReadRequest, ReadResponse, WriteHandler
-from tools.simulation.engine import Engine, Process
+from tools.simulation.engine import Process
 from tools.simulation.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
-from tools.simulation.plain import PlainReader, PlainWriter
+from tools.simulation.plain import PlainReader, PlainWriter, Strategy
 from tools.simulation.redis_model import RedisClient
 from tools.simulation.rivals import Alarm, Queue, none, sdk, static
 from tools.simulation.scenarios import Scenario
 from tools.simulation.wiring import EPOCH_MS, TABLE_NAME, World, build_consumer, build_reader, build_writer
-
-Watchers = Function[float, RunSummary]
 
 CONSUMERS = 3
 """The consumer's reserved concurrency."""
@@ -54,47 +51,11 @@ ORACLE_LEAD_SECONDS = 0.5
 """How long before the onset the oracle's shards begin."""
 
 
-class Strategy(Protocol):
-    """One way to deal with a hot key."""
-
-    @property
-    def name(self) -> str:
-        """What it is called in results."""
-        ...
-
-    @property
-    def skipped_seconds(self) -> float:
-        """How much of the rush is left out, because nothing changes in it before this strategy acts."""
-        ...
-
-    def start(self, world: World, scenario: Scenario) -> None:
-        """Start what runs beside the requests."""
-        ...
-
-    def shard_count(self, scenario: Scenario) -> int:
-        """Return the N of the hot conversation as long as nothing is raised; 0: its own key only."""
-        ...
-
-    def watchers(self) -> Watchers | None:
-        """Return the function that watches the load, if there is one."""
-        ...
-
-    def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
-        """Build one environment of the write function."""
-        ...
-
-    def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
-        """Build one environment of the read function."""
-        ...
-
-
 @dataclass(slots=True)
-class Ours:
+class Ours(Strategy):
     """The product."""
 
     name: str = "ours"
-    skipped_seconds: float = 0.0
-    consumers: Watchers | None = None
 
     def start(self, world: World, scenario: Scenario) -> None:
         """Start the consumer now, and again each period."""
@@ -105,7 +66,7 @@ class Ours:
             return lambda run_seconds: consumer.run(run_seconds * 1000)
 
         config = FunctionConfig(concurrency=CONSUMERS, warm=1)
-        consumers = self.consumers = Function(engine, config, build, world.random("consumers"))
+        consumers = self.watchers = Function(engine, config, build, world.random("consumers"))
 
         def run() -> None:
             # One that is refused or dies is not missed: the next one begins where it ended.
@@ -114,20 +75,11 @@ class Ours:
 
         def schedule(index: int) -> None:
             base = index * scenario.schedule.period_seconds
-            engine.at(base + random.random() * scenario.schedule.jitter_seconds, lambda: _spawn(engine, run))
+            engine.at(base + random.random() * scenario.schedule.jitter_seconds, lambda: engine.spawn(run))
             engine.at(base + scenario.schedule.period_seconds, lambda: schedule(index + 1))
 
         engine.spawn(run)
         schedule(1)
-
-    def shard_count(self, scenario: Scenario) -> int:
-        """Implement `Strategy.shard_count`."""
-        del scenario
-        return 0
-
-    def watchers(self) -> Watchers | None:
-        """Implement `Strategy.watchers`."""
-        return self.consumers
 
     def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
         """Implement `Strategy.build_writer`."""
@@ -166,7 +118,7 @@ class Oracle(Ours):
 
 
 @dataclass(slots=True)
-class Sources:
+class Sources(Strategy):
     """The sources' design taken literally.
 
     Each environment counts its own writes of the last second; past 800 it tells the stream; a service that looks at the
@@ -175,7 +127,6 @@ class Sources:
     """
 
     name: str = "sources"
-    skipped_seconds: float = 0.0
 
     def start(self, world: World, scenario: Scenario) -> None:
         """Start the service."""
@@ -195,15 +146,6 @@ class Sources:
                 world.engine.sleep(SOURCES_POLL_SECONDS)
 
         world.engine.spawn(poll)
-
-    def shard_count(self, scenario: Scenario) -> int:
-        """Implement `Strategy.shard_count`."""
-        del scenario
-        return 0
-
-    def watchers(self) -> Watchers | None:
-        """Implement `Strategy.watchers`."""
-        return None
 
     def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
         """Implement `Strategy.build_writer`."""
@@ -248,10 +190,6 @@ class _LocalCounter:
                 with suppress(RedisError):
                     self.client.xadd(SOURCES_STREAM, {"c": conversation, "v": str(count)}, minid=0, approximate=True)
         self._counts[conversation_id] = self._counts.get(conversation_id, 0) + 1
-
-
-def _spawn(engine: Engine, work: Callable[[], None]) -> None:
-    engine.spawn(work)
 
 
 def _shards_in_redis(client: RedisClient, conversation_id: str) -> int:

@@ -105,15 +105,15 @@ class Network:
         if self._strikes("throttled"):
             engine.sleep(seconds)
             return _refusal("TableWriteMaxOnDemandThroughputExceeded", "")
-        fails = self._strikes("server_error")
+        fails, failure = self._strikes("server_error"), _error("InternalServerError", status=500)
         if fails and self._random.random() < 0.5:
             engine.sleep(seconds)
-            return _failure()
+            return failure
         response = engine.call(seconds / 2, lambda: self._happen(operation, request, owner), seconds / 2)
         if self._strikes("lost_answer"):
             engine.sleep(READ_TIMEOUT_SECONDS)
             raise ReadTimeoutError(endpoint_url="simulated")
-        return _failure() if fails else response
+        return failure if fails else response
 
     def _happen(self, operation: str, request: dict[str, Any], owner: Process | None) -> Response:
         """Let it happen at moto, now."""
@@ -127,7 +127,7 @@ class Network:
             if not self._tokens.begin(request):
                 return _good({})
         except RequestTokenError as error:
-            return _token_refusal(error.code)
+            return _error(error.code)
         is_done = False
         try:
             response = self._raw._make_api_call(operation, request)  # noqa: SLF001 - as every method of a client does
@@ -207,23 +207,10 @@ def _good(response: Mapping[str, Any]) -> Response:
 
 def _refusal(reason: str, key: str) -> Response:
     code = "ProvisionedThroughputExceededException"
-    return SimpleNamespace(status_code=400), {
-        "Error": {"Code": code, "Message": f"too much for the partition of {key}"},
-        "ResponseMetadata": {"HTTPStatusCode": 400},
-        "ThrottlingReasons": [{"reason": reason, "resource": "arn"}],
-    }
+    throttling = [{"reason": reason, "resource": "arn"}]
+    return _error(code, message=f"too much for the partition of {key}", ThrottlingReasons=throttling)
 
 
-def _token_refusal(code: str) -> Response:
-    return SimpleNamespace(status_code=400), {
-        "Error": {"Code": code, "Message": "simulated"},
-        "ResponseMetadata": {"HTTPStatusCode": 400},
-    }
-
-
-def _failure() -> Response:
-    status = 500
-    return SimpleNamespace(status_code=status), {
-        "Error": {"Code": "InternalServerError", "Message": "simulated"},
-        "ResponseMetadata": {"HTTPStatusCode": status},
-    }
+def _error(code: str, *, status: int = 400, message: str = "simulated", **facts: Any) -> Response:
+    error = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return SimpleNamespace(status_code=status), {**error, **facts}

@@ -176,8 +176,6 @@ class ReplayFlow:
     path: Path
     seconds: float
     conversations: int = 8
-    body_factor: int = 1
-    """How often each text is repeated, so that short lines make load."""
 
     def arrivals(self, duration: float, random: Random) -> Iterator[Arrival]:
         """Implement `Flow.arrivals`; a line that is no message is a `ValueError`."""
@@ -197,8 +195,7 @@ class ReplayFlow:
         for time, sender, text in spread:
             at = (time - first) / span * self.seconds
             if at < duration:
-                body = " ".join([text] * self.body_factor)
-                found.append(Arrival(at, conversation_id, sender, len(body.encode()), 0.0, body))
+                found.append(Arrival(at, conversation_id, sender, len(text.encode()), 0.0, text))
         return iter(found)
 
 

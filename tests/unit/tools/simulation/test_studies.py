@@ -63,7 +63,7 @@ def test_each_shortfall_is_named(runs, bar):
 def quiet_run():
     """A real result to change: of nothing but silence."""
     silent = replace(scenario_by_name("step"), seconds=5.5, other_wcu=0.0, drain_seconds=0.5)
-    return replace(simulate(silent, 1, "none"), series=Series.nothing())
+    return replace(simulate(silent, 1, "none"), series=Series())
 
 
 def step_run(quiet_run, **changes) -> RunResult:
