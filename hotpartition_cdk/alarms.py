@@ -7,9 +7,8 @@ look", not for "something happened": a rush is throttled for a second or two bef
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from types import MappingProxyType
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.shares import list_shares
@@ -343,90 +342,15 @@ def _of_function(folder: str) -> Iterator[Alarm]:
 
 
 def _of_registry(node_count: int) -> Iterator[Alarm]:
-    yield from _of_nodes(
-        node_count,
-        name="RegistryMemory",
-        meaning="A node of Redis has used three quarters of its memory; a full one refuses routes and reports.",
-        metric="DatabaseMemoryUsagePercentage",
-        statistic="Maximum",
-        combination=Combination.MAXIMUM,
-        threshold=75,
-        periods=5,
-    )
-    yield from _of_nodes(
-        node_count,
-        name="RegistryCpu",
-        meaning="The one thread of a Redis node that serves commands has been busy for 80 % of five minutes.",
-        metric="EngineCPUUtilization",
-        statistic="Average",
-        combination=Combination.MAXIMUM,
-        threshold=80,
-        periods=5,
-    )
-    yield from _of_nodes(
-        node_count,
-        name="RegistryEvictions",
-        meaning="Redis evicted keys, which its policy noeviction rules out: a routing table must never be evicted.",
-        metric="Evictions",
-        statistic="Sum",
-    )
-    yield from _of_nodes(
-        node_count,
-        name="RegistryRefusals",
-        meaning="Redis turned somebody away who gave no valid token.",
-        metric="AuthenticationFailures",
-        statistic="Sum",
-    )
-    yield from _of_nodes(
-        node_count,
-        name="RegistryCommandsRefused",
-        meaning="A user of Redis tried a command that it may not run: a function and its user do not fit together.",
-        metric="CommandAuthorizationFailures",
-        statistic="Sum",
-    )
-    yield from _of_nodes(
-        node_count,
-        name="RegistryLoginsThrottled",
-        meaning="ElastiCache refused to check tokens (IAM) because there were too many at a time: connections fail.",
-        metric="IamAuthenticationThrottling",
-        statistic="Sum",
-        # There is no such metric without the node's own id, which is the same in each of a group's clusters.
-        dimensions={"CacheNodeId": "0001"},
-    )
-
-
-def _of_nodes(
-    node_count: int,
-    *,
-    name: str,
-    meaning: str,
-    metric: str,
-    statistic: str,
-    dimensions: Mapping[str, str] = MappingProxyType({}),
-    combination: Combination = Combination.SUM,
-    threshold: float = 1,
-    periods: int = 1,
-) -> Iterator[Alarm]:
-    """Watch all nodes: one alarm for each ten of them."""
-    for number, first in enumerate(range(0, node_count, MAX_METRICS)):
-        nodes = range(first, min(first + MAX_METRICS, node_count))
-        yield Alarm(
-            name=f"{name}{number + 1 if number else ''}",
-            meaning=meaning,
-            metrics=tuple(
-                Metric(
-                    namespace="AWS/ElastiCache",
-                    name=metric,
-                    statistic=statistic,
-                    dimensions={"CacheClusterId": Subject.NODE, **dimensions},
-                    subject=str(node),
-                )
-                for node in nodes
-            ),
-            combination=combination,
-            threshold=threshold,
-            periods=periods,
-        )
+    """Watch all nodes: one alarm of each kind for each ten of them."""
+    for alarm in _OF_A_NODE:
+        for number, first in enumerate(range(0, node_count, MAX_METRICS)):
+            nodes = range(first, min(first + MAX_METRICS, node_count))
+            yield replace(
+                alarm,
+                name=f"{alarm.name}{number + 1 if number else ''}",
+                metrics=tuple(replace(metric, subject=str(node)) for node in nodes for metric in alarm.metrics),
+            )
 
 
 def _dynamodb(name: str, dimensions: Mapping[str, str]) -> Metric:
@@ -436,3 +360,50 @@ def _dynamodb(name: str, dimensions: Mapping[str, str]) -> Metric:
 def _own(name: MetricName, folder: str, statistic: str = "Sum", **dimensions: str) -> Metric:
     dimensions = {"service": folder, **dimensions}
     return Metric(namespace=OWN_NAMESPACE, name=str(name), statistic=statistic, dimensions=dimensions)
+
+
+def _node(name: str, statistic: str, **dimensions: str) -> Metric:
+    dimensions = {"CacheClusterId": Subject.NODE, **dimensions}
+    return Metric(namespace="AWS/ElastiCache", name=name, statistic=statistic, dimensions=dimensions)
+
+
+_OF_A_NODE = (
+    Alarm(
+        name="RegistryMemory",
+        meaning="A node of Redis has used three quarters of its memory; a full one refuses routes and reports.",
+        metrics=(_node("DatabaseMemoryUsagePercentage", "Maximum"),),
+        combination=Combination.MAXIMUM,
+        threshold=75,
+        periods=5,
+    ),
+    Alarm(
+        name="RegistryCpu",
+        meaning="The one thread of a Redis node that serves commands has been busy for 80 % of five minutes.",
+        metrics=(_node("EngineCPUUtilization", "Average"),),
+        combination=Combination.MAXIMUM,
+        threshold=80,
+        periods=5,
+    ),
+    Alarm(
+        name="RegistryEvictions",
+        meaning="Redis evicted keys, which its policy noeviction rules out: a routing table must never be evicted.",
+        metrics=(_node("Evictions", "Sum"),),
+    ),
+    Alarm(
+        name="RegistryRefusals",
+        meaning="Redis turned somebody away who gave no valid token.",
+        metrics=(_node("AuthenticationFailures", "Sum"),),
+    ),
+    Alarm(
+        name="RegistryCommandsRefused",
+        meaning="A user of Redis tried a command that it may not run: a function and its user do not fit together.",
+        metrics=(_node("CommandAuthorizationFailures", "Sum"),),
+    ),
+    Alarm(
+        name="RegistryLoginsThrottled",
+        meaning="ElastiCache refused to check tokens (IAM) because there were too many at a time: connections fail.",
+        # There is no such metric without the node's own id, which is the same in each of a group's clusters.
+        metrics=(_node("IamAuthenticationThrottling", "Sum", CacheNodeId="0001"),),
+    ),
+)
+"""What is watched of each node of the registry."""

@@ -284,20 +284,8 @@ class Monitoring(Construct):
         return sorted(folder for folder in counting if folder in self._functions)
 
 
-def _names(alarm: Alarm) -> str:
-    return " ".join(metric.name for metric in alarm.metrics)
-
-
-def _namespaces(alarm: Alarm) -> str:
-    return " ".join(metric.namespace for metric in alarm.metrics)
-
-
-def _is_redis(alarm: Alarm) -> bool:
-    return "AWS/ElastiCache" in _namespaces(alarm)
-
-
-def _is_start(alarm: Alarm) -> bool:
-    return base_name(alarm) == "ConsumerMissing"
+def _is_of(alarm: Alarm, namespace: str) -> bool:
+    return any(metric.namespace == namespace for metric in alarm.metrics)
 
 
 def _is_load(alarm: Alarm) -> bool:
@@ -305,12 +293,12 @@ def _is_load(alarm: Alarm) -> bool:
 
 
 _WATCHED: tuple[tuple[str, Callable[[Alarm], bool]], ...] = (
-    ("Stream consumer: starts in five minutes", _is_start),
+    ("Stream consumer: starts in five minutes", lambda alarm: base_name(alarm) == "ConsumerMissing"),
     ("Routes: 5xx, %", lambda alarm: alarm.name.endswith("Failing")),
     ("Routes: p99 latency, ms", lambda alarm: alarm.name.endswith("Slow")),
-    ("DynamoDB: throttles of one partition", lambda alarm: "ThrottleEvents" in _names(alarm)),
-    ("Functions: errors and throttles", lambda alarm: "AWS/Lambda" in _namespaces(alarm)),
+    ("DynamoDB: throttles of one partition", lambda alarm: _is_of(alarm, "AWS/DynamoDB")),
+    ("Functions: errors and throttles", lambda alarm: _is_of(alarm, "AWS/Lambda")),
     ("Redis: memory and CPU, %", _is_load),
-    ("Redis: evictions and refusals", lambda alarm: _is_redis(alarm) and not _is_load(alarm)),
+    ("Redis: evictions and refusals", lambda alarm: _is_of(alarm, "AWS/ElastiCache") and not _is_load(alarm)),
 )
 """What alarms watch, drawn: title, and of which alarms. A graph of none is left out."""
