@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import hotpartition
@@ -96,30 +97,13 @@ class DependencyBundle:
         Raises:
             ConfigurationError: when pip fails; nothing is left behind then.
         """
-        folder = self.folder
-        if folder.is_dir():
-            return folder
-        self.cache.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.cache))
         try:
-            wanted = draft / self.lock.name
-            wanted.write_text(self._read_lock())
-            run_pip(self.pip_arguments(draft / "python", wanted))
-            wanted.unlink()
-            prune(draft / "python")
-            _clean(draft)
-            if self.interpreter is not None:
-                self.interpreter.compile(draft, without=source_only_pattern())
-                _clean(draft, dropped=frozenset())
-            _publish(draft, folder)
+            return _build_once(self.folder, partial(self._fill, run_pip=run_pip))
         except PipError as error:
             raise ConfigurationError(
                 f"the dependency layer for Python {self.target.python_version} on {self.target.architecture} could not"
                 f" be built from {self.lock.name}: {error}; synthesize once where the package index can be reached"
             ) from error
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-        return folder
 
     def pip_arguments(self, folder: Path, lock: Path) -> list[str]:
         """Build pip's command line.
@@ -132,6 +116,17 @@ class DependencyBundle:
             arguments += [f"--platform={tag}" for tag in self.target.wheel_platforms]
             arguments += ["--implementation", "cp", "--python-version", self.target.python_version]
         return [*arguments, "--target", str(folder), "--requirement", str(lock)]
+
+    def _fill(self, draft: Path, *, run_pip: PipRunner) -> None:
+        wanted = draft / self.lock.name
+        wanted.write_text(self._read_lock())
+        run_pip(self.pip_arguments(draft / "python", wanted))
+        wanted.unlink()
+        prune(draft / "python")
+        _clean(draft)
+        if self.interpreter is not None:
+            self.interpreter.compile(draft, without=source_only_pattern())
+            _clean(draft, dropped=frozenset())
 
     def _read_lock(self) -> str:
         """Read the lock, or those entries of it that are wanted: `name==version` and hashes in indented lines."""
@@ -166,23 +161,16 @@ class SourceBundle:
 
     def build(self) -> Path:
         """Build the layer unless it is there already, and return its folder."""
-        built = self.cache / f"{self.package.name}-{self.key[:16]}"
-        if built.is_dir():
-            return built
-        self.cache.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.cache))
-        try:
-            for file in self._sources():
-                place = draft / self._place(file)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, place)
-            if self.interpreter is not None:
-                self.interpreter.compile(draft)
-            _clean(draft, dropped=frozenset())
-            _publish(draft, built)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-        return built
+        return _build_once(self.cache / f"{self.package.name}-{self.key[:16]}", self._fill)
+
+    def _fill(self, draft: Path) -> None:
+        for file in self._sources():
+            place = draft / self._place(file)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, place)
+        if self.interpreter is not None:
+            self.interpreter.compile(draft)
+        _clean(draft, dropped=frozenset())
 
     def _place(self, file: Path) -> Path:
         return Path("python", self.package.name, file.relative_to(self.package))
@@ -230,10 +218,19 @@ def _clean(folder: Path, dropped: frozenset[str] = _DROPPED_FOLDERS) -> None:
         place.chmod(0o755)
 
 
-def _publish(draft: Path, folder: Path) -> None:
-    """Put the finished build in its place in one step; whoever comes second finds the same content there."""
+def _build_once(folder: Path, fill: Callable[[Path], None]) -> Path:
+    """Fill a draft and put it in its place in one step, unless the folder is there; a failure leaves nothing behind."""
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=folder.parent))
     try:
+        fill(draft)
         draft.rename(folder)
     except OSError:
+        # Whoever comes second finds the same content there.
         if not folder.is_dir():
             raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return folder
