@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -156,14 +156,14 @@ def list_standing(environment: Environment) -> Iterator[Quantity]:
 
 def list_used(environment: Environment, use: Use) -> Iterator[Quantity]:
     """List what use takes, on top of what stands."""
-    requests = use.requests_per_second * SECONDS
+    requests, rcu = use.requests_per_second * SECONDS, _rcu(use, use.hot_share)
     yield Quantity(what="API", unit="million requests", count=requests / _MILLION)
     yield Quantity(what="Lambda", unit="million requests", count=requests / _MILLION)
     yield Quantity(what="Lambda, write", unit="GB-s", count=_writer_gb_seconds(environment, use))
     yield Quantity(what="Lambda, read", unit="GB-s", count=_reader_gb_seconds(environment, use))
     yield Quantity(what="DynamoDB, writes", unit="million WCU", count=_wcu(use) / _MILLION)
-    yield Quantity(what="DynamoDB, reads", unit="million RCU", count=_rcu(use) / _MILLION)
-    yield Quantity(what="… of which salting", unit="million RCU", count=(_rcu(use) - _rcu_unsalted(use)) / _MILLION)
+    yield Quantity(what="DynamoDB, reads", unit="million RCU", count=rcu / _MILLION)
+    yield Quantity(what="… of which salting", unit="million RCU", count=(rcu - _rcu(use, 0.0)) / _MILLION)
     yield Quantity(what="DynamoDB, stored", unit="GB more each month", count=_stored_bytes(use) / _GIGABYTE)
     yield Quantity(what="logs, taken in", unit="GB", count=_log_bytes(use) / _GIGABYTE)
     yield Quantity(what="traces", unit="million traces", count=_traces(use) / _MILLION)
@@ -187,16 +187,13 @@ def render_amplification(*, item_bytes: int, page: int, shard_counts: Sequence[i
     """Write the table of what a newest page costs at some N, from the plan's own count."""
     load = Load(messages_per_second=1, item_bytes=item_bytes, page=page)
     alone = read_pages(0, load)
-    lines = [
-        render_row(["N", "queries", "items read", "RCU, eventual", "RCU, strong", "times"]),
-        render_row(["---:"] * 6),
-    ]
+    rows = []
     for count in (0, *shard_counts):
         cost = read_pages(count, load)
         figures = (cost.queries, cost.items_read, cost.rcu_eventual, cost.rcu_strong)
         times = f"{cost.rcu_eventual / alone.rcu_eventual:.2f}"
-        lines.append(render_row([str(count) if count else "none", *(f"{figure:.1f}" for figure in figures), times]))
-    return "\n".join(lines)
+        rows.append([str(count) if count else "none", *(f"{figure:.1f}" for figure in figures), times])
+    return render_table(["N", "queries", "items read", "RCU, eventual", "RCU, strong", "times"], rows, labels=0)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -268,7 +265,7 @@ def _writer_gb_seconds(environment: Environment, use: Use) -> float:
 
 
 def _reader_gb_seconds(environment: Environment, use: Use) -> float:
-    page_ms = _mixed(use, PAGE_MS, RAISED_PAGE_MS)
+    page_ms = (1 - use.hot_share) * PAGE_MS + use.hot_share * RAISED_PAGE_MS
     busy_ms = use.pages_per_second * page_ms + use.messages_per_second * MESSAGE_MS
     return busy_ms / 1000 * SECONDS * environment.reader.memory_mb / 1024
 
@@ -278,15 +275,7 @@ def _wcu(use: Use) -> float:
     return use.writes_per_second * write_units(use.item_bytes) * SECONDS
 
 
-def _rcu(use: Use) -> float:
-    return _rcu_of(use, use.hot_share)
-
-
-def _rcu_unsalted(use: Use) -> float:
-    return _rcu_of(use, 0.0)
-
-
-def _rcu_of(use: Use, hot_share: float) -> float:
+def _rcu(use: Use, hot_share: float) -> float:
     load = Load(messages_per_second=1, item_bytes=use.item_bytes, page=use.page)
     alone = read_pages(0, load).rcu_eventual
     raised = read_pages(use.shard_count, load).rcu_eventual if hot_share else alone
@@ -329,21 +318,18 @@ def _registry_bytes(use: Use) -> float:
     return (use.requests_per_second + use.reports_per_second) * REGISTRY_CALL_BYTES * SECONDS
 
 
-def _mixed(use: Use, plain: float, raised: float) -> float:
-    return (1 - use.hot_share) * plain + use.hot_share * raised
-
-
 def _render(head: Sequence[str], columns: Sequence[Sequence[Quantity]]) -> str:
-    lines = [render_row(head), render_row(["---", "---", *["---:"] * len(columns)])]
-    for quantities in zip(*columns, strict=True):
-        first = quantities[0]
-        lines.append(render_row([first.what, first.unit, *(_figure(quantity.count) for quantity in quantities)]))
-    return "\n".join(lines)
+    rows = (
+        [quantities[0].what, quantities[0].unit, *(_figure(quantity.count) for quantity in quantities)]
+        for quantities in zip(*columns, strict=True)
+    )
+    return render_table(head, rows, labels=2)
 
 
-def render_row(cells: Sequence[str]) -> str:
-    """Write a row of a table."""
-    return f"| {' | '.join(cells)} |"
+def render_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, labels: int) -> str:
+    """Write a table: so many columns of text, and then numbers."""
+    sides = ["---"] * labels + ["---:"] * (len(head) - labels)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, sides, *rows))
 
 
 _FORMS: tuple[tuple[float, Callable[[float], str]], ...] = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from infra.costs import Quantity, Use, list_standing, list_used, render_row
+from infra.costs import Quantity, Use, list_standing, list_used, render_table
 from infra.environments import DEV, PROD, Environment
 
 DATE = "22 November 2026"
@@ -78,9 +78,6 @@ def _price(quantities: Iterator[Quantity], prices: Mapping[str, float]) -> Itera
 
 
 def _render(head: Sequence[str], columns: Sequence[Sequence[tuple[str, float]]]) -> str:
-    lines = [render_row(head), render_row(["---", *["---:"] * len(columns)])]
-    rows = zip(*columns, strict=True)
-    lines += [render_row([cells[0][0], *(f"{cost:,.2f}" for _, cost in cells)]) for cells in rows]
+    rows = [[cells[0][0], *(f"{cost:,.2f}" for _, cost in cells)] for cells in zip(*columns, strict=True)]
     sums = (sum(cost for _, cost in column) for column in columns)
-    lines.append(render_row(["**all of it**", *(f"**{cost:,.0f}**" for cost in sums)]))
-    return "\n".join(lines)
+    return render_table(head, [*rows, ["**all of it**", *(f"**{cost:,.0f}**" for cost in sums)]], labels=1)
