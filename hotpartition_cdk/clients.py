@@ -123,7 +123,7 @@ class Clients:
             changes = {
                 "python_version": version,
                 "architecture": machine,
-                "wheel_platforms": linux_wheels("aarch64" if machine == "arm64" else machine),
+                "wheel_platforms": linux_wheels(machine),
             }
             target: LayerTarget = LAMBDA_TARGET.model_copy(update=changes)
             id_ = f"LayersPython{version.replace('.', '')}{'Arm' if machine == 'arm64' else 'X86'}"

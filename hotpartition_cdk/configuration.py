@@ -9,7 +9,7 @@ import platform
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import Field, model_validator
 
@@ -29,6 +29,10 @@ ENGINE = "valkey"
 ENGINE_VERSION = "9.0"
 """The first version that can be durable; ElastiCache takes no patch level here."""
 
+LONGEST_NAME = 31
+"""Redis users are called after a name and a role, and their ids have at most 40 characters (ElastiCache, `CreateUser`).
+"""
+
 ZONES = 2
 """Availability zones where nobody names any: the first two of the account, in the region's order."""
 
@@ -47,23 +51,20 @@ RetentionDays = Literal[
 ]
 """CloudWatch Logs takes these numbers only (PutRetentionPolicy)."""
 
+
+def arn_field(service: str, resource: str, example: str) -> Any:
+    """Describe an ARN of a service in some region, by the pattern of its resource."""
+    return Field(
+        pattern=rf"^arn:aws[a-z-]*:{service}:[a-z0-9-]+:\d{{12}}:{resource}$",
+        examples=[f"arn:aws:{service}:eu-west-1:123456789012:{example}"],
+    )
+
+
 NodeType = Annotated[str, Field(pattern=r"^cache\.[a-z0-9]+\.[a-z0-9]+$", examples=["cache.m7g.large"])]
 EmailAddress = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$", examples=["oncall@example.com"])]
-TopicArn = Annotated[
-    str,
-    Field(
-        pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:\S+$",
-        examples=["arn:aws:sns:eu-west-1:123456789012:oncall"],
-    ),
-]
+TopicArn = Annotated[str, arn_field("sns", r"\S+", "oncall")]
 Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d+[a-z]$", examples=["eu-west-1a"])]
-KeyArn = Annotated[
-    str,
-    Field(
-        pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[\w-]+$",
-        examples=["arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"],
-    ),
-]
+KeyArn = Annotated[str, arn_field("kms", r"key/[\w-]+", "key/1234abcd-12ab-34cd-56ef-1234567890ab")]
 PrefixList = Annotated[str, Field(pattern=r"^pl-[0-9a-f]+$", examples=["pl-6da54004"])]
 
 _MACHINES: dict[str, Architecture] = {
@@ -178,8 +179,9 @@ class NetworkOptions(Options):
         return self
 
 
-def linux_wheels(machine: str) -> tuple[str, ...]:
+def linux_wheels(architecture: str) -> tuple[str, ...]:
     """List the tags of wheels that Lambda takes: its Amazon Linux 2023 has glibc 2.34."""
+    machine = "aarch64" if architecture == "arm64" else architecture
     return f"manylinux_2_28_{machine}", f"manylinux2014_{machine}"
 
 
@@ -199,7 +201,7 @@ class LayerTarget(Options):
     is_deployed: bool = True
 
 
-LAMBDA_TARGET = LayerTarget(python_version=TESTED_PYTHON, architecture="arm64", wheel_platforms=linux_wheels("aarch64"))
+LAMBDA_TARGET = LayerTarget(python_version=TESTED_PYTHON, architecture="arm64", wheel_platforms=linux_wheels("arm64"))
 """arm64 costs about a fifth less per millisecond; every package we ship has
 wheels for it."""
 
@@ -328,13 +330,12 @@ def run_on(host: Host, options: OptionsT) -> OptionsT:
     if architecture is None:
         allowed = ", ".join(sorted(_MACHINES))
         raise ConfigurationError(f"this machine is a {host.machine}; functions run on {allowed}")
-    wheels = linux_wheels("aarch64" if architecture == "arm64" else architecture)
     target = {
         # Which need not be one of Lambda's: a copy is not validated.
         "python_version": host.python_version,
         "architecture": architecture,
         # Elsewhere than on Linux the functions run on the host's own kind of wheels.
-        "wheel_platforms": wheels if host.system == "Linux" else (),
+        "wheel_platforms": linux_wheels(architecture) if host.system == "Linux" else (),
         "is_deployed": False,
     }
     # A redis-server without certificates, reached through loopback only.

@@ -5,12 +5,10 @@ from __future__ import annotations
 import aws_cdk as cdk
 from constructs import IConstruct
 
-LONGEST = 31
-"""Redis users are called after a name and a role, and their ids have at most 40 characters (ElastiCache, `CreateUser`).
-"""
+from hotpartition_cdk.configuration import LONGEST_NAME
 
 
 def unique_name(scope: IConstruct) -> str:
     """Build a name that no other construct of the account and region has, of small letters, digits and hyphens."""
-    name: str = cdk.Names.unique_resource_name(scope, max_length=LONGEST, separator="-")
+    name: str = cdk.Names.unique_resource_name(scope, max_length=LONGEST_NAME, separator="-")
     return name.lower()

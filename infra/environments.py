@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from hotpartition.runtime.mistakes import unknown
 from hotpartition_cdk.configuration import (
     FULL_CPU_MB,
+    LONGEST_NAME,
     PRODUCTION,
     SMALL,
     AlarmOptions,
@@ -23,6 +24,7 @@ from hotpartition_cdk.configuration import (
     Host,
     HotPartitionOptions,
     ListOf,
+    arn_field,
     run_on,
 )
 from hotpartition_cdk.errors import ConfigurationError
@@ -35,9 +37,6 @@ ENVIRONMENT_NAMES = ("dev", "prod", "local")
 PROJECT = "hotpartition"
 """What every stack's name begins with."""
 
-_LONGEST_STACK_NAME = 31
-"""Redis users are called after stack and role, and their ids have at most 40 characters (ElastiCache, `CreateUser`)."""
-
 API_SECONDS = 30
 """An HTTP API gives up on a function after 30 s (API Gateway quotas)."""
 
@@ -47,13 +46,7 @@ Issuer = Annotated[str, Field(pattern=r"^https://\S+$", examples=["https://login
 Audience = Annotated[str, Field(min_length=1, examples=["chat"])]
 Scope = Annotated[str, Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]{1,64}$", examples=["messages.write"])]
 Claim = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/-]{1,128}$", examples=["sub"])]
-FunctionArn = Annotated[
-    str,
-    Field(
-        pattern=r"^arn:aws[a-z-]*:lambda:[a-z0-9-]+:\d{12}:function:[A-Za-z0-9_-]+(:[A-Za-z0-9_$-]+)?$",
-        examples=["arn:aws:lambda:eu-west-1:123456789012:function:who-calls"],
-    ),
-]
+FunctionArn = Annotated[str, arn_field("lambda", "function:[A-Za-z0-9_-]+(:[A-Za-z0-9_$-]+)?", "function:who-calls")]
 Origin = Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$", examples=["https://chat.example.com"])]
 Suffix = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", examples=["anna"])]
 PolicyArn = Annotated[
@@ -199,9 +192,9 @@ class Environment(HotPartitionOptions):
     @model_validator(mode="after")
     def check(self) -> Self:
         """Refuse what AWS would refuse only after minutes of deploying."""
-        if len(self.stack_name) > _LONGEST_STACK_NAME:
+        if len(self.stack_name) > LONGEST_NAME:
             raise ValueError(
-                f"the stack's name {self.stack_name} has more than {_LONGEST_STACK_NAME} characters: choose a shorter"
+                f"the stack's name {self.stack_name} has more than {LONGEST_NAME} characters: choose a shorter"
                 " environment or name_suffix"
             )
         for tag in self.tags:
