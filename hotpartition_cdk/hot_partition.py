@@ -109,12 +109,12 @@ class HotPartition(Construct):
         check_limits([limit_run(self.options, given)], self.node.path)
         self.name = name or unique_name(self)
         self.table = table
-        log_keeping = LogKeeping(
+        self.log_keeping = LogKeeping(
             retention_days=self.options.log_retention_days,
             removal_policy=cdk.RemovalPolicy.RETAIN if self.options.is_data_retained else cdk.RemovalPolicy.DESTROY,
             key_arn=self.options.kms_key_arn,
         )
-        self.network = self._find_network(vpc, registry, log_keeping)
+        self.network = self._find_network(vpc, registry)
         self.journal = journal or self._make_journal()
         self.registry = registry or Registry(
             self,
@@ -144,7 +144,7 @@ class HotPartition(Construct):
             layers=self.layers,
             network=self.network,
             users=access,
-            log_keeping=log_keeping,
+            log_keeping=self.log_keeping,
             wiring=wired,
             namespace=self.name,
         )
@@ -186,9 +186,9 @@ class HotPartition(Construct):
         """
         self._clients.add(function, Kind.READER)
 
-    def _find_network(self, vpc: ec2.IVpc | None, registry: Registry | None, log_keeping: LogKeeping) -> Network:
+    def _find_network(self, vpc: ec2.IVpc | None, registry: Registry | None) -> Network:
         if registry is None:
-            return Network(self, "Network", options=self.options.network, log_keeping=log_keeping, vpc=vpc)
+            return Network(self, "Network", options=self.options.network, log_keeping=self.log_keeping, vpc=vpc)
         if cdk.Stack.of(registry) is not cdk.Stack.of(self):
             raise ConfigurationError(
                 f"{self.node.path} and its registry {registry.node.path} are in two stacks, and the users of one user"

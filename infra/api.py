@@ -55,7 +55,7 @@ class Route:
     path: str
     rate: int
     burst: int
-    scopes: tuple[str, ...] = ()
+    scopes: tuple[str, ...]
 
     @property
     def key(self) -> str:
@@ -89,29 +89,19 @@ class MessageApi(Construct):
             default_authorizer=self._authorizer(),
             cors_preflight=self._cors(),
         )
+        methods = apigateway.HttpMethod
         writes = [
-            Route(
-                method=apigateway.HttpMethod.POST,
-                path=path,
-                rate=options.write_rate,
-                burst=options.write_burst,
-                scopes=options.write_scopes,
+            Route(method=method, path=path, rate=options.write_rate, burst=options.write_burst, scopes=scopes)
+            for method, path, scopes in (
+                (methods.POST, MESSAGES_PATH, options.write_scopes),
+                (methods.POST, COUNTER_PATH, options.write_scopes),
+                (methods.PATCH, MESSAGE_PATH, options.change_scopes),
+                (methods.DELETE, MESSAGE_PATH, options.change_scopes),
             )
-            for path in (MESSAGES_PATH, COUNTER_PATH)
-        ]
-        changes = [
-            Route(
-                method=method,
-                path=MESSAGE_PATH,
-                rate=options.write_rate,
-                burst=options.write_burst,
-                scopes=options.change_scopes,
-            )
-            for method in (apigateway.HttpMethod.PATCH, apigateway.HttpMethod.DELETE)
         ]
         reads = [
             Route(
-                method=apigateway.HttpMethod.GET,
+                method=methods.GET,
                 path=path,
                 rate=options.read_rate,
                 burst=options.read_burst,
@@ -123,7 +113,7 @@ class MessageApi(Construct):
         reading = integrations.HttpLambdaIntegration("Reading", reader)
         made = [
             resource
-            for routes, integration in (([*writes, *changes], writing), (reads, reading))
+            for routes, integration in ((writes, writing), (reads, reading))
             for route in routes
             for resource in api.add_routes(
                 path=route.path,
@@ -132,7 +122,7 @@ class MessageApi(Construct):
                 authorization_scopes=list(route.scopes) or None,
             )
         ]
-        self._add_stage(api, [*writes, *changes, *reads], access_log).node.add_dependency(*made)
+        self._add_stage(api, [*writes, *reads], access_log).node.add_dependency(*made)
         self.url = api.api_endpoint
         self.api_id = api.api_id
 

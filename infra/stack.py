@@ -14,7 +14,6 @@ from hotpartition.runtime.settings import ReaderSettings, WriterSettings
 from hotpartition_cdk.alarms import Subject, WatchedRoute, list_alarms
 from hotpartition_cdk.functions import publish
 from hotpartition_cdk.hot_partition import HotPartition, Use
-from hotpartition_cdk.logs import LogKeeping
 from hotpartition_cdk.monitoring import Monitoring
 from infra.api import COUNTER_PATH, MESSAGE_PATH, MESSAGES_PATH, MessageApi
 from infra.bundle import MESSAGES, ROOT
@@ -42,12 +41,6 @@ class HotPartitionStack(cdk.Stack):
             id_,
             description="hotpartition: spreads the writes of hot conversations over shards",
             termination_protection=environment.is_data_retained,
-        )
-        removal = cdk.RemovalPolicy.RETAIN if environment.is_data_retained else cdk.RemovalPolicy.DESTROY
-        log_keeping = LogKeeping(
-            retention_days=environment.log_retention_days,
-            removal_policy=removal,
-            key_arn=environment.kms_key_arn,
         )
         self._messages = MessageTable(
             self,
@@ -84,7 +77,7 @@ class HotPartitionStack(cdk.Stack):
             writer=publish(writer, is_snap_started=environment.is_snap_started),
             reader=publish(reader, is_snap_started=environment.is_snap_started),
             options=environment.api,
-            access_log=log_keeping.make_group(self, "AccessLog", name=self._vended_log_name("access")),
+            access_log=self._hot.log_keeping.make_group(self, "AccessLog", name=self._vended_log_name("access")),
         )
         self._watch(environment, api)
         self._add_outputs(api, writer=writer, reader=reader)
