@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cache
 from math import ceil
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from hotpartition.errors import RetryLaterError
 from hotpartition_messages import Message
@@ -20,15 +20,17 @@ from hotpartition_messages.message_ids import message_time_ms, mint_message_id
 from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage, Written
 from tools.history_checker import Page, Seen
-from tools.simulation.engine import Engine
+from tools.simulation.engine import Engine, Work
 from tools.simulation.functions import Function, NoResponseError, TooManyRequestsError
 from tools.simulation.measure import Meter
 from tools.simulation.record import Record, digest_of, seen
-from tools.simulation.scenarios import Clients, Readers, Scenario
+from tools.simulation.scenarios import Scenario
 from tools.simulation.wiring import EPOCH_MS, MOST_SKEW_MS
 from tools.simulation.workloads import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
 
+RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
+FoundT = TypeVar("FoundT")
 
 LONGEST_READ_PAGES = 400
 POLL_SECONDS = 0.5
@@ -55,24 +57,52 @@ ReadRequest = PageRequest | Lookup
 ReadResponse = PageResult | Message
 WriteHandler = Callable[[NewMessage], WriteResponse]
 ReadHandler = Callable[[ReadRequest], ReadResponse]
-WriteFunction = Function[NewMessage, WriteResponse]
 ReadFunction = Function[ReadRequest, ReadResponse]
 
 
-class WritingClients:
-    """Those who write: one task for each message."""
+class _Clients(Generic[RequestT, ResponseT]):
+    """Clients of one function: what they share, whatever they want of it."""
 
     def __init__(
-        self, engine: Engine, scenario: Scenario, function: WriteFunction, meter: Meter, record: Record, random: Random
+        self,
+        engine: Engine,
+        scenario: Scenario,
+        function: Function[RequestT, ResponseT],
+        meter: Meter,
+        record: Record,
+        random: Random,
     ) -> None:
         self._engine = engine
-        self._plan: Clients = scenario.clients
-        self._changes = scenario.changes
+        self._scenario = scenario
         self._function = function
         self._meter = meter
         self._record = record
-        self._is_recorded = scenario.is_judged
         self._random = random
+
+    def _attempts(self, most: int) -> Iterator[int]:
+        """Count the attempts of one request, with the pauses in between that `Retry-After` asks for."""
+        for attempt in range(most):
+            if attempt:
+                self._engine.sleep(self._scenario.clients.retry_after_seconds * (1 + self._random.random() / 2))
+            self._meter.operations += 1
+            yield attempt
+
+    def _begin_at_random(self, per_second: float, work: Work) -> None:
+        """Begin tasks at random until the workload's end."""
+        if not per_second:
+            return
+
+        def begin() -> None:
+            self._engine.spawn(work)
+            self._begin_at_random(per_second, work)
+
+        wait = self._random.expovariate(per_second)
+        if self._engine.now + wait < self._scenario.seconds:
+            self._engine.after(wait, begin)
+
+
+class WritingClients(_Clients[NewMessage, WriteResponse]):
+    """Those who write: one task for each message."""
 
     def start(self, arrivals: Iterator[Arrival]) -> None:
         """Let each message be written at its time."""
@@ -85,22 +115,19 @@ class WritingClients:
         self.start(rest)
 
     def _write(self, arrival: Arrival) -> None:
-        plan, engine, meter = self._plan, self._engine, self._meter
+        clients, engine, meter = self._scenario.clients, self._engine, self._meter
         wcu = float(max(1, ceil((arrival.body_bytes + ITEM_OVERHEAD_BYTES) / WCU_BYTES)))
         began = engine.now
         meter.note_offered(arrival.conversation_id, began, wcu)
         new = self._new_message(arrival)
         digest = digest_of(new.sender, new.body)
-        if new.message_id is not None and self._is_recorded:
+        if new.message_id is not None and self._scenario.is_judged:
             self._record.note_offer(arrival.conversation_id, new.message_id, digest, expires_at=_expiry(new))
-        for attempt in range(plan.attempts):
-            if attempt:
-                engine.sleep(plan.retry_after_seconds * (1 + self._random.random() / 2))
+        for _ in self._attempts(clients.attempts):
             meter.requests += 1
-            meter.operations += 1
-            engine.sleep(plan.network_seconds)
+            engine.sleep(clients.network_seconds)
             try:
-                written = self._function.invoke(new, timeout_seconds=plan.timeout_seconds)
+                written = self._function.invoke(new, timeout_seconds=clients.timeout_seconds)
             except _REFUSALS as error:
                 new = self._take_id(new, _id_of(error), digest)
             except NoResponseError:
@@ -108,12 +135,12 @@ class WritingClients:
             except MessageGoneError:
                 break  # it expired before it was stored
             else:
-                engine.sleep(plan.network_seconds)
+                engine.sleep(clients.network_seconds)
                 meter.note_acknowledged(arrival.conversation_id, began, wcu)
                 if isinstance(written, Accepted):
                     written.stored.result()
                 meter.note_stored(arrival.conversation_id, began, wcu)
-                if self._is_recorded:
+                if self._scenario.is_judged:
                     self._record.note_acknowledged(
                         arrival.conversation_id, written.message.message_id, digest, engine.now, expires_at=_expiry(new)
                     )
@@ -122,12 +149,12 @@ class WritingClients:
         meter.note_failed(arrival.conversation_id, began, wcu)
 
     def _note_nameless(self, new: NewMessage, digest: str) -> None:
-        if new.message_id is None and self._is_recorded:
+        if new.message_id is None and self._scenario.is_judged:
             self._record.note_nameless(new.conversation_id, digest)
 
     def _new_message(self, arrival: Arrival) -> NewMessage:
         body = arrival.text if arrival.text is not None else _body(arrival.body_bytes)
-        message_id = self._mint(arrival) if self._random.random() < self._plan.minting_share else None
+        message_id = self._mint(arrival) if self._random.random() < self._scenario.clients.minting_share else None
         return NewMessage(
             arrival.conversation_id,
             arrival.sender,
@@ -137,7 +164,7 @@ class WritingClients:
         )
 
     def _choose_expiry(self) -> int | None:
-        changes = self._changes
+        changes = self._scenario.changes
         if not changes.expiring_share or self._random.random() >= changes.expiring_share:
             return None
         wait = self._random.random() * changes.longest_seconds
@@ -145,12 +172,12 @@ class WritingClients:
 
     def _write_again(self, new: NewMessage) -> None:
         """Send a write once more, long after its acknowledgement, as those do who keep a queue of their own."""
-        changes = self._changes
+        changes = self._scenario.changes
         if not changes.repeated_share or self._random.random() >= changes.repeated_share:
             return
         self._engine.sleep(self._random.random() * changes.again_seconds)
         try:
-            self._function.invoke(new, timeout_seconds=self._plan.timeout_seconds)
+            self._function.invoke(new, timeout_seconds=self._scenario.clients.timeout_seconds)
         except (*_REFUSALS, NoResponseError, MessageGoneError):
             return
 
@@ -158,14 +185,14 @@ class WritingClients:
         """Repeat with the id that the refusal named: it may have been stored under it."""
         if new.message_id is not None or message_id is None:
             return new
-        if self._is_recorded:
+        if self._scenario.is_judged:
             self._record.note_offer(new.conversation_id, message_id, digest)
         return replace(new, message_id=message_id)
 
     def _mint(self, arrival: Arrival) -> str:
-        skew_ms = 0.0
-        if self._plan.skew_ms:
-            skew_ms = max(-MOST_SKEW_MS, min(MOST_SKEW_MS, self._random.gauss(0.0, self._plan.skew_ms)))
+        skew_ms = self._scenario.clients.skew_ms
+        if skew_ms:
+            skew_ms = max(-MOST_SKEW_MS, min(MOST_SKEW_MS, self._random.gauss(0.0, skew_ms)))
         time_ms = EPOCH_MS + int((self._engine.now - arrival.age_seconds) * 1000 + skew_ms)
         return mint_message_id(time_ms, self._random.getrandbits)
 
@@ -192,7 +219,7 @@ def change_handler(changer: MessageChanger) -> Callable[[Change], Message | None
     return handle
 
 
-class ChangingClients:
+class ChangingClients(_Clients[Change, Message | None]):
     """Those who edit and delete what is known to be stored: one task for each change."""
 
     def __init__(
@@ -205,27 +232,15 @@ class ChangingClients:
         record: Record,
         random: Random,
     ) -> None:
-        self._engine = engine
-        self._scenario = scenario
+        super().__init__(engine, scenario, function, meter, record, random)
         self._plan = scenario.changes
-        self._function = function
         self._reading = reading
-        self._meter = meter
-        self._record = record
-        self._random = random
         self._recent: list[tuple[str, str]] = []
         self._edits = 0
 
     def start(self) -> None:
         """Begin changes at random until the workload's end."""
-        if self._plan.per_second:
-            wait = self._random.expovariate(self._plan.per_second)
-            if self._engine.now + wait < self._scenario.seconds:
-                self._engine.after(wait, self._begin)
-
-    def _begin(self) -> None:
-        self._engine.spawn(self._change)
-        self.start()
+        self._begin_at_random(self._plan.per_second, self._change)
 
     def _change(self) -> None:
         place = self._choose()
@@ -250,10 +265,7 @@ class ChangingClients:
         """Change a message, and repeat what was refused or lost."""
         target, engine, clients = change.target, self._engine, self._scenario.clients
         began = engine.now
-        for attempt in range(clients.attempts):
-            if attempt:
-                engine.sleep(clients.retry_after_seconds * (1 + self._random.random() / 2))
-            self._meter.operations += 1
+        for attempt in self._attempts(clients.attempts):
             engine.sleep(clients.network_seconds)
             try:
                 self._function.invoke(change, timeout_seconds=clients.timeout_seconds)
@@ -305,19 +317,14 @@ class ChangingClients:
         return found.etag if isinstance(found, Message) else None
 
 
-class ReadingClients:
+class ReadingClients(_Clients[ReadRequest, ReadResponse]):
     """Those who read: each read is one task, page by page."""
 
     def __init__(
         self, engine: Engine, scenario: Scenario, function: ReadFunction, meter: Meter, record: Record, random: Random
     ) -> None:
-        self._engine = engine
-        self._scenario = scenario
-        self._plan: Readers = scenario.readers
-        self._function = function
-        self._meter = meter
-        self._record = record
-        self._random = random
+        super().__init__(engine, scenario, function, meter, record, random)
+        self._plan = scenario.readers
         self._known: list[str] = []
         self._polling = 0
         self._is_all_written = False
@@ -327,17 +334,7 @@ class ReadingClients:
         for limit in self._plan.poll_limits:
             self._polling += 1
             self._engine.spawn(lambda limit=limit: self._poll(limit))  # type: ignore[misc]
-        self._plan_read()
-
-    def _plan_read(self) -> None:
-        if self._plan.per_second:
-            wait = self._random.expovariate(self._plan.per_second)
-            if self._engine.now + wait < self._scenario.seconds:
-                self._engine.after(wait, self._begin)
-
-    def _begin(self) -> None:
-        self._engine.spawn(self._read_something)
-        self._plan_read()
+        self._begin_at_random(self._plan.per_second, self._read_something)
 
     def audit(self, seconds: float) -> None:
         """Read everything, strongly consistent, in both orders, within so many seconds; when all faults are over.
@@ -481,13 +478,10 @@ class ReadingClients:
     def _timeout(self) -> float:
         return self._scenario.clients.timeout_seconds
 
-    def _try(self, ask: Callable[[], ResponseT]) -> tuple[float, ResponseT | None]:
+    def _try(self, ask: Callable[[], FoundT]) -> tuple[float, FoundT | None]:
         """Ask until there is a response; return when the request with that response began, and the response."""
-        for attempt in range(self._plan.attempts):
-            if attempt:
-                self._engine.sleep(self._scenario.clients.retry_after_seconds * (1 + self._random.random() / 2))
+        for _ in self._attempts(self._plan.attempts):
             began = self._engine.now
-            self._meter.operations += 1
             self._engine.sleep(self._scenario.clients.network_seconds)
             try:
                 response = ask()

@@ -76,6 +76,7 @@ class Function(Generic[RequestT, ResultT]):
         random: Random,
     ) -> None:
         self.cold_starts = self.deaths = 0
+        """What happened to the environments."""
         self._engine = engine
         self._config = config
         self._build = build

@@ -51,6 +51,18 @@ class _Offer:
     edits: list[Edited] = field(default_factory=list)
     deletions: list[Deleted] = field(default_factory=list)
 
+    def record(self, conversation_id: str, message_id: str, due_before: float) -> Acknowledged | Unresolved:
+        """Build the checker's record: acknowledged, if it was by then."""
+        if self.acknowledged_at is None or self.acknowledged_at >= due_before:
+            return Unresolved(conversation_id=conversation_id, message_id=message_id, digest=self.digest)
+        return Acknowledged(
+            conversation_id=conversation_id,
+            message_id=message_id,
+            digest=self.digest,
+            acknowledged_at=self.acknowledged_at,
+            expires_at=self.expires_at,
+        )
+
 
 @dataclass(slots=True)
 class Record:
@@ -162,33 +174,16 @@ class Record:
 
     def judge(self) -> Verdict:
         """Judge everything; counts of messages are those of the reads from an end."""
-        offers = [offer for offers in self._offers.values() for offer in offers.values()]
-        main = check_history(
-            History(
-                acknowledged=self._acknowledged(),
-                unresolved=self._unresolved(),
-                reads=tuple(self._reads),
-                edits=tuple(edit for offer in offers for edit in offer.edits),
-                deletions=tuple(deletion for offer in offers for deletion in offer.deletions),
-                clock_error=self.clock_error,
-            )
-        )
-        records: list[_Written] = []
-        reads: list[Read] = []
+        names = sorted(self._offers.keys() | {nameless.conversation_id for nameless in self._nameless})
+        records = [record for name in names for record in self._records_of(name, name, lambda _: True, float("inf"))]
+        main = self._check(records, self._reads)
+        records, reads = [], []
         for index, (lies_within, read) in enumerate(self._asides):
             renamed = replace(read, conversation_id=f"{read.conversation_id} ({index})")
-            records.extend(self._records_of(read, renamed.conversation_id, lies_within))
+            due_before = read.started_at if read.consistency == "strong" else float("-inf")
+            records += self._records_of(read.conversation_id, renamed.conversation_id, lies_within, due_before)
             reads.append(renamed)
-        aside = check_history(
-            History(
-                acknowledged=tuple(r for r in records if isinstance(r, Acknowledged)),
-                unresolved=tuple(r for r in records if isinstance(r, Unresolved)),
-                reads=tuple(reads),
-                edits=tuple(r for r in records if isinstance(r, Edited)),
-                deletions=tuple(r for r in records if isinstance(r, Deleted)),
-                clock_error=self.clock_error,
-            )
-        )
+        aside = self._check(records, reads)
         return Verdict(
             acknowledged=main.acknowledged,
             conversations=main.conversations,
@@ -197,53 +192,29 @@ class Record:
             examples=main.examples + aside.examples,
         )
 
-    def _records_of(self, read: Read, name: str, lies_within: Callable[[str], bool]) -> Iterator[_Written]:
-        """Yield what a read of a part accounts for; what was not stored when it began may be read or not."""
-        for message_id, offer in self._offers.get(read.conversation_id, {}).items():
+    def _check(self, records: Sequence[_Written], reads: Iterable[Read]) -> Verdict:
+        history = History(
+            acknowledged=tuple(r for r in records if isinstance(r, Acknowledged)),
+            unresolved=tuple(r for r in records if isinstance(r, Unresolved)),
+            reads=tuple(reads),
+            edits=tuple(r for r in records if isinstance(r, Edited)),
+            deletions=tuple(r for r in records if isinstance(r, Deleted)),
+            clock_error=self.clock_error,
+        )
+        return check_history(history)
+
+    def _records_of(
+        self, conversation_id: str, name: str, lies_within: Callable[[str], bool], due_before: float
+    ) -> Iterator[_Written]:
+        """Yield what a part of a conversation holds, under another name.
+
+        What was not stored by `due_before` may be read or not.
+        """
+        for message_id, offer in self._offers.get(conversation_id, {}).items():
             if lies_within(message_id):
-                yield _own_record(name, message_id, offer, read)
+                yield offer.record(name, message_id, due_before)
                 yield from (replace(edit, conversation_id=name) for edit in offer.edits)
                 yield from (replace(deletion, conversation_id=name) for deletion in offer.deletions)
         for offered in self._nameless:
-            if offered.conversation_id == read.conversation_id:
+            if offered.conversation_id == conversation_id:
                 yield replace(offered, conversation_id=name)
-
-    def _acknowledged(self) -> tuple[Acknowledged, ...]:
-        return tuple(
-            Acknowledged(
-                conversation_id=conversation_id,
-                message_id=message_id,
-                digest=offer.digest,
-                acknowledged_at=offer.acknowledged_at,
-                expires_at=offer.expires_at,
-            )
-            for conversation_id, offers in self._offers.items()
-            for message_id, offer in offers.items()
-            if offer.acknowledged_at is not None
-        )
-
-    def _unresolved(self) -> tuple[Unresolved, ...]:
-        return (
-            *self._nameless,
-            *(
-                Unresolved(conversation_id=conversation_id, message_id=message_id, digest=offer.digest)
-                for conversation_id, offers in self._offers.items()
-                for message_id, offer in offers.items()
-                if offer.acknowledged_at is None
-            ),
-        )
-
-
-def _own_record(name: str, message_id: str, offer: _Offer, read: Read) -> Acknowledged | Unresolved:
-    is_due = (
-        read.consistency == "strong" and offer.acknowledged_at is not None and offer.acknowledged_at < read.started_at
-    )
-    if is_due and offer.acknowledged_at is not None:
-        return Acknowledged(
-            conversation_id=name,
-            message_id=message_id,
-            digest=offer.digest,
-            acknowledged_at=offer.acknowledged_at,
-            expires_at=offer.expires_at,
-        )
-    return Unresolved(conversation_id=name, message_id=message_id, digest=offer.digest)

@@ -185,9 +185,9 @@ def main(arguments: Sequence[str]) -> int:
     variants = [
         summarize(
             run_all(name, partial(run_seed, name=name), seeds[:VARIANT_SEEDS], replay=partial(replay_command, name)),
-            scenario_by_name(name),
+            scenario,
         )
-        for name in STEP_VARIANTS
+        for name, scenario in STEP_VARIANTS.items()
     ]
     study = judge(ours, unmitigated, scenario_by_name(SCENARIO), variants)
     path = write_result(study, out_dir, "step.json")
