@@ -381,8 +381,9 @@ class Resource:
     def _check(self, now: float) -> None:
         """Look at the traffic since the last time: for hot partitions, and for a new peak."""
         elapsed = now - self._checked_at
-        if self._heat is not None:
-            due = [partition for partition in self._partitions if self._is_split_due(partition, elapsed, now)]
+        heat = self._heat
+        if heat is not None:
+            due = [partition for partition in self._partitions if self._is_split_due(partition, heat, elapsed, now)]
             for partition in due:
                 self._split(partition, now)
         if isinstance(self._throughput, OnDemand):
@@ -392,10 +393,7 @@ class Resource:
 
     # Split for heat.
 
-    def _is_split_due(self, partition: Partition, elapsed: float, now: float) -> bool:
-        heat = self._heat
-        if heat is None:
-            return False
+    def _is_split_due(self, partition: Partition, heat: HeatSplits, elapsed: float, now: float) -> bool:
         if self._was_hot(partition, elapsed, heat.hot_share):
             if partition.hot_since == math.inf:
                 partition.hot_since = self._checked_at

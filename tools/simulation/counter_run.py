@@ -312,7 +312,7 @@ class _Tokens(_Run):
         self.driver.start()
         arrivals = self.random("arrivals")
         for number in range(self.count):
-            engine.at(arrivals.random() ** 0.6 * FAULT_SECONDS, lambda number=number: self._begin(number))  # type: ignore[misc]
+            engine.at(arrivals.random() ** 0.6 * FAULT_SECONDS, partial(engine.spawn, partial(self._add, number)))
         engine.spawn(self._read_now_and_then)
         engine.spawn(self._raise_now_and_then)
         engine.at(FAULT_SECONDS + 4.0, self.driver.stop)
@@ -349,9 +349,6 @@ class _Tokens(_Run):
 
     def _name(self, name: str) -> str:
         return f"{name}-{self.seed}"
-
-    def _begin(self, number: int) -> None:
-        self.engine.spawn(lambda: self._add(number))
 
     def _add(self, number: int) -> None:
         """Add until it is acknowledged, and sometimes again then; on one counter, give up after the first attempt."""

@@ -210,7 +210,7 @@ class RedisServer:
         self.on_report = on_report
         self.lost = 0.0
         """Odds that a command gets no response; half of those ran all the same."""
-        self.after_route: Callable[[Process], None] = _nothing
+        self.after_route: Callable[[Process], None] = lambda _: None
         """Called when a process has added to a route, before it hears of that."""
         self.engine = engine
         self.nodes = [RedisNode(f"node-{index}") for index in range(nodes)]
@@ -234,10 +234,6 @@ class RedisServer:
     def now_ms(self) -> int:
         """Return the servers' time, Unix ms."""
         return self._epoch_ms + int(self.engine.now * 1000)
-
-    def latency_seconds(self) -> float:
-        """Draw how long one command takes."""
-        return self.random.lognormvariate(log(MEDIAN_SECONDS), SIGMA)
 
 
 class RedisClient:
@@ -383,7 +379,7 @@ class RedisClient:
 
         for _ in range(ATTEMPTS):
             self._count(key, 1)
-            seconds = server.latency_seconds() + node.extra_seconds
+            seconds = server.random.lognormvariate(log(MEDIAN_SECONDS), SIGMA) + node.extra_seconds
             if node.is_down:
                 server.engine.sleep(REFUSED_SECONDS)
                 raise RedisConnectionError("refused")
@@ -406,10 +402,6 @@ def _scan(node: RedisNode, key: str, count: int) -> tuple[int, list[str]]:
 def _decode(stored: str | bytes) -> str:
     """Decode as the product's connection does (`RedisConnection`)."""
     return stored.decode(errors="backslashreplace") if isinstance(stored, bytes) else stored
-
-
-def _nothing(_: Process) -> None:
-    """Do nothing."""
 
 
 class SimulatedConnection(RedisConnection):

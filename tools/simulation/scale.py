@@ -22,8 +22,9 @@ consumers share the streams as are needed for none to get more than it is planne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from math import ceil
 from random import Random
@@ -34,9 +35,7 @@ from hotpartition.core.counter import SLOT_MS, WriteCounter, slot_of
 from hotpartition.core.detector import (
     HORIZON_SLOTS,
     SLOTS_PER_SECOND,
-    SUSTAINED_SLOTS,
     ReportWindow,
-    Thresholds,
     decide,
 )
 from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
@@ -50,9 +49,9 @@ from hotpartition.runtime.thresholds import build_thresholds
 from tools.simulation.results import Distribution
 from tools.simulation.scale_theory import (
     command_bytes,
-    excess_odds,
     lookups_per_second,
     relative_error,
+    six_digits,
     stream_entry_bytes,
 )
 from tools.simulation.scale_traffic import (
@@ -68,6 +67,7 @@ from tools.simulation.scale_traffic import (
     Traffic,
     popularity,
 )
+from tools.simulation.tuning_detection import Rule, false_raises_per_hour
 
 REPORT_DELAY_MS = 5
 """From a write to its entry in the stream: one XADD within a region (assumption)."""
@@ -175,8 +175,7 @@ class ScaleStudy:
 class _Detection:
     """A consumer's half: reads every 100 ms and decides, with the project's own window and decision."""
 
-    def __init__(self, thresholds: Thresholds, first_poll_ms: int) -> None:
-        self._thresholds = thresholds
+    def __init__(self, first_poll_ms: int) -> None:
         self.next_poll_ms = first_poll_ms
         self.window = ReportWindow()
         self._waiting: list[tuple[int, Report]] = []
@@ -199,7 +198,7 @@ class _Detection:
             route = self._routes.get(conversation_id, EMPTY_ROUTE)
             raised_at_ms = self._raised_at_ms.get(conversation_id)
             for decision in decide(
-                conversation_id, reports, route, self._thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms
+                conversation_id, reports, route, THRESHOLDS, now_ms=now_ms, raised_at_ms=raised_at_ms
             ):
                 if decision.generation:
                     known = self._routes.get(conversation_id, EMPTY_ROUTE)
@@ -223,7 +222,7 @@ class _Counts:
 class _Run:
     """One run of one level: environments that count, and as many consumers as it takes to decide."""
 
-    def __init__(self, level: Level, seed: int, *, exact: bool, thresholds: Thresholds) -> None:
+    def __init__(self, level: Level, seed: int, *, exact: bool) -> None:
         random = Random(f"scale-{level.writes_per_second}-{seed}")
         self.level = level
         self.traffic = Traffic(level, seed, exact=exact)
@@ -243,7 +242,7 @@ class _Run:
         count = consumers_needed(self.traffic.rates, level.writes_per_second / level.z)
         self._streams = PARTITIONS * count
         first_poll_ms = START_MS + random.randrange(POLL_MS)
-        self.detections = [_Detection(thresholds, first_poll_ms) for _ in range(count)]
+        self.detections = [_Detection(first_poll_ms) for _ in range(count)]
         # WCU by slot of the run and conversation: the truth that estimates are held against
         self.offered = np.zeros((level.run_ms // SLOT_MS + 1, int(np.flatnonzero(self.watched)[-1]) + 1))
         self.counts = _Counts()
@@ -328,9 +327,9 @@ class _Run:
             yield float(estimate / self.offered[second : second + SLOTS_PER_SECOND, conversation].sum() - 1)
 
 
-def run_level(level: Level, seed: int, *, exact: bool = False, thresholds: Thresholds = THRESHOLDS) -> Sample:
+def run_level(level: Level, seed: int, *, exact: bool = False) -> Sample:
     """Run one level once: a pure function of its arguments."""
-    run = _Run(level, seed, exact=exact, thresholds=thresholds)
+    run = _Run(level, seed, exact=exact)
     run.play()
     return run.sample()
 
@@ -358,33 +357,33 @@ def summarize(level: Level, samples: Sequence[Sample]) -> ScaleLevel:
         sampling_distance_wcu=level.z,
         runs=len(samples),
         rushes=len(delays),
-        reports_per_second=_round(reports),
-        reports_per_write=_round(reports / _mean([s.quiet_writes_per_second for s in samples])),
-        report_bytes_per_second=_round(reports * _mean([s.command_bytes for s in samples])),
-        registry_lookups_per_second=_round(lookups),
-        stream_reads_per_second=_round(reads),
-        redis_commands_per_second=_round(reports + lookups + reads),
-        stream_memory_bytes=_round(reports * STREAM_AGE_MS / 1000 * entry_bytes),
-        busiest_stream_share=_round(share),
+        reports_per_second=six_digits(reports),
+        reports_per_write=six_digits(reports / _mean([s.quiet_writes_per_second for s in samples])),
+        report_bytes_per_second=six_digits(reports * _mean([s.command_bytes for s in samples])),
+        registry_lookups_per_second=six_digits(lookups),
+        stream_reads_per_second=six_digits(reads),
+        redis_commands_per_second=six_digits(reports + lookups + reads),
+        stream_memory_bytes=six_digits(reports * STREAM_AGE_MS / 1000 * entry_bytes),
+        busiest_stream_share=six_digits(share),
         stream_partitions_needed=partitions_needed(rates, reports),
-        consumer_reports_held=_round(reports * held_seconds),
-        consumer_conversations_held=_round(conversations_held),
-        consumer_decisions_per_second=_round(conversations_held * polls),
-        consumer_state_bytes=_round(reports * STATE_BYTES_PER_SECOND),
+        consumer_reports_held=six_digits(reports * held_seconds),
+        consumer_conversations_held=six_digits(conversations_held),
+        consumer_decisions_per_second=six_digits(conversations_held * polls),
+        consumer_state_bytes=six_digits(reports * STATE_BYTES_PER_SECOND),
         consumers_needed=consumers,
-        busiest_consumer_reports_per_second=_round(reports * consumer_share),
-        busiest_consumer_state_bytes=_round(reports * consumer_share * STATE_BYTES_PER_SECOND),
+        busiest_consumer_reports_per_second=six_digits(reports * consumer_share),
+        busiest_consumer_state_bytes=six_digits(reports * consumer_share * STATE_BYTES_PER_SECOND),
         detection_seconds=Distribution.of(delays),
         delays_seconds=delays,
-        raises_per_rush=_round(sum(s.raises for s in samples) / len(delays)),
+        raises_per_rush=six_digits(sum(s.raises for s in samples) / len(delays)),
         shard_counts=tuple(sorted(chain.from_iterable(s.shard_counts for s in samples))),
         false_raises=sum(s.false_raises for s in samples),
-        expected_false_raises_per_hour=_round(false_raises_per_hour(level, rates)),
-        quiet_error_mean=_round(float(quiet_errors.mean())),
-        quiet_error=_round(float(np.sqrt((quiet_errors**2).mean()))),
-        quiet_error_theory=_round(relative_error(rates[0], level.z, level.environments)),
-        rush_error=_round(float(np.sqrt((rush_errors**2).mean()))),
-        rush_error_theory=_round(relative_error(RUSH_TO_WCU, level.z, level.environments)),
+        expected_false_raises_per_hour=six_digits(fleet_false_raises_per_hour(level, rates)),
+        quiet_error_mean=six_digits(float(quiet_errors.mean())),
+        quiet_error=six_digits(float(np.sqrt((quiet_errors**2).mean()))),
+        quiet_error_theory=six_digits(relative_error(rates[0], level.z, level.environments)),
+        rush_error=six_digits(float(np.sqrt((rush_errors**2).mean()))),
+        rush_error_theory=six_digits(relative_error(RUSH_TO_WCU, level.z, level.environments)),
     )
 
 
@@ -431,24 +430,14 @@ def consumers_needed(rates: Floats, reports_per_second: float) -> int:
     return next(count for count in range(1, 65) if is_enough(count))
 
 
-def false_raises_per_hour(level: Level, rates: Floats, thresholds: Thresholds = THRESHOLDS) -> float:
+def fleet_false_raises_per_hour(level: Level, rates: Floats) -> float:
     """Compute how many windows of a quiet hour are hot by chance, in expectation, over all conversations.
 
     An upper bound of the raises: neighbouring windows share slots, so they are often hot together.
     """
     loads, counts = np.unique(np.round(rates[rates >= WATCHED_WCU], -1), return_counts=True)
-    odds = [
-        excess_odds(load, level.z, level.environments, slots=SLOTS_PER_SECOND, limit_wcu=thresholds.hot_at_once_wcu)
-        + excess_odds(
-            load,
-            level.z,
-            level.environments,
-            slots=SUSTAINED_SLOTS,
-            limit_wcu=thresholds.hot_sustained_wcu * SUSTAINED_SLOTS / SLOTS_PER_SECOND,
-        )
-        for load in loads.tolist()
-    ]
-    return float((counts * np.array(odds)).sum() * 3600 * SLOTS_PER_SECOND)
+    rule = Rule(sampling_distance_wcu=level.z, environments=level.environments)
+    return sum(map(partial(false_raises_per_hour, rule), loads.tolist(), counts.tolist()))
 
 
 def run_study(
@@ -468,15 +457,13 @@ def run_study(
     """
     tasks = [(level, first_seed + index) for level in levels for index in range(level.seeds)]
     longest_first = sorted(tasks, key=lambda task: -task[0].writes_per_second)
-    futures = {pool.submit(run_level, *task): task for task in longest_first}
-    samples: dict[tuple[Level, int], Sample] = {}
-    for future in as_completed(futures):
-        samples[futures[future]] = future.result()
-        progress()
+    samples = {task: pool.submit(run_level, *task) for task in longest_first}
+    for future in samples.values():
+        future.add_done_callback(lambda _: progress())
     return ScaleStudy(
         first_seed=first_seed,
         assumptions=ASSUMPTIONS,
-        levels=tuple(summarize(lv, [samples[task] for task in tasks if task[0] == lv]) for lv in levels),
+        levels=tuple(summarize(lv, [samples[task].result() for task in tasks if task[0] == lv]) for lv in levels),
     )
 
 
@@ -502,8 +489,3 @@ def _name(conversation: int) -> str:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _round(value: float) -> float:
-    """Keep six digits: what is beyond says nothing, and could differ between machines."""
-    return float(f"{value:.6g}")

@@ -105,6 +105,11 @@ def command_bytes(report: Report, table_name: str) -> int:
     return len(f"*{len(parts)}\r\n") + sum(len(f"${len(part)}\r\n{part}\r\n".encode()) for part in parts)
 
 
+def six_digits(value: float) -> float:
+    """Keep six digits: what is beyond says nothing, and could differ between machines."""
+    return float(f"{value:.6g}")
+
+
 def repeated(odds: Odds, times: int) -> Odds:
     """Add up independent numbers of one distribution; sums of positive terms, so that small odds stay exact."""
     total: Odds = np.ones(1)

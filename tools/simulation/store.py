@@ -152,7 +152,7 @@ class Store:
         self.counts: dict[str, StoreCounts] = {}
         self.write_latency = Latency(WRITE_PROFILE, random)
         self.read_latency = Latency(READ_PROFILE, random)
-        self.after_update: Callable[[Process], None] = _nothing
+        self.after_update: Callable[[Process], None] = lambda _: None
         """Called when a process has written a routing item, before it hears of that."""
         self._collections: dict[str, _Collection] = {}
         self.tokens = RequestTokens(lambda: engine.now)
@@ -569,7 +569,3 @@ def _quietly(effect: Callable[[], object]) -> None:
         effect()
     except HotPartitionError:
         return
-
-
-def _nothing(_: Process) -> None:
-    """Do nothing."""

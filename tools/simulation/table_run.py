@@ -149,19 +149,26 @@ def run_table(aws: Aws, seed: int, parts: TableParts | None = None, *, seconds: 
 
 
 class _Fleet:
-    """The processes that may be killed: `Function` as `FaultDriver` knows it."""
+    """The processes that may be killed, each with what starts another: `Function` as `FaultDriver` knows it."""
 
-    def __init__(self, random: Random, kill: Callable[[Process], None]) -> None:
-        self.processes: list[Process] = []
+    def __init__(self, engine: Engine, random: Random) -> None:
+        self.processes: dict[Process, Callable[[], None]] = {}
+        self._engine = engine
         self._random = random
-        self.kill = kill
 
     def kill_one(self) -> bool:
         """Kill one at random."""
         if not self.processes:
             return False
-        self.kill(self._random.choice(self.processes))
+        self.kill(self._random.choice(list(self.processes)))
         return True
+
+    def kill(self, process: Process) -> None:
+        """Kill one between two of its steps; another is there soon."""
+        start_another = self.processes.pop(process, None)
+        if start_another is not None:
+            self._engine.after(0.0, lambda: self._engine.kill(process))
+            self._engine.after(COLD_START_SECONDS, start_another)
 
 
 @dataclass(slots=True)
@@ -203,8 +210,8 @@ class _Run:
             self.engine, epoch_ms=EPOCH_MS, nodes=3, random=Random(f"{seed}/redis"), on_report=lambda: None
         )
         plan = FAULTS.faults or FaultPlan()
-        self.environments = _Fleet(Random(f"{seed}/kills"), self._kill_environment)
-        self.raisers = _Fleet(Random(f"{seed}/raiser kills"), self._kill_raiser)
+        self.environments = _Fleet(self.engine, Random(f"{seed}/kills"))
+        self.raisers = _Fleet(self.engine, Random(f"{seed}/raiser kills"))
         fleet: Any = self.environments
         raisers: Any = self.raisers
         network: Any = self.network
@@ -218,9 +225,8 @@ class _Run:
             random=Random(f"{seed}/faults"),
         )
         self.network.watch(self.table.meta.client)
-        self.network.watch(aws.raiser, lambda: self.raisers.processes[-1] if self.raisers.processes else None)
+        self.network.watch(aws.raiser, lambda: next(reversed(self.raisers.processes), None))
         self._raiser_client = aws.raiser
-        self._owners: dict[Process, _Environment] = {}
         self._to_raise: list[str] = []
         self.network.after_late = lambda place: self._to_raise.append(KeyForm().parse(place)[0])
         self._registers: set[tuple[str, str]] = set()
@@ -298,7 +304,7 @@ class _Run:
 
     def _start_environment(self, environment: _Environment) -> None:
         process = Process()
-        self.environments.processes.append(process)
+        self.environments.processes[process] = lambda: self._start_environment(environment)
         name = f"environment {environment.index}.{len(self.environments.processes)}.{self.engine.now}"
 
         def work() -> None:
@@ -308,18 +314,7 @@ class _Run:
                 if not self.is_over:
                     self._act(environment, table)
 
-        self._owners[process] = environment
         self.engine.spawn(work, process)
-
-    def _kill_environment(self, process: Process) -> None:
-        """Kill one between two of its steps; another is there soon."""
-        environment = self._owners.pop(process, None)
-        if environment is None:
-            return
-        self.environments.processes.remove(process)
-        self.engine.after(0.0, lambda: self.engine.kill(process))
-        if not self.is_over:
-            self.engine.after(COLD_START_SECONDS, lambda: self._start_environment(environment))
 
     def _open(self, process: Process, name: str) -> SimulatedTable:
         random = Random(f"{self.seed}/{name}")
@@ -556,7 +551,7 @@ class _Run:
 
     def _start_raiser(self) -> None:
         process = Process()
-        self.raisers.processes.append(process)
+        self.raisers.processes[process] = self._start_raiser
         random = Random(f"{self.seed}/raiser {self.engine.now}")
         client = self._raiser_client
         clock = Clock(now_ms=self._now_ms, sleep=self.engine.sleep, random=random.random)
@@ -586,14 +581,6 @@ class _Run:
                 self.raises += 1
 
         self.engine.spawn(work, process)
-
-    def _kill_raiser(self, process: Process) -> None:
-        if process not in self.raisers.processes:
-            return
-        self.raisers.processes.remove(process)
-        self.engine.after(0.0, lambda: self.engine.kill(process))
-        if not self.is_over:
-            self.engine.after(COLD_START_SECONDS, self._start_raiser)
 
 
 def _is_absence(error: Exception | None) -> bool:

@@ -13,7 +13,7 @@ from hotpartition.core.detector import EVIDENCE_THROTTLED_SHARE, SLOTS_PER_SECON
 from hotpartition.runtime.settings import ReaderSettings, WriterSettings
 from hotpartition.runtime.table_settings import ConsumerSettings
 from tools.simulation.scale import registry_lookups_per_second
-from tools.simulation.scale_theory import thin_relative_error
+from tools.simulation.scale_theory import six_digits, thin_relative_error
 from tools.simulation.scale_traffic import Level, popularity
 from tools.simulation.tuning_cache import typical_seconds_to_shards
 from tools.simulation.tuning_detection import Rule, detection_delays, false_raises_per_hour
@@ -233,7 +233,8 @@ PLANS = (
 def measure(name: str, value: float, seed: int) -> Point:
     """Measure one point of one sweep: a pure function of its arguments."""
     plan = next(plan for plan in PLANS if plan.name == name)
-    return Point(value=value, measures={key: _round(given) for key, given in plan.measure(value, seed).items()})
+    measures = plan.measure(value, seed).items()
+    return Point(value=value, measures={key: None if given is None else six_digits(given) for key, given in measures})
 
 
 SWEEP_NAMES = tuple(plan.name for plan in PLANS)
@@ -272,7 +273,3 @@ def run_tuning(
             for plan in plans
         ),
     )
-
-
-def _round(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.6g}")
