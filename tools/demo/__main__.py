@@ -15,7 +15,8 @@ from typing import Any
 from rich.console import Console
 
 from tools.demo.observer import ControlError
-from tools.demo.run import Outcome, Plan, demonstrate
+from tools.demo.report import Run
+from tools.demo.run import Plan, demonstrate
 from tools.demo.scale import ScaleError, choose_scale
 from tools.demo.stack import StackError
 from tools.demo.workload import (
@@ -97,7 +98,7 @@ def present(build: Callable[[], Plan], *, name: str) -> int:
     console = Console()
     try:
         plan = build()
-        outcome = asyncio.run(stoppable(demonstrate(plan, console=console, now=now, started_at=started_at)))
+        run = asyncio.run(stoppable(demonstrate(plan, console=console, now=now, started_at=started_at)))
     except (WorkloadError, ScaleError, StackError, ControlError) as error:
         return _say_error(error, name)
     except ExceptionGroup as group:
@@ -108,10 +109,10 @@ def present(build: Callable[[], Plan], *, name: str) -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):
         print(f"{name}: interrupted, everything was stopped", file=sys.stderr)
         return INTERRUPTED
-    return say_outcome(outcome, console)
+    return say_outcome(run, plan, console)
 
 
-async def stoppable(work: Coroutine[Any, Any, Outcome]) -> Outcome:
+async def stoppable(work: Coroutine[Any, Any, Run]) -> Run:
     """Await the work; Ctrl-C, SIGTERM and a closed terminal all stop everything, in the background as well."""
     task = asyncio.ensure_future(work)
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -129,21 +130,21 @@ def _say_error(error: BaseException, name: str) -> int:
     return BROKEN
 
 
-def say_outcome(outcome: Outcome, console: Console) -> int:
+def say_outcome(run: Run, plan: Plan, console: Console) -> int:
     """Print what each condition came to and the verdict; give the exit status."""
-    for condition in outcome.judgement.conditions:
+    for condition in run.judgement.conditions:
         mark = "[green]ok  [/]" if condition.holds else "[red]FAIL[/]"
         console.print(f"{mark} {condition.name}: {condition.figures}", highlight=False, soft_wrap=True)
-    for finding in outcome.history.examples:
+    for finding in run.history.examples:
         text = f"     {finding.fault}: {finding.conversation_id} {finding.message_id}: {finding.detail}"
         console.print(text, highlight=False, markup=False, soft_wrap=True)
-    verdict, machine = outcome.judgement.verdict, outcome.machine
+    verdict, machine = run.judgement.verdict, run.machine
     late = f"{machine.waited_percent:.0f} % of its requests waited for it, so run it on a quiet one"
     where = "" if machine.kept_up else f", on a machine that could not keep up ({late})"
     console.print(machine.describe(), style="" if machine.kept_up else "yellow", highlight=False, soft_wrap=True)
     console.print(
         f"verdict: [bold {'green' if verdict == 'pass' else 'red'}]{verdict}[/] after "
-        f"{outcome.summary.duration_seconds:.0f} s{where}; {outcome.summary_file}, {outcome.report_file}",
+        f"{run.summary.duration_seconds:.0f} s{where}; {plan.summary_file}, {plan.report_file}",
         highlight=False,
         soft_wrap=True,
     )

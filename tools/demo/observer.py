@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -178,6 +179,13 @@ async def look_at_parts(control: Control, observations: Observations, *, now: Ca
     observations.events += _changes(observations.status, status, at=now())
     observations.status = status
     observations.most_environments = max(observations.most_environments, count_environments(status))
+
+
+async def stopped_within(stopped: asyncio.Event, seconds: float) -> bool:
+    """Wait for so long, or until stopped, and say whether it is."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stopped.wait(), max(0.0, seconds))
+    return stopped.is_set()
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any], *, at: float) -> list[Event]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import random
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,7 +18,6 @@ from tools.demo.client import MESSAGES, Application, Client, Recorder, browse, o
 from tools.demo.judge import (
     Hot,
     Judgement,
-    Machine,
     Summary,
     Throttles,
     bars_for,
@@ -29,7 +27,16 @@ from tools.demo.judge import (
     measure_machine,
     summary_document,
 )
-from tools.demo.observer import Control, Event, Observations, look_at_parts, read_routing_item, watch_parts, watch_route
+from tools.demo.observer import (
+    Control,
+    Event,
+    Observations,
+    look_at_parts,
+    read_routing_item,
+    stopped_within,
+    watch_parts,
+    watch_route,
+)
 from tools.demo.read_rush import ReadRush, RushCourse, read_counts
 from tools.demo.report import Run, build_pictures, build_report
 from tools.demo.scale import Scale
@@ -121,18 +128,6 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What came of a demonstration."""
-
-    summary: Summary
-    judgement: Judgement
-    history: Verdict
-    machine: Machine
-    summary_file: Path
-    report_file: Path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Played:
     """What is known once the workload was played and everything read."""
 
@@ -151,7 +146,7 @@ async def demonstrate(
     now: Callable[[], float],
     started_at: float | None = None,
     build_command: Callable[..., tuple[str, ...]] = up_command,
-) -> Outcome:
+) -> Run:
     """Run a demonstration that began at `started_at`; `now` is the wall clock (seconds since the epoch).
 
     The stack is started by `build_command`, from the arguments of `up_command`. When it does not start, ends by
@@ -282,9 +277,7 @@ async def _perform(
 
 async def _announce(event: Event, after_seconds: float, observations: Observations, *, stopped: asyncio.Event) -> None:
     """Tell of an event of the schedule when its time comes."""
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stopped.wait(), after_seconds)
-    if not stopped.is_set():
+    if not await stopped_within(stopped, after_seconds):
         observations.events.append(event)
 
 
@@ -299,7 +292,7 @@ async def _disturb_redis(plan: Plan, control: Control, observations: Observation
         await control.post(f"/redis/{order}")
 
 
-def _conclude(plan: Plan, played: _Played, environments: Environments, *, began: float, ended_at: float) -> Outcome:
+def _conclude(plan: Plan, played: _Played, environments: Environments, *, began: float, ended_at: float) -> Run:
     """Judge what was played and write summary and report."""
     recorder, observations, workload = played.recorder, played.observations, plan.workload
     hot = Hot(
@@ -371,10 +364,11 @@ def _conclude(plan: Plan, played: _Played, environments: Environments, *, began:
         notes=tuple(recorder.notes),
         read_rush=rush,
     )
-    return _write_down(plan, run)
+    _write_down(plan, run)
+    return run
 
 
-def _write_down(plan: Plan, run: Run) -> Outcome:
+def _write_down(plan: Plan, run: Run) -> None:
     plan.out_dir.mkdir(parents=True, exist_ok=True)
     document = {**summary_document(run.summary, run.judgement), **plan.variant.facts()}
     plan.summary_file.write_text(json.dumps(document, indent=2) + "\n")
@@ -382,14 +376,6 @@ def _write_down(plan: Plan, run: Run) -> Outcome:
     plan.report_file.write_text(build_report(run, pictures), encoding="utf-8")
     for name, picture in pictures.items():
         (plan.out_dir / f"{name}.svg").write_text(picture.file(), encoding="utf-8")
-    return Outcome(
-        summary=run.summary,
-        judgement=run.judgement,
-        history=run.history,
-        machine=run.machine,
-        summary_file=plan.summary_file,
-        report_file=plan.report_file,
-    )
 
 
 def _steps(plan: Plan, played: _Played, environments: Environments, history: Verdict) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from rich.console import Console, Group
@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tools.demo.client import Counts, Recorder
-from tools.demo.observer import Event, Observations
+from tools.demo.observer import Event, Observations, stopped_within
 
 LINE_SECONDS = 2.0
 LIVE_SECONDS = 0.5
@@ -132,6 +132,5 @@ async def keep_showing(
     """Show a picture now and then until stopped, and one at the end."""
     while not stopped.is_set():
         show(camera.take())
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stopped.wait(), pause_seconds)
+        await stopped_within(stopped, pause_seconds)
     show(camera.take())

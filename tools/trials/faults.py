@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tools.demo.observer import Control, ControlError
+from tools.demo.observer import Control, ControlError, stopped_within
 from tools.local.dynamodb_faults import READ_REASONS, WRITE_REASONS
 from tools.trials.scribbles import (
     OpenRedis,
@@ -137,7 +137,7 @@ KINDS: tuple[FaultKind, ...] = (
 )
 
 
-def plan_faults(*, seed: int, seconds: float, kinds: Sequence[FaultKind] = KINDS) -> tuple[PlannedFault, ...]:
+def plan_faults(*, seed: int, seconds: float) -> tuple[PlannedFault, ...]:
     """Plan faults at random: of each part in rounds, each kind once a round, and at least one round.
 
     Where a round does not fit, everything in it gets shorter in proportion.
@@ -145,8 +145,8 @@ def plan_faults(*, seed: int, seconds: float, kinds: Sequence[FaultKind] = KINDS
     rng = random.Random(seed)
     settling = min(LONGEST_SETTLING_SECONDS, SETTLING_SHARE * seconds)
     planned: list[PlannedFault] = []
-    for part in sorted({kind.part for kind in kinds}):
-        own = [kind for kind in kinds if kind.part == part]
+    for part in sorted({kind.part for kind in KINDS}):
+        own = [kind for kind in KINDS if kind.part == part]
         planned += _plan_part(own, start=settling, end=seconds - settling, rng=rng)
     return tuple(sorted(planned))
 
@@ -220,7 +220,7 @@ class FaultInjector:
     ) -> None:
         loop = asyncio.get_running_loop()
         for fault in sorted(plan):
-            if await _stopped_within(stopped, started + fault.at_seconds - loop.time()):
+            if await stopped_within(stopped, started + fault.at_seconds - loop.time()):
                 return
             say(f"fault: {fault.kind.name} for {fault.seconds:.1f} s")
             await self._inject(fault, control, stopped)
@@ -235,9 +235,9 @@ class FaultInjector:
             await self._order(control, kind.begin)
             await self._scribble(control, kind, repairs)
             self.injected[kind.name] += 1
-            await _stopped_within(stopped, fault.seconds)
+            await stopped_within(stopped, fault.seconds)
             for _ in range(PATIENCE_POLLS if kind.meets_requests else 0):
-                if await self._met(control, kind) > before or await _stopped_within(stopped, self._poll_seconds):
+                if await self._met(control, kind) > before or await stopped_within(stopped, self._poll_seconds):
                     break
         if kind.rules:
             self.met[kind.name] += await self._met(control, kind) - before
@@ -283,10 +283,3 @@ def start_consumer(control: Control, running: set[asyncio.Task[None]], event: Ma
     task = asyncio.create_task(consume())
     running.add(task)
     task.add_done_callback(running.discard)
-
-
-async def _stopped_within(stopped: asyncio.Event, seconds: float) -> bool:
-    """Wait for so long, or until stopped, and say whether it is."""
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stopped.wait(), max(0.0, seconds))
-    return stopped.is_set()

@@ -73,13 +73,10 @@ class Rig:
     async def offer(self, conversation_id: str, *, rate: float, seconds: float) -> None:
         """Offer writes of one unit each, open-loop."""
         started = time.monotonic()
-        running: set[asyncio.Task[None]] = set()
-        for index in range(int(rate * seconds)):
-            await asyncio.sleep(max(0.0, started + index / rate - time.monotonic()))
-            task = asyncio.create_task(self._write(conversation_id, index))
-            running.add(task)
-            task.add_done_callback(running.discard)
-        await asyncio.gather(*running)
+        async with asyncio.TaskGroup() as writes:
+            for index in range(int(rate * seconds)):
+                await asyncio.sleep(max(0.0, started + index / rate - time.monotonic()))
+                writes.create_task(self._write(conversation_id, index))
 
     async def _write(self, conversation_id: str, index: int) -> None:
         try:

@@ -26,7 +26,7 @@ from tools.demo.run import Figures, Plan, Variant
 from tools.demo.scale import HOT_TIMES_LIMIT, Scale
 from tools.demo.workload import Offer, Workload, generate_offer
 from tools.local.partitions import DEFAULT_WRITE_LIMIT_WCU
-from tools.trials.faults import KINDS, FaultInjector, FaultKind, PlannedFault, plan_faults
+from tools.trials.faults import KINDS, FaultInjector, PlannedFault, plan_faults
 
 DEFAULT_SECONDS = 600.0
 NEEDED_PER_SECOND = 50_000 / DEFAULT_SECONDS
@@ -79,17 +79,11 @@ class Soak(Variant):
     """Breaks everything that can be broken, and judges by the promise alone."""
 
     faults: tuple[PlannedFault, ...]
-    kinds: Sequence[FaultKind]
-    conversations: Sequence[str]
+    injector: FaultInjector
     needed: int
     seed: int
-    injector: FaultInjector = field(init=False)
     history: SoakRecorder = field(default_factory=SoakRecorder)
     spread: int = 0
-
-    def __post_init__(self) -> None:
-        """Count from zero."""
-        self.injector = FaultInjector(self.kinds, conversations=self.conversations, seed=self.seed)
 
     def recorder(self) -> Recorder:
         """Give what keeps the history."""
@@ -111,7 +105,6 @@ class Soak(Variant):
             spread=self.spread,
             rushes=sum(name.startswith(RUSH_PREFIX) for name in figures.plan.workload.conversations),
             injector=self.injector,
-            kinds=self.kinds,
             killed_in_request=self.history.killed_in_request,
             killed=killed,
         )
@@ -134,20 +127,19 @@ def judge_soak(
     spread: int,
     rushes: int,
     injector: FaultInjector,
-    kinds: Sequence[FaultKind],
     killed_in_request: int,
     killed: int,
 ) -> Judgement:
     """Judge a soak."""
-    untried = [kind.name for kind in kinds if not injector.injected[kind.name]]
-    meeting = [kind.name for kind in kinds if kind.meets_requests]
+    untried = [kind.name for kind in KINDS if not injector.injected[kind.name]]
+    meeting = [kind.name for kind in KINDS if kind.meets_requests]
     unmet = [name for name in meeting if not injector.met[name]]
     return Judgement(
         (
             *promise,
             at_least("messages acknowledged", acknowledged, needed),
             at_least("conversations spread", spread, round(LEAST_SPREAD * rushes)),
-            Condition("every kind of fault injected", not untried, _listed(untried, len(kinds))),
+            Condition("every kind of fault injected", not untried, _listed(untried, len(KINDS))),
             Condition("every fault of DynamoDB met by requests", not unmet, _listed(unmet, len(meeting))),
             Condition(
                 "only killed environments failed",
@@ -206,8 +198,7 @@ def build_plan(options: argparse.Namespace, *, cores: int) -> Plan:
         up_options=("--redis-replica",),
         variant=Soak(
             faults=plan_faults(seed=options.seed, seconds=options.seconds),
-            kinds=KINDS,
-            conversations=sorted(workload.conversations),
+            injector=FaultInjector(conversations=workload.conversations, seed=options.seed),
             needed=round(min(NEEDED_PER_SECOND, LEAST_SHARE * options.rate) * options.seconds),
             seed=options.seed,
         ),

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -20,7 +21,6 @@ from tools.demo.judge import Bars, Hot, judge, measure_machine
 from tools.demo.observer import Event, Raise
 from tools.demo.read_rush import Asked, RushCourse
 from tools.demo.report import Run, build_pictures, build_report
-from tools.demo.run import Outcome
 from tools.history_checker import Finding
 
 pytestmark = pytest.mark.slow
@@ -204,10 +204,7 @@ def test_the_verdict_line_says_whether_the_machine_kept_up(tmp_path, waits, word
     """By how much, and what to do: whoever reads no other line reads this one."""
     told, files = Console(file=StringIO(), width=200), {"summary_file": tmp_path / "s", "report_file": tmp_path / "r"}
     shown = run(machine=measure_machine([0.0] * 90 + waits))
-    outcome = Outcome(
-        summary=shown.summary, judgement=shown.judgement, history=shown.history, machine=shown.machine, **files
-    )
-    assert say_outcome(outcome, told) == 0
+    assert say_outcome(shown, SimpleNamespace(**files), told) == 0
     line = told.file.getvalue().splitlines()[-1]
     assert line.startswith("verdict: pass after")
     assert f" s{words}" in line

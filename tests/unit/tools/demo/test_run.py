@@ -66,13 +66,13 @@ def test_a_right_stack_passes(plan):
     outcome, printed = play(replace(plan, kill_redis_at=1.0, restart_redis_at=2.5))
     assert outcome.judgement.reasons == ()
     assert outcome.history.holds
-    summary = json.loads(outcome.summary_file.read_text())
+    summary = json.loads(plan.summary_file.read_text())
     assert summary["verdict"] == "pass"
     assert summary["acknowledged"] == len(plan.workload.offers)
     assert (summary["raises"], summary["max_n"]) == (1, 6)
     assert 0 < summary["onset_to_raise_seconds"] < 3
     assert summary["environments"] == 6
-    report = outcome.report_file.read_text()
+    report = plan.report_file.read_text()
     assert "launch-day#5" in report
     assert "Redis is killed, as asked for" in report
     assert "writes/s" in printed
@@ -83,18 +83,18 @@ def test_a_right_stack_passes(plan):
 def test_a_stack_that_loses_messages_fails(plan):
     """What was acknowledged and is not there ends in `fail`, with the messages named."""
     outcome, _ = play(plan, FAKE_LOSE_EVERY="100")
-    summary = json.loads(outcome.summary_file.read_text())
+    summary = json.loads(plan.summary_file.read_text())
     assert summary["verdict"] == "fail"
     assert summary["missing"] >= 2
     assert any(reason.startswith("no message missing") for reason in outcome.judgement.reasons)
-    assert "Why it failed" in outcome.report_file.read_text()
+    assert "Why it failed" in plan.report_file.read_text()
 
 
 def test_a_stack_that_responds_500_fails(plan):
     """Though nothing is lost: the API promises 503 for what is worth repeating."""
     outcome, _ = play(plan, FAKE_FAIL_EVERY="40")
     assert outcome.history.holds
-    assert json.loads(outcome.summary_file.read_text())["verdict"] == "fail"
+    assert json.loads(plan.summary_file.read_text())["verdict"] == "fail"
     (reason,) = (one for one in outcome.judgement.reasons if one.startswith("no unexpected response: "))
     assert " answered 500: {}" in reason
 

@@ -40,7 +40,6 @@ def verdict(*, promise=KEPT, acknowledged=50_000, spread=15, injector=None, kill
         spread=spread,
         rushes=30,
         injector=injector or tried(),
-        kinds=KINDS,
         killed_in_request=killed_in_request,
         killed=killed,
     )
