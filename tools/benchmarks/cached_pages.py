@@ -8,12 +8,12 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.redis.cluster import read_hot_key
 from tools.benchmarks.conversations import store_conversations
 from tools.benchmarks.measuring import CPU_CONDITIONS, Bar, Measured, cpu_seconds, interleave, warm_up
-from tools.benchmarks.reading import SERVICE_MS, ReadPage, check_reader, our_reader
+from tools.benchmarks.reading import SERVICE_MS, check_reader, mean_ms, our_reader
 from tools.benchmarks.setup import TABLE, Setup, SilentTelemetry
 
-MILLISECONDS = 1e3
 CONVERSATIONS = 24
 ROUNDS = 4
+"""How often each conversation is read in a run, uncached."""
 LASTING = {"page_ttl_seconds": 60.0, "page_staleness_seconds": 600.0}
 MOSTLY = 0.99
 """Share of the pages that come from the cache: with a TTL of a minute a few are read anew, which counts as well."""
@@ -29,16 +29,13 @@ class _Origins(SilentTelemetry):
         self.counts[metric] = self.counts.get(metric, 0) + value
 
 
-def compare_pages(
-    setup: Setup, origin: MetricName, *, at_most: float, rounds: int = ROUNDS, **settings: object
-) -> Measured:
+def compare_pages(setup: Setup, origin: MetricName, *, at_most: float, **settings: object) -> Measured:
     """Measure the CPU of a cached page of 50 messages against that of the same page from 16 shards.
 
     Args:
         setup: the row's surroundings.
         origin: where the cached pages must come from.
         at_most: the bar.
-        rounds: how often each conversation is read in a run, uncached.
         settings: of the read job.
 
     Raises:
@@ -51,17 +48,13 @@ def compare_pages(
     setup.control("Configure", usual_ms=SERVICE_MS)
     origins = _Origins()
     cached, uncached = our_reader(origins, **LASTING, **settings), our_reader(page_cache=False)
-    in_turn = conversations * setup.count(rounds)
-
-    def mean_of(read: ReadPage, times: int) -> float:
-        work = in_turn * times
-        return cpu_seconds(lambda: [read(conversation) for conversation in work]) / len(work) * MILLISECONDS
+    in_turn = conversations * setup.count(ROUNDS)
 
     def ours() -> float:
-        return mean_of(cached, 10)
+        return mean_ms(cpu_seconds, cached, in_turn * 10)
 
     def rival() -> float:
-        return mean_of(uncached, 1)
+        return mean_ms(cpu_seconds, uncached, in_turn)
 
     for read in (cached, uncached):
         check_reader(read, conversations)

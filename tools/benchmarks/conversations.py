@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from random import Random
@@ -104,9 +104,3 @@ def read_all_shards(client: Any, executor: Executor, conversation: Conversation)
     items = [item for response in executor.map(lambda key: query_newest(client, key), keys) for item in response]
     items.sort(key=lambda item: item["sk"]["S"], reverse=True)
     return [item["message_id"]["S"] for item in items[:PAGE]]
-
-
-def check_page(conversation: Conversation, read: Callable[[], list[str]]) -> None:
-    """Refuse, with a `ValueError`, to time something that reads the wrong page."""
-    if tuple(read()) != conversation.newest_ids:
-        raise ValueError(f"{conversation.sharded_id} was not read as it was stored")

@@ -11,10 +11,11 @@ from hotpartition.runtime.settings import ReaderSettings
 from hotpartition.runtime.wiring_reader import open_reading
 from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.wiring_reader import build_message_reader
-from tools.benchmarks.conversations import PAGE, Conversation, check_page, read_all_shards
+from tools.benchmarks.conversations import PAGE, Conversation, read_all_shards
 from tools.benchmarks.setup import SilentTelemetry, plain_client
 
 SERVICE_MS = 5.0
+MILLISECONDS = 1e3
 ReadPage = Callable[[Conversation], list[str]]
 
 
@@ -38,6 +39,20 @@ def sources_reader(threads: int) -> ReadPage:
 
 
 def check_reader(read: ReadPage, conversations: Sequence[Conversation]) -> None:
-    """Refuse to time a reader that gets a page wrong; connections are open and routes cached afterwards."""
+    """Refuse to time a reader that gets a page wrong; connections are open and routes cached afterwards.
+
+    Raises:
+        ValueError: it does.
+    """
     for conversation in conversations:
-        check_page(conversation, lambda: read(conversation))  # noqa: B023 - called at once
+        if tuple(read(conversation)) != conversation.newest_ids:
+            raise ValueError(f"{conversation.sharded_id} was not read as it was stored")
+
+
+def mean_ms(
+    measure: Callable[[Callable[[], object]], float],
+    read: Callable[[Conversation], object],
+    conversations: Sequence[Conversation],
+) -> float:
+    """Measure what a page takes in the mean, in ms of `cpu_seconds` or `wall_seconds`."""
+    return measure(lambda: [read(each) for each in conversations]) / len(conversations) * MILLISECONDS

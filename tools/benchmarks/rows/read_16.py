@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tools.benchmarks.conversations import query_newest, store_conversations
 from tools.benchmarks.measuring import WALL_CONDITIONS, Bar, Measured, interleave, wall_seconds, warm_up
-from tools.benchmarks.reading import SERVICE_MS, check_reader, our_reader
+from tools.benchmarks.reading import SERVICE_MS, check_reader, mean_ms, our_reader
 from tools.benchmarks.setup import Setup, plain_client
 
-MILLISECONDS = 1e3
 CONVERSATIONS = 24
 ROUNDS = 4
 
@@ -21,19 +20,11 @@ def measure(setup: Setup) -> Measured:
     check_reader(read, conversations)
     in_turn = conversations * setup.count(ROUNDS)
 
-    def read_ours() -> None:
-        for conversation in in_turn:
-            read(conversation)
-
-    def query_plain() -> None:
-        for conversation in in_turn:
-            query_newest(client, conversation.plain_id)
-
     def ours() -> float:
-        return wall_seconds(read_ours) / len(in_turn) * MILLISECONDS
+        return mean_ms(wall_seconds, read, in_turn)
 
     def rival() -> float:
-        return wall_seconds(query_plain) / len(in_turn) * MILLISECONDS
+        return mean_ms(wall_seconds, lambda conversation: query_newest(client, conversation.plain_id), in_turn)
 
     warm_up(ours, rival)
     return Measured(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tools.benchmarks.conversations import store_conversations
 from tools.benchmarks.measuring import CPU_CONDITIONS, Bar, Measured, cpu_seconds, interleave, warm_up
-from tools.benchmarks.reading import SERVICE_MS, ReadPage, check_reader, our_reader, sources_reader
+from tools.benchmarks.reading import SERVICE_MS, check_reader, mean_ms, our_reader, sources_reader
 from tools.benchmarks.setup import Setup
 
-MILLISECONDS = 1e3
 CONVERSATIONS = 24
 ROUNDS = 2
 
@@ -19,14 +18,11 @@ def measure(setup: Setup) -> Measured:
     in_turn = conversations * setup.count(ROUNDS)
     our_read, rival_read = our_reader(), sources_reader(threads=16)
 
-    def mean_of(read: ReadPage) -> float:
-        return cpu_seconds(lambda: [read(conversation) for conversation in in_turn]) / len(in_turn) * MILLISECONDS
-
     def ours() -> float:
-        return mean_of(our_read)
+        return mean_ms(cpu_seconds, our_read, in_turn)
 
     def rival() -> float:
-        return mean_of(rival_read)
+        return mean_ms(cpu_seconds, rival_read, in_turn)
 
     for read in (our_read, rival_read):
         check_reader(read, conversations)

@@ -6,10 +6,9 @@ import time
 
 from tools.benchmarks.conversations import Conversation, store_conversations
 from tools.benchmarks.measuring import Bar, Measured, interleave
-from tools.benchmarks.reading import SERVICE_MS, ReadPage, check_reader, our_reader
+from tools.benchmarks.reading import MILLISECONDS, SERVICE_MS, ReadPage, check_reader, our_reader
 from tools.benchmarks.setup import Setup
 
-MILLISECONDS = 1e3
 CONVERSATIONS = 24
 SLOW_MS = 100.0
 SLOW_SHARE = 0.01
