@@ -71,11 +71,7 @@ class Calls:
     @property
     def puts(self) -> st.SearchStrategy[Call]:
         """Create or replace an item."""
-
-        def build(item: Mapping[str, Any], condition: Mapping[str, Any], returns: Mapping[str, Any]) -> Call:
-            return Call("put_item", {"Item": item, **condition, **returns})
-
-        return st.builds(build, self.items, _conditions, _returns(["NONE", "ALL_OLD"]))
+        return _calls("put_item", _given("Item", self.items), _conditions, _returns(["NONE", "ALL_OLD"]))
 
     @property
     def updates(self) -> st.SearchStrategy[Call]:
@@ -107,38 +103,28 @@ class Calls:
     @property
     def deletes(self) -> st.SearchStrategy[Call]:
         """Delete an item."""
-
-        def build(key: Mapping[str, Any], condition: Mapping[str, Any], returns: Mapping[str, Any]) -> Call:
-            return Call("delete_item", {"Key": key, **condition, **returns})
-
-        return st.builds(build, self.keys, _conditions, _returns(["NONE", "ALL_OLD"]))
+        return _calls("delete_item", _given("Key", self.keys), _conditions, _returns(["NONE", "ALL_OLD"]))
 
     @property
     def gets(self) -> st.SearchStrategy[Call]:
         """Read an item."""
-
-        def build(key: Mapping[str, Any], projection: Mapping[str, Any], is_strong: bool) -> Call:
-            return Call("get_item", {"Key": key, "ConsistentRead": is_strong, **projection})
-
-        return st.builds(build, self.keys, _projections, st.booleans())
+        return _calls("get_item", _given("Key", self.keys), _projections, _given("ConsistentRead", st.booleans()))
 
     @property
     def queries(self) -> st.SearchStrategy[Call]:
         """Read a page of a collection."""
 
-        def build(collection: str, condition: Any, options: Mapping[str, Any], shape: Mapping[str, Any]) -> Call:
+        def condition(collection: str, of_sort_key: Any) -> Any:
             key = Key(PARTITION).eq(collection)
-            return Call(
-                "query", {"KeyConditionExpression": key if condition is None else key & condition, **options, **shape}
-            )
+            return key if of_sort_key is None else key & of_sort_key
 
         sort = Key(SORT)
         two = st.tuples(self._sort_keys, self._sort_keys).map(lambda pair: sort.between(*sorted(pair)))
         kinds = ["eq", "lt", "lte", "gt", "gte"]
         one = st.builds(lambda kind, value: getattr(sort, kind)(value), st.sampled_from(kinds), self._sort_keys)
         begins = [] if self._combination.sort_type == "N" else [self._sort_keys.map(lambda v: sort.begins_with(v[:1]))]
-        conditions = st.one_of(st.none(), one, two, *begins)
-        return st.builds(build, st.sampled_from(COLLECTIONS), conditions, _page_options, _shapes)
+        conditions = st.builds(condition, st.sampled_from(COLLECTIONS), st.one_of(st.none(), one, two, *begins))
+        return _calls("query", _given("KeyConditionExpression", conditions), _page_options, _shapes)
 
     @property
     def text_queries(self) -> st.SearchStrategy[Call]:
@@ -177,13 +163,13 @@ class Calls:
     def ranges(self) -> st.SearchStrategy[Call]:
         """Read a range of time."""
 
-        def build(collection: str, ends: tuple[Any, Any], options: Mapping[str, Any], shape: Mapping[str, Any]) -> Call:
-            condition = Key(PARTITION).eq(collection) & Key(SORT).between(*sorted(ends))
-            return Call("query", {"KeyConditionExpression": condition, **options, **shape})
+        def condition(collection: str, ends: tuple[Any, Any]) -> Any:
+            return Key(PARTITION).eq(collection) & Key(SORT).between(*sorted(ends))
 
         ends = st.tuples(self._sort_keys, self._sort_keys)
+        conditions = st.builds(condition, st.sampled_from(COLLECTIONS), ends)
         options = st.fixed_dictionaries({}, optional={"Limit": st.integers(1, 9), "ScanIndexForward": st.booleans()})
-        return st.builds(build, st.sampled_from(COLLECTIONS), ends, options, _shapes)
+        return _calls("query", _given("KeyConditionExpression", conditions), options, _shapes)
 
     def list_wrong(self) -> list[Call]:
         """List calls that DynamoDB or boto3 refuses."""
@@ -247,6 +233,15 @@ _CHANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "remove": (" REMOVE #text, colour", {}),
     "set": (", #text = :text, rank = :rank", {":text": "changed", ":rank": 3}),
 }
+
+
+def _calls(method: str, *parts: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[Call]:
+    """Build calls of a method, whose parameters come in parts."""
+    return st.tuples(*parts).map(lambda drawn: Call(method, {name: part[name] for part in drawn for name in part}))
+
+
+def _given(name: str, values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return values.map(lambda value: {name: value})
 
 
 def _returns(values: list[str]) -> st.SearchStrategy[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
@@ -34,6 +34,11 @@ class Outcome(NamedTuple):
 class DifferenceError(AssertionError):
     """The two tables differ."""
 
+    @classmethod
+    def of(cls, what: object, expected: object, found: object) -> Self:
+        """Show what was called, and both outcomes."""
+        return cls(f"{what}\n  boto3: {expected}\n  ours:  {found}")
+
 
 def perform(table: Any, call: Call) -> Outcome:
     """Make a call, and keep what its caller would see."""
@@ -53,13 +58,9 @@ def perform(table: Any, call: Call) -> Outcome:
 
 def kind_of(outcome: Outcome) -> tuple[Any, ...] | None:
     """Return what kind of error it was: its type, and DynamoDB's code for it."""
-    return (
-        None
-        if outcome.error is None
-        else outcome.error[:2]
-        if len(outcome.error) > TYPE_AND_TEXT
-        else outcome.error[:1]
-    )
+    if outcome.error is None:
+        return None
+    return outcome.error[:2] if len(outcome.error) > TYPE_AND_TEXT else outcome.error[:1]
 
 
 def plain(value: Any) -> Any:
@@ -86,7 +87,7 @@ def require_equal(call: Call, expected: Outcome, found: Outcome) -> None:
         DifferenceError: they differ.
     """
     if expected != found:
-        raise DifferenceError(f"{call}\n  boto3: {expected}\n  ours:  {found}")
+        raise DifferenceError.of(call, expected, found)
 
 
 class Pair:
@@ -117,17 +118,14 @@ class Pair:
         expected, found = walk(self.expected, call), walk(self.found, call)
         if isinstance(expected, Outcome) or isinstance(found, Outcome):
             if expected != found:
-                raise DifferenceError(f"{call}\n  boto3: {expected}\n  ours:  {found}")
+                raise DifferenceError.of(call, expected, found)
             return
-        if order_of is None:
-            alike = Counter(map(repr, expected)) == Counter(map(repr, found))
-        else:
+        alike = Counter(map(repr, expected)) == Counter(map(repr, found))
+        if alike and order_of is not None:
             # Items that an index puts at the same place come in any order.
-            alike = Counter(map(repr, expected)) == Counter(map(repr, found)) and [*map(order_of, expected)] == [
-                *map(order_of, found)
-            ]
+            alike = [*map(order_of, expected)] == [*map(order_of, found)]
         if not alike:
-            raise DifferenceError(f"walk of {call}\n  boto3: {expected}\n  ours:  {found}")
+            raise DifferenceError.of(f"walk of {call}", expected, found)
 
     def _require_same_page(self, call: Call, expected: Outcome, found: Outcome) -> None:
         """Compare pages. One may end with a cursor behind which nothing is: DynamoDB's own do now and then."""
@@ -137,17 +135,14 @@ class Pair:
         ends = [outcome.response.get("LastEvaluatedKey") for outcome in (expected, found) if outcome.response]
         if ends[0] != ends[1]:
             for end, table in zip(ends, (self.expected, self.found), strict=True):
-                if end is None:
-                    continue
-                rest = walk(table, Call(call.method, {**call.request, "ExclusiveStartKey": end}))
-                if rest:
-                    raise DifferenceError(f"{call}\n  boto3: {expected}\n  ours:  {found}")
+                if end and walk(table, Call(call.method, {**call.request, "ExclusiveStartKey": end})):
+                    raise DifferenceError.of(call, expected, found)
         left = [
             {name: value for name, value in (outcome.response or {}).items() if name != "LastEvaluatedKey"}
             for outcome in (expected, found)
         ]
         if left[0] != left[1]:
-            raise DifferenceError(f"{call}\n  boto3: {expected}\n  ours:  {found}")
+            raise DifferenceError.of(call, expected, found)
 
 
 def walk(table: Any, call: Call) -> list[Any] | Outcome:

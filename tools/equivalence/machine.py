@@ -90,7 +90,7 @@ class Machine(RuleBasedStateMachine):
         expected = walk(self.pair.expected, call)
         found = walk(self.pair.found, Call(call.method, {**call.request, "IndexName": INDEX}))
         if expected != found:
-            raise DifferenceError(f"walk of the range {call}\n  boto3: {expected}\n  ours:  {found}")
+            raise DifferenceError.of(f"walk of the range {call}", expected, found)
 
     @rule(limit=st.one_of(st.none(), st.integers(1, 9)))
     def scan(self, limit: int | None) -> None:
@@ -123,7 +123,7 @@ class Machine(RuleBasedStateMachine):
         call = data.draw(st.sampled_from(self.setting.refused))
         expected, found = perform(self.pair.expected, call), perform(self.pair.found, self._told(call))
         if kind_of(expected) != kind_of(found):
-            raise DifferenceError(f"{call}\n  boto3: {expected}\n  ours:  {found}")
+            raise DifferenceError.of(call, expected, found)
 
     @rule(shards=shard_counts)
     def raise_shards(self, shards: int) -> None:
