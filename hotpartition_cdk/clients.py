@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from aws_cdk import aws_dynamodb as dynamodb
@@ -46,42 +47,30 @@ _ACTIONS: Mapping[Kind, tuple[str, ...]] = {
 """What `ShardedTable` does with the table for each kind of function."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Clients:
-    """Gives functions a layer, settings, rights and a way to the registry."""
+    """Gives functions a layer, settings, rights and a way to the registry.
 
-    def __init__(
-        self,
-        scope: Construct,
-        *,
-        table: dynamodb.ITable,
-        indexes: Sequence[str],
-        journal: Journal,
-        network: Network,
-        users: RegistryUsers,
-        wiring: Mapping[str, str],
-        is_vpc_given: bool,
-    ) -> None:
-        """Take what all of them share.
+    Attributes:
+        scope: Where layers are made.
+        table: What they use.
+        indexes: Its indexes that they ask.
+        journal: Where its routes lie.
+        network: Where the registry is reached.
+        users: As whom they ask Redis.
+        wiring: Settings, by field name.
+        is_vpc_given: Whether functions can be in the network's VPC already.
+    """
 
-        Args:
-            scope: Where layers are made.
-            table: What they use.
-            indexes: Its indexes that they ask.
-            journal: Where its routes lie.
-            network: Where the registry is reached.
-            users: As whom they ask Redis.
-            wiring: Settings, by field name.
-            is_vpc_given: Whether functions can be in the network's VPC already.
-        """
-        self._scope = scope
-        self._table = table
-        self._indexes = indexes
-        self._journal = journal
-        self._network = network
-        self._users = users
-        self._wiring = wiring
-        self._is_vpc_given = is_vpc_given
-        self._layers: dict[tuple[str, str], Layers] = {}
+    scope: Construct
+    table: dynamodb.ITable
+    indexes: Sequence[str]
+    journal: Journal
+    network: Network
+    users: RegistryUsers
+    wiring: Mapping[str, str]
+    is_vpc_given: bool
+    _layers: dict[tuple[str, str], Layers] = field(default_factory=dict, init=False)
 
     def add(self, function: lambda_.Function, kind: Kind) -> None:
         """Let a function use the table.
@@ -91,7 +80,7 @@ class Clients:
         """
         if not isinstance(function, lambda_.Function):
             raise ConfigurationError(
-                f"{self._scope.node.path} is given {type(function).__name__} as a function, which nothing can be added"
+                f"{self.scope.node.path} is given {type(function).__name__} as a function, which nothing can be added"
                 " to: give the aws_lambda.Function itself, not an alias, a version or an imported one"
             )
         if function.node.try_find_child(_ID) is not None:
@@ -127,45 +116,45 @@ class Clients:
             }
             target: LayerTarget = LAMBDA_TARGET.model_copy(update=changes)
             id_ = f"LayersPython{version.replace('.', '')}{'Arm' if machine == 'arm64' else 'X86'}"
-            self._layers[version, machine] = Layers(self._scope, id_, target=target, packages=CLIENT_PACKAGES)
+            self._layers[version, machine] = Layers(self.scope, id_, target=target, packages=CLIENT_PACKAGES)
         return self._layers[version, machine]
 
     def _set_environment(self, function: lambda_.Function, kind: Kind) -> None:
-        values = select_settings(AdaptiveSettings, {**self._wiring, **self._users.wiring_of(kind)})
+        values = select_settings(AdaptiveSettings, {**self.wiring, **self.users.wiring_of(kind)})
         # Theirs is the client of the boto3 `Table` that they give.
         values.pop("dynamodb_endpoint", None)
         for name, value in build_environment(AdaptiveSettings, values).items():
             function.add_environment(name, value)
 
     def _grant(self, function: lambda_.Function, kind: Kind) -> None:
-        grant_table(function, self._table, _ACTIONS[kind])
-        if self._indexes:
-            arns = [f"{self._table.table_arn}/index/{name}" for name in self._indexes]
+        grant_table(function, self.table, _ACTIONS[kind])
+        if self.indexes:
+            arns = [f"{self.table.table_arn}/index/{name}" for name in self.indexes]
             iam.Grant.add_to_principal(
                 grantee=function, actions=["dynamodb:Query", "dynamodb:Scan"], resource_arns=arns
             )
-        if self._journal.is_apart:
-            self._journal.grant_read(function)
-        self._users.grant_connect(function, kind)
+        if self.journal.is_apart:
+            self.journal.grant_read(function)
+        self.users.grant_connect(function, kind)
 
     def _connect(self, function: lambda_.Function, place: Construct) -> None:
         """Let it reach the registry; one that is in no VPC joins the network."""
         if function.is_bound_to_vpc:
-            if not self._is_vpc_given:
+            if not self.is_vpc_given:
                 raise ConfigurationError(
                     f"{function.node.path} runs in a VPC, from which the registry in a new one cannot be reached: give"
-                    f" that VPC to {self._scope.node.path} as vpc="
+                    f" that VPC to {self.scope.node.path} as vpc="
                 )
             function.connections.allow_to(
-                self._network.registry_security_group, ec2.Port.tcp(REGISTRY_PORT), "function to registry"
+                self.network.registry_security_group, ec2.Port.tcp(REGISTRY_PORT), "function to registry"
             )
             return
         resource = function.node.default_child
         if not isinstance(resource, lambda_.CfnFunction) or function.role is None:
             raise TypeError("the function's resource is not its default child")
         resource.vpc_config = lambda_.CfnFunction.VpcConfigProperty(
-            security_group_ids=[self._network.function_security_group.security_group_id],
-            subnet_ids=[subnet.subnet_id for subnet in self._network.subnets],
+            security_group_ids=[self.network.function_security_group.security_group_id],
+            subnet_ids=[subnet.subnet_id for subnet in self.network.subnets],
         )
         policy = iam.Policy(place, "JoinVpc", roles=[function.role])
         policy.add_statements(iam.PolicyStatement(actions=NETWORK_INTERFACE_ACTIONS, resources=["*"]))

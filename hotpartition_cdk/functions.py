@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import aws_cdk as cdk
@@ -42,39 +43,29 @@ WILDCARD_REASON = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionFactory:
-    """Makes functions that differ only in code, size, settings and rights."""
+    """Makes functions that differ only in code, size, settings and rights.
 
-    def __init__(
-        self,
-        scope: Construct,
-        *,
-        layers: Layers,
-        network: Network,
-        users: RegistryUsers,
-        log_keeping: LogKeeping,
-        wiring: Mapping[str, str],
-        namespace: str,
-    ) -> None:
-        """Take what all functions share.
+    Attributes:
+        scope: Where the functions are made.
+        layers: Layers, runtime and architecture.
+        network: Where the functions run.
+        users: As whom the functions ask Redis.
+        log_keeping: Makes their log groups.
+        wiring: Settings, by field name.
+        namespace: Of their metrics.
+        made: The functions, by their folders.
+    """
 
-        Args:
-            scope: Where the functions are made.
-            layers: Layers, runtime and architecture.
-            network: Where the functions run.
-            users: As whom the functions ask Redis.
-            log_keeping: Makes their log groups.
-            wiring: Settings, by field name.
-            namespace: Of their metrics.
-        """
-        self._scope = scope
-        self._layers = layers
-        self._network = network
-        self._users = users
-        self._log_keeping = log_keeping
-        self._wiring = wiring
-        self._namespace = namespace
-        self.made: dict[str, lambda_.Function] = {}
+    scope: Construct
+    layers: Layers
+    network: Network
+    users: RegistryUsers
+    log_keeping: LogKeeping
+    wiring: Mapping[str, str]
+    namespace: str
+    made: dict[str, lambda_.Function] = field(default_factory=dict, init=False)
 
     def make(
         self,
@@ -90,8 +81,8 @@ class FunctionFactory:
         is_snap_started: bool = False,
     ) -> lambda_.Function:
         """Make the function whose handler lies in a folder, by which it is called; it asks Redis as its user."""
-        place = Construct(self._scope, id_)
-        log_group = self._log_keeping.make_group(place, "Logs")
+        place = Construct(self.scope, id_)
+        log_group = self.log_keeping.make_group(place, "Logs")
         execution_role = _role(place, log_group)
         function = lambda_.Function(
             place,
@@ -99,9 +90,9 @@ class FunctionFactory:
             description=description,
             code=lambda_.Code.from_asset(str(code), exclude=COMPILED_PYTHON),
             handler="handler.handler",
-            runtime=self._layers.runtime,
-            architecture=self._layers.architecture,
-            layers=[self._layers.library, *more_layers, self._layers.dependencies],
+            runtime=self.layers.runtime,
+            architecture=self.layers.architecture,
+            layers=[self.layers.library, *more_layers, self.layers.dependencies],
             memory_size=size.memory_mb,
             timeout=cdk.Duration.seconds(size.timeout_seconds),
             reserved_concurrent_executions=reserved_concurrency,
@@ -112,13 +103,13 @@ class FunctionFactory:
             logging_format=lambda_.LoggingFormat.JSON,
             tracing=lambda_.Tracing.ACTIVE,
             snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if is_snap_started else None,
-            vpc=self._network.vpc,
-            vpc_subnets=ec2.SubnetSelection(subnets=self._network.subnets),
-            security_groups=[self._network.function_security_group],
+            vpc=self.network.vpc,
+            vpc_subnets=ec2.SubnetSelection(subnets=self.network.subnets),
+            security_groups=[self.network.function_security_group],
         )
-        self._users.grant_connect(function, user)
+        self.users.grant_connect(function, user)
         acknowledge_wildcards(execution_role, "Resource::*", reason=WILDCARD_REASON)
-        if not self._layers.is_newest_python:
+        if not self.layers.is_newest_python:
             acknowledge(
                 function,
                 "L1",
@@ -128,11 +119,11 @@ class FunctionFactory:
         return function
 
     def _environment(self, name: str, settings: type[CommonSettings], user: str) -> dict[str, str]:
-        values = select_settings(settings, {**self._wiring, **self._users.wiring_of(user)})
+        values = select_settings(settings, {**self.wiring, **self.users.wiring_of(user)})
         return {
             **build_environment(settings, values),
             "POWERTOOLS_SERVICE_NAME": name,
-            "POWERTOOLS_METRICS_NAMESPACE": self._namespace,
+            "POWERTOOLS_METRICS_NAMESPACE": self.namespace,
             "POWERTOOLS_LOG_LEVEL": "INFO",
         }
 

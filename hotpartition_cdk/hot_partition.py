@@ -140,7 +140,7 @@ class HotPartition(Construct):
         }
         self.layers = Layers(self, "Layers", target=self.options.target)
         self.functions = FunctionFactory(
-            self,
+            scope=self,
             layers=self.layers,
             network=self.network,
             users=access,
@@ -154,7 +154,7 @@ class HotPartition(Construct):
         self.operations = Operations(self, "Operations", functions=self.functions, journal=self.journal)
         cdk.CfnOutput(self, "OperateFunctionName", value=self.operations.function.function_name)
         self._clients = Clients(
-            self,
+            scope=self,
             table=table,
             indexes=indexes,
             journal=self.journal,
