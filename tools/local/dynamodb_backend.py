@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from tools.local.dynamodb_meter import ServiceError
+from tools.local.dynamodb_meter import ServiceError, service_error
 from tools.local.dynamodb_tables import TableShape
 
 _FORWARDED_HEADERS = ("Authorization", "X-Amz-Date", "X-Amz-Security-Token")
@@ -36,7 +36,9 @@ class Backend:
         try:
             result: dict[str, Any] = json.loads(body) if body else {}
         except ValueError as error:
-            raise _internal_error(f"the local DynamoDB responded with {status} and no JSON") from error
+            raise service_error(
+                "InternalServerError", f"the local DynamoDB responded with {status} and no JSON", status=500
+            ) from error
         if status != 200:
             raise ServiceError(status, result)
         return result
@@ -49,7 +51,9 @@ class Backend:
             async with self._session.post(self.endpoint, data=body, headers=sent) as response:
                 return response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise _internal_error(f"the local DynamoDB does not respond ({type(error).__name__})") from error
+            raise service_error(
+                "InternalServerError", f"the local DynamoDB does not respond ({type(error).__name__})", status=500
+            ) from error
 
     async def table(self, name: str) -> TableShape:
         """Return a table's shape, asking for it once; an unknown table is a `ServiceError`."""
@@ -61,7 +65,3 @@ class Backend:
     def forget_tables(self) -> None:
         """Ask for the shapes again; a table was created, changed or deleted."""
         self._tables.clear()
-
-
-def _internal_error(message: str) -> ServiceError:
-    return ServiceError(500, {"__type": "com.amazonaws.dynamodb.v20120810#InternalServerError", "message": message})

@@ -12,10 +12,9 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from tools.local.dynamodb_meter import ServiceError, throttling_error_for
+from tools.local.dynamodb_meter import ServiceError, service_error, throttling_error_for
 from tools.partition_model import REASONS, Kind
 
-_SERVICE = "com.amazonaws.dynamodb.v20120810"
 _WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem"})
 _READS = frozenset({"GetItem", "Query", "Scan"})
 _BATCHES = frozenset({"BatchGetItem", "BatchWriteItem", "TransactGetItems", "TransactWriteItems"})
@@ -114,7 +113,7 @@ def build_refusal(rule: FaultRule, resource: str) -> ServiceError:
     The exception follows the reason, as on a table on demand; the member's spelling follows the exception.
     """
     if rule.fault is Fault.ERROR:
-        return ServiceError(500, {"__type": f"{_SERVICE}#InternalServerError", "message": "Internal server error"})
+        return service_error("InternalServerError", "Internal server error", status=500)
     if rule.fault is Fault.DENY:
         message = f"User is not authorized to perform: dynamodb:{rule.operation} on resource: {resource}"
         return ServiceError(400, {"__type": "com.amazon.coral.service#AccessDeniedException", "Message": message})
@@ -127,8 +126,7 @@ def build_refusal(rule: FaultRule, resource: str) -> ServiceError:
         )
     else:
         return throttling_error_for([(rule.reason, resource)])
-    reasons = [{"reason": rule.reason, "resource": resource}]
-    return ServiceError(400, {"__type": f"{_SERVICE}#{type_}", "message": message, "ThrottlingReasons": reasons})
+    return service_error(type_, message, ThrottlingReasons=[{"reason": rule.reason, "resource": resource}])
 
 
 def _parse_rule(position: int, value: object) -> FaultRule:

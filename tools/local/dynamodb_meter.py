@@ -10,6 +10,7 @@ from typing import Any
 from tools.local.partitions import Demand, PartitionKey, PartitionModel, Throttle, Timeline
 from tools.partition_model import Kind
 
+_SERVICE = "com.amazonaws.dynamodb.v20120810"
 _THROTTLING_TYPE = "com.amazon.coral.availability#ThrottlingException"
 _THROTTLING_MESSAGE = (
     "Throughput exceeds the current capacity of your table or index. DynamoDB is automatically scaling your table or "
@@ -31,6 +32,11 @@ class ServiceError(Exception):
     def code(self) -> str:
         """The exception's short name."""
         return str(self.body.get("__type", "")).rpartition("#")[2]
+
+
+def service_error(code: str, message: str, *, status: int = 400, **members: object) -> ServiceError:
+    """Build an error of DynamoDB's own, with further members if it has any."""
+    return ServiceError(status, {"__type": f"{_SERVICE}#{code}", "message": message, **members})
 
 
 def throttling_error(throttles: Iterable[Throttle]) -> ServiceError:

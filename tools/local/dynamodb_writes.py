@@ -9,7 +9,7 @@ from typing import Any
 from hotpartition.core.capacity import Item, item_size_bytes, write_units
 from tools.local.dynamodb_backend import Backend
 from tools.local.dynamodb_costs import Cost, cost_of, item_read_units, write_demands
-from tools.local.dynamodb_meter import Meter, ServiceError, throttling_error, transaction_throttle
+from tools.local.dynamodb_meter import Meter, ServiceError, service_error, throttling_error, transaction_throttle
 from tools.local.dynamodb_tables import TableShape
 from tools.local.partitions import Demand
 from tools.partition_model import Kind
@@ -210,13 +210,11 @@ def _transaction_demands(
 
 def _cancelled(refused: Sequence[bool]) -> ServiceError:
     codes = ["ThrottlingError" if is_refused else "None" for is_refused in refused]
-    body = {
-        "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
-        "message": "Transaction cancelled, please refer cancellation reasons for specific reasons "
-        f"[{', '.join(codes)}]",
-        "CancellationReasons": [transaction_throttle() if is_refused else {"Code": "None"} for is_refused in refused],
-    }
-    return ServiceError(400, body)
+    return service_error(
+        "TransactionCanceledException",
+        f"Transaction cancelled, please refer cancellation reasons for specific reasons [{', '.join(codes)}]",
+        CancellationReasons=[transaction_throttle() if is_refused else {"Code": "None"} for is_refused in refused],
+    )
 
 
 def _token_refusal(code: str) -> ServiceError:
@@ -225,4 +223,4 @@ def _token_refusal(code: str) -> ServiceError:
         "non-identical request.",
         "TransactionInProgressException": "The transaction with the given request token is already in progress.",
     }
-    return ServiceError(400, {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": messages[code]})
+    return service_error(code, messages[code])

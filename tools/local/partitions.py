@@ -143,7 +143,6 @@ class TimelineRow:
 class Timeline:
     """The last `max_rows` rows (one for each slot and key that was used); the oldest slots are dropped first."""
 
-    slot_ms: int = SLOT_MS
     max_rows: int = 200_000
     _slots: dict[int, dict[PartitionKey, TimelineRow]] = field(default_factory=dict)
     _rows: int = 0
@@ -175,7 +174,7 @@ class Timeline:
         return [row for at_ms in sorted(self._slots) if at_ms >= since_ms for row in self._slots[at_ms].values()]
 
     def _row(self, key: PartitionKey, now_ms: int) -> TimelineRow:
-        at_ms = now_ms // self.slot_ms * self.slot_ms
+        at_ms = now_ms // SLOT_MS * SLOT_MS
         rows = self._slots.setdefault(at_ms, {})
         row = rows.get(key)
         if row is None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.local.errors import LocalRunError
+from tools.local.events import ACCOUNT
 from tools.local.intrinsics import Intrinsics
 
 TABLES = ("AWS::DynamoDB::Table", "AWS::DynamoDB::GlobalTable")
@@ -105,7 +106,6 @@ class Endpoints:
     redis_port: int
     api_url: str
     region: str
-    account: str = "123456789012"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +154,11 @@ class _Reader:
             assembly.template,
             pseudo={
                 "AWS::Region": endpoints.region,
-                "AWS::AccountId": endpoints.account,
+                "AWS::AccountId": ACCOUNT,
                 "AWS::Partition": "aws",
                 "AWS::URLSuffix": "amazonaws.com",
                 "AWS::StackName": assembly.stack_name,
-                "AWS::StackId": f"arn:aws:cloudformation:{endpoints.region}:{endpoints.account}:stack/local",
+                "AWS::StackId": f"arn:aws:cloudformation:{endpoints.region}:{ACCOUNT}:stack/local",
             },
             provided=self._provided(endpoints),
             physical_names=self._physical_names(),
@@ -194,7 +194,7 @@ class _Reader:
             provided[logical_id, "Arn"] = self._function_arn(logical_id, endpoints)
         for logical_id, name in self._physical_names().items():
             if self._assembly.template["Resources"][logical_id]["Type"] in TABLES:
-                provided[logical_id, "Arn"] = f"arn:aws:dynamodb:{endpoints.region}:{endpoints.account}:table/{name}"
+                provided[logical_id, "Arn"] = f"arn:aws:dynamodb:{endpoints.region}:{ACCOUNT}:table/{name}"
         return provided
 
     def _physical_names(self) -> dict[str, str]:
@@ -207,7 +207,7 @@ class _Reader:
 
     def _function_arn(self, logical_id: str, endpoints: Endpoints) -> str:
         name = f"{self._assembly.stack_name}-{logical_id}"
-        return f"arn:aws:lambda:{endpoints.region}:{endpoints.account}:function:{name}"
+        return f"arn:aws:lambda:{endpoints.region}:{ACCOUNT}:function:{name}"
 
     def _functions(self) -> tuple[FunctionSpec, ...]:
         """Read the functions. Each is called by its service, or by its logical id where several have that service."""
