@@ -27,7 +27,8 @@ from hotpartition_cli.callers import OPERATIONS, Caller, LambdaCaller, UrlCaller
 from hotpartition_cli.check import Limits, check, has_messages, write_units_at_most
 from hotpartition_cli.commands import Outcome
 from hotpartition_cli.errors import FailedError, Status, ToolError, UsageError
-from hotpartition_cli.plan import Usage, default_thresholds, make_plan, measure_item, render
+from hotpartition_cli.patterns import Usage
+from hotpartition_cli.plan import default_thresholds, make_plan, measure_item, render
 from hotpartition_cli.rush import make_rush, parse_rush
 from hotpartition_cli.stacks import AwsStack, LocalStack, Stack
 from hotpartition_cli.views import VIEWS

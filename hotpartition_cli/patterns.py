@@ -23,20 +23,26 @@ class Reads(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """What is written to one partition key at its peak, and how it is read.
+class Usage:
+    """How a load is spread and read.
 
     `busiest_share` is the part of the load that the busiest value of the attribute has which targeted reads name;
     `is_peak_known`, whether every partition key has this load, so that N can stand in the code; `is_sorted_by_time`,
     whether the table's sort key begins with the time.
     """
 
-    wcu_per_second: float
-    shard_count: int
     reads: Reads
     busiest_share: float = 0.0
     is_peak_known: bool = False
     is_sorted_by_time: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload(Usage):
+    """What is written to one partition key at its peak, and how it is read."""
+
+    wcu_per_second: float
+    shard_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

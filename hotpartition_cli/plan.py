@@ -19,7 +19,7 @@ from hotpartition.errors import InvalidRequestError, ItemTooLargeError
 from hotpartition.runtime.table_settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_cli.errors import UsageError
-from hotpartition_cli.patterns import KEY_LIMIT_WCU, Choice, Reads, Workload, choose_pattern
+from hotpartition_cli.patterns import KEY_LIMIT_WCU, Choice, Usage, Workload, choose_pattern
 from hotpartition_messages import Message
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.keys import KEY_FORM, parse_conversation_id
@@ -70,16 +70,6 @@ class Plan:
     def is_covered(self) -> bool:
         """Whether what is planned takes the whole load."""
         return not self.after.wcu_per_second_refused
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """How the load is spread and read, for the choice of a pattern; the fields are those of `Workload`."""
-
-    reads: Reads
-    busiest_share: float = 0.0
-    is_peak_known: bool = False
-    is_sorted_by_time: bool = True
 
 
 def make_plan(load: Load, thresholds: Thresholds, usage: Usage | None = None) -> Plan:

@@ -10,11 +10,11 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
 
+from hotpartition.core.timestamps import format_time
 from tools.demo.client import HttpApi, Response
 from tools.demo.workload import Offer
 
@@ -34,7 +34,7 @@ class DeviceClocks:
         del rng
         place = offer.conversation_id, offer.sender
         at_ms = self._latest_ms[place] = max(int(now * 1000), self._latest_ms.get(place, 0) + 1)
-        return f"{_format_time(at_ms / 1000)}#{offer.sender}"
+        return f"{format_time(at_ms)}#{offer.sender}"
 
 
 class DevicesApi:
@@ -105,5 +105,4 @@ def _show(reading: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _format_time(seconds: float) -> str:
-    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
+    return format_time(int(seconds * 1000))

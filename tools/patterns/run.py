@@ -230,8 +230,7 @@ class _Run:
         now_ms = self._now_ms()
         route = self.routing.known_to(write.environment, now_ms)
         places = self._places(route, write.device, write.sort_key, now_ms)
-        if self.pattern.choices > 1:
-            places = self.routing.order(write.environment, places, now_ms)
+        places = self.routing.order(write.environment, places, now_ms)
         if not write.rounds:
             write.report = self.routing.count(write.environment, now_ms, places[0].shard_count)
         write.rounds += 1
@@ -271,8 +270,7 @@ class _Run:
         self.sample.attempts += 1
         if self._is_refused(place, now):
             self.sample.refused += 1
-            if self.pattern.choices > 1:
-                self.routing.note_refusal(write.environment, place.partition_key, self._now_ms())
+            self.routing.note_refusal(write.environment, place.partition_key, self._now_ms())
             is_last = number + 1 == len(places)
             then = partial(self._wait, write) if is_last else partial(self._try, write, places, number + 1)
             self.engine.after(self.refusal_latency.draw(), then)
