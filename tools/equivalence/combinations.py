@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Protocol
+from typing import Any
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.reports import ReadReport, Report
@@ -54,25 +54,6 @@ COMBINATIONS: Sequence[Combination] = (
     ),
     *(Combination(shards="fixed", hashed="by_sort_key", sort_type=kind) for kind in "NB"),
 )
-
-
-class Subject(Protocol):
-    """The table under test, and how it is raised."""
-
-    def build(self) -> ShardedTable:
-        """Build the table anew, as another process of the owner's would."""
-        ...
-
-    def raise_to(self, collection: str, count: int) -> ShardedTable:
-        """Raise N of a collection, unless it is as large already, and build the table anew."""
-        ...
-
-
-def build_subject(combination: Combination, table: Any, shards: int) -> Subject:
-    """Build the table under test, which begins with so many shards."""
-    if combination.shards == "fixed":
-        return FixedSubject(combination, table, [shards])
-    return AdaptiveSubject(combination, table)
 
 
 def _options(combination: Combination) -> dict[str, Any]:
@@ -157,6 +138,17 @@ class AdaptiveSubject:
         )
         self.registry.add(collection, [generation])
         return self.build()
+
+
+Subject = FixedSubject | AdaptiveSubject
+"""The table under test, and how it is raised."""
+
+
+def build_subject(combination: Combination, table: Any, shards: int) -> Subject:
+    """Build the table under test, which begins with so many shards."""
+    if combination.shards == "fixed":
+        return FixedSubject(combination, table, [shards])
+    return AdaptiveSubject(combination, table)
 
 
 class NoReports:

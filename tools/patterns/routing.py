@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from hotpartition.core.counter import WriteCounter
 from hotpartition.core.detector import Reason, ReportWindow, decide
@@ -40,37 +40,6 @@ class Raised(NamedTuple):
     at_seconds: float
     shard_count: int
     reason: str
-
-
-class Routing(Protocol):
-    """Where a writer gets the route from, and whom it tells what it writes."""
-
-    raises: list[Raised]
-
-    @property
-    def route(self) -> Route:
-        """The route as the journal has it."""
-        ...
-
-    def known_to(self, environment: int, now_ms: int) -> Route:
-        """Return the route as one environment knows it."""
-        ...
-
-    def count(self, environment: int, now_ms: int, shard_count: int) -> Report | None:
-        """Count a write of one unit; returns the report that it made, if any."""
-        ...
-
-    def refused_everywhere(self, environment: int, now_ms: int, report: Report | None) -> None:
-        """Hear that all choices of a write refused."""
-        ...
-
-    def note_refusal(self, environment: int, partition_key: str, now_ms: int) -> None:
-        """Hear that a key refused."""
-        ...
-
-    def order(self, environment: int, places: Sequence[Place], now_ms: int) -> Sequence[Place]:
-        """Put the places last that refused one environment of late."""
-        ...
 
 
 class FixedRouting:
@@ -192,3 +161,7 @@ class AdaptiveRouting:
     def _add(self, generation: Generation, reason: Reason) -> None:
         self.route = self.route.union(Route(frozenset({generation})))
         self.raises.append(Raised(round(self._engine.now, 3), generation.shard_count, str(reason)))
+
+
+Routing = FixedRouting | AdaptiveRouting
+"""Where a writer gets the route from, and whom it tells what it writes."""
