@@ -55,6 +55,11 @@ class Backend:
                 "InternalServerError", f"the local DynamoDB does not respond ({type(error).__name__})", status=500
             ) from error
 
+    async def read_item(self, table: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Read a whole item, as it is now."""
+        found = await self.call("GetItem", {"TableName": table, "Key": key, "ConsistentRead": True})
+        return found.get("Item")
+
     async def table(self, name: str) -> TableShape:
         """Return a table's shape, asking for it once; an unknown table is a `ServiceError`."""
         if name not in self._tables:

@@ -12,6 +12,9 @@ from tools.local.dynamodb_tables import IndexShape, TableShape
 from tools.local.partitions import Demand
 from tools.partition_model import Kind
 
+_NARROWING = ("ProjectionExpression", "AttributesToGet", "FilterExpression", "QueryFilter", "ScanFilter")
+"""Members of a read that leave out some of what was read."""
+
 
 @dataclass(slots=True)
 class Cost:
@@ -98,18 +101,12 @@ def page_read_units(items: Iterable[Item], *, is_strong: bool) -> float:
 
 def reads_everything(request: Mapping[str, Any]) -> bool:
     """Say whether the response to a read holds every attribute of everything that was read."""
-    return not any(request.get(name) for name in ("ProjectionExpression", "AttributesToGet")) and not (
-        request.get("FilterExpression")
-        or request.get("QueryFilter")
-        or request.get("ScanFilter")
-        or request.get("Select") in ("COUNT", "SPECIFIC_ATTRIBUTES")
-    )
+    return request.get("Select") not in ("COUNT", "SPECIFIC_ATTRIBUTES") and not any(map(request.get, _NARROWING))
 
 
 def sizing_request(request: Mapping[str, Any]) -> dict[str, Any]:
     """Build the request that reads the same items whole, for their sizes alone."""
-    dropped = {"ProjectionExpression", "AttributesToGet", "FilterExpression", "QueryFilter", "ScanFilter", "Select"}
-    bare = {name: value for name, value in request.items() if name not in dropped}
+    bare = {name: value for name, value in request.items() if name not in {*_NARROWING, "Select"}}
     used = set(re.findall(r"[#:][A-Za-z0-9_]+", request.get("KeyConditionExpression", "")))
     for names in ("ExpressionAttributeNames", "ExpressionAttributeValues"):
         kept = {name: value for name, value in request.get(names, {}).items() if name in used}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hotpartition.core.capacity import Item, item_size_bytes
@@ -38,8 +38,7 @@ class Reads:
         result = await self._backend.call("GetItem", request)
         item = result.get("Item")
         if item is not None and not reads_everything(request):
-            whole = {"TableName": table.name, "Key": request["Key"], "ConsistentRead": True}
-            item = (await self._backend.call("GetItem", whole)).get("Item")
+            item = await self._backend.read_item(table.name, request["Key"])
         units = item_read_units(item, is_strong=bool(request.get("ConsistentRead")))
         self._meter.charge_read(key, units)
         return {**result, "ConsumedCapacity": Cost(units).describe(table.name)}
@@ -103,14 +102,9 @@ class Reads:
         if refused:
             raise throttling_error(refused)
         result = await self._backend.call("TransactGetItems", request)
-        costs: dict[str, Cost] = {}
-        for table, get in zip(tables, gets, strict=True):
-            whole = {"TableName": table.name, "Key": get["Key"], "ConsistentRead": True}
-            item = (await self._backend.call("GetItem", whole)).get("Item")
-            units = item_read_units(item, is_strong=True, factor=_TRANSACTION_FACTOR)
-            self._meter.charge_read(table.partition_key(get["Key"]), units)
-            costs.setdefault(table.name, Cost()).add(Cost(units))
-        return {**result, "ConsumedCapacity": [c.describe(name, transaction="Read") for name, c in costs.items()]}
+        keys = [get["Key"] for get in gets]
+        read = [(t, key, await self._backend.read_item(t.name, key)) for t, key in zip(tables, keys, strict=True)]
+        return {**result, "ConsumedCapacity": charge_transaction(self._meter, read)}
 
     def _admit(self, key: PartitionKey) -> None:
         throttle = self._meter.refuse_read(key)
@@ -141,6 +135,16 @@ class Reads:
             self._meter.charge_read(table.partition_key(key), units)
             cost.table += units
         return cost
+
+
+def charge_transaction(meter: Meter, read: Iterable[tuple[TableShape, Item, Item | None]]) -> list[Request]:
+    """Charge the items that a transaction read, at twice the cost; returns what it consumed of each table."""
+    costs: dict[str, Cost] = {}
+    for table, key, item in read:
+        units = item_read_units(item, is_strong=True, factor=_TRANSACTION_FACTOR)
+        meter.charge_read(table.partition_key(key), units)
+        costs.setdefault(table.name, Cost()).add(Cost(units))
+    return [cost.describe(name, transaction="Read") for name, cost in costs.items()]
 
 
 def _partition_of_query(table: TableShape, request: Request) -> PartitionKey | None:

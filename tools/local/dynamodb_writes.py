@@ -8,8 +8,9 @@ from typing import Any
 
 from hotpartition.core.capacity import Item, item_size_bytes, write_units
 from tools.local.dynamodb_backend import Backend
-from tools.local.dynamodb_costs import Cost, cost_of, item_read_units, write_demands
+from tools.local.dynamodb_costs import Cost, cost_of, write_demands
 from tools.local.dynamodb_meter import Meter, ServiceError, service_error, throttling_error, transaction_throttle
+from tools.local.dynamodb_reads import charge_transaction
 from tools.local.dynamodb_tables import TableShape
 from tools.local.partitions import Demand
 from tools.partition_model import Kind
@@ -64,7 +65,7 @@ class Writes:
         """Update an item. It is read before and after, since the backend returns one of the two at most."""
         table = await self._backend.table(request["TableName"])
         key: Item = request["Key"]
-        old = await self._read(table, key)
+        old = await self._backend.read_item(table.name, key)
         known = _table_demand(table, (old,), key)
         self._admit(known)
         try:
@@ -73,7 +74,7 @@ class Writes:
             self._settle_failure(error, table, known, (old,), key)
             raise
         returns_new = request.get("ReturnValues") == "ALL_NEW"
-        new = result["Attributes"] if returns_new else await self._read(table, key)
+        new = result["Attributes"] if returns_new else await self._backend.read_item(table.name, key)
         return self._settle(table, known, write_demands(table, old, new, key), result)
 
     async def batch_write_item(self, request: Request) -> Request:
@@ -87,7 +88,7 @@ class Writes:
             for entry in entries:
                 new = entry.get("PutRequest", {}).get("Item")
                 key = table.primary_key(new or entry["DeleteRequest"]["Key"])
-                actual = write_demands(table, await self._read(table, key), new, key)
+                actual = write_demands(table, await self._backend.read_item(table.name, key), new, key)
                 if self._meter.admit_write(actual) is None:
                     accepted.setdefault(name, []).append(entry)
                     charges.setdefault(name, []).append(actual)
@@ -125,13 +126,8 @@ class Writes:
 
     async def _read_again(self, request: Request) -> Request:
         """Charge a repetition what it consumes: the reading of its items."""
-        costs: dict[str, Cost] = {}
-        for element in request["TransactItems"]:
-            table, key, item = await self._locate(next(iter(element.values())))
-            units = item_read_units(item, is_strong=True, factor=_TRANSACTION_FACTOR)
-            self._meter.charge_read(table.partition_key(key), units)
-            costs.setdefault(table.name, Cost()).add(Cost(units))
-        return {"ConsumedCapacity": [c.describe(name, transaction="Read") for name, c in costs.items()]}
+        read = [await self._locate(next(iter(element.values()))) for element in request["TransactItems"]]
+        return {"ConsumedCapacity": charge_transaction(self._meter, read)}
 
     async def _write_transaction(self, request: Request) -> Request:
         """Write a transaction at twice the cost; one refused partition cancels it."""
@@ -154,7 +150,7 @@ class Writes:
             raise
         costs: dict[str, Cost] = {}
         for (kind, action), (table, key, old), admitted in zip(actions, before, known, strict=True):
-            new = old if kind == "ConditionCheck" else await self._read(table, key)
+            new = old if kind == "ConditionCheck" else await self._backend.read_item(table.name, key)
             if kind == "Put":
                 new = action["Item"]
             actual = write_demands(table, old, new, key, factor=_TRANSACTION_FACTOR)
@@ -165,11 +161,7 @@ class Writes:
     async def _locate(self, action: Mapping[str, Any]) -> tuple[TableShape, Item, Item | None]:
         table = await self._backend.table(action["TableName"])
         key = table.primary_key(action.get("Item") or action["Key"])
-        return table, key, await self._read(table, key)
-
-    async def _read(self, table: TableShape, key: Item) -> Item | None:
-        found = await self._backend.call("GetItem", {"TableName": table.name, "Key": key, "ConsistentRead": True})
-        return found.get("Item")
+        return table, key, await self._backend.read_item(table.name, key)
 
     def _admit(self, demands: Sequence[Demand]) -> None:
         throttle = self._meter.admit_write(demands)

@@ -15,6 +15,7 @@ import inspect
 import json
 import os
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
 
@@ -84,8 +85,6 @@ async def _serve(request: web.Request) -> web.Response:
 
 def build_environ(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
     """Describe the request the way werkzeug's request class reads it."""
-    from io import BytesIO  # noqa: PLC0415 - the only user
-
     environ: dict[str, Any] = {
         "REQUEST_METHOD": "POST",
         "SCRIPT_NAME": "",
