@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from hotpartition.dynamodb.boto3_client import create_client
 from hotpartition.ports import Telemetry
 from hotpartition.runtime.settings import ReaderSettings
 from hotpartition.runtime.wiring_reader import open_reading
 from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.wiring_reader import build_message_reader
 from tools.benchmarks.conversations import PAGE, Conversation, read_all_shards
-from tools.benchmarks.setup import SilentTelemetry, plain_client
+from tools.benchmarks.setup import SilentTelemetry
 
 SERVICE_MS = 5.0
 MILLISECONDS = 1e3
@@ -33,7 +34,8 @@ def our_reader(telemetry: Telemetry | None = None, **settings: object) -> ReadPa
 
 def sources_reader(threads: int) -> ReadPage:
     """Read pages the way the sources show."""
-    client = plain_client(connections=threads)
+    # With the same limits and retries as ours, so that only the work differs.
+    client = create_client(connections=threads)
     executor = ThreadPoolExecutor(threads)
     return lambda conversation: read_all_shards(client, executor, conversation)
 

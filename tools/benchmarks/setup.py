@@ -12,7 +12,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hotpartition.dynamodb.boto3_client import create_client
 from tools.local.events import HttpRequest, Route, build_http_event
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,8 +144,3 @@ def _event(method: str, conversation_id: str, headers: Sequence[tuple[str, str]]
     route = Route.parse(f"{method} {COLLECTION}")
     parameters = {"conversation_id": conversation_id}
     return build_http_event(request, route, parameters, request_id="JKJaXmPLvHcESHA=", now_ms=1_800_000_000_000)
-
-
-def plain_client(*, connections: int) -> Any:
-    """Build the rivals' boto3 client: the same limits and retries as ours, so that only the work differs."""
-    return create_client(connections=connections)

@@ -137,11 +137,6 @@ class StandIn:
         listening: int = self._server.sockets[0].getsockname()[1]
         return listening
 
-    async def serve(self) -> None:
-        """Serve until cancelled."""
-        if self._server is not None:
-            await self._server.serve_forever()
-
     def close(self) -> None:
         """Stop listening, and drop all connections."""
         if self._server is not None:
@@ -247,9 +242,8 @@ def _dump(content: object) -> bytes:
 
 
 async def _serve(port: int) -> None:
-    server = StandIn()
-    await server.start(port)
-    await server.serve()
+    await StandIn().start(port)
+    await asyncio.Event().wait()
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -95,20 +95,18 @@ class ReplayedMessage:
     text: str
 
 
-def generate_workload(
-    *, seed: int, scale: Scale, duration_seconds: float = DEFAULT_DURATION_SECONDS, quiet: int = QUIET_CONVERSATIONS
-) -> Workload:
+def generate_workload(*, seed: int, scale: Scale, duration_seconds: float = DEFAULT_DURATION_SECONDS) -> Workload:
     """Generate the built-in workload: quiet conversations with Zipf-like rates and one that becomes hot."""
     rng = random.Random(seed)
     onset, hot_end = ONSET_SHARE * duration_seconds, HOT_END_SHARE * duration_seconds
-    weights = [1 / (rank + ZIPF_OFFSET) ** ZIPF_EXPONENT for rank in range(quiet)]
+    weights = [1 / (rank + ZIPF_OFFSET) ** ZIPF_EXPONENT for rank in range(QUIET_CONVERSATIONS)]
     total = scale.quiet_writes_per_second * duration_seconds
     offers: list[Offer] = []
     for rank, weight in enumerate(weights):
         count = max(FEWEST_PER_CONVERSATION, round(total * weight / sum(weights)))
         times = [rng.uniform(0, duration_seconds) for _ in range(count)]
         offers += [generate_offer(f"room-{rank + 1:03d}", at, rng) for at in times]
-    quiet_rate = total / duration_seconds / quiet
+    quiet_rate = total / duration_seconds / QUIET_CONVERSATIONS
     lead_in = [rng.uniform(0, onset) for _ in range(max(3, round(quiet_rate * onset)))]
     hot_count = round(scale.hot_writes_per_second * (hot_end - onset))
     hot = [onset, *(rng.uniform(onset, hot_end) for _ in range(hot_count - 1))]
@@ -119,7 +117,7 @@ def generate_workload(
         onset_seconds=onset,
         hot_end_seconds=hot_end,
         duration_seconds=duration_seconds,
-        description=f"generated with seed {seed}: {len(offers)} messages in {quiet + 1} conversations",
+        description=f"generated with seed {seed}: {len(offers)} messages in {QUIET_CONVERSATIONS + 1} conversations",
     )
 
 
@@ -146,7 +144,6 @@ def replay_workload(
     name: str,
     scale: Scale,
     duration_seconds: float = DEFAULT_DURATION_SECONDS,
-    target_messages: int = TARGET_MESSAGES,
 ) -> Workload:
     """Lay the conversations of a file over one another from a common start, each compressed in time.
 
@@ -164,7 +161,7 @@ def replay_workload(
     lead_in, hot = hot[:lead_in_count], hot[lead_in_count:]
     hot_end = onset + len(hot) / scale.hot_writes_per_second
     wanted = min(
-        max(0, round(target_messages * share) - len(hot) - len(lead_in)),
+        max(0, round(TARGET_MESSAGES * share) - len(hot) - len(lead_in)),
         round(scale.quiet_writes_per_second * duration_seconds * 1.2),
     )
     quiet = _calmest(conversations[1:], wanted=wanted, duration_seconds=duration_seconds)

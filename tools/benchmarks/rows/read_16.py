@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from hotpartition.dynamodb.boto3_client import create_client
 from tools.benchmarks.conversations import query_newest, store_conversations
 from tools.benchmarks.measuring import WALL_CONDITIONS, Bar, Measured, interleave, wall_seconds, warm_up
 from tools.benchmarks.reading import SERVICE_MS, check_reader, mean_ms, our_reader
-from tools.benchmarks.setup import Setup, plain_client
+from tools.benchmarks.setup import Setup
 
 CONVERSATIONS = 24
 ROUNDS = 4
@@ -16,7 +17,7 @@ def measure(setup: Setup) -> Measured:
     conversations = store_conversations(setup, CONVERSATIONS, 16, with_plain=True)
     setup.control("Configure", usual_ms=SERVICE_MS)
     read = our_reader()
-    client = plain_client(connections=1)
+    client = create_client(connections=1)
     check_reader(read, conversations)
     in_turn = conversations * setup.count(ROUNDS)
 
