@@ -80,7 +80,7 @@ class DependencyBundle:
             "bundler": BUNDLER_VERSION,
             "pruning": PRUNING,
             **self.target.model_dump(),
-            "bytecode": _magic(self.interpreter),
+            "bytecode": self.interpreter and self.interpreter.magic,
         }
         return hashlib.sha256(f"{json.dumps(facts, sort_keys=True)}\0{self._read_lock()}".encode()).hexdigest()
 
@@ -154,7 +154,7 @@ class SourceBundle:
     @property
     def key(self) -> str:
         """Name the content, the same on every machine."""
-        digest = hashlib.sha256(f"{BUNDLER_VERSION} {_magic(self.interpreter)}".encode())
+        digest = hashlib.sha256(f"{BUNDLER_VERSION} {self.interpreter and self.interpreter.magic}".encode())
         for file in self._sources():
             digest.update(f"\0{self._place(file)}\0".encode() + file.read_bytes())
         return digest.hexdigest()
@@ -196,10 +196,6 @@ def run_pip(arguments: Sequence[str]) -> None:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("ERROR:")] or lines
         raise PipError(errors[-1] if errors else f"pip ended with status {done.returncode}")
-
-
-def _magic(interpreter: Interpreter | None) -> str | None:
-    return None if interpreter is None else interpreter.magic
 
 
 def _clean(folder: Path, dropped: frozenset[str] = _DROPPED_FOLDERS) -> None:
