@@ -77,11 +77,11 @@ class Api(Protocol):
     """The product's API as its clients see it."""
 
     async def write(self, conversation_id: str, message: Mapping[str, Any]) -> Response:
-        """Write one message, or raise `UnansweredError`."""
+        """Write one message, or raise `NoResponseError`."""
         ...
 
     async def read(self, conversation_id: str, parameters: Mapping[str, str]) -> Response:
-        """Read one page, or raise `UnansweredError`."""
+        """Read one page, or raise `NoResponseError`."""
         ...
 
 

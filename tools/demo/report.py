@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from math import ceil
 from typing import TYPE_CHECKING
 
 from tools.demo.client import Timing
-from tools.demo.judge import Hot, Judgement, Machine, Summary, Throttles, is_key_of
+from tools.demo.judge import Hot, Judgement, Machine, Summary, Throttles, is_key_of, summary_document
 from tools.demo.observer import Event, Raise
 from tools.demo.read_rush import RushCourse
 from tools.history_checker import Verdict
@@ -101,7 +101,7 @@ def build_report(run: Run, pictures: Mapping[str, Picture]) -> str:
     return render(
         "demo.html.j2",
         run=run,
-        figures={**asdict(run.summary), "verdict": run.judgement.verdict},
+        figures=summary_document(run.summary, run.judgement),
         course_rows=zip(range(run.length), *(getattr(course, field.name) for field in fields(course)), strict=True),
         key_rows=[(key.name, sum(key.written), sum(key.refused), key.busiest) for key in keys[:MOST_KEYS_DRAWN]],
         keys_left_out=max(0, len(keys) - MOST_KEYS_DRAWN),

@@ -239,7 +239,7 @@ async def _perform(
             tasks.create_task(watch_parts(control, observations, now=now, stopped=stopped))
             tasks.create_task(watch_route(read_item, hot_conversation, observations, now=now, stopped=stopped))
             tasks.create_task(_announce(hot, plan.workload.onset_seconds, observations, stopped=stopped))
-            tasks.create_task(_disturb_redis(plan, control, observations, now=now))
+            tasks.create_task(_disturb_redis(plan, control, say))
             disturbing = tasks.create_task(plan.variant.disturb(control, say, stopped))
             for _ in range(VISITORS):
                 tasks.create_task(
@@ -256,7 +256,7 @@ async def _perform(
                 say(f"everybody asks for the newest page of {hot_conversation}")
                 await rush.last(plan.read_rush_seconds, READ_RUSH_PAGES_PER_SECOND_AND_CORE * plan.cores)
             camera.phase = "reading"
-            observations.events.append(Event(now(), "all written; every conversation is read to its end"))
+            say("all written; every conversation is read to its end")
             unread = await read_everything(
                 reader, plan.workload, readers=CLOSING_READERS, from_both_ends=plan.reads_from_both_ends
             )
@@ -281,14 +281,14 @@ async def _announce(event: Event, after_seconds: float, observations: Observatio
         observations.events.append(event)
 
 
-async def _disturb_redis(plan: Plan, control: Control, observations: Observations, *, now: Callable[[], float]) -> None:
+async def _disturb_redis(plan: Plan, control: Control, say: Callable[[str], None]) -> None:
     """Kill Redis and start it again when the plan says so."""
     orders = [(plan.kill_redis_at, "kill", "killed"), (plan.restart_redis_at, "start", "started again")]
     waited = 0.0
     for at, order, words in sorted((at, order, words) for at, order, words in orders if at is not None):
         await asyncio.sleep(at - waited)
         waited = at
-        observations.events.append(Event(now(), f"Redis is {words}, as asked for"))
+        say(f"Redis is {words}, as asked for")
         await control.post(f"/redis/{order}")
 
 
