@@ -293,6 +293,33 @@ class TestTrouble:
             edited(world)
         assert read(world).body == "another's"
 
+    def test_an_attempt_without_a_response_is_not_denied(self, world):
+        """It was done, and another came after it: 503, not 412, 410 or 404, which say that nothing was done."""
+
+        def another_edits():
+            edited(world, "another's")
+
+        def another_deletes():
+            world.changer().delete(TARGET)
+
+        def it_expires():
+            world.table.items.clear()
+
+        for body, then in (("one", another_edits), ("two", another_deletes), ("three", it_expires)):
+            world = World()
+            world.writer().write(new_message(message_id=ID))
+            attempts = iter(["lost"])
+
+            def lose(call, world=world, body=body, then=then, attempts=attempts):
+                if call.startswith("replace") and next(attempts, None):
+                    edited(world, body)
+                    then()
+                    raise StoreUnavailableError("no response")
+
+            world.table.on_call = lose
+            with pytest.raises(StoreUnavailableError):
+                edited(world, body, if_match=frozenset({read(world).etag}))
+
 
 class TestExpiry:
     def test_what_has_expired_is_not_shown(self, world):

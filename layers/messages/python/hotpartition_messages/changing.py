@@ -42,6 +42,7 @@ from hotpartition_messages.messages import Message
 from hotpartition_messages.writing import MessageWriter
 
 _TRANSACTION_FACTOR = 2
+_CHANGED_MEANWHILE = "the message was changed by somebody else meanwhile"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,16 +161,10 @@ class MessageChanger:
         is_counted = False
         unsure_of: int | None = None
         while True:
-            located = self._locate(key, target, deadline_ms - self._clock.now_ms())
-            copies = located.copies
-            found = choose_copy([copy.item for copy in copies])
-            changed = decide(found)
+            located, found, changed = self._look(key, target, decide, deadline_ms - self._clock.now_ms(), unsure_of)
             if changed is None:
                 return found
-            if unsure_of is not None and found.version > unsure_of:
-                # Somebody changed it after an attempt of ours that had no response: ours may have come before.
-                raise StoreUnavailableError("the message was changed by somebody else meanwhile")
-            replacements = [_build_replacement(copy, changed) for copy in copies]
+            replacements = [_build_replacement(copy, changed) for copy in located.copies]
             if place := _find_missing_place(key, located):
                 replacements.append(Replacement(changed.to_item(place), None))
             if not is_counted:
@@ -182,6 +177,31 @@ class MessageChanger:
                 unsure_of = found.version
             if not budget.wait():
                 raise refusal
+
+    def _look(
+        self,
+        key: ItemKey,
+        target: Target,
+        decide: Callable[[Message], Message | None],
+        remaining_ms: float,
+        unsure_of: int | None,
+    ) -> tuple[Located[Message], Message, Message | None]:
+        """Find the copies of a message, the one that counts, and what is to take its place (None: nothing).
+
+        `unsure_of` is the version that an attempt of this request may have replaced, since it had no response. What
+        forbids the change now may have come after that attempt was done, so nobody may be told that nothing was done.
+        """
+        try:
+            located = self._locate(key, target, remaining_ms)
+            found = choose_copy([copy.item for copy in located.copies])
+            changed = decide(found)
+        except (MessageChangedError, MessageGoneError, MessageNotFoundError) as error:
+            if unsure_of is None:
+                raise
+            raise StoreUnavailableError(_CHANGED_MEANWHILE) from error
+        if changed is not None and unsure_of is not None and found.version > unsure_of:
+            raise StoreUnavailableError(_CHANGED_MEANWHILE)
+        return located, found, changed
 
     def _attempt(self, replacements: Sequence[Replacement]) -> RetryLaterError | None:
         """Replace the copies once; return why it was not done, or why nobody knows."""
