@@ -192,8 +192,7 @@ class MessageChanger:
         forbids the change now may have come after that attempt was done, so nobody may be told that nothing was done.
         """
         try:
-            located = self._locate(key, target, remaining_ms)
-            found = choose_copy([copy.item for copy in located.copies])
+            located, found = self._locate(key, target, remaining_ms)
             changed = decide(found)
         except (MessageChangedError, MessageGoneError, MessageNotFoundError) as error:
             if unsure_of is None:
@@ -214,8 +213,8 @@ class MessageChanger:
             return error
         return None if is_done else RetryLaterError("others kept changing the message")
 
-    def _locate(self, key: ItemKey, target: Target, remaining_ms: float) -> Located[Message]:
-        """Find all copies of a message that its caller may change."""
+    def _locate(self, key: ItemKey, target: Target, remaining_ms: float) -> tuple[Located[Message], Message]:
+        """Find all copies of a message that its caller may change, and the one that counts."""
         located = self._gatherer.locate(key, is_strong=True, everywhere=True, remaining_ms=remaining_ms)
         if not located.copies:
             raise MessageNotFoundError(target.conversation_id, target.message_id)
@@ -225,7 +224,7 @@ class MessageChanger:
                 raise MessageNotFoundError(target.conversation_id, target.message_id)
             if target.sender is not None and target.sender != found.sender:
                 raise NotTheSenderError("only who sent a message may edit or delete it")
-        return located
+        return located, found
 
     def _count(self, key: ItemKey, found: Message, replacements: Sequence[Replacement]) -> None:
         """Count the write as offered. An item that is replaced costs the larger of both."""
