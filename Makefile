@@ -12,7 +12,7 @@ BIN := .venv/bin
 # The functions' Python (hotpartition_cdk/configuration.py): where it is here, the suite's fast part and a local run are tried on it, too.
 FUNCTIONS_PYTHON := 3.13
 FUNCTIONS_BIN := .venv-$(FUNCTIONS_PYTHON)/bin
-# What stands on packages or on the interpreter; the core and the jobs, plain Python, run in the handlers' tests.
+# What stands on packages or on the interpreter; the core and the engine, plain Python, run in the handlers' tests.
 FUNCTIONS_TESTS := $(addprefix tests/unit/,messages lambdas runtime dynamodb redis aws)
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 TYPED := layers/routing/python/hotpartition layers/messages/python/hotpartition_messages lambdas hotpartition_cdk infra app.py tools hotpartition_cli

@@ -59,7 +59,7 @@ TRACED_SHARE = 0.05
 SMALLEST_ITEM_BYTES = 1
 
 _FUNCTIONS = ("write_message", "read_messages", "consume_reports", "operate")
-_ROUTE_NAMES = ("Write", "Edit", "Delete", "Add", "ReadPage", "ReadMessage", "ReadCounter")
+_ROUTE_NAMES = ("Write", "Edit", "Delete", "Add", "ReadPage", "ReadMessage", "ReadSampler")
 _API_METRICS = 6
 """Metrics that an HTTP API keeps of each route: `Count`, `4xx`, `5xx`, two latencies, `DataProcessed`."""
 

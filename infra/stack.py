@@ -139,7 +139,7 @@ class HotPartitionStack(cdk.Stack):
             WatchedRoute(name="Add", method="POST", path=COUNTER_PATH, slow_ms=slow_write_ms),
             WatchedRoute(name="ReadPage", method="GET", path=MESSAGES_PATH, slow_ms=slow_read_ms),
             WatchedRoute(name="ReadMessage", method="GET", path=MESSAGE_PATH, slow_ms=slow_read_ms),
-            WatchedRoute(name="ReadCounter", method="GET", path=COUNTER_PATH, slow_ms=slow_read_ms),
+            WatchedRoute(name="ReadSampler", method="GET", path=COUNTER_PATH, slow_ms=slow_read_ms),
         )
         Monitoring(
             self,

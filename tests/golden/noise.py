@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import cache
 from math import exp, floor
 
-from hotpartition.core.counter import SLOT_MS
 from hotpartition.core.detector import SLOTS_PER_SECOND, SUSTAINED_SECONDS, SUSTAINED_SLOTS, Thresholds
+from hotpartition.core.sampler import SLOT_MS
 
 NEGLIGIBLE = 1e-18
 

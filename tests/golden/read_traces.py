@@ -8,8 +8,8 @@ from functools import cache
 from random import Random
 
 from golden.stage import Actor, Stage
-from hotpartition.core.counter import ReadCounter, slot_of
 from hotpartition.core.reports import ReadReport
+from hotpartition.core.sampler import ReadSampler, slot_of
 from support.fleet import START_MS, Arrival
 
 ONSET_MS = 3_137
@@ -58,7 +58,7 @@ class ReadingFleet:
         # One source of chance for each concern: what is delivered how must not change who reads what.
         self._random, self._delivery = Random(trace.seed), Random(f"{trace.seed}-delivery")
         self._counters = [
-            ReadCounter(
+            ReadSampler(
                 environment_id=f"e{index}", sampling_distance_rcu=SAMPLING_DISTANCE_RCU, random=self._random.random
             )
             for index in range(ENVIRONMENTS)

@@ -19,12 +19,12 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
+from hotpartition.control.consumer import Consumer, RunSummary
 from hotpartition.core.backoff import Clock
-from hotpartition.core.counter import SLOT_MS, WriteCounter, slot_of
 from hotpartition.core.detector import Thresholds
 from hotpartition.core.reports import ReadReport, Report, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Route
-from hotpartition.jobs.consumer import Consumer, RunSummary
+from hotpartition.core.sampler import SLOT_MS, LoadSampler, slot_of
 from hotpartition.ports import JournalEntry, StreamEntry
 from hotpartition_messages.keys import KEY_FORM
 from support.builders import READ_THRESHOLDS, THRESHOLDS
@@ -330,7 +330,7 @@ class Environment:
     """One execution environment as far as detection goes."""
 
     index: int
-    counter: WriteCounter
+    counter: LoadSampler
     registry: FakeRegistry
     random: Random
     known: dict[str, Route] = field(default_factory=dict)
@@ -374,7 +374,7 @@ class WritingFleet:
         self._environments = [self._environment(i) for i in range(self.writers.environments)]
 
     def _environment(self, index: int) -> Environment:
-        counter = WriteCounter(
+        counter = LoadSampler(
             environment_id=f"e{index}",
             sampling_distance_wcu=self.writers.sampling_distance_wcu,
             random=self._random.random,

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from golden.traces import BACKFILL_MS, ONSET_MS, TRACES, UNLUCKY_SHARDS, perform, render, run_trace
-from hotpartition.core.counter import SLOT_MS
 from hotpartition.core.detector import size_route
 from hotpartition.core.reports import Report
+from hotpartition.core.sampler import SLOT_MS
 from support.builders import THRESHOLDS
 from support.fleet import START_MS
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from golden.read_traces import READ_TRACES, render_reads, run_read_trace
-from hotpartition.core.counter import SLOT_MS
 from hotpartition.core.detector import HORIZON_SLOTS
 from hotpartition.core.read_heat import MAX_COPIES
+from hotpartition.core.sampler import SLOT_MS
 from support.builders import READ_THRESHOLDS
 
 FOLDER = Path(__file__).parent / "reads"

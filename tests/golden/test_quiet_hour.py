@@ -13,7 +13,6 @@ import pytest
 
 from golden.noise import excess_odds, slot_odds
 from golden.stage import Stage
-from hotpartition.core.counter import SLOT_MS, slot_of
 from hotpartition.core.detector import (
     HORIZON_SLOTS,
     SLOTS_PER_SECOND,
@@ -24,6 +23,7 @@ from hotpartition.core.detector import (
 )
 from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE
+from hotpartition.core.sampler import SLOT_MS, slot_of
 from support.builders import THRESHOLDS
 from support.fleet import START_MS
 

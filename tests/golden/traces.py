@@ -20,10 +20,10 @@ from golden.stage import (
     highest_rate,
     slot_estimates,
 )
-from hotpartition.core.counter import slot_of
+from hotpartition.control.consumer import RunSummary
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Generation, Route
-from hotpartition.jobs.consumer import RunSummary
+from hotpartition.core.sampler import slot_of
 from support.fleet import START_MS, Arrival
 
 ONSET_MS = 3_137

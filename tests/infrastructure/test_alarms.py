@@ -21,7 +21,7 @@ ROUTES = (
     WatchedRoute(name="Add", method="POST", path=COUNTER_PATH, slow_ms=1000),
     WatchedRoute(name="ReadPage", method="GET", path=MESSAGES_PATH, slow_ms=1000),
     WatchedRoute(name="ReadMessage", method="GET", path=MESSAGE_PATH, slow_ms=1000),
-    WatchedRoute(name="ReadCounter", method="GET", path=COUNTER_PATH, slow_ms=1000),
+    WatchedRoute(name="ReadSampler", method="GET", path=COUNTER_PATH, slow_ms=1000),
 )
 ONCALL = "arn:aws:sns:eu-west-1:123456789012:oncall"
 TEAM = "arn:aws:sns:eu-west-1:123456789012:team"
@@ -32,7 +32,7 @@ NAMES = {
     "TableLimitReached",
     *(
         f"{route}{what}"
-        for route in ("Write", "Edit", "Delete", "Add", "ReadPage", "ReadMessage", "ReadCounter")
+        for route in ("Write", "Edit", "Delete", "Add", "ReadPage", "ReadMessage", "ReadSampler")
         for what in ("Failing", "Slow")
     ),
     "ConsumerMissing",
@@ -62,7 +62,7 @@ WAKING = {
     "TableWritesThrottled",
     "TableReadsThrottled",
     "TableLimitReached",
-    *(f"{route}Failing" for route in ("Write", "Edit", "Delete", "Add", "ReadPage", "ReadMessage", "ReadCounter")),
+    *(f"{route}Failing" for route in ("Write", "Edit", "Delete", "Add", "ReadPage", "ReadMessage", "ReadSampler")),
     "ConsumerMissing",
     "RegistryUnreachable",
     "RaiseAtCap",

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from hotpartition.control.consumer import REFRESH_MS
+from hotpartition.control.operations import MAX_SINCE_AHEAD_MS, SINCE_AGO_MS
 from hotpartition.core.detector import EVIDENCE_PAUSE_MS, SUSTAINED_SECONDS
 from hotpartition.core.route import MAX_CHOICES, MAX_SHARD_COUNT
-from hotpartition.jobs.consumer import REFRESH_MS
-from hotpartition.jobs.operations import MAX_SINCE_AHEAD_MS, SINCE_AGO_MS
-from hotpartition.jobs.raising import RAISE_BUDGET_MS
+from hotpartition.engine.raising import RAISE_BUDGET_MS
 from hotpartition.redis.cluster import SENTINEL_COUNT
 from hotpartition.redis.reports import STREAM_AGE_MS
 from hotpartition.runtime.settings import WriterSettings

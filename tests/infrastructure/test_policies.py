@@ -15,7 +15,7 @@ from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.jobs import gatherer
+from hotpartition.engine import gatherer
 from hotpartition_messages import reading, wiring_reader
 from hotpartition_messages.messages import MESSAGE_ATTRIBUTES
 from infrastructure.templates import FUNCTIONS, Statement, short_name

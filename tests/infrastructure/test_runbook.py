@@ -11,8 +11,8 @@ import pytest
 from botocore import xform_name
 from botocore.session import get_session
 
+from hotpartition.control.consumer import RunSummary
 from hotpartition.core.detector import Reason
-from hotpartition.jobs.consumer import RunSummary
 from hotpartition.redis.acl import Role
 from hotpartition_cli.arguments import parse_arguments
 from infra.api import _ACCESS_LOG_FORMAT

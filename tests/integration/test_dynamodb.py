@@ -9,15 +9,18 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ParamValidationError
 
-from hotpartition.core.counter import WriteCounter
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation
+from hotpartition.core.sampler import LoadSampler
 from hotpartition.dynamodb.boto3_client import create_client
 from hotpartition.dynamodb.calls import Round
 from hotpartition.dynamodb.item_store import MAX_BATCH_ROUNDS, DynamoDBItemStore, Replacement
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES, ROUTING_PARTITIONS, routing_partition_of
+from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.route_cache import RouteCache, RouteSource
+from hotpartition.engine.writer import Writer
 from hotpartition.errors import (
     CredentialsError,
     ItemTooLargeError,
@@ -26,9 +29,6 @@ from hotpartition.errors import (
     StoreUnavailableError,
     ThrottledError,
 )
-from hotpartition.jobs.gatherer import Gatherer
-from hotpartition.jobs.route_cache import RouteCache, RouteSource
-from hotpartition.jobs.writer import Writer
 from hotpartition.ports import Copy, JournalEntry, QueryResponse, RoutingItem
 from hotpartition_messages import Message
 from hotpartition_messages.attributes import encode_attributes
@@ -617,7 +617,7 @@ class TestCost:
 
         writer = Writer(
             routes=routes(dynamodb.journal),
-            counter=WriteCounter(environment_id="e", sampling_distance_wcu=1.0, random=lambda: 0.5),
+            sampler=LoadSampler(environment_id="e", sampling_distance_wcu=1.0, random=lambda: 0.5),
             reports=FakeReports(),
             telemetry=telemetry,
             clock=clock.as_clock(),

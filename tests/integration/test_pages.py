@@ -9,8 +9,8 @@ import pytest
 from hotpartition.core.backoff import Clock
 from hotpartition.core.page_freshness import PageLimits
 from hotpartition.core.route import Generation
+from hotpartition.engine.page_cache import Filled, Origin, PageCache
 from hotpartition.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError
-from hotpartition.jobs.page_cache import Filled, Origin, PageCache
 from hotpartition.ports import StoredPage
 from hotpartition.redis.cluster import lease_key, page_key, route_key
 from hotpartition.redis.pages import RedisPageStore

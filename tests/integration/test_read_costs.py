@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hotpartition.core.route import Generation, Route, choose_placement
-from hotpartition.jobs.gatherer import Gatherer
-from hotpartition.jobs.route_cache import RouteCache, RouteSource
+from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.route_cache import RouteCache, RouteSource
 from hotpartition_messages.keys import KEY_FORM, build_key, position_of
 from hotpartition_messages.reading import MessageReader, PageRequest
 from support.builders import build_message

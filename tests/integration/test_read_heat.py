@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
+from hotpartition.control.consumer import Consumer
 from hotpartition.core.backoff import Clock
-from hotpartition.core.counter import ReadCounter
-from hotpartition.jobs.consumer import Consumer
-from hotpartition.jobs.read_counting import ReadCounting
+from hotpartition.core.sampler import ReadSampler
+from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.ports import ReadRoute
 from hotpartition.redis.cluster import read_hot_key
 from hotpartition.redis.registry import RedisRegistry
@@ -42,7 +42,7 @@ class Stack:
         )
         self._environments = [
             ReadCounting(
-                counter=ReadCounter(environment_id=f"e{i}", sampling_distance_rcu=100, random=self._random.random),
+                sampler=ReadSampler(environment_id=f"e{i}", sampling_distance_rcu=100, random=self._random.random),
                 reports=reports,
                 telemetry=self.telemetry,
                 now_ms=lambda: self._read_at_ms,

@@ -6,21 +6,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from hotpartition.core.counter import ReadCounter, WriteCounter
+from hotpartition.control.consumer import Consumer
+from hotpartition.control.operations import Operations, OperationsLimits
+from hotpartition.control.reconcile import Reconciler
 from hotpartition.core.detector import Thresholds
 from hotpartition.core.page_freshness import PageLimits
 from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.core.route import Generation, Route
-from hotpartition.jobs.consumer import Consumer
-from hotpartition.jobs.counters import Adder, Summer
-from hotpartition.jobs.gatherer import Gatherer
-from hotpartition.jobs.newest_pages import NewestPages
-from hotpartition.jobs.operations import Operations, OperationsLimits
-from hotpartition.jobs.page_cache import PageCache
-from hotpartition.jobs.read_counting import ReadCounting
-from hotpartition.jobs.reconcile import Reconciler
-from hotpartition.jobs.route_cache import RouteCache, RouteSource
-from hotpartition.jobs.writer import Writer
+from hotpartition.core.sampler import LoadSampler, ReadSampler
+from hotpartition.engine.counters import Adder, Summer
+from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.newest_pages import NewestPages
+from hotpartition.engine.page_cache import PageCache
+from hotpartition.engine.read_counting import ReadCounting
+from hotpartition.engine.route_cache import RouteCache, RouteSource
+from hotpartition.engine.writer import Writer
 from hotpartition.ports import JournalEntry
 from hotpartition_messages import Message
 from hotpartition_messages.changing import MessageChanger
@@ -106,7 +106,7 @@ class World:
     ) -> MessageWriter:
         writer = Writer(
             routes=self.routes(ttl_seconds=ttl_seconds, with_journal=True),
-            counter=WriteCounter(
+            sampler=LoadSampler(
                 environment_id=f"e{self.random.getrandbits(32)}",
                 sampling_distance_wcu=sampling_distance_wcu,
                 random=self.random.random,
@@ -153,13 +153,13 @@ class World:
         routes = self.routes(ttl_seconds=ttl_seconds)
         counting = None
         if sampling_distance_rcu is not None:
-            counter = ReadCounter(
+            sampler = ReadSampler(
                 environment_id=f"r{self.random.getrandbits(32)}",
                 sampling_distance_rcu=sampling_distance_rcu,
                 random=self.random.random,
             )
             counting = ReadCounting(
-                counter=counter, reports=self.reports, telemetry=self.telemetry, now_ms=lambda: self.clock.now_ms
+                sampler=sampler, reports=self.reports, telemetry=self.telemetry, now_ms=lambda: self.clock.now_ms
             )
         gatherer = Gatherer(
             store=self.table,

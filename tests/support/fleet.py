@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from hotpartition.core.counter import WriteCounter
 from hotpartition.core.detector import Decision, ReportWindow, Thresholds, decide
 from hotpartition.core.reports import ReadReport, Report
 from hotpartition.core.route import EMPTY_ROUTE, Route
+from hotpartition.core.sampler import LoadSampler
 from support.builders import THRESHOLDS
 
 START_MS = 1_700_000_000_000
@@ -38,7 +38,7 @@ class Fleet:
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
         self.counters = [
-            WriteCounter(
+            LoadSampler(
                 environment_id=f"e{i}", sampling_distance_wcu=self.sampling_distance_wcu, random=self.random.random
             )
             for i in range(self.environments)

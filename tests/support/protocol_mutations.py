@@ -3,9 +3,9 @@
 from hotpartition.core.merge import PageMerge
 from hotpartition.core.route import EMPTY_ROUTE, Placement, Route
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
-from hotpartition.jobs.gatherer import Gatherer
-from hotpartition.jobs.route_cache import RouteSource
-from hotpartition.jobs.writer import Writer
+from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.route_cache import RouteSource
+from hotpartition.engine.writer import Writer
 from hotpartition_messages import Message
 from tools.simulation.wiring import Parts
 

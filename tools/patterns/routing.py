@@ -7,12 +7,12 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from hotpartition.core.counter import WriteCounter
 from hotpartition.core.detector import Reason, ReportWindow, decide
 from hotpartition.core.refusals import RecentRefusals
 from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Placement, Route
-from hotpartition.jobs.route_cache import RouteCache
+from hotpartition.core.sampler import LoadSampler
+from hotpartition.engine.route_cache import RouteCache
 from hotpartition.runtime.settings import WriterSettings
 from hotpartition.runtime.table_settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_thresholds
@@ -85,7 +85,7 @@ class AdaptiveRouting:
         self._window = ReportWindow()
         self._raised_at_ms: int | None = None
         self._counters = [
-            WriteCounter(
+            LoadSampler(
                 environment_id=f"{random.getrandbits(128):032x}",
                 sampling_distance_wcu=writer.sampling_distance_wcu,
                 random=random.random,

@@ -17,8 +17,8 @@ from hotpartition.core.backoff import Clock
 from hotpartition.core.route import Generation
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.engine.raising import Raiser
 from hotpartition.errors import OutcomeUnknownError, RetryLaterError
-from hotpartition.jobs.raising import Raiser
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition_messages.counters import NewAddition, build_counter_key
 from hotpartition_messages.keys import KEY_FORM

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from hotpartition.control.consumer import RunSummary
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.merge import KeyQuery, PageMerge
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import RetryLaterError
-from hotpartition.jobs.consumer import RunSummary
 from hotpartition.ports import QueryResponse
 from hotpartition_messages import Message
 from hotpartition_messages.cursor import build_cursor

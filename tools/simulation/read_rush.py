@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any
 
 from hotpartition.core.route import Generation
+from hotpartition.engine.page_cache import CachedPage, Filled, Origin, PageCache, PageT
 from hotpartition.errors import RetryLaterError
-from hotpartition.jobs.page_cache import CachedPage, Filled, Origin, PageCache, PageT
 from hotpartition.redis.cluster import read_hot_key, route_key
 from hotpartition.runtime.table_settings import ConsumerSettings
 from hotpartition_messages.reading import PageRequest, PageResult

@@ -3,7 +3,7 @@
 What is aggregated, and why that is exact enough. Time goes in steps of 25 ms. For each step the number of writes of
 each (environment, conversation) is drawn from its exact distribution (a Poisson number of writes in all, each with its
 conversation by popularity and its environment at random, which makes the cells independent Poisson numbers), and the
-environment's own `WriteCounter` records the step's sum at once. A slot is ten steps, and what a counter has crossed by
+environment's own `LoadSampler` records the step's sum at once. A slot is ten steps, and what a counter has crossed by
 the end of a slot depends on the slot's sum only, never on the steps: so the estimate is exact. What a step blurs is
 
 - when a report is sent, by at most half a step (12.5 ms, beside a poll of 100 ms and slots of 250 ms);
@@ -31,7 +31,7 @@ from random import Random
 
 import numpy as np
 
-from hotpartition.core.counter import SLOT_MS, WriteCounter, slot_of
+from hotpartition.control.consumer import POLL_MS
 from hotpartition.core.detector import (
     HORIZON_SLOTS,
     SLOTS_PER_SECOND,
@@ -40,8 +40,8 @@ from hotpartition.core.detector import (
 )
 from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Route
+from hotpartition.core.sampler import SLOT_MS, LoadSampler, slot_of
 from hotpartition.core.shares import list_shares
-from hotpartition.jobs.consumer import POLL_MS
 from hotpartition.redis.reports import STREAM_AGE_MS
 from hotpartition.runtime.settings import WriterSettings
 from hotpartition.runtime.table_settings import ConsumerSettings
@@ -228,7 +228,7 @@ class _Run:
         self.traffic = Traffic(level, seed, exact=exact)
         self.names = [_name(i) for i in range(level.conversations)]
         self._records = [
-            WriteCounter(
+            LoadSampler(
                 environment_id=f"{random.getrandbits(128):032x}", sampling_distance_wcu=level.z, random=random.random
             ).record
             for _ in range(level.environments)

@@ -13,10 +13,10 @@ from math import ceil, exp, floor, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from hotpartition.core.counter import SLOT_MS
 from hotpartition.core.detector import SLOTS_PER_SECOND
 from hotpartition.core.reports import Report
-from hotpartition.jobs.route_cache import TTL_JITTER
+from hotpartition.core.sampler import SLOT_MS
+from hotpartition.engine.route_cache import TTL_JITTER
 from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.reports import STREAM_AGE_MS
 

@@ -24,9 +24,9 @@ from math import ceil
 
 from redis.exceptions import RedisError
 
+from hotpartition.control.consumer import RunSummary
 from hotpartition.core.detector import size_route
 from hotpartition.core.route import Generation
-from hotpartition.jobs.consumer import RunSummary
 from hotpartition.redis.cluster import route_key
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_messages.keys import KEY_FORM

@@ -27,8 +27,8 @@ from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.engine.raising import Raiser
 from hotpartition.errors import InvalidRequestError, RetryLaterError
-from hotpartition.jobs.raising import Raiser
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink
 from hotpartition.runtime.background import BackgroundThread

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
-from hotpartition.jobs.route_cache import RouteCache
+from hotpartition.engine.route_cache import RouteCache
 from tools.quantiles import nearest_rank
 
 HOT_WCU = 4_000.0

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hotpartition.core.counter import SLOT_MS
+from hotpartition.control.consumer import POLL_MS
 from hotpartition.core.detector import REPORT_DELAY_MS, SLOTS_PER_SECOND, SUSTAINED_SLOTS
-from hotpartition.jobs.consumer import POLL_MS
+from hotpartition.core.sampler import SLOT_MS
 from hotpartition.runtime.settings import WriterSettings
 from hotpartition.runtime.table_settings import ConsumerSettings
 from tools.simulation.scale_theory import excess_odds, slot_odds

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hotpartition.core.counter import SLOT_MS
 from hotpartition.core.route import MAX_CHOICES
+from hotpartition.core.sampler import SLOT_MS
 from hotpartition.runtime.settings import WriterSettings
 
 PARTITIONS = 32

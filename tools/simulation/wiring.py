@@ -13,24 +13,24 @@ from functools import lru_cache, partial
 from random import Random
 from typing import Any
 
+from hotpartition.control.consumer import Consumer
 from hotpartition.core.backoff import Clock
-from hotpartition.core.counter import ReadCounter, WriteCounter
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.core.merge import Page
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.sampler import LoadSampler, ReadSampler
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.jobs.consumer import Consumer
-from hotpartition.jobs.counters import Adder, Summer
-from hotpartition.jobs.gatherer import Gatherer
-from hotpartition.jobs.newest_pages import NewestPages
-from hotpartition.jobs.page_cache import PageCache
-from hotpartition.jobs.read_counting import ReadCounting
-from hotpartition.jobs.route_cache import RouteCache, RouteSource
-from hotpartition.jobs.writer import Writer
+from hotpartition.engine.counters import Adder, Summer
+from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.newest_pages import NewestPages
+from hotpartition.engine.page_cache import PageCache
+from hotpartition.engine.read_counting import ReadCounting
+from hotpartition.engine.route_cache import RouteCache, RouteSource
+from hotpartition.engine.writer import Writer
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource
@@ -161,7 +161,7 @@ def build_writer(world: World, process: Process, index: int) -> MessageWriter:
             timer=world.timer,
             journal=DynamoDBJournal(calls, TABLE.journal),
         ),
-        counter=WriteCounter(
+        sampler=LoadSampler(
             environment_id=f"{index:032x}",
             sampling_distance_wcu=settings.sampling_distance_wcu,
             random=random.random,
@@ -251,7 +251,7 @@ def build_reader(world: World, process: Process, index: int) -> MessageReader:
     )
     background = BackgroundThread(executor=SimulatedExecutor(engine, process, 1))
     counting = ReadCounting(
-        counter=ReadCounter(
+        sampler=ReadSampler(
             environment_id=f"{index:032x}",
             sampling_distance_rcu=settings.read_sampling_distance_rcu,
             random=world.random(f"read-counter-{index}").random,

@@ -11,9 +11,9 @@ from typing import Any
 from aws_lambda_powertools import Logger, Metrics, single_metric
 from aws_lambda_powertools.metrics import MetricUnit
 
+from hotpartition.control.consumer import GC_THRESHOLDS, Consumer
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.shares import Share
-from hotpartition.jobs.consumer import GC_THRESHOLDS, Consumer
 from hotpartition.runtime.table_settings import ConsumerSettings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition.runtime.wiring_consumer import build_consumer

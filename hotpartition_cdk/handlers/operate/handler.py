@@ -23,6 +23,8 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from hotpartition.control.operations import HotList, Operations, RaiseByHand, RoutePage, RouteRow
+from hotpartition.control.reconcile import RebuildPart, Reconciler, RouteState, Verification
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import EMPTY_ROUTE, Generation
 from hotpartition.core.route_history import NAME_PATTERN, NAME_RULE, Raise
@@ -34,8 +36,6 @@ from hotpartition.errors import (
     RegistryUnavailableError,
     RetryLaterError,
 )
-from hotpartition.jobs.operations import HotList, Operations, RaiseByHand, RoutePage, RouteRow
-from hotpartition.jobs.reconcile import RebuildPart, Reconciler, RouteState, Verification
 from hotpartition.runtime.table_settings import OperateSettings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition.runtime.wiring_operations import build_operations

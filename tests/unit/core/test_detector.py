@@ -8,9 +8,9 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from hotpartition.core.counter import WriteCounter
 from hotpartition.core.detector import CollectionReports, Reason, ReportWindow, Thresholds, decide, size_route
 from hotpartition.core.reports import Report
+from hotpartition.core.sampler import LoadSampler
 from hotpartition_messages.message_ids import MAX_TIME_MS
 from support.builders import THRESHOLDS, route_of
 from support.fleet import START_MS, Arrival, Fleet, detect
@@ -346,7 +346,7 @@ class TestFewLargeItems:
         """Let a few environments write large items at random times."""
         random = Random(seed)
         counters = [
-            WriteCounter(environment_id=f"e{i}", sampling_distance_wcu=10.0, random=random.random) for i in range(5)
+            LoadSampler(environment_id=f"e{i}", sampling_distance_wcu=10.0, random=random.random) for i in range(5)
         ]
         for at_ms in sorted(random.uniform(0, seconds * 1000) for _ in range(round(per_second * seconds))):
             now_ms = START_MS + round(at_ms)

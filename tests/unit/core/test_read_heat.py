@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition.core.counter import SLOT_MS, ReadCounter, slot_of
 from hotpartition.core.detector import HORIZON_SLOTS, MAX_SLOTS_AHEAD, SLOTS_PER_SECOND
 from hotpartition.core.read_heat import (
     MAX_COPIES,
@@ -19,6 +18,7 @@ from hotpartition.core.read_heat import (
     decide_reads,
 )
 from hotpartition.core.reports import ReadReport
+from hotpartition.core.sampler import SLOT_MS, ReadSampler, slot_of
 from support.builders import READ_THRESHOLDS
 
 NOW_MS = 1_700_000_000_000
@@ -151,7 +151,7 @@ def test_what_is_hot_is_hot_whatever_was_decided_before(reports, thresholds, cop
 def test_a_load_around_the_threshold_does_not_flap(seed):
     """A minute of sampled load at 1,000 RCU/s, which is hot in every second moment: it becomes hot once, and stays."""
     random, window, copies, decisions = Random(seed), ReadWindow(READ_THRESHOLDS), 0, []
-    fleet = [ReadCounter(environment_id=f"e{i}", sampling_distance_rcu=100, random=random.random) for i in range(100)]
+    fleet = [ReadSampler(environment_id=f"e{i}", sampling_distance_rcu=100, random=random.random) for i in range(100)]
     for tick in range(600):
         now_ms = NOW_MS + 100 * tick
         for _ in range(20):

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hotpartition.control.consumer import GC_THRESHOLDS, RunSummary
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.core.timestamps import format_time
 from hotpartition.errors import (
@@ -23,7 +24,6 @@ from hotpartition.errors import (
     StoreUnavailableError,
     ThrottledError,
 )
-from hotpartition.jobs.consumer import GC_THRESHOLDS, RunSummary
 from hotpartition.runtime.settings import ReaderSettings, WriterSettings
 from hotpartition.runtime.table_settings import ConsumerSettings
 from hotpartition_messages.api import route_event

@@ -88,7 +88,7 @@ def test_a_request_needs_no_sdk_and_no_other_functions_job(function):
         "boto3",
         "botocore.session",
         "s3transfer",
-        "hotpartition.jobs.consumer",
+        "hotpartition.control.consumer",
     }
     assert imported & unwanted == set()
 

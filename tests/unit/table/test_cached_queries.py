@@ -8,12 +8,12 @@ import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from boto3.dynamodb.types import Binary
 
-from hotpartition.core.counter import ReadCounter
 from hotpartition.core.route import Generation
+from hotpartition.core.sampler import ReadSampler
 from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.engine.page_cache import PageCache
+from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.errors import MalformedPageError
-from hotpartition.jobs.page_cache import PageCache
-from hotpartition.jobs.read_counting import ReadCounting
 from hotpartition.table import ShardedTable, fixed
 from hotpartition.table.cached_queries import QueryCodec
 from support.adaptive import AdaptiveShards
@@ -50,7 +50,7 @@ class Fleet(AdaptiveShards):
 
     def build_routes(self, table, schema, clock, budget_ms):
         process_id = f"p{next(self.ids)}"
-        counter = ReadCounter(environment_id=process_id, sampling_distance_rcu=0.5, random=lambda: 0.0)
+        sampler = ReadSampler(environment_id=process_id, sampling_distance_rcu=0.5, random=lambda: 0.0)
         return super().build_routes(
             table,
             schema,
@@ -67,7 +67,7 @@ class Fleet(AdaptiveShards):
                 max_entries=10,
                 max_bytes=10**7,
             ),
-            counting=ReadCounting(counter=counter, reports=self.reports, telemetry=self.telemetry, now_ms=clock.now_ms),
+            counting=ReadCounting(sampler=sampler, reports=self.reports, telemetry=self.telemetry, now_ms=clock.now_ms),
         )
 
 

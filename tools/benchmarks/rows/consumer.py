@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 
 from redis import Redis
 
+from hotpartition.control.consumer import GC_THRESHOLDS, POLL_MS, Consumer
 from hotpartition.core.backoff import Clock
-from hotpartition.core.counter import SLOT_MS
 from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
 from hotpartition.core.route import Generation, Route
-from hotpartition.jobs.consumer import GC_THRESHOLDS, POLL_MS, Consumer
+from hotpartition.core.sampler import SLOT_MS
 from hotpartition.ports import Journal, JournalEntry, RoutingItem, RoutingItems
 from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.registry import RedisRegistry

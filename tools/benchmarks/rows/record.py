@@ -9,7 +9,7 @@ from random import Random
 
 from pydynox.diagnostics import HotPartitionDetector
 
-from hotpartition.core.counter import WriteCounter
+from hotpartition.core.sampler import LoadSampler
 from tools.benchmarks.measuring import CPU_CONDITIONS, Bar, Measured, cpu_seconds, interleave, warm_up
 from tools.benchmarks.setup import TABLE, Setup
 
@@ -74,8 +74,8 @@ def _keys(count: int) -> list[str]:
     return [f"conversation-{index}" for index in range(count)]
 
 
-def _counter() -> WriteCounter:
-    return WriteCounter(environment_id="0" * 32, sampling_distance_wcu=5.0, random=Random(7).random)
+def _counter() -> LoadSampler:
+    return LoadSampler(environment_id="0" * 32, sampling_distance_wcu=5.0, random=Random(7).random)
 
 
 def _time_ours(keys: Sequence[str], *, writes_per_ms: float) -> float:

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from hotpartition.core.route import Generation, Route, choose_placement
-from hotpartition.jobs.route_cache import RouteCache, RouteSource
+from hotpartition.engine.route_cache import RouteCache, RouteSource
 from hotpartition_messages.keys import KEY_FORM, build_key
 from hotpartition_messages.message_ids import mint_message_id
 from tools.benchmarks.measuring import CPU_CONDITIONS, Bar, Measured, cpu_seconds, interleave, warm_up

@@ -27,8 +27,8 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import candidate_keys, choose_placement
 from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.item_store import Replacement
+from hotpartition.engine.gatherer import Gatherer, Located
 from hotpartition.errors import RetryLaterError, StoreUnavailableError, ThrottledError
-from hotpartition.jobs.gatherer import Gatherer, Located
 from hotpartition.ports import Copy, Telemetry
 from hotpartition_messages.attributes import EncodedAttributes
 from hotpartition_messages.errors import (

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from hotpartition.core.counter_items import AMOUNT, build_addition, counter_size_bytes
 from hotpartition.dynamodb.counter_store import describe_counters
 from hotpartition.dynamodb.table import JournalPlace, TableForm
-from hotpartition.jobs.counters import Adder, Summer
+from hotpartition.engine.counters import Adder, Summer
 from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY
 
 COUNTER_PREFIX = "counter/"

@@ -8,9 +8,9 @@ from hashlib import blake2b
 
 from hotpartition.core.merge import Page, PageRange, choose_copy, cut_page
 from hotpartition.core.timestamps import format_time
+from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.newest_pages import NewestPages
 from hotpartition.errors import InvalidRequestError
-from hotpartition.jobs.gatherer import Gatherer
-from hotpartition.jobs.newest_pages import NewestPages
 from hotpartition_messages.cursor import build_cursor, parse_cursor
 from hotpartition_messages.errors import MessageGoneError, MessageNotFoundError
 from hotpartition_messages.keys import build_key, build_sort_key, parse_conversation_id, parse_sort_key

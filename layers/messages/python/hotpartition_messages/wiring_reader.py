@@ -5,7 +5,7 @@ from __future__ import annotations
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.counter_store import decode_cell
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
-from hotpartition.jobs.counters import Summer
+from hotpartition.engine.counters import Summer
 from hotpartition.ports import Telemetry
 from hotpartition.runtime.settings import ReaderSettings
 from hotpartition.runtime.wiring import system_clock, wall_clock_ms

@@ -9,8 +9,8 @@ from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.jobs.counters import Adder
-from hotpartition.jobs.gatherer import Gatherer
+from hotpartition.engine.counters import Adder
+from hotpartition.engine.gatherer import Gatherer
 from hotpartition.ports import Telemetry
 from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.settings import WriterSettings

@@ -9,7 +9,7 @@ from typing import Protocol
 from hotpartition.core.capacity import Item, item_size_bytes
 from hotpartition.core.merge import choose_copy
 from hotpartition.dynamodb.item_store import Replacement
-from hotpartition.jobs.writer import Writer
+from hotpartition.engine.writer import Writer
 from hotpartition.ports import ItemStore
 from hotpartition_messages.attributes import NO_ATTRIBUTES, EncodedAttributes
 from hotpartition_messages.errors import MessageConflictError, MessageGoneError

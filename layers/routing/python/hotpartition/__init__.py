@@ -4,7 +4,6 @@ The names below are the package's public face: the pure core, without any I/O. J
 ports and adapters are imported from their own modules.
 """
 
-from hotpartition.core.counter import Crossing, WriteCounter
 from hotpartition.core.detector import Decision, Reason, ReportWindow, Thresholds, decide
 from hotpartition.core.merge import KeyQuery, Page, PageMerge, PageRange
 from hotpartition.core.reports import Report
@@ -18,6 +17,7 @@ from hotpartition.core.route import (
     needed_keys,
     stable_hash,
 )
+from hotpartition.core.sampler import Crossing, LoadSampler
 from hotpartition.errors import HotPartitionError
 
 __version__ = "0.1.0"
@@ -30,6 +30,7 @@ __all__ = [
     "Generation",
     "HotPartitionError",
     "KeyQuery",
+    "LoadSampler",
     "Page",
     "PageMerge",
     "PageRange",
@@ -39,7 +40,6 @@ __all__ = [
     "ReportWindow",
     "Route",
     "Thresholds",
-    "WriteCounter",
     "candidate_keys",
     "choose_placement",
     "decide",

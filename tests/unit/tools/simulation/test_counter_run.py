@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hotpartition.core.route import stable_hash
-from hotpartition.jobs.counters import Adder, Summer
+from hotpartition.engine.counters import Adder, Summer
 from tools.simulation.counter_history import Breach, CounterHistory, Read, check_counters
 from tools.simulation.counter_run import run_rush, run_tokens
 from tools.simulation.counter_study import judge

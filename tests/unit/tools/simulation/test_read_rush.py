@@ -5,7 +5,7 @@ from math import ceil
 
 import pytest
 
-from hotpartition.jobs.page_cache import PageCache
+from hotpartition.engine.page_cache import PageCache
 from hotpartition.runtime.table_settings import ConsumerSettings
 from tools.simulation.read_rush import COPIES, PAGES_PER_SECOND, ReadRush, judge, run_rush
 from tools.simulation.wiring import Parts

@@ -80,7 +80,7 @@ def test_other_choices_cost_point_reads_at_most_a_tenth(monkeypatch):
             first_choices.append(len(alone) + 1)
         return keys
 
-    monkeypatch.setattr("hotpartition.jobs.gatherer.next_candidates", counting)
+    monkeypatch.setattr("hotpartition.engine.gatherer.next_candidates", counting)
     everything = scenario_by_name("faults")
     readers = replace(everything.readers, newest=0.0, complete=0.0, bounded=0.0, lookups=1.0)
     for seed in (1, 2):

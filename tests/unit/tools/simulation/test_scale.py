@@ -10,11 +10,11 @@ import pytest
 
 from golden.noise import excess_odds as golden_excess_odds
 from golden.noise import slot_odds as golden_slot_odds
-from hotpartition.core.counter import SLOT_MS, WriteCounter
 from hotpartition.core.detector import HORIZON_SLOTS, ReportWindow
 from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE
-from hotpartition.jobs.route_cache import RouteCache
+from hotpartition.core.sampler import SLOT_MS, LoadSampler
+from hotpartition.engine.route_cache import RouteCache
 from hotpartition.redis.cluster import reports_key
 from support.builders import THRESHOLDS
 from support.redis_process import RedisProcess
@@ -64,7 +64,7 @@ def test_error_of_the_estimate_is_the_counters(rate, environments):
     errors = []
     for second in range(120):
         counters = [
-            WriteCounter(environment_id=f"e{i}", sampling_distance_wcu=z, random=random.random)
+            LoadSampler(environment_id=f"e{i}", sampling_distance_wcu=z, random=random.random)
             for i in range(environments)
         ]
         counts = draw.poisson(rate / 4 / environments, size=(4, environments))

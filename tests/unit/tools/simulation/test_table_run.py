@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hotpartition.jobs.route_cache import RouteSource
+from hotpartition.engine.route_cache import RouteSource
 from hotpartition.table import changing
 from hotpartition.table.adaptive import AdaptiveRoutes
 from tools.simulation.table_history import Breach

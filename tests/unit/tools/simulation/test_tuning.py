@@ -6,11 +6,11 @@ from math import inf
 import numpy as np
 import pytest
 
-from hotpartition.core.counter import SLOT_MS
+from hotpartition.control.consumer import POLL_MS
 from hotpartition.core.detector import REPORT_DELAY_MS, CollectionReports, decide
 from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE
-from hotpartition.jobs.consumer import POLL_MS
+from hotpartition.core.sampler import SLOT_MS
 from support.builders import THRESHOLDS
 from tools.simulation.tuning import PLANS, measure
 from tools.simulation.tuning_cache import seconds_to_shards

@@ -19,9 +19,9 @@ from itertools import pairwise
 from math import ceil
 from typing import NamedTuple, Self
 
-from hotpartition.core.counter import SLOT_MS, slot_of
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Generation, Route
+from hotpartition.core.sampler import SLOT_MS, slot_of
 
 SLOTS_PER_SECOND = 1000 // SLOT_MS
 SUSTAINED_SECONDS = 5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hotpartition.core.counter import slot_of
 from hotpartition.core.detector import REPORT_DELAY_MS, SUSTAINED_SECONDS, SUSTAINED_SLOTS, CollectionReports
 from hotpartition.core.read_heat import CollectionReads
+from hotpartition.core.sampler import slot_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from enum import StrEnum
 from itertools import accumulate
 from math import ceil
 
-from hotpartition.core.counter import slot_of
 from hotpartition.core.detector import (
     HORIZON_SLOTS,
     MAX_SLOTS_AHEAD,
@@ -30,6 +29,7 @@ from hotpartition.core.detector import (
     TRIGGER_SLOTS,
 )
 from hotpartition.core.reports import ReadReport
+from hotpartition.core.sampler import slot_of
 
 MAX_COPIES = 64
 """Copies of one page that are ever decided on; each of them is written whenever the page is read anew."""

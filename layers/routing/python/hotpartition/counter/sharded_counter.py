@@ -16,8 +16,8 @@ from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.engine.counters import Adder, Summer
 from hotpartition.errors import InvalidRequestError
-from hotpartition.jobs.counters import Adder, Summer
 from hotpartition.ports import JournalEntry, JournalReading
 from hotpartition.table.adaptive import Adaptive
 from hotpartition.table.client_table import ClientTable

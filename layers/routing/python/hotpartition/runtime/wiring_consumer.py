@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from hotpartition.control.consumer import Consumer
 from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
-from hotpartition.jobs.consumer import Consumer
 from hotpartition.ports import Telemetry
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource

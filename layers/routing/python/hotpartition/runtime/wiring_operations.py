@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from hotpartition.control.operations import Operations, OperationsLimits
+from hotpartition.control.reconcile import Reconciler
 from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
-from hotpartition.jobs.operations import Operations, OperationsLimits
-from hotpartition.jobs.reconcile import Reconciler
 from hotpartition.ports import Telemetry
 from hotpartition.redis.listing import RedisRegistryListing
 from hotpartition.redis.registry import RedisRegistry

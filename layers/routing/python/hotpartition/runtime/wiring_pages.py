@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.counter import ReadCounter
 from hotpartition.core.page_freshness import PageLimits
-from hotpartition.jobs.page_cache import PageCache, PageCodec, PageT
-from hotpartition.jobs.read_counting import ReadCounting
+from hotpartition.core.sampler import ReadSampler
+from hotpartition.engine.page_cache import PageCache, PageCodec, PageT
+from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.ports import PageStore, ReportSink, Telemetry
 from hotpartition.runtime.settings import PageSettings
 
@@ -21,7 +21,7 @@ def build_read_counting(
 ) -> ReadCounting:
     """Build what counts the pages that are read."""
     return ReadCounting(
-        counter=ReadCounter(
+        sampler=ReadSampler(
             environment_id=environment_id,
             sampling_distance_rcu=settings.read_sampling_distance_rcu,
             random=clock.random,

@@ -11,10 +11,10 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import ItemT, Page, PositionOf
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.clients import open_dynamodb
-from hotpartition.jobs.gatherer import Gatherer
-from hotpartition.jobs.newest_pages import NewestPages
-from hotpartition.jobs.page_cache import PageCodec
-from hotpartition.jobs.route_cache import RouteCache, RouteSource
+from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.newest_pages import NewestPages
+from hotpartition.engine.page_cache import PageCodec
+from hotpartition.engine.route_cache import RouteCache, RouteSource
 from hotpartition.ports import ItemStore, Telemetry
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 import uuid
 
-from hotpartition.core.counter import WriteCounter
 from hotpartition.core.keys import KeyForm
+from hotpartition.core.sampler import LoadSampler
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.jobs.route_cache import RouteCache, RouteSource
-from hotpartition.jobs.writer import Writer
+from hotpartition.engine.route_cache import RouteCache, RouteSource
+from hotpartition.engine.writer import Writer
 from hotpartition.ports import Telemetry
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink
@@ -45,7 +45,7 @@ def build_writer(
             timer=time.monotonic,
             journal=DynamoDBJournal(calls, place),
         ),
-        counter=WriteCounter(
+        sampler=LoadSampler(
             environment_id=uuid.uuid4().hex,
             sampling_distance_wcu=settings.sampling_distance_wcu,
             random=clock.random,

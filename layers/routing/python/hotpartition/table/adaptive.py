@@ -17,15 +17,15 @@ from typing import Any
 from hotpartition.core.backoff import Clock
 from hotpartition.core.route import MAX_CHOICES
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.jobs.page_cache import PageCache
-from hotpartition.jobs.read_counting import ReadCounting
-from hotpartition.jobs.route_cache import RouteCache, RouteSource
-from hotpartition.jobs.verifying import RouteVerifier, VerifiedRoutes
-from hotpartition.jobs.writer import Writer
+from hotpartition.engine.page_cache import PageCache
+from hotpartition.engine.read_counting import ReadCounting
+from hotpartition.engine.route_cache import RouteCache, RouteSource
+from hotpartition.engine.verifying import RouteVerifier, VerifiedRoutes
+from hotpartition.engine.writer import Writer
 from hotpartition.ports import Background, JournalEntry, JournalReading, Registry, ReportSink, Telemetry
 from hotpartition.table.cached_queries import CachedQueries, Document, QueryCodec
 from hotpartition.table.journal_items import key_of_journal, read_entry
-from hotpartition.table.routes import LoggedTelemetry, SharedCounter
+from hotpartition.table.routes import LoggedTelemetry, SharedSampler
 from hotpartition.table.schema import Schema
 from hotpartition.table.sizes import attributes_size_bytes
 
@@ -229,7 +229,7 @@ class AdaptiveRoutes(VerifiedRoutes):
             self.cached = CachedQueries(reading, pages, counting, clock.now_ms)
         self.writer = Writer(
             routes=source(journal),
-            counter=SharedCounter(
+            sampler=SharedSampler(
                 environment_id=process_id,
                 sampling_distance_wcu=limits.sampling_distance_wcu,
                 random=clock.random,

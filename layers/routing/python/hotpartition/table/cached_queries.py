@@ -11,10 +11,10 @@ from typing import Any
 
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
+from hotpartition.engine.page_cache import Filled, Origin, PageCache
+from hotpartition.engine.read_counting import ReadCounting
+from hotpartition.engine.route_cache import RouteSource
 from hotpartition.errors import MalformedPageError
-from hotpartition.jobs.page_cache import Filled, Origin, PageCache
-from hotpartition.jobs.read_counting import ReadCounting
-from hotpartition.jobs.route_cache import RouteSource
 from hotpartition.table.schema import Attributes
 
 Document = Mapping[str, Any]

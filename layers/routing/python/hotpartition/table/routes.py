@@ -8,14 +8,14 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.counter import Crossing, WriteCounter
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import ReadReport, Report
 from hotpartition.core.route import Generation, Route
+from hotpartition.core.sampler import Crossing, LoadSampler
 from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.engine.writer import Writer
 from hotpartition.errors import MalformedGenerationError
-from hotpartition.jobs.writer import Writer
 from hotpartition.ports import JournalEntry
 from hotpartition.table.cached_queries import CachedQueries
 from hotpartition.table.schema import SHARDS
@@ -88,7 +88,7 @@ class FixedRoutes:
         self._lock = Lock()
         self.writer = Writer(
             routes=self,
-            counter=SharedCounter(environment_id="", sampling_distance_wcu=_NEVER_WCU, random=clock.random),
+            sampler=SharedSampler(environment_id="", sampling_distance_wcu=_NEVER_WCU, random=clock.random),
             reports=NoReports(),
             telemetry=LoggedTelemetry(),
             clock=clock,
@@ -153,15 +153,15 @@ _NEVER_WCU = 1e300
 """Write units between two reports, where nobody is told any."""
 
 
-class SharedCounter(WriteCounter):
-    """A `WriteCounter` for several threads."""
+class SharedSampler(LoadSampler):
+    """A `LoadSampler` for several threads."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._lock = Lock()
 
     def record(self, collection: str, wcu: float, now_ms: int) -> Crossing | None:
-        """Count one write, as `WriteCounter.record`."""
+        """Count one write, as `LoadSampler.record`."""
         with self._lock:
             return super().record(collection, wcu, now_ms)
 

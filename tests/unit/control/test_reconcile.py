@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
+from hotpartition.control import reconcile
+from hotpartition.control.reconcile import Agreement
 from hotpartition.errors import InvalidRequestError
-from hotpartition.jobs import reconcile
-from hotpartition.jobs.reconcile import Agreement
 from hotpartition.ports import JournalEntry
 from support.builders import World, route_of
 

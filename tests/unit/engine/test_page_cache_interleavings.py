@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.page_freshness import LEASE_MS, UNDER_WAY_MS, PageLimits
+from hotpartition.engine.page_cache import REFUSED_MS, Filled, Origin, PageCache
 from hotpartition.errors import RetryLaterError, StoreUnavailableError
-from hotpartition.jobs.page_cache import REFUSED_MS, Filled, Origin, PageCache
 from support.fakes import FakeTelemetry
 from support.page_store import FakePageStore
 

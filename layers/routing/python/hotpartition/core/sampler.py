@@ -1,4 +1,4 @@
-"""The counters of one execution environment, of writes and of reads, and their sampling.
+"""The samplers of one execution environment, of writes and of reads, and their sampling.
 
 An environment sees a thin slice of a hot collection, has no timer and freezes between requests. So nothing here
 waits for a window to close: each (slot, environment, collection) draws u in [0, 1) once, and the write that takes
@@ -22,7 +22,7 @@ SLOT_MS = 250
 """Length of a slot, aligned to wall time. Part of the report format: all environments must agree on it."""
 
 MAX_TRACKED_COLLECTIONS = 4096
-"""Collections counted in one slot before sampling goes on write by write (see `WriteCounter`)."""
+"""Collections counted in one slot before sampling goes on write by write (see `LoadSampler`)."""
 
 
 def slot_of(time_ms: int) -> int:
@@ -45,7 +45,7 @@ class Crossing(NamedTuple):
 _new_tuple = tuple.__new__  # the named tuple's own `__new__` takes as long as all the rest of a crossing
 
 
-class WriteCounter:
+class LoadSampler:
     """Counts WCU per collection and slot, and says when a write crosses a sampling point.
 
     Memory is bounded without biasing the estimate: past `MAX_TRACKED_COLLECTIONS` collections in one slot, each
@@ -128,7 +128,7 @@ class ReadCrossing(NamedTuple):
     pages: float
 
 
-class ReadCounter:
+class ReadSampler:
     """Counts RCU and pages per collection and slot, sampled as writes are. Safe under threads.
 
     A sampling point stands for z RCU, and so for z / u pages where the page that crosses it costs u: both sums over the
@@ -143,8 +143,8 @@ class ReadCounter:
         random: Callable[[], float],
         max_tracked: int = MAX_TRACKED_COLLECTIONS,
     ) -> None:
-        """Start with no counts; the arguments are `WriteCounter`'s."""
-        self._counter = WriteCounter(
+        """Start with no counts; the arguments are `LoadSampler`'s."""
+        self._sampler = LoadSampler(
             environment_id=environment_id,
             sampling_distance_wcu=sampling_distance_rcu,
             random=random,
@@ -168,7 +168,7 @@ class ReadCounter:
             What to report, if this page crossed a sampling point (the last one, if it crossed several).
         """
         with self._lock:
-            crossing = self._counter.record(collection, rcu, now_ms)
+            crossing = self._sampler.record(collection, rcu, now_ms)
             if crossing is None:
                 return None
             slot, source, value = crossing

@@ -12,19 +12,19 @@ from enum import StrEnum
 from functools import partial
 from typing import TypeVar
 
+from hotpartition.control.registry_fill import RegistryFill
 from hotpartition.core.backoff import Clock, try_for
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.route_history import AHEAD_OF_JOURNAL
+from hotpartition.engine.raising import Raiser
 from hotpartition.errors import (
     InvalidCollectionError,
     InvalidRequestError,
     RegistryForeignError,
     RegistryUnavailableError,
 )
-from hotpartition.jobs.raising import Raiser
-from hotpartition.jobs.registry_fill import RegistryFill
 from hotpartition.ports import Journal, Registry, RegistryListing, RoutingItem, RoutingItems, Telemetry
 
 RETRY_BUDGET_MS = 2_000.0

@@ -22,8 +22,8 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import MAX_CHOICES, Route, keys_of_hashed, needed_keys
+from hotpartition.engine.writer import Writer
 from hotpartition.errors import MalformedGenerationError, RetryLaterError, TokenReusedError
-from hotpartition.jobs.writer import Writer
 from hotpartition.ports import CounterStore, ItemStore, JournalEntry, JournalReading, Telemetry
 
 TRANSACTION_FACTOR = 2

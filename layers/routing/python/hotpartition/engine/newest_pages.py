@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Generic
 
 from hotpartition.core.merge import ItemT, Page, PageRange, cut_page, narrow_newest
-from hotpartition.jobs.gatherer import Gatherer
-from hotpartition.jobs.page_cache import Filled, Origin, PageCache
-from hotpartition.jobs.read_counting import ReadCounting
-from hotpartition.jobs.route_cache import RouteSource
+from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.page_cache import Filled, Origin, PageCache
+from hotpartition.engine.read_counting import ReadCounting
+from hotpartition.engine.route_cache import RouteSource
 
 
 @dataclass(frozen=True, slots=True)

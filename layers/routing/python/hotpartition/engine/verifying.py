@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import Route
+from hotpartition.engine.route_cache import KnownRoutes
 from hotpartition.errors import MalformedGenerationError, RegistryUnavailableError
-from hotpartition.jobs.route_cache import KnownRoutes
 from hotpartition.ports import Background, JournalEntry, Registry, Telemetry
 
 MAX_NAMED = 20

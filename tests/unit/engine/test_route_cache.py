@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from hotpartition.jobs.route_cache import RouteCache, RouteSource
+from hotpartition.engine.route_cache import RouteCache, RouteSource
 from support.builders import route_of
 from support.fakes import FakeRegistry, FakeTelemetry
 

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from hotpartition.core.counter import SLOT_MS
 from hotpartition.core.reports import ReadReport
+from hotpartition.core.sampler import SLOT_MS
 from hotpartition.errors import ThrottledError
 from hotpartition_messages.reading import PageRequest
 from support.builders import World, new_message

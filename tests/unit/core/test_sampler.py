@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition.core.counter import SLOT_MS, Crossing, ReadCounter, WriteCounter, slot_of
+from hotpartition.core.sampler import SLOT_MS, Crossing, LoadSampler, ReadSampler, slot_of
 
 
 def counter(z=10.0, seed=1, max_tracked=4096, name="e"):
-    return WriteCounter(
+    return LoadSampler(
         environment_id=name, sampling_distance_wcu=z, random=Random(seed).random, max_tracked=max_tracked
     )
 
@@ -115,7 +115,7 @@ def test_memory_is_bounded_and_the_estimate_stays_unbiased_beyond_it():
 def fleet_second(random, environments, rate_wcu, z):
     """One second of a load spread at random over a fleet; returns the estimate and the reports sent."""
     fleet = [
-        WriteCounter(environment_id=str(i), sampling_distance_wcu=z, random=random.random) for i in range(environments)
+        LoadSampler(environment_id=str(i), sampling_distance_wcu=z, random=random.random) for i in range(environments)
     ]
     crossings = []
     for write in range(rate_wcu):
@@ -158,7 +158,7 @@ def test_the_estimates_of_reads_are_unbiased(max_tracked):
     rcu, pages = [], []
     for _ in range(300):
         fleet = [
-            ReadCounter(
+            ReadSampler(
                 environment_id=str(i), sampling_distance_rcu=50.0, random=random.random, max_tracked=max_tracked
             )
             for i in range(20)
@@ -175,8 +175,8 @@ def test_the_estimates_of_reads_are_unbiased(max_tracked):
 def test_read_crossings_are_those_of_the_write_counter(costs, seed):
     """The sampling is the same; a later crossing of a slot never has less of anything."""
     options = {"environment_id": "e", "random": Random(seed).random}
-    reads = ReadCounter(sampling_distance_rcu=20.0, **options)
-    writes = WriteCounter(sampling_distance_wcu=20.0, environment_id="e", random=Random(seed).random)
+    reads = ReadSampler(sampling_distance_rcu=20.0, **options)
+    writes = LoadSampler(sampling_distance_wcu=20.0, environment_id="e", random=Random(seed).random)
     slot, value, pages = -1, 0.0, 0.0
     for at, cost in enumerate(costs):
         crossing, expected = reads.record("c", cost, at * 20), writes.record("c", cost, at * 20)
@@ -192,7 +192,7 @@ def test_read_crossings_are_those_of_the_write_counter(costs, seed):
 
 def test_threads_lose_no_page():
     """A server's threads share one counter: what they count together is what one would have counted."""
-    counter = ReadCounter(environment_id="e", sampling_distance_rcu=1.0, random=lambda: 0.5)
+    counter = ReadSampler(environment_id="e", sampling_distance_rcu=1.0, random=lambda: 0.5)
     with ThreadPoolExecutor(8) as pool:
         crossings = list(pool.map(lambda _: counter.record("c", 1.0, 0), range(8_000)))
     assert sorted(c.value_rcu for c in crossings) == [float(n) for n in range(1, 8_001)]

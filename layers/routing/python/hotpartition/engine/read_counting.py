@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hotpartition.core.counter import ReadCounter
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import ReadReport
+from hotpartition.core.sampler import ReadSampler
 from hotpartition.ports import ReportSink, Telemetry
 
 
@@ -20,17 +20,17 @@ class ReadCounting:
     """
 
     def __init__(
-        self, *, counter: ReadCounter, reports: ReportSink, telemetry: Telemetry, now_ms: Callable[[], int]
+        self, *, sampler: ReadSampler, reports: ReportSink, telemetry: Telemetry, now_ms: Callable[[], int]
     ) -> None:
         """Start with nothing counted.
 
         Args:
-            counter: this environment's.
+            sampler: this environment's.
             reports: where crossings go.
             telemetry: told of reports that were dropped.
             now_ms: Unix time in ms.
         """
-        self._counter = counter
+        self._sampler = sampler
         self._reports = reports
         self._telemetry = telemetry
         self._now_ms = now_ms
@@ -40,6 +40,6 @@ class ReadCounting:
         # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
         if dropped := self._reports.take_dropped():
             self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
-        crossing = self._counter.record(collection, rcu, self._now_ms())
+        crossing = self._sampler.record(collection, rcu, self._now_ms())
         if crossing is not None:
             self._reports.send(ReadReport(collection, *crossing))

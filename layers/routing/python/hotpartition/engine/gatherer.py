@@ -19,10 +19,10 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import ItemT, KeyQuery, Page, PageMerge, PageRange, PositionOf
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import MAX_CHOICES, Route, next_candidates
+from hotpartition.engine.read_counting import ReadCounting
+from hotpartition.engine.route_cache import KnownRoutes
+from hotpartition.engine.verifying import RouteVerifier, VerifiedRoutes
 from hotpartition.errors import MalformedGenerationError, RetryLaterError
-from hotpartition.jobs.read_counting import ReadCounting
-from hotpartition.jobs.route_cache import KnownRoutes
-from hotpartition.jobs.verifying import RouteVerifier, VerifiedRoutes
 from hotpartition.ports import Background, Copy, ItemStore, JournalEntry, QueryResponse, Registry, Telemetry
 
 

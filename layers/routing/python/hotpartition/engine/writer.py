@@ -1,7 +1,7 @@
 """The write job: place an item by the route as known, count the write, make it once.
 
     route (cache, Redis, or the last known) ──> choices ──> one attempt at one key ──> acknowledged
-                                                  │ counter; a crossing's report is sent beside it
+                                                  │ sampler; a crossing's report is sent beside it
 
 What the first choice refuses goes to the next one at once; when all refused, the write waits, takes the route again and
 begins anew. A stale route is harmless (docs/architecture.md), so nothing here locks or checks versions. What a write is
@@ -16,15 +16,15 @@ from typing import Generic, Protocol, TypeVar
 
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.capacity import write_units
-from hotpartition.core.counter import WriteCounter
 from hotpartition.core.items import ItemKey
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.refusals import RecentRefusals
 from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Placement, Route, choose_placement, choose_placements
+from hotpartition.core.sampler import LoadSampler
+from hotpartition.engine.route_cache import KnownRoutes
 from hotpartition.errors import RetryLaterError, StoreUnavailableError, ThrottledError
-from hotpartition.jobs.route_cache import KnownRoutes
 from hotpartition.ports import ReportSink, Telemetry
 
 _STORED_AT = (None, MetricName.STORED_AT_SECOND_CHOICE, MetricName.STORED_AT_THIRD_CHOICE)
@@ -73,7 +73,7 @@ class Writer:
         self,
         *,
         routes: WriterRoutes,
-        counter: WriteCounter,
+        sampler: LoadSampler,
         reports: ReportSink,
         telemetry: Telemetry,
         clock: Clock,
@@ -85,7 +85,7 @@ class Writer:
 
         Args:
             routes: the collections' routes, confirmed by the journal.
-            counter: counts what is offered.
+            sampler: samples what is offered.
             reports: where a crossing's report goes.
             telemetry: told of refusals.
             clock: time and chance.
@@ -94,7 +94,7 @@ class Writer:
             choices: how many shards may hold an item under one N.
         """
         self.routes = routes
-        self._counter = counter
+        self._sampler = sampler
         self._reports = reports
         self._telemetry = telemetry
         self._clock = clock
@@ -261,7 +261,7 @@ class Writer:
         # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
         if dropped := self._reports.take_dropped():
             self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
-        crossing = self._counter.record(key.collection, wcu, now_ms)
+        crossing = self._sampler.record(key.collection, wcu, now_ms)
         if crossing is None:
             return None
         report = Report(

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hotpartition.control.read_marking import REPEAT_LOG_MS, ReadMarker
+from hotpartition.control.registry_fill import RegistryFill
 from hotpartition.core.backoff import Clock
-from hotpartition.core.counter import SLOT_MS
 from hotpartition.core.detector import HORIZON_SLOTS, Decision, Reason, ReportWindow, Thresholds, decide
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
@@ -22,7 +23,9 @@ from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.core.reports import READ_LIMIT, ReadReport, Report, stream_partition_of
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
+from hotpartition.core.sampler import SLOT_MS
 from hotpartition.core.shares import WHOLE, Share
+from hotpartition.engine.raising import RAISE_BUDGET_MS, Raiser
 from hotpartition.errors import (
     InvalidCollectionError,
     MalformedGenerationError,
@@ -30,9 +33,6 @@ from hotpartition.errors import (
     RegistryUnavailableError,
     RetryLaterError,
 )
-from hotpartition.jobs.raising import RAISE_BUDGET_MS, Raiser
-from hotpartition.jobs.read_marking import REPEAT_LOG_MS, ReadMarker
-from hotpartition.jobs.registry_fill import RegistryFill
 from hotpartition.ports import Journal, JournalEntry, Registry, ReportSource, RoutingItems, StreamEntry, Telemetry
 
 POLL_MS = 100

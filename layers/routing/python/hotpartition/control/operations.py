@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from hotpartition.control.reconcile import RETRY_BUDGET_MS, RouteState, compare
 from hotpartition.core.backoff import Clock, try_for
 from hotpartition.core.detector import SUSTAINED_SECONDS, ReportWindow
 from hotpartition.core.heat import NO_HEAT, NO_READ_HEAT, Heat, ReadHeat, measure_heat, measure_read_heat
@@ -22,6 +23,7 @@ from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.route_history import BY_HAND, Cause
 from hotpartition.core.shares import Share, list_shares
 from hotpartition.core.timestamps import format_time
+from hotpartition.engine.raising import Raiser
 from hotpartition.errors import (
     InvalidCollectionError,
     InvalidRequestError,
@@ -29,8 +31,6 @@ from hotpartition.errors import (
     Problem,
     RegistryUnavailableError,
 )
-from hotpartition.jobs.raising import Raiser
-from hotpartition.jobs.reconcile import RETRY_BUDGET_MS, RouteState, compare
 from hotpartition.ports import Journal, Registry, ReportSource, RoutingItem, RoutingItems, Telemetry
 
 MIN_SHARD_COUNT = 2

@@ -3,8 +3,8 @@
 import pytest
 
 from hotpartition.core.page_freshness import PageLimits
+from hotpartition.engine.page_cache import MAX_PAGE_BYTES, Filled, Origin, PageCache
 from hotpartition.errors import MalformedPageError, RetryLaterError, ThrottledError
-from hotpartition.jobs.page_cache import MAX_PAGE_BYTES, Filled, Origin, PageCache
 from hotpartition.ports import StoredPage
 from support.fakes import KEY_RANGE_THROTTLE, FakeClock, FakeTelemetry
 from support.page_store import FakePageStore

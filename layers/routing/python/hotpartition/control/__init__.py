@@ -1,0 +1,1 @@
+"""What runs beside requests: consumer, operations, reconciliation. It stands on the engine."""
