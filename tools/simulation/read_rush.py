@@ -285,7 +285,7 @@ def observed(cache: type[PageCache[PageT]], tally: Tally, *, has_l1: bool) -> ty
                     second.redis += 1
                 case Origin.WAITED:
                     second.waited += 1
-            tally.ages_ms.append(EPOCH_MS + tally.engine.now * 1000 - cached.read_at_ms)
+            tally.ages_ms.append(cached.age_ms)
             return cached
 
     return ObservedCache
