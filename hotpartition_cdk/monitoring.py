@@ -294,8 +294,8 @@ def _is_load(alarm: Alarm) -> bool:
 
 _WATCHED: tuple[tuple[str, Callable[[Alarm], bool]], ...] = (
     ("Stream consumer: starts in five minutes", lambda alarm: base_name(alarm) == "ConsumerMissing"),
-    ("Routes: 5xx, %", lambda alarm: alarm.name.endswith("Failing")),
-    ("Routes: p99 latency, ms", lambda alarm: alarm.name.endswith("Slow")),
+    ("API: 5xx, %", lambda alarm: alarm.name == "ApiFailing"),
+    ("API: p99 latency, ms", lambda alarm: alarm.name == "ApiSlow"),
     ("DynamoDB: throttles of one partition", lambda alarm: _is_of(alarm, "AWS/DynamoDB")),
     ("Functions: errors and throttles", lambda alarm: _is_of(alarm, "AWS/Lambda")),
     ("Redis: memory and CPU, %", _is_load),

@@ -59,6 +59,13 @@ def test_every_metric_is_documented():
     assert [name for name in sorted(names) if f"`{name}" not in OPERATIONS] == []
 
 
+def test_every_metric_that_the_runbook_asks_for_is_one():
+    """`own METRIC FUNCTION` prints it."""
+    asked = set(re.findall(r"^\$ .*\bown (\w+) ", (ROOT / "docs/runbook.md").read_text(), re.MULTILINE))
+    assert len(asked) > 8
+    assert asked <= set(MetricName)
+
+
 def test_every_metric_is_counted():
     """A name stands in the list only while something counts it; decisions are counted by their reason."""
     text = "\n".join(source.read_text() for source in SOURCES)
