@@ -24,7 +24,7 @@ DOCUMENTS = [
     *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "tools/partition_model/README.md",
 ]
-DATED = {ROOT / "CHANGELOG.md", *(ROOT / "docs/decisions").glob("0*.md")}
+DATED = {ROOT / "CHANGELOG.md", *(ROOT / "docs/decisions").rglob("0*.md")}
 """What tells how things were on their day."""
 PAGES = [page for page in DOCUMENTS if page not in DATED]
 REASONS = {*map(str, Reason), *map(str, ReadReason)}
@@ -127,7 +127,7 @@ def test_every_module_that_is_run_exists(page):
         assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), name
 
 
-@pytest.mark.parametrize("index", ["docs/README.md", "docs/decisions/README.md"])
+@pytest.mark.parametrize("index", ["docs/README.md", "docs/decisions/README.md", "docs/decisions/archive/README.md"])
 def test_every_document_is_in_its_index(index):
     """Whoever looks for a page or a decision begins there."""
     page = ROOT / index
