@@ -171,7 +171,7 @@ class MessageApi(Construct):
         resource.access_log_settings = apigateway.CfnStage.AccessLogSettingsProperty(
             destination_arn=access_log.log_group_arn, format=json.dumps(self._log_format())
         )
-        # A route of tomorrow, which nobody gave a limit yet, has the strictest.
+        # A route that is added and has no limit yet gets the strictest.
         rate, burst = min(route.rate for route in routes), min(route.burst for route in routes)
         resource.default_route_settings = apigateway.CfnStage.RouteSettingsProperty(
             throttling_rate_limit=rate,

@@ -61,7 +61,7 @@ _TAG = re.compile(r"(?!aws:).{1,128}")
 
 
 class RequestFunctionSize(FunctionSize):
-    """The same for a function of the API, which must not go on after nobody listens."""
+    """The same for a function of the API, which must end before the API gives up on it."""
 
     timeout_seconds: int = Field(
         ge=1, le=API_SECONDS - 1, description="when Lambda stops it, in s; before the API gives up on it"
@@ -238,12 +238,7 @@ def build_local(host: Host) -> Environment:
 
 
 def choose_environment(name: object, host: Host, own_names: Iterable[str] = ()) -> Environment:
-    """Find an environment by its name.
-
-    Args:
-        name: Its name.
-        host: The machine that synthesizes.
-        own_names: What else is allowed, where it is unknown.
+    """Find an environment by its name; the error names `own_names` as allowed as well.
 
     Raises:
         ConfigurationError: naming what is allowed, when there is none.
