@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from hotpartition.core.backoff import Clock
 from hotpartition.core.page_freshness import PageLimits
 from hotpartition.core.route import Generation
 from hotpartition.engine.page_cache import Filled, Origin, PageCache
@@ -47,11 +46,12 @@ def contract(request, table_name):
 
 def test_every_copy_is_kept_for_its_time(contract):
     """As it was stored; a copy that was not written is not there."""
-    contract.store.put("c", "newest-50", PAGE, copies=3, keep_ms=400)
+    contract.store.put("c", "newest-50", PAGE, copies=3, keep_ms=60_000)
     assert [contract.store.get("c", "newest-50", copy) for copy in range(4)] == [PAGE, PAGE, PAGE, None]
     assert contract.store.get("c", "newest-200", 0) is None
     assert contract.store.get("d", "newest-50", 0) is None
-    contract.wait(0.45)
+    contract.store.put("c", "newest-50", PAGE, copies=3, keep_ms=50)
+    contract.wait(0.1)
     assert [contract.store.get("c", "newest-50", copy) for copy in range(4)] == [None] * 4
 
 
@@ -66,10 +66,11 @@ def test_a_newer_page_takes_the_place_and_the_time_of_an_older_one(contract):
 
 def test_one_gets_the_lease_until_it_ends(contract):
     """Each page of a collection has its own."""
-    taken = [contract.store.take_lease("c", variant, 300) for variant in ("newest-50", "newest-50", "newest-200")]
+    taken = [contract.store.take_lease("c", variant, 60_000) for variant in ("newest-50", "newest-50", "newest-200")]
     assert taken == [True, False, True]
-    contract.wait(0.35)
-    assert contract.store.take_lease("c", "newest-50", 300)
+    assert contract.store.take_lease("d", "newest-50", 50)
+    contract.wait(0.1)
+    assert contract.store.take_lease("d", "newest-50", 60_000)
 
 
 def test_copies_lie_in_different_slots(redis_server):
@@ -92,17 +93,18 @@ def test_what_is_no_page_is_said_to_be_none(redis_server, connect, table_name, g
 
 
 class Environment:
-    """A page cache as an environment has it, on real time; its pages count its reads."""
+    """A page cache as an environment has it; its pages count its reads, and its clock moves only where a test does."""
 
-    def __init__(self, connection, table_name, name="e"):
+    def __init__(self, connection, table_name, name="e", later_ms=0):
         self.telemetry = FakeTelemetry()
+        self.clock = FakeClock(FakeClock().now_ms + later_ms)
         self.reads = 0
         self.cache = PageCache(
             store=RedisPageStore(connection, table_name, self.telemetry),
             codec=self,
-            limits=PageLimits(ttl_ms=1_000, bound_ms=3_000),
+            limits=PageLimits(ttl_ms=1_000, bound_ms=600_000),
             telemetry=self.telemetry,
-            clock=Clock(now_ms=lambda: time.time_ns() // 1_000_000, sleep=time.sleep, random=lambda: 0.0),
+            clock=self.clock.as_clock(lambda: 0.0),
             environment_id=name,
             max_entries=10,
             max_bytes=1_000_000,
@@ -165,17 +167,15 @@ def test_pages_cannot_be_written_over_a_route(redis_server, connect, table_name)
 
 def test_a_killed_redis_costs_reads(own_redis_server, connect, table_name):
     """Every request is served, before, during and after; the pages are shared again when it is back."""
-    environment = Environment(connect(own_redis_server.port, command_timeout_ms=30, cooldown_ms=200), table_name)
+    environment = Environment(connect(own_redis_server.port, cooldown_ms=60_000), table_name)
     assert environment.get().origin is Origin.DYNAMODB
     own_redis_server.kill()
-    time.sleep(1.0)
+    environment.clock.sleep(1.0)
     assert environment.get().origin is Origin.DYNAMODB
     assert environment.telemetry.counts["RegistryUnavailable"] == 1
     own_redis_server.start()
-    time.sleep(1.0)
-    patient = Environment(connect(own_redis_server.port), table_name, "b")
-    assert patient.get().origin is Origin.DYNAMODB
-    assert Environment(connect(own_redis_server.port), table_name, "d").get().origin is Origin.REDIS
+    for name, origin in (("b", Origin.DYNAMODB), ("d", Origin.REDIS)):
+        assert Environment(connect(own_redis_server.port), table_name, name, later_ms=2_000).get().origin is origin
 
 
 def test_a_redis_that_does_not_respond_costs_a_timeout_and_a_read(own_redis_server, connect, table_name):
@@ -184,7 +184,7 @@ def test_a_redis_that_does_not_respond_costs_a_timeout_and_a_read(own_redis_serv
     environment.get()
     own_redis_server.pause()
     try:
-        time.sleep(1.0)
+        environment.clock.sleep(1.0)
         assert environment.get().origin is Origin.DYNAMODB
     finally:
         own_redis_server.resume()
@@ -198,7 +198,7 @@ def test_a_full_redis_costs_reads(own_redis_server, connect, table_name):
         admin.config_set("maxmemory", "1")
         second = Environment(connect(own_redis_server.port), table_name, "b")
         assert second.get().origin is Origin.REDIS
-        time.sleep(1.1)
+        second.clock.sleep(1.1)
         assert second.get().origin is Origin.DYNAMODB
         assert second.telemetry.counts["RegistryUnavailable"] == 1
         with pytest.raises(RegistryUnavailableError, match="maxmemory"):
@@ -215,6 +215,9 @@ def test_read_functions_as_they_are_wired_share_pages(dynamodb_over, redis_serve
         registry_port=redis_server.port,
         registry_tls=False,
         registry_command_timeout_ms=2_000,
+        route_cache_seconds=0.1,
+        page_ttl_seconds=60.0,
+        page_staleness_seconds=600.0,
     )
     with redis_server.admin as admin:
         admin.flushall()
