@@ -22,6 +22,7 @@ class Peer:
     """One connection, on the server's side."""
 
     def __init__(self, sock: socket.socket, number: int, log: list[tuple[int, int]]) -> None:
+        self.head = self.body = b""
         self.sock = sock
         self.number = number
         self._log = log
@@ -36,12 +37,12 @@ class Peer:
         head, _, rest = self._buffer.partition(b"\r\n\r\n")
         headers = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
         length = int(headers[b"content-length"])
-        while len(rest) < length:
-            if not (data := self.sock.recv(65536)):
+        received = bytearray(rest)  # bytes would be copied with each piece of a large request
+        while len(received) < length:
+            if not (data := self.sock.recv(1 << 20)):
                 return None
-            rest += data
-        self._buffer = rest[length:]
-        self.head, self.body = head, rest[:length]
+            received += data
+        self.head, self.body, self._buffer = head, bytes(received[:length]), bytes(received[length:])
         request = json.loads(self.body)
         number = int(request.get("TableName", "n0")[1:])
         self._log.append((self.number, number))
