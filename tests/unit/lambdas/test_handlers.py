@@ -26,7 +26,7 @@ from hotpartition.errors import (
 )
 from hotpartition.runtime.settings import ReaderSettings, WriterSettings
 from hotpartition.runtime.table_settings import ConsumerSettings
-from hotpartition_messages.api import route_event
+from hotpartition_messages.api import respond
 from hotpartition_messages.cursor import build_cursor
 from support.builders import World, message_id, route_of
 from support.events import (
@@ -69,15 +69,15 @@ class Api:
 
     def __init__(self) -> None:
         self.world = World()
-        self.write_app = load_handler("write_message").build_app(
+        self.write_routes = load_handler("write_message").build_routes(
             self.world.writer(), self.world.changer(), self.world.counter_writer()
         )
-        self.read_app = load_handler("read_messages").build_app(self.world.reader(), self.world.counter_reader())
+        self.read_routes = load_handler("read_messages").build_routes(self.world.reader(), self.world.counter_reader())
 
     def call(self, event: dict[str, Any], context: FakeContext | None = None) -> Response:
         """Resolve an event, and hold every response to what is promised of all of them."""
-        app = self.read_app if event["routeKey"].startswith("GET") else self.write_app
-        raw = app.resolve(route_event(event), context or FakeContext())
+        routes = self.read_routes if event["routeKey"].startswith("GET") else self.write_routes
+        raw = respond(routes, event, context or FakeContext())
         json.dumps(raw).encode()
         raw["body"].encode()
         if raw["statusCode"] in {204, 304}:
@@ -425,7 +425,7 @@ class TestChange:
 
     def test_with_a_sender_claim_only_the_sender_may(self, api, stored):
         """403 for everybody else, and for whoever is nobody."""
-        api.write_app = load_handler("write_message").build_app(
+        api.write_routes = load_handler("write_message").build_routes(
             api.world.writer(), api.world.changer(), api.world.counter_writer(), sender_claim="sub"
         )
         for authorizer in (by_token(sub="bob"), by_token(), None):
@@ -516,7 +516,7 @@ class TestSender:
 
     @pytest.fixture
     def claimed(self, api):
-        api.write_app = load_handler("write_message").build_app(
+        api.write_routes = load_handler("write_message").build_routes(
             api.world.writer(), api.world.changer(), api.world.counter_writer(), sender_claim="sub"
         )
         return api
@@ -756,12 +756,12 @@ class TestRead:
     def test_reads_are_complete_without_redis(self, api):
         """The journal knows what Redis would have said."""
         api.world.raise_to(4, NOW_MS)
-        api.write_app = load_handler("write_message").build_app(
+        api.write_routes = load_handler("write_message").build_routes(
             api.world.writer(), api.world.changer(), api.world.counter_writer()
         )
         ids = self.write(api, 10)
         api.world.registry.is_down = True
-        api.read_app = load_handler("read_messages").build_app(api.world.reader(), api.world.counter_reader())
+        api.read_routes = load_handler("read_messages").build_routes(api.world.reader(), api.world.counter_reader())
         page = api.call(page_event("c", consistency="strong", order="oldest"))
         assert [m["message_id"] for m in page.body["messages"]] == ids
 
@@ -810,7 +810,7 @@ class TestNewestPage:
     @pytest.fixture
     def api(self, api):
         """One whose reader caches pages of what is read-hot: `hot` is, `c` is not."""
-        api.read_app = load_handler("read_messages").build_app(
+        api.read_routes = load_handler("read_messages").build_routes(
             api.world.reader(environment="e"), api.world.counter_reader()
         )
         api.world.registry.mark_read_hot("hot", 1)
@@ -913,8 +913,8 @@ class TestFunctions:
         """From the runtime's event to the response, with one metric line on stdout, also when a request is refused."""
         write, read = load_handler("write_message"), load_handler("read_messages")
         write.metrics.clear_metrics()  # Powertools shares what is counted, also by requests of other tests
-        monkeypatch.setattr(write, "_app", lambda: api.write_app)
-        monkeypatch.setattr(read, "_app", lambda: api.read_app)
+        monkeypatch.setattr(write, "_routes", lambda: api.write_routes)
+        monkeypatch.setattr(read, "_routes", lambda: api.read_routes)
         stored = write.handler(post_event("c", {"sender": "a", "body": "b"}, stage=stage), FakeContext())
         assert stored["statusCode"] == 201
         assert counted(capsys, "Requests", "MessagesWritten") == [1, 1]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hotpartition_messages.api import route_event
+from hotpartition_messages.api import respond
 from support.builders import World, message_id, new_message
 from support.described import check_described
 from support.events import COLLECTION, COUNTER, ELEMENT, FakeContext
@@ -119,11 +119,11 @@ def resolve(event: dict[str, Any]) -> dict[str, Any]:
     world.writer().write(new_message(message_id=message_id(NOW_MS)))
     is_write = ROUTES[event["routeKey"]] == "write_message"
     if is_write:
-        app = function.build_app(world.writer(), world.changer(), world.counter_writer())
+        routes = function.build_routes(world.writer(), world.changer(), world.counter_writer())
     else:
-        app = function.build_app(world.reader(), world.counter_reader())
+        routes = function.build_routes(world.reader(), world.counter_reader())
     # Through JSON, as the runtime gets and gives it.
-    response = app.resolve(route_event(json.loads(json.dumps(event))), FakeContext())
+    response = respond(routes, json.loads(json.dumps(event)), FakeContext())
     result: dict[str, Any] = json.loads(json.dumps(response))
     return result
 
