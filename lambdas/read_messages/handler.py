@@ -45,7 +45,7 @@ def build_routes(reader: MessageReader, counters: CounterReader) -> dict[str, Se
         request, if_none_match = parse_page_read(event)
         page = reader.read_page(request, remaining_ms=remaining_ms(context), fits=count_fitting)
         telemetry.count(MetricName.PAGES_READ)
-        return page_response(page, if_none_match=if_none_match)
+        return page_response(request, page, if_none_match=if_none_match)
 
     def read_message(event: Event, context: Any) -> Response:
         request = parse_message_read(event)

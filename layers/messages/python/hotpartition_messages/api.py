@@ -17,6 +17,7 @@ from hotpartition.errors import (
     RetryLaterError,
     TokenReusedError,
 )
+from hotpartition_messages.cursor import build_cursor
 from hotpartition_messages.errors import (
     MessageChangedError,
     MessageConflictError,
@@ -47,7 +48,7 @@ from hotpartition_messages.problems import (
 from hotpartition_messages.requests import BodyTooLargeError, ContentEncodingError, is_among
 
 if TYPE_CHECKING:
-    from hotpartition_messages.reading import PageResult
+    from hotpartition_messages.reading import PageRequest, PageResult
 
 Event = Mapping[str, Any]
 """What API Gateway sends (HTTP API, payload 2.0)."""
@@ -110,14 +111,17 @@ def message_response(message: Message) -> Response:
     return build_response(HTTPStatus.OK, message.json, {"ETag": message.etag})
 
 
-def page_response(page: PageResult, *, if_none_match: str = "") -> Response:
+def page_response(request: PageRequest, page: PageResult, *, if_none_match: str = "") -> Response:
     """Build a page's response: 304 without a body, if it is a newest page that the client has already."""
     headers = {} if page.etag is None else {"ETag": page.etag}
     if page.age_ms is not None:
         headers["Age"] = str(ceil(page.age_ms / 1000))
     if page.etag is not None and is_among(page.etag, if_none_match):
         return build_response(HTTPStatus.NOT_MODIFIED, headers=headers)
-    text = page_text(page.messages, next_cursor=page.next_cursor, settled_until=page.settled_until)
+    cursor = None
+    if page.next_cursor is not None:
+        cursor = build_cursor(request.conversation_id, page.next_cursor, newest_first=request.newest_first)
+    text = page_text(page.messages, next_cursor=cursor, settled_until=page.settled_until)
     return build_response(HTTPStatus.OK, text, headers)
 
 
