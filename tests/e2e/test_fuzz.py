@@ -70,7 +70,7 @@ def _interactions(scenario: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def exchange(stack, head: bytes, body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
-    """Send bytes as they are; no library mends them."""
+    """Send bytes as they are; no library corrects them."""
     address = urlsplit(stack.api_url)
     length = f"Content-Length: {len(body)}\r\n".encode() if body else b""
     with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
