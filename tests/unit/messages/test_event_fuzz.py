@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hotpartition_messages.api import respond
 from support.builders import World, message_id, new_message
 from support.described import check_described
-from support.events import COLLECTION, COUNTER, ELEMENT, FakeContext
+from support.events import COLLECTION, COUNTER, ELEMENT, FakeContext, message_event
 from support.handlers import load_handler
 
 NOW_MS = 1_700_000_000_000
@@ -77,7 +77,24 @@ texts = st.sampled_from(
         "[" * 100_000,
     ]
 )
-bodies = st.none() | texts | anything | texts.map(lambda text: base64.b64encode(text.encode(errors="replace")).decode())
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | anything,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(anything, inner, max_size=3),
+    max_leaves=8,
+)
+messages = st.dictionaries(
+    st.sampled_from(["sender", "body", "message_id", "attributes"]) | anything, json_values, max_size=5
+) | st.fixed_dictionaries(
+    {"sender": anything, "body": anything},
+    optional={"attributes": st.dictionaries(anything, json_values, max_size=4), "message_id": anything},
+)
+bodies = (
+    st.none()
+    | texts
+    | anything
+    | (json_values | messages).map(json.dumps)
+    | texts.map(lambda text: base64.b64encode(text.encode(errors="replace")).decode())
+)
 ids = st.sampled_from(["c", message_id(NOW_MS), message_id(NOW_MS).lower(), "018bcfe5-6800-7000-8000-000000000005"])
 
 
@@ -112,11 +129,9 @@ def events(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def resolve(event: dict[str, Any]) -> dict[str, Any]:
-    """Let the function of the event's route respond to it, in a world of its own."""
-    world = World()
+def serve(event: dict[str, Any], world: World) -> dict[str, Any]:
+    """Let the function of the event's route respond to it."""
     function = load_handler(ROUTES[event["routeKey"]])
-    world.writer().write(new_message(message_id=message_id(NOW_MS)))
     is_write = ROUTES[event["routeKey"]] == "write_message"
     if is_write:
         routes = function.build_routes(world.writer(), world.changer(), world.counter_writer())
@@ -131,11 +146,17 @@ def resolve(event: dict[str, Any]) -> dict[str, Any]:
 @settings(max_examples=200)
 @given(events())
 def test_odd_events_get_described_responses(event):
-    """Odd ids, queries, headers, encodings and bodies, present, null or absent."""
-    response = resolve(event)
+    """Odd ids, queries, headers, encodings and bodies, present, null or absent. What is acknowledged can be read."""
+    world = World()
+    world.writer().write(new_message(message_id=message_id(NOW_MS)))
+    response = serve(event, world)
     assert response["statusCode"] != 500
     response["body"].encode()
     check_described(event["routeKey"], response["statusCode"], response["headers"], response["body"])
+    if response["statusCode"] == 201:
+        stored = json.loads(response["body"])
+        found = serve(message_event(stored["conversation_id"], stored["message_id"]), world)
+        assert found["statusCode"] == 200
 
 
 @pytest.mark.parametrize("present", [{"pathParameters": None}, {}])
@@ -148,4 +169,4 @@ def test_an_event_without_path_parameters_is_refused(route_key, present):
         "body": '{"sender":"a","body":"b"}',
         **present,
     }
-    assert resolve(event)["statusCode"] in {400, 404}
+    assert serve(event, World())["statusCode"] in {400, 404}
