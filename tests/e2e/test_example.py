@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.demo.judge import Summary
+from tools.load.judge import Summary
 from tools.example.installed import APP, install
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,8 +11,8 @@ import pytest
 from redis.cluster import RedisCluster
 
 from hotpartition.redis.cluster import read_hot_key
-from tools.demo.client import HttpApi, open_session
-from tools.demo.observer import Control, ControlError
+from tools.load.client import HttpApi, open_session
+from tools.load.observer import Control, ControlError
 from tools.trials.read import LEARNT_SECONDS, Crowd, Run, judge, kill_holders, summarize
 from tools.trials.rig import Rig
 

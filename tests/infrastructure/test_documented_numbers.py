@@ -33,8 +33,8 @@ from hotpartition_cli.plan import KEY_LIMIT_WCU, default_thresholds, make_plan
 from hotpartition_messages.page_costs import Load, read_pages
 from infra.costs import list_standing
 from infra.environments import DEV, FULL_CPU_MB, PROD
-from tools.demo.scale import choose_scale
-from tools.demo.workload import DEFAULT_DURATION_SECONDS, generate_workload
+from tools.load.scale import choose_scale
+from tools.load.workload import DEFAULT_DURATION_SECONDS, generate_workload
 from tools.local.partitions import DEFAULT_READ_LIMIT_RCU
 from tools.simulation.scale import CONSUMER_REPORTS_PER_SECOND
 

@@ -14,7 +14,7 @@ from typing import Any
 from hotpartition_cli.check import Limits, check
 from hotpartition_cli.main import Screen
 from hotpartition_cli.stacks import LocalStack
-from tools.demo.stack import Stack, StackError
+from tools.load.stack import Stack, StackError
 
 BROKEN = 2
 

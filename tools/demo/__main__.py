@@ -14,12 +14,12 @@ from typing import Any
 
 from rich.console import Console
 
-from tools.demo.observer import ControlError
 from tools.demo.report import Run
 from tools.demo.run import Plan, demonstrate
-from tools.demo.scale import ScaleError, choose_scale
-from tools.demo.stack import StackError
-from tools.demo.workload import (
+from tools.load.observer import ControlError
+from tools.load.scale import ScaleError, choose_scale
+from tools.load.stack import StackError
+from tools.load.workload import (
     DEFAULT_DURATION_SECONDS,
     WorkloadError,
     generate_workload,

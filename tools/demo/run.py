@@ -14,8 +14,11 @@ from typing import Any, TypeVar
 import aiohttp
 from rich.console import Console
 
-from tools.demo.client import MESSAGES, Application, Client, Recorder, browse, open_session, play, read_everything
-from tools.demo.judge import (
+from tools.demo.report import Run, build_pictures, build_report
+from tools.demo.view import Camera, keep_showing, open_view
+from tools.history_checker import Verdict, check_history
+from tools.load.client import MESSAGES, Application, Client, Recorder, browse, open_session, play, read_everything
+from tools.load.judge import (
     Hot,
     Judgement,
     Summary,
@@ -27,7 +30,7 @@ from tools.demo.judge import (
     measure_machine,
     summary_document,
 )
-from tools.demo.observer import (
+from tools.load.observer import (
     Control,
     Event,
     Observations,
@@ -37,13 +40,10 @@ from tools.demo.observer import (
     watch_parts,
     watch_route,
 )
-from tools.demo.read_rush import ReadRush, RushCourse, read_counts
-from tools.demo.report import Run, build_pictures, build_report
-from tools.demo.scale import Scale
-from tools.demo.stack import Environments, Stack, environments_for, up_command
-from tools.demo.view import Camera, keep_showing, open_view
-from tools.demo.workload import Workload
-from tools.history_checker import Verdict, check_history
+from tools.load.readers import ReadRush, RushCourse, read_counts
+from tools.load.scale import Scale
+from tools.load.stack import Environments, Stack, environments_for, up_command
+from tools.load.workload import Workload
 from tools.reports.page import remove_results
 
 ResultT = TypeVar("ResultT")

@@ -13,8 +13,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tools.demo.client import Counts, Recorder
-from tools.demo.observer import Event, Observations, stopped_within
+from tools.load.client import Counts, Recorder
+from tools.load.observer import Event, Observations, stopped_within
 
 LINE_SECONDS = 2.0
 LIVE_SECONDS = 0.5

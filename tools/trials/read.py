@@ -28,11 +28,11 @@ from redis import Redis
 from hotpartition.core.page_freshness import LEASE_MS
 from hotpartition.redis.cluster import lease_key, page_key, read_hot_key
 from hotpartition_messages.reading import DEFAULT_LIMIT
-from tools.demo.client import OK, REFUSED, Client, Recorder
-from tools.demo.read_rush import ORIGINS, READER, READING, Asked, ReadRush, quantile_ms, read_counts
-from tools.demo.stack import StackError
-from tools.demo.workload import Offer
 from tools.history_checker import check_history
+from tools.load.client import OK, REFUSED, Client, Recorder
+from tools.load.readers import ORIGINS, READER, READING, Asked, ReadRush, quantile_ms, read_counts
+from tools.load.stack import StackError
+from tools.load.workload import Offer
 from tools.scaling import scale_reads
 from tools.trials.rig import SETTINGS, Rig, perform, running_rig, trial_parser
 

@@ -21,9 +21,9 @@ from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.core.route import Route
 from hotpartition.redis.cluster import reports_key
 from hotpartition.runtime.settings import WriterSettings
-from tools.demo.client import HttpApi, NoResponseError, open_session
-from tools.demo.observer import Control, ControlError, read_routing_item
-from tools.demo.stack import Stack, StackError
+from tools.load.client import HttpApi, NoResponseError, open_session
+from tools.load.observer import Control, ControlError, read_routing_item
+from tools.load.stack import Stack, StackError
 from tools.scaling import scale_thresholds
 
 ResultT = TypeVar("ResultT")

@@ -19,12 +19,12 @@ from typing import Any
 
 from hotpartition_messages.keys import KEY_FORM
 from tools.demo.__main__ import present, usable_cores
-from tools.demo.client import Recorder
-from tools.demo.judge import Condition, Judgement, at_least, promise_conditions
-from tools.demo.observer import Control
 from tools.demo.run import Figures, Plan, Variant
-from tools.demo.scale import HOT_TIMES_LIMIT, Scale
-from tools.demo.workload import Offer, Workload, generate_offer
+from tools.load.client import Recorder
+from tools.load.judge import Condition, Judgement, at_least, promise_conditions
+from tools.load.observer import Control
+from tools.load.scale import HOT_TIMES_LIMIT, Scale
+from tools.load.workload import Offer, Workload, generate_offer
 from tools.local.partitions import DEFAULT_WRITE_LIMIT_WCU
 from tools.trials.faults import KINDS, FaultInjector, PlannedFault, plan_faults
 

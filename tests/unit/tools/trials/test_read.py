@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tools.demo.client import Recorder
-from tools.demo.read_rush import Asked
 from tools.history_checker import Acknowledged, Read, Seen
+from tools.load.client import Recorder
+from tools.load.readers import Asked
 from tools.trials.read import Kill, Run, judge, summarize
 
 FOUND = 100.0

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Protocol
 import aiohttp
 from ulid import ULID
 
-from tools.demo.workload import Offer, Workload
 from tools.history_checker import (
     Acknowledged,
     Consistency,
@@ -29,6 +28,7 @@ from tools.history_checker import (
     content_digest,
     join_pages,
 )
+from tools.load.workload import Offer, Workload
 
 OK = frozenset({200, 201})
 REFUSED = frozenset({429, 503})

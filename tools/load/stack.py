@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tools.demo.client import MESSAGES, Application
-from tools.demo.scale import Scale
+from tools.load.client import MESSAGES, Application
+from tools.load.scale import Scale
 from tools.local.errors import LocalRunError
 from tools.local.processes import kill, send_signal, start_process
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from hotpartition_messages.errors import InvalidConversationIdError
 from hotpartition_messages.keys import parse_conversation_id
-from tools.demo.scale import Scale
+from tools.load.scale import Scale
 
 DEFAULT_DURATION_SECONDS = 66.0
 QUIET_CONVERSATIONS = 64

@@ -11,9 +11,9 @@ from tools.quantiles import nearest_rank
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tools.demo.observer import Raise
-    from tools.demo.workload import Workload
     from tools.history_checker import Verdict
+    from tools.load.observer import Raise
+    from tools.load.workload import Workload
 
 LEAST_ACKNOWLEDGED = 5000
 LEAST_CONVERSATIONS = 50
