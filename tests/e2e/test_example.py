@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.load.judge import Summary
 from tools.example.installed import APP, install
+from tools.load.judge import Summary
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGED = ("hotpartition_cdk", "hotpartition_cli", "layers")

@@ -134,6 +134,7 @@ def say_outcome(run: Run, plan: Plan, console: Console) -> int:
     """Print what each condition came to and the verdict; give the exit status."""
     for condition in run.judgement.conditions:
         mark = "[green]ok  [/]" if condition.holds else "[red]FAIL[/]"
+        mark = mark if condition.is_judged else "[yellow]not judged[/]"
         console.print(f"{mark} {condition.name}: {condition.figures}", highlight=False, soft_wrap=True)
     for finding in run.history.examples:
         text = f"     {finding.fault}: {finding.conversation_id} {finding.message_id}: {finding.detail}"

@@ -176,6 +176,7 @@ class Recorder:
     reads: list[Read] = field(default_factory=list)
     offered_at: list[tuple[float, str]] = field(default_factory=list)
     timings: list[Timing] = field(default_factory=list)
+    late_seconds: list[float] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def history(self) -> History:
@@ -204,6 +205,8 @@ class Client:
     now: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     mint: Mint = mint_half
+    replay_share: float = REPLAY_SHARE
+    """Of the acknowledged messages, as many are sent once more on purpose."""
 
     async def write(self, offer: Offer) -> None:
         """Write one message, again with the same id while it is refused, and record the outcome."""
@@ -219,7 +222,7 @@ class Client:
             self.recorder.unresolved.append(
                 Unresolved(conversation_id=offer.conversation_id, message_id=message.get("message_id"), digest=digest)
             )
-        elif "message_id" in message and self.rng.random() < REPLAY_SHARE:
+        elif "message_id" in message and self.rng.random() < self.replay_share:
             await self.sleep(REPLAY_DELAY_SECONDS)
             if await self._write_until(self.now() + GIVE_UP_SECONDS, offer, message):
                 self.recorder.counts.replays += 1
@@ -352,6 +355,7 @@ async def play(client: Client, offers: Iterable[Offer]) -> None:
     async with asyncio.TaskGroup() as writes:
         for offer in offers:
             await asyncio.sleep(max(0.0, start + offer.at_seconds - loop.time()))
+            client.recorder.late_seconds.append(loop.time() - start - offer.at_seconds)
             writes.create_task(client.write(offer))
 
 

@@ -209,6 +209,14 @@ def find_onset(times: Sequence[float], *, limit_per_second: float) -> float:
     return ordered[0]
 
 
+def steady_load(
+    conversation_id: str, *, rate: float, seconds: float, sender: str = "trial", first: int = 0
+) -> Iterator[Offer]:
+    """Lay messages of one write unit each over a time, evenly; their numbers begin with `first`."""
+    for index in range(int(rate * seconds)):
+        yield Offer(index / rate, conversation_id, sender, f"message {first + index}")
+
+
 def generate_offer(conversation_id: str, at_seconds: float, rng: random.Random) -> Offer:
     """Generate one message of small talk."""
     # A few long messages cost two write units, so that units and messages are not the same number.

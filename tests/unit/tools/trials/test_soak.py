@@ -30,6 +30,7 @@ def verdict(*, promise=KEPT, acknowledged=50_000, spread=15, injector=None, kill
     return judge_soak(
         promise=[promise],
         acknowledged=acknowledged,
+        kept_up=True,
         needed=50_000,
         spread=spread,
         rushes=30,
