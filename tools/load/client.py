@@ -207,6 +207,7 @@ class Client:
     mint: Mint = mint_half
     replay_share: float = REPLAY_SHARE
     """Of the acknowledged messages, as many are sent once more on purpose."""
+    give_up_seconds: float = GIVE_UP_SECONDS
 
     async def write(self, offer: Offer) -> None:
         """Write one message, again with the same id while it is refused, and record the outcome."""
@@ -216,7 +217,7 @@ class Client:
             message["message_id"] = message_id
         self.recorder.counts.offered += 1
         self.recorder.offered_at.append((self.now(), offer.conversation_id))
-        deadline = self.now() + GIVE_UP_SECONDS
+        deadline = self.now() + self.give_up_seconds
         if not await self._write_until(deadline, offer, message):
             digest = content_digest(offer.conversation_id, offer.sender, offer.body)
             self.recorder.unresolved.append(
@@ -224,7 +225,7 @@ class Client:
             )
         elif "message_id" in message and self.rng.random() < self.replay_share:
             await self.sleep(REPLAY_DELAY_SECONDS)
-            if await self._write_until(self.now() + GIVE_UP_SECONDS, offer, message):
+            if await self._write_until(self.now() + self.give_up_seconds, offer, message):
                 self.recorder.counts.replays += 1
 
     async def read(
@@ -311,7 +312,7 @@ class Client:
         parameters = {"order": order, "consistency": consistency, "limit": str(limit)}
         if cursor is not None:
             parameters["cursor"] = cursor
-        deadline = self.now() + GIVE_UP_SECONDS
+        deadline = self.now() + self.give_up_seconds
         for attempt in range(1_000_000):
             wait = None
             started_at = self.now()

@@ -60,6 +60,11 @@ class Stack:
         except TimeoutError:
             await kill(self._process)
 
+    @property
+    def returncode(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._process.returncode
+
     async def ready(self) -> Mapping[str, Any]:
         """Wait until the local run serves and give what it wrote about itself.
 

@@ -277,7 +277,8 @@ def judge(run: Run, trials: int) -> list[str]:
     died = sum(asked.status not in OK | REFUSED for asked in since)
     if died > len(run.kills):
         faults.append(f"{died} requests died, of {len(run.kills)} processes that were killed with one each")
-    oldest = max((asked.age_ms for asked in since), default=0.0) / 1000
+    # From when it was asked for: what the response took on its way here is the machine's.
+    oldest = max((asked.began - asked.read_at for asked in since if asked.read_at is not None), default=0.0)
     if oldest > READING.page_staleness_seconds:
         faults.append(f"a page was {oldest:.2f} s old, at most {READING.page_staleness_seconds:g} s allowed")
     verdict = check_history(run.recorder.history())

@@ -15,7 +15,7 @@ MESSAGE = "0" * 26
 
 
 def served(age: float = 0.3) -> Asked:
-    return Asked(LATER, LATER + 0.01, 200, LATER + 0.01 - age)
+    return Asked(LATER, LATER + 0.01, 200, LATER - age)
 
 
 def run_of(*asked: Asked, kills: tuple[bool, ...] = (True,)) -> Run:
