@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tools.local.dynamodb_backend import Backend
-from tools.local.dynamodb_meter import ServiceError
+from tools.local.dynamodb_backend import Backend, ServiceError
 from tools.local.errors import LocalRunError, log_tail
 from tools.local.processes import kill, start_process
 
