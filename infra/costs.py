@@ -103,7 +103,7 @@ class Use:
     @property
     def reports_per_second(self) -> float:
         """Reports of load that writers send."""
-        z = WriterSettings.defaults().sampling_distance_wcu
+        z = WriterSettings.defaults().sampling.sampling_distance_wcu
         return self.writes_per_second * write_units(self.item_bytes) / z
 
 

@@ -132,7 +132,7 @@ def test_more_nodes_are_more_node_hours():
 
 def test_reports_are_what_the_sampling_sends():
     """One for each `sampling_distance_wcu` that is written."""
-    z = WriterSettings.defaults().sampling_distance_wcu
+    z = WriterSettings.defaults().sampling.sampling_distance_wcu
     assert BUSY.reports_per_second == BUSY.writes_per_second / z
 
 

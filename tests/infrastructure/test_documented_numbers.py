@@ -21,10 +21,9 @@ from hotpartition.core.route import MAX_CHOICES, MAX_SHARD_COUNT
 from hotpartition.engine.raising import RAISE_BUDGET_MS
 from hotpartition.redis.cluster import SENTINEL_COUNT
 from hotpartition.redis.reports import STREAM_AGE_MS
-from hotpartition.runtime.settings import WriterSettings
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.ends import PATIENT_TIMEOUTS_MS
+from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
 from hotpartition.runtime.thresholds import build_thresholds
-from hotpartition.runtime.wiring import PATIENT_TIMEOUTS_MS
 from hotpartition_cdk.alarms import list_alarms
 from hotpartition_cli.arguments import _build_parser, parse_arguments
 from hotpartition_cli.check import Limits, write_units_at_most
@@ -144,16 +143,16 @@ CLAIMS = {
     r"`(?:hotpartition )?verify` exits with (\d)": Status.FINE,
     r"N doubles every (\d+) s": EVIDENCE_PAUSE_MS / 1_000,
     r"some ([\d,]+) strongly consistent first pages": DEFAULT_READ_LIMIT_RCU,
-    r"A write tries for (\d+) ms": WRITER.request_budget_ms,
+    r"A write tries for (\d+) ms": WRITER.requests.request_budget_ms,
     r"a pass of raises takes up to (\d+) s": RAISE_BUDGET_MS / 1_000,
-    r"`sampling_distance_wcu` \((\d+) to 10 halves them": WRITER.sampling_distance_wcu,
+    r"`sampling_distance_wcu` \((\d+) to 10 halves them": WRITER.sampling.sampling_distance_wcu,
     r"`consumer.memory_mb` up to ([\d,]+)": FULL_CPU_MB,
     r"a whole CPU \(([\d,]+) MB\)": FULL_CPU_MB,
     r"connecting takes longer than (\d+) ms \((\d+) s for the consumer": (
-        WRITER.registry_connect_timeout_ms,
+        WRITER.registry.registry_connect_timeout_ms,
         PATIENT_TIMEOUTS_MS[0] / 1_000,
     ),
-    r"`max_shard_count` shards \((\d+)\)": CONSUMER.max_shard_count,
+    r"`max_shard_count` shards \((\d+)\)": CONSUMER.heat.max_shard_count,
     r"by hand N may be up to ([\d,]+)": MAX_SHARD_COUNT,
     r"N may be from 2 to ([\d,]+)\. It counts for messages from (\d+) s ago on": (
         MAX_SHARD_COUNT,
@@ -171,14 +170,14 @@ CLAIMS = {
     r"A concurrency below (\d+) for each consumer": PROD.consumer_concurrency,
     r"`sampling_distance_wcu` . (\d+) of them": STREAM_AGE_MS / 1_000,
     r"busy for (\d+) % of five minutes": alarm("RegistryCpu"),
-    r"`route_cache_seconds` from (\d+) to 4": WRITER.route_cache_seconds,
-    r"writers use the new shards within (\d+) s, so long a route is cached": WRITER.route_cache_seconds,
+    r"`route_cache_seconds` from (\d+) to 4": WRITER.routes.route_cache_seconds,
+    r"writers use the new shards within (\d+) s, so long a route is cached": WRITER.routes.route_cache_seconds,
     r"puts hot ones there again within (\d+) s": REFRESH_MS / 1_000,
     r"notices within (\d+) s \(each (\d+)th of the slots": (REFRESH_MS / 1_000, SENTINEL_COUNT),
     r"above ([\d,]+) rings": alarm("ConsumerBehind"),
     r"at most ([\d,]+) reports a second for each consumer, which are ([\d,]+) WCU/s": (
         CONSUMER_REPORTS_PER_SECOND,
-        CONSUMER_REPORTS_PER_SECOND * WRITER.sampling_distance_wcu,
+        CONSUMER_REPORTS_PER_SECOND * WRITER.sampling.sampling_distance_wcu,
     ),
     r"Lambda, concurrent executions \| 10 \| (\d+) \| `dev` reserves none, and up to (\d+) runs": (
         PROD.consumer_concurrency * PROD.consumers + UNRESERVED,
@@ -293,7 +292,7 @@ def test_who_follows_a_plan_raises_to_what_it_prints(page):
 
 def test_route_is_cached_as_long_as_the_picture_says():
     """The picture of the README has a figure as well."""
-    assert re.findall(r"cached for (\d+) s", PAGES["README"]) == [f"{WRITER.route_cache_seconds:g}"]
+    assert re.findall(r"cached for (\d+) s", PAGES["README"]) == [f"{WRITER.routes.route_cache_seconds:g}"]
 
 
 def test_versions_that_are_asked_for_are_those_of_the_project():

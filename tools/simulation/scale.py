@@ -43,8 +43,7 @@ from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.sampler import SLOT_MS, LoadSampler, slot_of
 from hotpartition.core.shares import list_shares
 from hotpartition.redis.reports import STREAM_AGE_MS
-from hotpartition.runtime.settings import WriterSettings
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from tools.simulation.results import Distribution
 from tools.simulation.scale_theory import (
@@ -93,7 +92,7 @@ CONSUMER_STATE_BYTES = 1e9
 
 _WRITER = WriterSettings.defaults()
 _CONSUMER = ConsumerSettings.defaults()
-PARTITIONS = _WRITER.stream_partitions
+PARTITIONS = _WRITER.reports.stream_partitions
 THRESHOLDS = build_thresholds(_CONSUMER)
 
 LEVELS = (
@@ -389,7 +388,7 @@ def summarize(level: Level, samples: Sequence[Sample]) -> ScaleLevel:
 
 def registry_lookups_per_second(level: Level, rates: Floats, *, ttl_seconds: float | None = None) -> float:
     """Compute how often the fleet asks Redis for routes: every environment writes to every conversation, rarely."""
-    ttl = _WRITER.route_cache_seconds if ttl_seconds is None else ttl_seconds
+    ttl = _WRITER.routes.route_cache_seconds if ttl_seconds is None else ttl_seconds
     return lookups_per_second(rates / level.environments, float(level.environments), ttl_seconds=ttl)
 
 

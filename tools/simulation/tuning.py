@@ -10,8 +10,7 @@ from math import isfinite
 import numpy as np
 
 from hotpartition.core.detector import EVIDENCE_THROTTLED_SHARE, SLOTS_PER_SECOND, SUSTAINED_SECONDS
-from hotpartition.runtime.settings import ReaderSettings, WriterSettings
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.settings import ConsumerSettings, ReaderSettings, WriterSettings
 from tools.simulation.scale import registry_lookups_per_second
 from tools.simulation.scale_theory import six_digits, thin_relative_error
 from tools.simulation.scale_traffic import Level, popularity
@@ -107,7 +106,7 @@ def _distance(value: float, seed: int) -> Measures:
     return {
         **_rule_measures(rule, (1_200, 4_000), seed),
         "reports_per_1000_wcu": 1_000 / value,
-        "relative_error_at_800_wcu": thin_relative_error(_CONSUMER.hot_sustained_wcu, value),
+        "relative_error_at_800_wcu": thin_relative_error(_CONSUMER.heat.hot_sustained_wcu, value),
     }
 
 
@@ -167,7 +166,7 @@ PLANS = (
         name="shard-load",
         setting="target_shard_wcu",
         unit="WCU/s",
-        default=_CONSUMER.target_shard_wcu,
+        default=_CONSUMER.detection.target_shard_wcu,
         values=(150, 200, 250, 275, 300, 315, 330, 350, 375, 400, 500),
         measure=_shard_load,
     ),
@@ -175,7 +174,7 @@ PLANS = (
         name="at-once-threshold",
         setting="hot_at_once_wcu",
         unit="WCU/s",
-        default=_CONSUMER.hot_at_once_wcu,
+        default=_CONSUMER.detection.hot_at_once_wcu,
         values=(700, 800, 850, 900, 950, 1_000, 1_050, 1_100, 1_200, 1_500, 2_000),
         measure=_at_once,
     ),
@@ -183,7 +182,7 @@ PLANS = (
         name="sustained-threshold",
         setting="hot_sustained_wcu",
         unit="WCU/s",
-        default=_CONSUMER.hot_sustained_wcu,
+        default=_CONSUMER.heat.hot_sustained_wcu,
         values=(620, 650, 675, 700, 725, 750, 775, 800, 825, 850, 900),
         measure=_sustained,
     ),
@@ -207,7 +206,7 @@ PLANS = (
         name="sampling-distance",
         setting="sampling_distance_wcu",
         unit="WCU",
-        default=_WRITER.sampling_distance_wcu,
+        default=_WRITER.sampling.sampling_distance_wcu,
         values=(1.5, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 30),
         measure=_distance,
     ),
@@ -215,7 +214,7 @@ PLANS = (
         name="cache-life",
         setting="route_cache_seconds",
         unit="s",
-        default=_WRITER.route_cache_seconds,
+        default=_WRITER.routes.route_cache_seconds,
         values=(0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0),
         measure=_cache_ttl,
     ),
@@ -223,7 +222,7 @@ PLANS = (
         name="hedge-quantile",
         setting="hedge_quantile",
         unit="share",
-        default=_READER.hedge_quantile,
+        default=_READER.queries.hedge_quantile,
         values=(0.0, 0.5, 0.8, 0.9, 0.93, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995),
         measure=_hedge,
     ),

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from hotpartition.control.consumer import POLL_MS
 from hotpartition.core.detector import REPORT_DELAY_MS, SLOTS_PER_SECOND, SUSTAINED_SLOTS
 from hotpartition.core.sampler import SLOT_MS
-from hotpartition.runtime.settings import WriterSettings
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
 from tools.simulation.scale_theory import excess_odds, slot_odds
 
 PHASES = 20
@@ -36,11 +35,11 @@ Integers = NDArray[np.int64]
 class Rule:
     """The numbers of a detection: thresholds in WCU/s, windows in slots of 250 ms, z in WCU, width of the fleet."""
 
-    hot_at_once_wcu: float = _CONSUMER.hot_at_once_wcu
-    hot_sustained_wcu: float = _CONSUMER.hot_sustained_wcu
+    hot_at_once_wcu: float = _CONSUMER.detection.hot_at_once_wcu
+    hot_sustained_wcu: float = _CONSUMER.heat.hot_sustained_wcu
     at_once_slots: int = SLOTS_PER_SECOND
     sustained_slots: int = SUSTAINED_SLOTS
-    sampling_distance_wcu: float = _WRITER.sampling_distance_wcu
+    sampling_distance_wcu: float = _WRITER.sampling.sampling_distance_wcu
     environments: int = 2_000
 
     def at_once_only(self) -> Rule:

@@ -22,7 +22,7 @@ ROOM_WCU = 1_000.0 - 10_000.0 / PARTITIONS
 ROUNDS = 60
 """Of the iteration: what changes in the last one is below a thousandth of the load."""
 
-_WRITER = WriterSettings(table_name="-", registry_host="-")
+_WRITER = WriterSettings.defaults()
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -49,7 +49,7 @@ def throw_shards(load_wcu: float, target_shard_wcu: float, *, throws: int, seed:
         seed: of everything that is drawn.
     """
     random = np.random.default_rng(seed)
-    distance = _WRITER.sampling_distance_wcu
+    distance = _WRITER.sampling.sampling_distance_wcu
     estimates = random.poisson(load_wcu * SLOT_MS / 1000 / distance, throws) * distance * 1000 / SLOT_MS
     counts = np.maximum(2, np.ceil(estimates / target_shard_wcu)).astype(np.int64)
     first, everywhere = np.zeros(throws), np.zeros(throws)
