@@ -39,7 +39,7 @@ class AdaptiveShards:
             background=InlineBackground(),
             telemetry=self.telemetry,
             clock=clock,
-            timer=lambda: 0.0,
+            timer=lambda: clock.now_ms() / 1000,
             environment_id=process_id,
         )
         return AdaptiveRoutes(

@@ -116,7 +116,7 @@ class World:
             background=InlineBackground(),
             telemetry=self.telemetry,
             clock=self.clock.as_clock(random),
-            timer=lambda: 0.0,
+            timer=lambda: self.clock.now_ms / 1000,
             environment_id=environment or f"e{self.random.getrandbits(32)}",
         )
 

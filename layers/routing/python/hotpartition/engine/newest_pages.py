@@ -15,7 +15,10 @@ from hotpartition.engine.route_cache import RouteSource
 
 @dataclass(frozen=True, slots=True)
 class NewestPage(Generic[ItemT]):
-    """A newest page, and when its read began (Unix ms). `age_ms` is None where it was read for this request."""
+    """A newest page, and when its read began (Unix ms, by this process's clock).
+
+    `age_ms` is None where it was read for this request.
+    """
 
     page: Page[ItemT]
     read_at_ms: int
@@ -102,4 +105,4 @@ class NewestPages(Generic[ItemT]):
         now_ms = self._now_ms()
         page = narrow_newest(cached.page, limit, lambda item: is_shown_at(item, now_ms))
         age_ms = None if cached.origin is Origin.DYNAMODB else cached.age_ms
-        return NewestPage(page, cached.read_at_ms, age_ms)
+        return NewestPage(page, now_ms - cached.age_ms, age_ms)

@@ -51,6 +51,7 @@ def build_page_cache(
         limits=limits,
         telemetry=ends.telemetry,
         clock=ends.clock,
+        timer=ends.timer,
         environment_id=ends.environment_id,
         max_entries=pages.page_l1_entries,
         max_bytes=pages.page_l1_bytes,
