@@ -332,9 +332,7 @@ def test_a_refused_opening_leaves_no_connection(admin, connect_guarded):
     for _ in range(3):
         with pytest.raises(RegistryRefusedError):
             RedisRegistry(connection, "t").get("c")
-    deadline = time.monotonic() + 5
     while any(client["user"] == FUNCTIONS_USER for client in admin.client_list()):
-        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from hotpartition.dynamodb.boto3_client import create_client
+from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.ports import Telemetry
 from hotpartition.runtime.calls import open_calls
 from hotpartition_messages.reading import PageRequest
@@ -20,10 +21,10 @@ MILLISECONDS = 1e3
 ReadPage = Callable[[Conversation], list[str]]
 
 
-def our_reader(telemetry: Telemetry | None = None, **settings: object) -> ReadPage:
-    """Wire the read job up as the function does, and read pages by it; some settings may be others."""
+def our_reader(telemetry: Telemetry | None = None, calls: DynamoDBCalls | None = None, **settings: object) -> ReadPage:
+    """Wire the read job up as the function does, and read pages by it; client and some settings may be others."""
     built = ReadSettings.from_env(os.environ, **settings)
-    calls = open_calls(built.store, built.queries)
+    calls = calls or open_calls(built.store, built.queries)
     reader, _ = open_readers(built, telemetry or SilentTelemetry(), calls)
 
     def read(conversation: Conversation) -> list[str]:
