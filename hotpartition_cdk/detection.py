@@ -13,7 +13,7 @@ from constructs import Construct
 
 from hotpartition.core.shares import Share, list_shares
 from hotpartition.redis.acl import Role
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_cdk.acknowledgements import acknowledge
 from hotpartition_cdk.configuration import HotPartitionOptions
 from hotpartition_cdk.functions import HANDLERS, FunctionFactory

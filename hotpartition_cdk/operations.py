@@ -5,7 +5,7 @@ from __future__ import annotations
 from constructs import Construct
 
 from hotpartition.redis.acl import Role
-from hotpartition.runtime.table_settings import OperateSettings
+from hotpartition.runtime.settings import OperateSettings
 from hotpartition_cdk.configuration import FunctionSize
 from hotpartition_cdk.functions import HANDLERS, FunctionFactory
 from hotpartition_cdk.journal import Journal

@@ -29,9 +29,9 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from hotpartition.runtime.mistakes import list_mistakes
 from hotpartition_cdk.configuration import Host
 from hotpartition_cdk.errors import ConfigurationError
+from hotpartition_cdk.mistakes import list_mistakes
 from hotpartition_cdk.options import Options, override
 from infra.environments import ENVIRONMENT_NAMES, Environment, choose_environment
 

@@ -13,7 +13,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from hotpartition.runtime.mistakes import unknown
+from hotpartition.runtime.declaring import unknown
 from hotpartition_cdk.configuration import (
     FULL_CPU_MB,
     LONGEST_NAME,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hotpartition.redis.acl import Role, build_rights
-from hotpartition.runtime.table_settings import AdaptiveSettings, ConsumerSettings, OperateSettings
+from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, OperateSettings
 from hotpartition_cdk.errors import ConfigurationError
 from infra.bundle import ROOT
 from infrastructure.templates import Statement, Template, short_name
@@ -165,12 +165,15 @@ class TestFiveLines:
         consumer = ConsumerSettings.from_env(environment_of(five, five.function("consume_reports")))
         operate = OperateSettings.from_env(environment_of(five, five.function("operate")))
         for settings in (ours, consumer, operate):
-            assert settings.table_name == "readings"
-            assert settings.journal_table_name == ours.journal_table_name != ""
-            assert (settings.registry_host, settings.registry_authentication) == (ours.registry_host, "iam")
+            assert settings.store.table_name == "readings"
+            assert settings.journal.journal_table_name == ours.journal.journal_table_name != ""
+            assert (settings.registry.registry_host, settings.registry.registry_authentication) == (
+                ours.registry.registry_host,
+                "iam",
+            )
         for settings in (consumer, operate):
-            assert (settings.key_separator, settings.has_positions) == ("#_", False)
-        assert len({settings.registry_user for settings in (ours, consumer, operate)}) == 3
+            assert (settings.keys.key_separator, settings.keys.has_positions) == ("#_", False)
+        assert len({settings.registry.registry_user for settings in (ours, consumer, operate)}) == 3
 
     def test_put_the_function_where_the_registry_is(self, five):
         """It was in no VPC; its role may join one, which the function waits for."""

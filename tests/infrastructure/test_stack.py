@@ -302,9 +302,9 @@ class TestFunctions:
         """What is synthesized is what the function's own settings class reads, without surplus variables."""
         variables = template.variables(folder)
         settings = FUNCTIONS[folder].from_env(variables)
-        assert settings.table_name == "hotpartition-table"
-        assert (settings.registry_host, settings.registry_port) == ("registry.example", 6379)
-        assert settings.dynamodb_endpoint == "https://dynamodb.cn-north-1.amazonaws.com.cn"
+        assert settings.store.table_name == "hotpartition-table"
+        assert (settings.registry.registry_host, settings.registry.registry_port) == ("registry.example", 6379)
+        assert settings.store.dynamodb_endpoint == "https://dynamodb.cn-north-1.amazonaws.com.cn"
         assert variables["POWERTOOLS_METRICS_NAMESPACE"].startswith("hotpartition-")
         prefixes = {name.split("_")[0] for name in variables}
         assert prefixes == {"HOTPARTITION", "POWERTOOLS"}

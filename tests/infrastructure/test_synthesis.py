@@ -26,7 +26,7 @@ def test_overrides_reach_the_functions_that_know_them(staging):
         },
         "STREAM_PARTITIONS": {"write_message": "8", "read_messages": "8", "consume_reports": "8", "operate": "8"},
     }
-    assert FUNCTIONS["write_message"].from_env(variables["write_message"]).sampling_distance_wcu == 2.0
+    assert FUNCTIONS["write_message"].from_env(variables["write_message"]).sampling.sampling_distance_wcu == 2.0
 
 
 def test_overrides_may_be_json(changed):

@@ -42,7 +42,7 @@ def measure(setup: Setup) -> Measured:
 
     def slowest_ms(policy: HedgePolicy | None, seed: int) -> float:
         engine = Engine()
-        calls = _open_calls(engine, items, Random(seed), policy, settings.fan_out_threads)
+        calls = _open_calls(engine, items, Random(seed), policy, settings.queries.fan_out_threads)
         read = our_reader(calls=calls)
         times: list[float] = []
 
@@ -63,7 +63,7 @@ def measure(setup: Setup) -> Measured:
         unit="ms, 99th percentile",
         rival="ours without hedging",
         samples=interleave(
-            lambda: slowest_ms(HedgePolicy(quantile=settings.hedge_quantile), next(ours)),
+            lambda: slowest_ms(HedgePolicy(quantile=settings.queries.hedge_quantile), next(ours)),
             lambda: slowest_ms(None, next(rival)),
             setup.runs,
         ),
