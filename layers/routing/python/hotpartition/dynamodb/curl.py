@@ -80,13 +80,10 @@ class CurlCalls:
         """Open nothing yet.
 
         Args:
-            target: where requests go.
-            credentials: what they are signed with.
             timer: a monotonic clock in seconds.
             now_seconds: wall clock, for how long connections were idle: the other one stands still in a frozen
                 environment.
             parallel: how many calls of a round run at the same time; hedges come on top.
-            policy: when to hedge; None for never.
         """
         self._target = target
         self._credentials = credentials

@@ -36,10 +36,6 @@ class ThreadedCalls:
             executor: runs the calls of a round, with `HEDGE_CONNECTIONS` more threads than `parallel`; without it
                 they run one after the other.
             parallel: how many calls of a round run at the same time; hedges come on top.
-            policy: when to hedge; None for never.
-            timer: a monotonic clock in seconds.
-            wait: waits for the first of several futures.
-            close: closes what `call` and the executor hold open.
         """
         self._call = call
         self._executor = executor
