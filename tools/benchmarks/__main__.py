@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from rich.console import Console
 
 from tools.benchmarks.results import print_table
 from tools.benchmarks.rows import ROWS
-from tools.benchmarks.setup import ROOT
+from tools.benchmarks.setup import ROOT, Setup
 from tools.local.errors import LocalRunError
 from tools.local.processes import kill, start_process
 from tools.local.redis_server import RedisServer, find_binary, free_port
@@ -53,15 +54,8 @@ async def measure_row(name: str, *, runs: int, effort: float, out_dir: Path) -> 
     work_dir = out_dir / "work"
     (out_dir / f"{name}.json").unlink(missing_ok=True)
     async with running_servers(work_dir) as (dynamodb_port, redis_port):
-        options = {
-            "--dynamodb-port": dynamodb_port,
-            "--redis-port": redis_port,
-            "--runs": runs,
-            "--effort": effort,
-            "--out": out_dir,
-        }
-        command = [sys.executable, "-m", "tools.benchmarks.rows", name]
-        command += [str(part) for option in options.items() for part in option]
+        setup = Setup(dynamodb_port=dynamodb_port, redis_port=redis_port, runs=runs, effort=effort)
+        command = [sys.executable, "-m", "tools.benchmarks.rows", name, str(out_dir), json.dumps(asdict(setup))]
         log_path = work_dir / f"{name}.log"  # the functions' metrics and log lines
         with log_path.open("wb") as log:
             process = await start_process(command, log=log, cwd=ROOT)

@@ -157,7 +157,7 @@ class _FedClock:
         self.feed.put(self.passes - 1)
         self._started = time.process_time()
 
-    def measure_consumer(self, work: Callable[[], ResultT]) -> ResultT:
+    def measure(self, work: Callable[[], ResultT]) -> ResultT:
         gc.collect()
         self._started = time.process_time()
         result = work()

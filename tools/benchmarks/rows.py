@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
+import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from tools.benchmarks.measuring import Measured
@@ -41,27 +41,17 @@ def find_row(name: str) -> Callable[[Setup], Measured]:
     return measure
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Measure a row and write its file."""
-    parser = argparse.ArgumentParser(prog="python -m tools.benchmarks.rows", description=main.__doc__)
-    parser.add_argument("name", choices=ROWS)
-    parser.add_argument("--dynamodb-port", type=int, required=True)
-    parser.add_argument("--redis-port", type=int, required=True)
-    parser.add_argument("--runs", type=int, required=True)
-    parser.add_argument("--effort", type=float, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    chosen = parser.parse_args(arguments)
-    machine = describe_machine()
+def main(name: str, out_dir: str, surroundings: str) -> None:
+    """Measure a row and write its file; `surroundings` are the fields of a `Setup`, as JSON."""
+    machine, setup = describe_machine(), Setup(**json.loads(surroundings))
     # Before the row's module is imported: the functions read it as they would in Lambda.
-    os.environ.update(function_environment(chosen.dynamodb_port, chosen.redis_port))
-    setup = Setup(
-        dynamodb_port=chosen.dynamodb_port, redis_port=chosen.redis_port, runs=chosen.runs, effort=chosen.effort
-    )
-    measured = find_row(chosen.name)(setup)
-    write_document(chosen.out, build_document(chosen.name, measured, machine=machine, versions=describe_versions()))
+    os.environ.update(function_environment(setup.dynamodb_port, setup.redis_port))
+    measured = find_row(name)(setup)
+    document = build_document(name, measured, machine=machine, versions=describe_versions())
+    write_document(Path(out_dir), document)
     sys.stdout.flush()
     os._exit(0)  # idle threads of what was measured would be waited for
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])
