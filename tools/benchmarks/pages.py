@@ -272,7 +272,7 @@ def _compare_cached(setup: Setup, origin: MetricName, *, at_most: float, **setti
             redis.set(read_hot_key(TABLE, conversation.sharded_id), 1)
     setup.control("Configure", usual_ms=SERVICE_MS)
     origins = _Origins()
-    cached, uncached = our_reader(origins, **LASTING, **settings), our_reader(page_cache=False)
+    cached, uncached = our_reader(origins, None, **LASTING, **settings), our_reader(page_cache=False)
     for read in (cached, uncached):
         check_reader(read, conversations)
     origins.counts.clear()
