@@ -1,6 +1,6 @@
 """Builds what the layers hold, for the functions' Python and architecture, without Docker.
 
-The dependency layer: what the functions use of the locked packages. The layers of our own code: the library, and what
+The dependency layer: what the functions use of the locked packages. The layers of sources: the library, and what
 is built on it. All with bytecode where an interpreter of the functions' version is at hand. What is built stays in a
 cache, in a folder named by everything that it depends on. A folder that is there is complete, so a second synthesis
 needs neither network nor pip.
@@ -180,7 +180,7 @@ def run_pip(arguments: Sequence[str]) -> None:
         PipError: with the last line that pip wrote about the failure.
     """
     command = [sys.executable, "-m", "pip", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own arguments
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - fixed arguments
     if done.returncode:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("ERROR:")] or lines

@@ -28,7 +28,7 @@ _UNUSED_UTILITIES = (
 )
 
 DROPPED = (
-    "aws_lambda_powertools/event_handler/openapi/swagger_ui/swagger-ui-bundle.min.js",  # a page nobody is shown
+    "aws_lambda_powertools/event_handler/openapi/swagger_ui/swagger-ui-bundle.min.js",  # a page that is never shown
     "aws_lambda_powertools/event_handler/openapi/swagger_ui/swagger-ui.min.css",
     "boto3/data",  # of its resources; only clients are used
     "boto3/examples",

@@ -25,7 +25,7 @@ DOCUMENTS = [
     ROOT / "tools/partition_model/README.md",
 ]
 DATED = {ROOT / "CHANGELOG.md", *(ROOT / "docs/decisions").rglob("0*.md")}
-"""What tells how things were on their day."""
+"""What says how things were on their day."""
 PAGES = [page for page in DOCUMENTS if page not in DATED]
 REASONS = {*map(str, Reason), *map(str, ReadReason)}
 MADE = ("out/", "build/", "cdk.out")
@@ -76,7 +76,7 @@ def test_every_metric_is_counted():
 
 
 def test_every_reason_is_documented():
-    """Somebody who asks why a conversation was (not) raised finds the word."""
+    """The word for why a conversation was raised, or not, is found."""
     assert [reason for reason in sorted(REASONS) if f"`{reason}`" not in OPERATIONS] == []
 
 
@@ -86,7 +86,7 @@ def named(page):
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=named)
 def test_every_make_target_that_is_named_exists(page):
-    """No command in the documents leads nowhere."""
+    """Each can be typed."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:`|^\$ )(?:\w+=\S+ )*make ([a-z-]+)", page.read_text(), re.MULTILINE)) <= targets
 
@@ -129,7 +129,7 @@ def test_every_module_that_is_run_exists(page):
 
 @pytest.mark.parametrize("index", ["docs/README.md", "docs/decisions/README.md", "docs/decisions/archive/README.md"])
 def test_every_document_is_in_its_index(index):
-    """Whoever looks for a page or a decision begins there."""
+    """The search for a page or a decision begins there."""
     page = ROOT / index
     links = set(re.findall(r"\]\(([\w.-]+)\)", page.read_text()))
     assert {file.name for file in page.parent.glob("*.*")} - {"README.md"} <= links
