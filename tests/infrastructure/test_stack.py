@@ -18,7 +18,7 @@ ROLES = {
 }
 COMMANDS = {
     "write_message": "sscan xadd",
-    "read_messages": "getrange hget hsetex sadd sscan xadd",
+    "read_messages": "getrange hget hpexpiretime hpttl hsetex sadd sscan xadd",
     "consume_reports": "exists getrange sadd set sscan xread zadd zscore",
     "operate": "exists getrange sadd scan set sscan xread zscore",
 }
