@@ -1,6 +1,7 @@
 """Documents stay honest: what the code has, they name; and where they lead, something is."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hotpartition.core.detector import Reason
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.read_heat import ReadReason
 from hotpartition_cdk.options import list_options
+from hotpartition_cli.arguments import parse_arguments
 from infra.environments import DEV
 from tools.configuration import construct_options_table, options_table, settings_table
 
@@ -16,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 CONFIGURATION = (ROOT / "docs/configuration.md").read_text()
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
+RUNBOOK = (ROOT / "docs/runbook.md").read_text()
 SOURCES = [path for name in ("layers", "lambdas", "hotpartition_cdk") for path in (ROOT / name).rglob("*.py")]
 DOCUMENTS = [
     ROOT / "README.md",
@@ -61,9 +64,27 @@ def test_every_metric_is_documented():
 
 def test_every_metric_that_the_runbook_asks_for_is_one():
     """`own METRIC FUNCTION` prints it."""
-    asked = set(re.findall(r"^\$ .*\bown (\w+) ", (ROOT / "docs/runbook.md").read_text(), re.MULTILINE))
+    asked = set(re.findall(r"^\$ .*\bown (\w+) ", RUNBOOK, re.MULTILINE))
     assert len(asked) > 8
     assert asked <= set(MetricName)
+
+
+def test_every_log_line_that_the_runbook_looks_for_is_written():
+    """`message = "…"` in a query of Logs Insights, by the very words of the code."""
+    clauses = re.findall(r'message (?:= ("[^"]+")|in \[([^\]]+)\])', RUNBOOK)
+    wanted = {text for clause in clauses for text in re.findall(r'"([^"]+)"', "".join(clause))}
+    sources = "\n".join(source.read_text() for source in SOURCES)
+    assert len(wanted) > 6
+    assert [text for text in sorted(wanted) if f'"{text}"' not in sources] == []
+
+
+@pytest.mark.parametrize("text", [README, RUNBOOK], ids=["README", "runbook"])
+def test_every_command_of_the_tool_can_be_typed(text):
+    """With the options that there are."""
+    typed = re.findall(r"^\$ (?:\.venv/bin/)?hotpartition ([a-z].*?)(?:\s+#.*)?$", text, re.MULTILINE)
+    assert typed
+    for command in typed:
+        parse_arguments(shlex.split(command), {"HOTPARTITION_URL": "http://u"})
 
 
 def test_every_metric_is_counted():
