@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tools.history_checker import Verdict
 from tools.load.client import Timing
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MOST_KEYS_DRAWN = 32
 ROW_PX = 26
+NOT_YET = Judgement(())
 X_LABEL = "seconds since the workload began"
 
 
@@ -32,7 +33,6 @@ class Run:
     """Everything that a report tells; moments are in seconds since the epoch."""
 
     summary: Summary
-    judgement: Judgement
     history: Verdict
     throttles: Throttles
     machine: Machine
@@ -44,9 +44,11 @@ class Run:
     timeline: tuple[TimelineRow, ...]
     raises: tuple[Raise, ...]
     events: tuple[Event, ...]
+    status: Mapping[str, Any]
     steps: tuple[str, ...]
     notes: tuple[str, ...]
-    read_rush: RushCourse = field(default_factory=lambda: RushCourse(began=0.0))
+    read_rush: RushCourse
+    judgement: Judgement = NOT_YET
 
     @property
     def length(self) -> int:
