@@ -103,7 +103,10 @@ def build_report(run: Run, pictures: Mapping[str, Picture]) -> str:
     return render(
         "demo.html.j2",
         run=run,
-        figures=summary_document(run.summary, run.judgement),
+        figures={
+            **summary_document(run.summary, run.judgement),
+            "not_judged": ", ".join(run.judgement.not_judged) or "nothing",
+        },
         course_rows=zip(range(run.length), *(getattr(course, field.name) for field in fields(course)), strict=True),
         key_rows=[(key.name, sum(key.written), sum(key.refused), key.busiest) for key in keys[:MOST_KEYS_DRAWN]],
         keys_left_out=max(0, len(keys) - MOST_KEYS_DRAWN),
