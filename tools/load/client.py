@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
@@ -237,7 +237,7 @@ class Client:
             The read; None when not even its first page was answered within the time to give up.
         """
         pages: list[Page] = []
-        cursor: str | None = None
+        cursor: Hashable | None = None
         while most_pages is None or len(pages) < most_pages:
             page = await self._read_page(conversation_id, order, consistency, limit, cursor)
             if page is None:
@@ -307,11 +307,11 @@ class Client:
         return True
 
     async def _read_page(
-        self, conversation_id: str, order: Order, consistency: Consistency, limit: int, cursor: str | None
+        self, conversation_id: str, order: Order, consistency: Consistency, limit: int, cursor: Hashable | None
     ) -> Page | None:
         parameters = {"order": order, "consistency": consistency, "limit": str(limit)}
         if cursor is not None:
-            parameters["cursor"] = cursor
+            parameters["cursor"] = str(cursor)
         deadline = self.now() + self.give_up_seconds
         for attempt in range(1_000_000):
             wait = None
