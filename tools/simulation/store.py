@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
+from botocore.exceptions import ClientError
+
 from hotpartition.core.capacity import Item, item_size_bytes, read_units, write_units
 from hotpartition.core.route import Generation
 from hotpartition.core.timestamps import format_time
@@ -25,7 +27,7 @@ from hotpartition.errors import HotPartitionError, StoreUnavailableError, Thrott
 from hotpartition_messages.keys import ROUTING_SORT_KEY
 from tools.partition_model import READ_PROFILE, WRITE_PROFILE, Latency, Table
 from tools.request_tokens import RequestTokenError, RequestTokens
-from tools.simulation.engine import Engine, Process
+from tools.simulation.engine import EPOCH_MS, Engine, Process
 
 ResultT = TypeVar("ResultT")
 
@@ -38,6 +40,8 @@ TRANSACTION_FACTOR = 2
 REMOVAL_SECONDS = 10.0
 """Longest time after its expiry that an item stays. DynamoDB says days; here all of it happens within a run."""
 LATE_SECONDS = 3.0
+HOT_SECONDS = 0.5
+"""How long a key that refuses goes on refusing."""
 CONFLICT_SECONDS = 0.005
 """How long a transaction keeps others from its item: an assumption, DynamoDB names no figure."""
 HISTORY_SECONDS = 10.0
@@ -65,6 +69,8 @@ class StoreFaults:
     """Refused for the table's limit, whatever it takes."""
     long_lag: float = 0.0
     long_lag_seconds: float = 1.5
+    hot_keys: float = 0.0
+    """Share of all keys, at any time, whose partitions have no more to give: their writes are refused for a while."""
 
 
 class _Stored(NamedTuple):
@@ -123,27 +129,18 @@ class Observer:
     def waited(self) -> None:
         """A write was refused wherever it could go, and has to wait."""
 
+    def put_off(self, partition_key: str) -> None:
+        """A write will happen late, after its client gave up waiting."""
+
     def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
         """Generations were added to a routing item."""
 
 
-class Store:
-    """The table itself, on DynamoDB's side."""
+class Network:
+    """What lies between clients and a table: time, losses, delays, refusals; the same for whatever keeps the items."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        throughput: Table,
-        *,
-        table_name: str,
-        random: Random,
-        observer: Observer,
-        epoch_ms: int = 0,
-    ) -> None:
+    def __init__(self, engine: Engine, *, random: Random, observer: Observer, seed: str = "") -> None:
         self.engine = engine
-        self.throughput = throughput
-        self.table_name = table_name
-        self.epoch_ms = epoch_ms
         self.random = random
         self.observer = observer
         self.faults = StoreFaults()
@@ -154,14 +151,112 @@ class Store:
         self.read_latency = Latency(READ_PROFILE, random)
         self.after_update: Callable[[Process], None] = lambda _: None
         """Called when a process has written a routing item, before it hears of that."""
-        self._collections: dict[str, _Collection] = {}
         self.tokens = RequestTokens(lambda: engine.now)
         """What transactions with a token are let happen by."""
+        self._seed = seed
+
+    def error(self, code: str, status: int = 400, **facts: Any) -> Exception:
+        """Build what a refused or failed request is answered with."""
+        return build_error(code, status=status, explanation="simulated", facts=facts)
+
+    def no_response(self) -> Exception:
+        """Build what a client raises after it has waited in vain."""
+        return StoreUnavailableError("DynamoDB did not respond (simulated)")
+
+    def throttle(self, reason: str) -> Exception:
+        """Build the refusal of a request that takes more than there is."""
+        return self.error("ProvisionedThroughputExceededException", ThrottlingReasons=[{"reason": reason}])
+
+    def counts_of(self, role: str) -> StoreCounts:
+        """Return what clients of a role asked for, as far as it is counted."""
+        return self.counts.setdefault(role, StoreCounts(role))
+
+    def strikes(self, fault: str) -> bool:
+        """Say whether a fault strikes now."""
+        odds: float = getattr(self.faults, fault)
+        if odds and self.random.random() < odds:
+            self.struck[fault] += 1
+            return True
+        return False
+
+    def horizon(self, *, is_strong: bool) -> float:
+        """Up to when what was written is seen."""
+        if is_strong:
+            return self.engine.now
+        if self.strikes("long_lag"):
+            return self.engine.now - self.random.random() * self.faults.long_lag_seconds
+        return self.engine.now - self.random.expovariate(1 / LAG_MEAN_SECONDS)
+
+    def perform(
+        self,
+        latency: Latency,
+        effect: Callable[[], ResultT],
+        counts: StoreCounts,
+        *,
+        written: str = "",
+        may_be_late: bool = True,
+    ) -> ResultT:
+        """Send a request, let it happen, and wait for the response, with all that can go wrong.
+
+        Raises:
+            RetryLaterError: DynamoDB refused or failed, or no response came.
+            StoreRefusedError: the request is wrong, or its condition does not hold.
+        """
+        counts.operations += 1
+        seconds = latency.draw()
+        faults = self.faults
+        if faults.slow and self.strikes("slow"):
+            seconds += self.random.random() * faults.slow_seconds
+        if faults.lost_request and self.strikes("lost_request"):
+            self.engine.sleep(READ_TIMEOUT_SECONDS)
+            raise self.no_response()
+        if faults.lost_answer and self.strikes("lost_answer"):
+            self.engine.after(seconds / 2, lambda: _quietly(effect))
+            self.engine.sleep(READ_TIMEOUT_SECONDS)
+            raise self.no_response()
+        if faults.late and may_be_late and self.strikes("late"):
+            late_seconds = READ_TIMEOUT_SECONDS + self.random.random() * LATE_SECONDS
+            self.observer.put_off(written)
+            self.engine.after(late_seconds, lambda: _quietly(effect))
+            self.engine.sleep(READ_TIMEOUT_SECONDS)
+            raise self.no_response()
+        if faults.hot_keys and written and self._is_hot(written):
+            self.engine.sleep(seconds)
+            raise self.throttle("TableWriteKeyRangeThroughputExceeded")
+        if faults.throttled and self.strikes("throttled"):
+            self.engine.sleep(seconds)
+            raise self.throttle("TableWriteAccountLimitExceeded")
+        if faults.server_error and self.strikes("server_error"):
+            self.engine.call(seconds / 2, lambda: self._fail(effect), seconds / 2)
+        return self.engine.call(seconds / 2, effect, seconds / 2)
+
+    def _is_hot(self, key: str) -> bool:
+        spell = int(self.engine.now / HOT_SECONDS)
+        is_hot = Random(f"{self._seed}/{key}/{spell}").random() < self.faults.hot_keys
+        self.struck["refused_key"] += is_hot
+        return is_hot
+
+    def _fail(self, effect: Callable[[], object]) -> None:
+        if self.random.random() < 0.5:
+            _quietly(effect)
+        raise self.error("InternalServerError", 500)
+
+
+class Store(Network):
+    """The table itself, on DynamoDB's side, with its items in memory."""
+
+    def __init__(
+        self, engine: Engine, throughput: Table, *, table_name: str, random: Random, observer: Observer
+    ) -> None:
+        super().__init__(engine, random=random, observer=observer)
+        self.throughput = throughput
+        self.table_name = table_name
+        self._collections: dict[str, _Collection] = {}
         self._locked_until: dict[tuple[str, str], float] = {}
 
     def client(self, role: str, owner: Process | None = None) -> Any:
         """Open a client. What it asks for is counted by its role."""
-        return StoreClient(self, self.counts.setdefault(role, StoreCounts(role)), owner)
+        return StoreClient(self, self.counts_of(role), owner)
 
     # Seeding and inspection, outside of time.
 
@@ -185,7 +280,7 @@ class Store:
         self._admit_write(key, wcu, counts)
         known = self._known(item)
         if known is not None:
-            raise _error("ConditionalCheckFailedException", 400, Item=known.item)
+            raise self.error("ConditionalCheckFailedException", Item=known.item)
         self._add(item, size)
         self.observer.stored(key, wcu)
 
@@ -207,7 +302,7 @@ class Store:
             factor = TRANSACTION_FACTOR if len(puts) > 1 else 1
             self._admit_write(put["Item"]["pk"]["S"], float(factor * write_units(size)), counts)
         if not all(_holds(put, self._known(put["Item"])) for put in puts):
-            raise _error("ConditionalCheckFailedException", 400)
+            raise self.error("ConditionalCheckFailedException")
         for put in puts:
             item, known = put["Item"], self._known(put["Item"])
             if known is None:
@@ -222,7 +317,7 @@ class Store:
         key, sort_key = update["Key"]["pk"]["S"], update["Key"]["sk"]["S"]
         if self._locked_until.get((key, sort_key), 0.0) > self.engine.now:
             self.struck["transaction conflicts"] += 1
-            raise _error("TransactionConflictException", 400)
+            raise self.error("TransactionConflictException")
         self._admit_write(key, float(factor), counts)
         (value,) = update["ExpressionAttributeValues"].values()
         attribute = update["UpdateExpression"].split()[1]
@@ -246,13 +341,13 @@ class Store:
                 return
         except RequestTokenError as error:
             self.struck[f"answered {error.code}"] += 1
-            raise _error(error.code, 400) from error
+            raise self.error(error.code) from error
         try:
             self.add(update, counts, factor=TRANSACTION_FACTOR)
         except ThrottledError as error:
             self.tokens.end(request, is_done=False)
             code = "TransactionConflict" if "TransactionConflictException" in error.reasons else "ThrottlingError"
-            raise _error("TransactionCanceledException", 400, CancellationReasons=[{"Code": code}]) from error
+            raise self.error("TransactionCanceledException", CancellationReasons=[{"Code": code}]) from error
         self._locked_until[update["Key"]["pk"]["S"], update["Key"]["sk"]["S"]] = self.engine.now + CONFLICT_SECONDS
         self.tokens.end(request, is_done=True)
 
@@ -264,7 +359,7 @@ class Store:
         """Remove an item some time after it has expired, unless it expires no more by then."""
         if "expires_at" not in item:
             return
-        due = int(item["expires_at"]["N"]) - self.epoch_ms / 1000 + self.random.random() * REMOVAL_SECONDS
+        due = int(item["expires_at"]["N"]) - EPOCH_MS / 1000 + self.random.random() * REMOVAL_SECONDS
 
         def remove() -> None:
             collection = self._collections[key]
@@ -291,21 +386,21 @@ class Store:
         """Read one item."""
         key = request["Key"]
         self._admit_read(key["pk"]["S"], 1.0 if request["ConsistentRead"] else 0.5, counts)
-        return self._item(key["pk"]["S"], key["sk"]["S"], self._horizon(is_strong=request["ConsistentRead"]))
+        return self._item(key["pk"]["S"], key["sk"]["S"], self.horizon(is_strong=request["ConsistentRead"]))
 
     def get_batch(self, request: Mapping[str, Any], counts: StoreCounts) -> dict[str, Any]:
         """Read items; those whose partition refuses are left unprocessed."""
         asked = request[self.table_name]
         is_strong = asked["ConsistentRead"]
         if not 1 <= len(asked["Keys"]) <= KEYS_PER_BATCH:
-            raise _error("ValidationException", 400)
+            raise self.error("ValidationException")
         items, left = [], []
         for key in asked["Keys"]:
             partition_key = key["pk"]["S"]
-            if self._strikes("unprocessed") or self._refuses_read(partition_key, 1.0 if is_strong else 0.5, counts):
+            if self.strikes("unprocessed") or self._refuses_read(partition_key, 1.0 if is_strong else 0.5, counts):
                 left.append(key)
                 continue
-            item = self._item(partition_key, key["sk"]["S"], self._horizon(is_strong=is_strong))
+            item = self._item(partition_key, key["sk"]["S"], self.horizon(is_strong=is_strong))
             if item is not None:
                 items.append(item)
         unprocessed = {self.table_name: {"Keys": left, "ConsistentRead": is_strong}} if left else {}
@@ -319,11 +414,11 @@ class Store:
         if "ExclusiveStartKey" in request:
             start = request["ExclusiveStartKey"]["sk"]["S"]
             low, high = (start + "\0", high) if is_forward else (low, start[:-1] + chr(ord(start[-1]) - 1) + "\x7f")
-        taken, size, is_cut = self._scan(key, low, high, self._horizon(is_strong=is_strong), is_forward, limit)
+        taken, size, is_cut = self._scan(key, low, high, self.horizon(is_strong=is_strong), is_forward, limit)
         counts.queries += 1
         units = read_units(size, is_strong=is_strong)
         self._admit_read(key, units, counts, is_query=True)
-        if len(taken) > 1 and self._strikes("short_page"):
+        if len(taken) > 1 and self.strikes("short_page"):
             taken, is_cut = taken[: self.random.randrange(1, len(taken))], True
         counts.items_read += len(taken)
         response: dict[str, Any] = {"Items": taken, "ConsumedCapacity": {"CapacityUnits": units}}
@@ -333,7 +428,7 @@ class Store:
 
     def routing_items(self, partition: str, counts: StoreCounts) -> list[dict[str, Any]]:
         """List the routing items of one value of the sparse index, as it knows them: it lags."""
-        horizon = self._horizon(is_strong=False)
+        horizon = self.horizon(is_strong=False)
         found = []
         for collection in self._collections.values():
             version = _as_of(collection.versions, horizon)
@@ -391,27 +486,19 @@ class Store:
         versions.append(_Version(now, item))
         return item
 
-    def _horizon(self, *, is_strong: bool) -> float:
-        """Up to when what was written is seen."""
-        if is_strong:
-            return self.engine.now
-        if self._strikes("long_lag"):
-            return self.engine.now - self.random.random() * self.faults.long_lag_seconds
-        return self.engine.now - self.random.expovariate(1 / LAG_MEAN_SECONDS)
-
     def _admit_write(self, key: str, wcu: float, counts: StoreCounts) -> None:
         refusal = self.throughput.write(key, wcu, self.engine.now)
         if refusal is not None:
             self.observer.refused(key, wcu)
             counts.throttles += 1
-            self._refuse(refusal.reason)
+            raise self.throttle(refusal.reason)
         counts.wcu += wcu
 
     def _admit_read(self, key: str, rcu: float, counts: StoreCounts, *, is_query: bool = False) -> None:
         refusal = self.throughput.read(key, rcu, self.engine.now)
         if refusal is not None:
             counts.throttles += 1
-            self._refuse(refusal.reason)
+            raise self.throttle(refusal.reason)
         counts.rcu += rcu
         if counts.role == READER:
             self.observer.page_read(key, rcu, is_query=is_query)
@@ -422,52 +509,6 @@ class Store:
             return True
         counts.rcu += rcu
         return False
-
-    def _refuse(self, reason: str) -> None:
-        raise _error("ProvisionedThroughputExceededException", 400, ThrottlingReasons=[{"reason": reason}])
-
-    def _strikes(self, fault: str) -> bool:
-        odds: float = getattr(self.faults, fault)
-        if odds and self.random.random() < odds:
-            self.struck[fault] += 1
-            return True
-        return False
-
-    def perform(self, latency: Latency, effect: Callable[[], ResultT], counts: StoreCounts) -> ResultT:
-        """Send a request, let it happen, and wait for the response, with all that can go wrong.
-
-        Raises:
-            RetryLaterError: DynamoDB refused or failed, or no response came.
-            StoreRefusedError: the request is wrong, or its condition does not hold.
-        """
-        counts.operations += 1
-        seconds = latency.draw()
-        faults = self.faults
-        if faults.slow and self._strikes("slow"):
-            seconds += self.random.random() * faults.slow_seconds
-        if faults.lost_request and self._strikes("lost_request"):
-            self.engine.sleep(READ_TIMEOUT_SECONDS)
-            raise StoreUnavailableError("DynamoDB did not respond (simulated)")
-        if faults.lost_answer and self._strikes("lost_answer"):
-            self.engine.after(seconds / 2, lambda: _quietly(effect))
-            self.engine.sleep(READ_TIMEOUT_SECONDS)
-            raise StoreUnavailableError("DynamoDB did not respond (simulated)")
-        if faults.late and self._strikes("late"):
-            late_seconds = READ_TIMEOUT_SECONDS + self.random.random() * LATE_SECONDS
-            self.engine.after(late_seconds, lambda: _quietly(effect))
-            self.engine.sleep(READ_TIMEOUT_SECONDS)
-            raise StoreUnavailableError("DynamoDB did not respond (simulated)")
-        if faults.throttled and self._strikes("throttled"):
-            self.engine.sleep(seconds)
-            self._refuse("TableWriteAccountLimitExceeded")
-        if faults.server_error and self._strikes("server_error"):
-            self.engine.call(seconds / 2, lambda: self._fail(effect), seconds / 2)
-        return self.engine.call(seconds / 2, effect, seconds / 2)
-
-    def _fail(self, effect: Callable[[], object]) -> None:
-        if self.random.random() < 0.5:
-            _quietly(effect)
-        raise _error("InternalServerError", 500)
 
 
 class StoreClient:
@@ -559,13 +600,9 @@ def _as_of(versions: Sequence[_Version], horizon: float) -> _Version | None:
     return next((version for version in reversed(versions) if version.written_at <= horizon), None)
 
 
-def _error(code: str, status: int, **facts: Any) -> HotPartitionError:
-    return build_error(code, status=status, explanation="simulated", facts=facts)
-
-
 def _quietly(effect: Callable[[], object]) -> None:
     """Let something happen whose caller will not hear how it went."""
     try:
         effect()
-    except HotPartitionError:
+    except (HotPartitionError, ClientError):
         return
