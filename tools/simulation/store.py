@@ -74,7 +74,7 @@ class StoreFaults:
 
 
 class _Stored(NamedTuple):
-    """A state of a message, and the one that it took the place of."""
+    """A state of an item, and the one that it took the place of."""
 
     written_at: float
     size_bytes: int
@@ -82,23 +82,15 @@ class _Stored(NamedTuple):
     before: _Stored | None = None
 
 
-class _Version(NamedTuple):
-    """A state of a routing item."""
-
-    written_at: float
-    item: dict[str, Any]
-
-
 class _Collection:
     """All items of one partition key."""
 
-    __slots__ = ("messages", "order", "versions")
+    __slots__ = ("items", "order")
 
     def __init__(self) -> None:
-        self.messages: dict[str, _Stored] = {}
+        self.items: dict[str, _Stored] = {}
         self.order: list[str] = []
-        """Sort keys, ascending; the routing item is not among them."""
-        self.versions: list[_Version] = []
+        """Sort keys, ascending."""
 
 
 @dataclass(slots=True)
@@ -268,31 +260,35 @@ class Store(Network):
             "reason": "preset",
             "routing_partition": routing_partition_of(conversation_id),
         }
-        self._add_version(conversation_id, sets, texts, float("-inf"))
+        self._update(conversation_id, sets, texts, float("-inf"))
 
     # Effects: each happens at one instant.
 
     def put(self, item: Item, counts: StoreCounts) -> None:
         """Store a message unless its key is taken."""
         key = item["pk"]["S"]
-        size = item_size_bytes(item)
-        wcu = float(write_units(size))
+        wcu = float(write_units(item_size_bytes(item)))
         self._admit_write(key, wcu, counts)
         known = self._known(item)
         if known is not None:
             raise self.error("ConditionalCheckFailedException", Item=known.item)
-        self._add(item, size)
+        self._keep(item, self.engine.now)
         self.observer.stored(key, wcu)
 
-    def _add(self, item: Item, size: int) -> None:
+    def _keep(self, item: Item, now: float) -> None:
+        """Put an item at its place, and remember what was there for as long as anybody may see it."""
         key, sort_key = item["pk"]["S"], item["sk"]["S"]
         collection = self._collections.setdefault(key, _Collection())
-        collection.messages[sort_key] = _Stored(self.engine.now, size, item)
-        if collection.order and sort_key < collection.order[-1]:
-            insort(collection.order, sort_key)
-        else:
-            collection.order.append(sort_key)
-        self._plan_expiry(key, sort_key, item)
+        known = collection.items.get(sort_key)
+        if known is None:
+            self._plan_expiry(key, sort_key, item)
+            if collection.order and sort_key < collection.order[-1]:
+                insort(collection.order, sort_key)
+            else:
+                collection.order.append(sort_key)
+        elif known.before is not None and known.before.written_at < now - HISTORY_SECONDS:
+            known = known._replace(before=None)
+        collection.items[sort_key] = _Stored(now, item_size_bytes(item), item, known)
 
     def replace(self, puts: Sequence[Mapping[str, Any]], counts: StoreCounts) -> None:
         """Put messages in the place of others, or where nothing is, all or none, if each is still what is expected."""
@@ -304,12 +300,7 @@ class Store(Network):
         if not all(_holds(put, self._known(put["Item"])) for put in puts):
             raise self.error("ConditionalCheckFailedException")
         for put in puts:
-            item, known = put["Item"], self._known(put["Item"])
-            if known is None:
-                self._add(item, item_size_bytes(item))
-                continue
-            messages = self._collections[item["pk"]["S"]].messages
-            messages[item["sk"]["S"]] = _Stored(self.engine.now, item_size_bytes(item), item, known)
+            self._keep(put["Item"], self.engine.now)
         self.struck["changes of several copies"] += len(puts) > 1
 
     def add(self, update: Mapping[str, Any], counts: StoreCounts, *, factor: int = 1) -> None:
@@ -323,14 +314,7 @@ class Store(Network):
         attribute = update["UpdateExpression"].split()[1]
         known = self._known(update["Key"])
         total = int(value["N"]) + (int(known.item[attribute]["N"]) if known else 0)
-        item = {**update["Key"], attribute: {"N": str(total)}}
-        size = item_size_bytes(item)
-        if known is None:
-            self._add(item, size)
-        else:
-            if known.before is not None and known.before.written_at < self.engine.now - HISTORY_SECONDS:
-                known = known._replace(before=None)
-            self._collections[key].messages[sort_key] = _Stored(self.engine.now, size, item, known)
+        self._keep({**update["Key"], attribute: {"N": str(total)}}, self.engine.now)
         self.observer.stored(key, float(factor))
 
     def add_once(self, request: Mapping[str, Any], counts: StoreCounts) -> None:
@@ -353,7 +337,7 @@ class Store(Network):
 
     def _known(self, key: Item) -> _Stored | None:
         collection = self._collections.get(key["pk"]["S"])
-        return None if collection is None else collection.messages.get(key["sk"]["S"])
+        return None if collection is None else collection.items.get(key["sk"]["S"])
 
     def _plan_expiry(self, key: str, sort_key: str, item: Item) -> None:
         """Remove an item some time after it has expired, unless it expires no more by then."""
@@ -363,8 +347,8 @@ class Store(Network):
 
         def remove() -> None:
             collection = self._collections[key]
-            if "expires_at" in collection.messages[sort_key].item:
-                del collection.messages[sort_key]
+            if "expires_at" in collection.items[sort_key].item:
+                del collection.items[sort_key]
                 collection.order.remove(sort_key)
                 self.struck["removals of expired items"] += 1
 
@@ -375,7 +359,7 @@ class Store(Network):
         key = request["Key"]["pk"]["S"]
         self._admit_write(key, 1.0, counts)
         sets, texts = _parse_update(request)
-        item = self._add_version(key, sets, texts, self.engine.now)
+        item = self._update(key, sets, texts, self.engine.now)
         generations = [Generation.decode(text) for text in sorted(sets.get("generations", ()))]
         self.observer.raised(key, generations, item["reason"]["S"])
         if owner is not None:
@@ -429,11 +413,8 @@ class Store(Network):
     def routing_items(self, partition: str, counts: StoreCounts) -> list[dict[str, Any]]:
         """List the routing items of one value of the sparse index, as it knows them: it lags."""
         horizon = self.horizon(is_strong=False)
-        found = []
-        for collection in self._collections.values():
-            version = _as_of(collection.versions, horizon)
-            if version is not None and version.item["routing_partition"]["S"] == partition:
-                found.append(dict(version.item))
+        items = [self._item(key, ROUTING_SORT_KEY, horizon) for key in self._collections]
+        found = [dict(item) for item in items if item is not None and item["routing_partition"]["S"] == partition]
         counts.rcu += 0.5 * max(1, len(found))
         return found
 
@@ -443,19 +424,14 @@ class Store(Network):
         collection = self._collections.get(key)
         if collection is None:
             return [], 0, False
-        order, messages = collection.order, collection.messages
+        order = collection.order
         first, last = bisect_left(order, low), bisect_right(order, high)
         found: list[Item] = []
         size = 0
-        version = _as_of(collection.versions, horizon) if low <= ROUTING_SORT_KEY <= high else None
-        if version is not None and not is_forward:
-            found.append(version.item)
-            size += item_size_bytes(version.item)
         for index in range(first, last) if is_forward else range(last - 1, first - 1, -1):
             if len(found) >= limit or size >= PAGE_BYTES:
                 return found, size, True
-            sort_key = order[index]
-            stored = _state_at(messages[sort_key], horizon)
+            stored = _state_at(collection.items[order[index]], horizon)
             if stored is not None:
                 found.append(stored.item)
                 size += stored.size_bytes
@@ -464,26 +440,19 @@ class Store(Network):
 
     def _item(self, key: str, sort_key: str, horizon: float) -> Item | None:
         collection = self._collections.get(key)
-        if collection is None:
-            return None
-        if sort_key == ROUTING_SORT_KEY:
-            version = _as_of(collection.versions, horizon)
-            return None if version is None else dict(version.item)
-        stored = collection.messages.get(sort_key)
+        stored = None if collection is None else collection.items.get(sort_key)
         state = None if stored is None else _state_at(stored, horizon)
         return None if state is None else state.item
 
-    def _add_version(
-        self, key: str, sets: Mapping[str, set[str]], texts: Mapping[str, str], now: float
-    ) -> dict[str, Any]:
-        versions = self._collections.setdefault(key, _Collection()).versions
-        item: dict[str, Any] = (
-            dict(versions[-1].item) if versions else {"pk": {"S": key}, "sk": {"S": ROUTING_SORT_KEY}}
-        )
+    def _update(self, key: str, sets: Mapping[str, set[str]], texts: Mapping[str, str], now: float) -> dict[str, Any]:
+        """Add to the sets of a routing item, which is created with them, and set its texts."""
+        place = {"pk": {"S": key}, "sk": {"S": ROUTING_SORT_KEY}}
+        known = self._known(place)
+        item: dict[str, Any] = {**(known.item if known else place)}
         for name, members in sets.items():
             item[name] = {"SS": sorted(members.union(item.get(name, {"SS": ()})["SS"]))}
         item |= {name: {"S": text} for name, text in texts.items()}
-        versions.append(_Version(now, item))
+        self._keep(item, now)
         return item
 
     def _admit_write(self, key: str, wcu: float, counts: StoreCounts) -> None:
@@ -589,15 +558,11 @@ def _holds(put: Mapping[str, Any], known: _Stored | None) -> bool:
 
 
 def _state_at(stored: _Stored, horizon: float) -> _Stored | None:
-    """Return what is seen of a message by whoever sees what was written until then."""
+    """Return what a reader sees of an item that sees what was written until then."""
     state: _Stored | None = stored
     while state is not None and state.written_at > horizon:
         state = state.before
     return state
-
-
-def _as_of(versions: Sequence[_Version], horizon: float) -> _Version | None:
-    return next((version for version in reversed(versions) if version.written_at <= horizon), None)
 
 
 def _quietly(effect: Callable[[], object]) -> None:

@@ -94,62 +94,51 @@ def test_a_right_history_passes(given_history):
     assert check_history(given_history).holds
 
 
-@given(right_histories(), st.data())
-def test_a_lost_message_is_found(given_history, data):
-    """A message taken out of the closing read is missing."""
-    closing = given_history.reads[0]
-    gone = data.draw(st.sampled_from(closing.messages))
-    broken = replace(closing, messages=tuple(message for message in closing.messages if message != gone))
-    verdict = check_history(replace(given_history, reads=(broken, *given_history.reads[1:])))
-    assert verdict.missing == 1
-    assert gone.message_id in {finding.message_id for finding in verdict.examples if finding.fault == "missing"}
-    assert not verdict.holds
+def without(messages, at):
+    return messages[:at] + messages[at + 1 :]
 
 
-@given(right_histories(), st.data())
-def test_a_doubled_message_is_found(given_history, data):
-    """A message put in twice is duplicated, wherever the second copy is."""
-    closing = given_history.reads[0]
-    twice = data.draw(st.sampled_from(closing.messages))
-    where = data.draw(st.integers(0, len(closing.messages)))
-    messages = (*closing.messages[:where], twice, *closing.messages[where:])
-    verdict = check_history(replace(given_history, reads=(replace(closing, messages=messages),)))
-    assert verdict.duplicated == 1
-    assert verdict.missing == 0
+def doubled(messages, at):
+    return (*messages, messages[at])
 
 
-@given(right_histories(), st.data())
-def test_two_swapped_messages_are_found(given_history, data):
-    """Any two messages that changed places are out of order."""
-    closing = given_history.reads[0]
-    first, second = sorted(
-        data.draw(st.lists(st.integers(0, len(closing.messages) - 1), min_size=2, max_size=2, unique=True))
+def swapped(messages, at):
+    first, second = sorted((at, (at + 1) % len(messages)))
+    return (
+        *messages[:first],
+        messages[second],
+        *messages[first + 1 : second],
+        messages[first],
+        *messages[second + 1 :],
     )
-    messages = list(closing.messages)
-    messages[first], messages[second] = messages[second], messages[first]
-    broken = replace(closing, messages=tuple(messages))
-    verdict = check_history(replace(given_history, reads=(broken,)))
-    assert verdict.out_of_order >= 1
-    assert (verdict.missing, verdict.duplicated) == (0, 0)
 
 
+def altered(messages, at):
+    return (*messages[:at], Seen(messages[at].message_id, "other"), *messages[at + 1 :])
+
+
+def invented(messages, at):
+    return (*messages, seen(999))
+
+
+@pytest.mark.parametrize(
+    ("change", "fault", "at_most"),
+    [
+        (without, "missing", {"missing": 1}),
+        (doubled, "duplicated", {"duplicated": 1, "out_of_order": 1}),
+        (swapped, "out_of_order", {"out_of_order": 25}),
+        (altered, "altered", {"altered": 1}),
+        (invented, "phantom", {"phantom": 1}),
+    ],
+)
 @given(right_histories(), st.data())
-def test_altered_content_is_found(given_history, data):
-    """A message that comes back with other content is altered, and not called missing."""
+def test_each_fault_that_is_put_into_a_right_history_is_found(change, fault, at_most, given_history, data):
+    """And no other one; a message that comes twice is out of order as well, wherever the second copy is not beside."""
     closing = given_history.reads[0]
-    where = data.draw(st.integers(0, len(closing.messages) - 1))
-    messages = list(closing.messages)
-    messages[where] = Seen(messages[where].message_id, "other")
-    broken = replace(closing, messages=tuple(messages))
-    assert faults(replace(given_history, reads=(broken,))) == {"altered": 1}
-
-
-@given(right_histories())
-def test_a_message_that_nobody_offered_is_found(given_history):
-    """A message that comes from nowhere is a phantom."""
-    closing = given_history.reads[0]
-    broken = replace(closing, messages=(*closing.messages, seen(999)))
-    assert faults(replace(given_history, reads=(broken,))) == {"phantom": 1}
+    messages = change(closing.messages, data.draw(st.integers(0, len(closing.messages) - 1)))
+    found = faults(replace(given_history, reads=(replace(closing, messages=messages), *given_history.reads[1:])))
+    assert found.keys() <= at_most.keys()
+    assert 1 <= found[fault] <= at_most[fault]
 
 
 def test_a_message_acknowledged_during_a_read_may_be_absent_from_it():
