@@ -343,21 +343,17 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
 
         The pollers go on until they have walked once more.
         """
-        is_over = False
         self._is_all_written = True
 
         def read_all() -> None:
-            nonlocal is_over
             while self._polling:
                 self._engine.sleep(POLL_SECONDS)
             for conversation_id in self._record.conversations:
                 for newest_first in (True, False):
                     request = PageRequest(conversation_id, newest_first, limit=200, is_strong=True)
                     self._read(request, pages=LONGEST_READ_PAGES)
-            is_over = True
 
-        self._engine.spawn(read_all)
-        self._engine.run_while(lambda: not is_over, seconds)
+        self._engine.run_to_end(read_all, seconds)
 
     def _read_something(self) -> None:
         plan, random = self._plan, self._random

@@ -255,21 +255,15 @@ class _Run:
     def _audit(self) -> None:
         """Read all there is, by an environment that has just been born; as a whole and one by one."""
         self.function = Function(self.engine, FunctionConfig(warm=1), self._build, self.world.random("audit"))
-        is_read = False
 
         def read() -> None:
-            nonlocal is_read
             for collection in COLLECTIONS:
                 for newest_first in (False, True):
                     self._read_collection(collection, is_strong=True, newest_first=newest_first, limit=None)
                 for sort_key in sorted(self.record.offers.get(collection, {})):
                     self._read_one(collection, sort_key)
-            is_read = True
 
-        self.engine.spawn(read)
-        self.engine.run_while(lambda: not is_read, AUDIT_SECONDS)
-        if not is_read:
-            raise RuntimeError("the last reads did not end")
+        self.engine.run_to_end(read, AUDIT_SECONDS)
 
     # Environments.
 

@@ -8,9 +8,9 @@ from hotpartition.engine.route_cache import RouteSource
 from hotpartition.table import changing
 from hotpartition.table.adaptive import AdaptiveRoutes
 from tools.history_checker import Finding
+from tools.simulation.fault_study import judge_tables
 from tools.simulation.table_network import open_aws
 from tools.simulation.table_run import TableParts, run_table
-from tools.simulation.table_study import judge
 
 pytestmark = pytest.mark.slow
 
@@ -42,11 +42,11 @@ def test_a_seed_is_the_same_each_time(aws):
 
 def test_a_breach_misses_the_bar(run):
     """Each of its kind."""
-    assert judge([run], least_seeds=1).passed
+    assert judge_tables([run], least_seeds=1).passed
     lost = replace(run, breaches=(Finding("missing", "room", "b", ""), Finding("undone", "room", "c", "")))
-    study = judge([run, lost], least_seeds=2)
+    study = judge_tables([run, lost], least_seeds=2)
     assert (study.lost, study.updates_lost, study.doubled, study.passed) == (1, 1, 0, False)
-    assert not judge([run], least_seeds=2).passed
+    assert not judge_tables([run], least_seeds=2).passed
 
 
 class UnverifiedRoutes(AdaptiveRoutes):
