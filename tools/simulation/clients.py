@@ -19,7 +19,7 @@ from hotpartition_messages.keys import parse_sort_key
 from hotpartition_messages.message_ids import message_time_ms, mint_message_id
 from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage, Written
-from tools.history_checker import Page, Seen
+from tools.history_checker import Edited, Page, Seen
 from tools.simulation.engine import EPOCH_MS, MOST_SKEW_MS, Engine, Work
 from tools.simulation.functions import Function, NoResponseError, TooManyRequestsError
 from tools.simulation.measure import Meter
@@ -292,7 +292,8 @@ class ChangingClients(_Clients[Change, Message | None]):
         if digest is None:
             self._record.note_deletion(target.conversation_id, target.message_id, began=began, ended=ended)
         else:
-            self._record.note_edit(target.conversation_id, target.message_id, digest, began=began, ended=ended)
+            place = {"conversation_id": target.conversation_id, "message_id": target.message_id}
+            self._record.edits.append(Edited(**place, digest=digest, started_at=began, ended_at=ended))
 
     def _choose(self) -> tuple[str, str] | None:
         """Choose a message that is known to be stored: one that was just changed, a new one, or any."""
