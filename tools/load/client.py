@@ -247,7 +247,7 @@ class Client:
                 self.recorder.counts.failed_reads += 1
                 break
             pages.append(page)
-            cursor = page.next_cursor
+            cursor = None if page.next_cursor is None else str(page.next_cursor)
             if cursor is None:
                 break
         if not pages:
