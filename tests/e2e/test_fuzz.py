@@ -31,7 +31,7 @@ CHECKS = (
 )
 """Not `positive_data_acceptance`: no schema can say that an id lies 5 s ahead at most, or that a cursor was issued.
 
-Nor `not_a_server_error`: on a busy machine the local DynamoDB may respond too late, which is a 503, the only one allowed.
+Nor `not_a_server_error`: on a busy machine the local DynamoDB may respond too late, which is a 503, as the test allows.
 """
 
 
