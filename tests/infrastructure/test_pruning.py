@@ -153,7 +153,7 @@ def run(function, layers, root, **settings):
 
 
 OUTCOMES = {
-    "write_message": 503,  # nobody responds in DynamoDB's and Redis's place
+    "write_message": 503,  # no response in DynamoDB's and Redis's place
     "read_messages": 503,
     "consume_reports": None,
     "operate": ["error"],

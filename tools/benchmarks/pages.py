@@ -22,14 +22,14 @@ from hotpartition.dynamodb.boto3_client import create_client
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.ports import Telemetry
 from hotpartition.redis.cluster import read_hot_key, route_key
-from hotpartition.runtime.settings import ReaderSettings
-from hotpartition.runtime.wiring_reader import open_reading
+from hotpartition.runtime.calls import open_calls
 from hotpartition_cli.plan import default_thresholds
 from hotpartition_messages import Message, page_costs
 from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import PageRequest
-from hotpartition_messages.wiring_reader import build_message_reader
+from hotpartition_messages.settings import ReadSettings
+from hotpartition_messages.wiring_reader import open_readers
 from tools.benchmarks.measuring import (
     CPU_CONDITIONS,
     MILLISECONDS,
@@ -143,8 +143,9 @@ ReadPage = Callable[[Conversation], list[str]]
 
 def our_reader(telemetry: Telemetry | None = None, calls: DynamoDBCalls | None = None, **settings: object) -> ReadPage:
     """Wire the read job up as the function does, and read pages by it; client and some settings may be others."""
-    built = ReaderSettings.from_env(os.environ, **settings)
-    reader = build_message_reader(built, telemetry or SilentTelemetry(), calls or open_reading(built))
+    built = ReadSettings.from_env(os.environ, **settings)
+    calls = calls or open_calls(built.store, built.queries)
+    reader, _ = open_readers(built, telemetry or SilentTelemetry(), calls)
 
     def read(conversation: Conversation) -> list[str]:
         page = reader.read_page(PageRequest(conversation.sharded_id, limit=PAGE))
