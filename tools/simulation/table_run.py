@@ -32,8 +32,10 @@ from hotpartition.errors import InvalidRequestError, RetryLaterError
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink
 from hotpartition.runtime.background import BackgroundThread
+from hotpartition.runtime.building import Ends
+from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition.table import ShardedTable, at_random, by_attribute, by_sort_key
-from hotpartition.table.adaptive import REPORTS_PAUSE_SECONDS, AdaptiveRoutes, Limits, TableJournal
+from hotpartition.table.adaptive import REPORTS_PAUSE_SECONDS, AdaptiveRoutes, TableJournal
 from hotpartition.table.hashing import Hashing
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition.table.schema import Schema
@@ -344,28 +346,33 @@ class _Run:
     ) -> AdaptiveRoutes:
         connection = SimulatedConnection(self.redis, timeout_ms=REDIS_TIMEOUT_MS, cooldown_ms=COOLDOWN_MS)
         background = BackgroundThread(executor=SimulatedExecutor(self.engine, process, 1))
-        return self.parts.routes(
-            registry=RedisRegistry(connection, TABLE_NAME),
-            reports=RedisReportSink(
-                connection,
-                TABLE_NAME,
-                partitions=1,
-                background=BackgroundThread(executor=SimulatedExecutor(self.engine, process, 1)),
-                now_ms=self._now_ms,
-                pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
-            ),
-            journal=TableJournal(Boto3Call(table.meta.client), self.place),
-            place=self.place,
+        registry = RedisRegistry(connection, TABLE_NAME)
+        reports = RedisReportSink(
+            connection,
+            TABLE_NAME,
+            partitions=1,
+            background=BackgroundThread(executor=SimulatedExecutor(self.engine, process, 1)),
+            now_ms=self._now_ms,
+            pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
+        )
+        ends = Ends(
+            registry=registry,
+            repairs=registry,
+            reports=reports,
             background=background,
             telemetry=LoggedTelemetry(),
             clock=clock,
+            timer=lambda: self.engine.now,
+            environment_id=name,
+        )
+        return self.parts.routes(
+            ends,
+            AdaptiveSettings.defaults(route_cache_seconds=1.0),
+            journal=TableJournal(Boto3Call(table.meta.client), self.place),
+            place=self.place,
             schema=schema,
             choices=3,
-            limits=Limits(
-                route_cache_seconds=1.0, route_cache_entries=100, sampling_distance_wcu=5.0, budget_ms=budget_ms
-            ),
-            timer=lambda: self.engine.now,
-            process_id=name,
+            budget_ms=budget_ms,
         )
 
     def _now_ms(self) -> int:
