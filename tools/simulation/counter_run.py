@@ -15,6 +15,7 @@ from typing import Any
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.route import Generation
+from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.raising import Raiser
@@ -401,6 +402,6 @@ class _Tokens(_Run):
             generation = Generation(since_ms=since, shard_count=random.randint(1, MOST_SHARDS))
             key = KEY_FORM.check(build_counter_key(self._name(random.choice(COUNTER_NAMES))))
             try:
-                raiser.raise_route(key, (generation,), reason="simulated")
+                raiser.raise_route(key, (generation,), cause=Cause("simulated"))
             except RetryLaterError:
                 continue

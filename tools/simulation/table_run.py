@@ -23,6 +23,7 @@ from moto import mock_aws
 from hotpartition.core.backoff import Clock
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.route import Generation
+from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
@@ -582,7 +583,7 @@ class _Run:
                 since = self._now_ms() - random.randrange(6_000) if self.seed % 4 < 2 else 0
                 generation = Generation(since_ms=since, shard_count=random.randint(1, MOST_SHARDS))
                 try:
-                    raiser.raise_route(collection, (generation,), reason="simulated")
+                    raiser.raise_route(collection, (generation,), cause=Cause("simulated"))
                 except RetryLaterError:
                     continue
                 self.raises += 1
