@@ -48,7 +48,7 @@ class Detection(Construct):
         consumer.configure_async_invoke(
             retry_attempts=0, max_event_age=_USEFUL_FOR, on_failure=destinations.SqsDestination(self.failures)
         )
-        # Ours, because the one that the target makes may invoke every version of the function as well.
+        # Made here, because the one that the target makes may invoke every version of the function as well.
         role = self._role(consumer).without_policy_updates()
         for share in list_shares(options.consumers):
             scheduler.Schedule(

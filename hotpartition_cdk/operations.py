@@ -29,7 +29,7 @@ class Operations(Construct):
         self.function = functions.make(
             "Operate",
             code=HANDLERS / "operate",
-            description="Serves operators: what is hot, where its routes are; raises by hand, mends the registry",
+            description="Serves operators: what is hot, where its routes are; raises by hand, repairs the registry",
             settings=OperateSettings,
             size=SIZE,
             user=Role.OPERATOR,

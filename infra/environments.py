@@ -241,7 +241,7 @@ def choose_environment(name: object, host: Host, own_names: Iterable[str] = ()) 
     """Find an environment by its name; the error names `own_names` as allowed as well.
 
     Raises:
-        ConfigurationError: naming what is allowed, when there is none.
+        ConfigurationError: when there is no such environment; names those that are allowed.
     """
     match name:
         case "dev":

@@ -75,7 +75,7 @@ cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     code = FIVE_LINES.replace("cdk.App()", "cdk.App(**arguments)").replace("app.synth()", judged + "app.synth()")
     code = code.replace('"functions"', repr(str(folder / "functions")))
     arguments = {"outdir": str(outdir), **UNBUNDLED}
-    exec(compile(code, "docs/constructs.md", "exec"), {"arguments": arguments})  # noqa: S102 - our own document
+    exec(compile(code, "docs/constructs.md", "exec"), {"arguments": arguments})  # noqa: S102 - the project's document
     return Template.read(outdir)
 
 
@@ -292,7 +292,7 @@ class TestSharing:
         assert {rule["Properties"]["FromPort"] for rule in let_in} == {6379}
 
     def test_layers_are_those_of_each_functions_python_and_processor(self, shared):
-        """One pair for each; our own functions have theirs, once for each table."""
+        """One pair for each; the construct's own have theirs, once for each table."""
         layers = [layer["Properties"] for layer in shared.of_type("AWS::Lambda::LayerVersion").values()]
         kinds = [(layer["CompatibleRuntimes"][0], layer["CompatibleArchitectures"][0]) for layer in layers]
         assert sorted(kinds) == sorted(
@@ -327,12 +327,12 @@ class TestSharing:
             for resource in shared.of_type("AWS::Lambda::Function").values()
             if (properties := resource["Properties"]).get("Handler") == "handler.handler"
         ]
-        told = {
+        given = {
             (v["HOTPARTITION_HAS_POSITIONS"], v.get("HOTPARTITION_MAX_SHARD_COUNT"))
             for v in found
             if v["POWERTOOLS_SERVICE_NAME"] == "consume_reports"
         }
-        assert told == {("true", "16"), ("false", None)}
+        assert given == {("true", "16"), ("false", None)}
         assert len(shared.of_type("AWS::Scheduler::Schedule")) == 3
 
     def test_the_journal_goes_when_its_table_does(self, shared):

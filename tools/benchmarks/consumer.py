@@ -51,7 +51,7 @@ MIN_PER_SECOND = 30_000.0
 _REPORTS_PER_PASS = REPORTS_PER_SECOND * POLL_MS // 1000
 
 
-def measure(setup: Setup) -> Measured:
+def measure_consumer(setup: Setup) -> Measured:
     """Take in the same reports on both sides: two thousand conversations by Zipf, a thousand environments."""
     settings = ConsumerSettings.from_env(os.environ, registry_command_timeout_ms=5_000)
     passes = setup.count(SECONDS * 1000 // POLL_MS)
