@@ -19,6 +19,7 @@ from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.newest_pages import NewestPages
 from hotpartition.engine.page_cache import PageCache
 from hotpartition.engine.read_counting import ReadCounting
+from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.route_cache import RouteCache, RouteSource
 from hotpartition.engine.writer import Writer
 from hotpartition.ports import JournalEntry
@@ -125,14 +126,21 @@ class World:
             retention_days=retention_days,
         )
 
+    def read_repair(self, routes: RouteSource, *, registry: FakeRegistry | None) -> ReadRepair:
+        return ReadRepair(
+            registry=registry,
+            routes=routes,
+            background=InlineBackground(),
+            telemetry=self.telemetry,
+            now_ms=lambda: self.clock.now_ms,
+        )
+
     def changer(self, *, budget_ms: float = 300, ttl_seconds: float = 2.0) -> MessageChanger:
         messages = self.writer(budget_ms=budget_ms, ttl_seconds=ttl_seconds)
         clock = self.clock.as_clock()
         gatherer = Gatherer(
             store=self.table,
-            registry=None,
-            routes=messages.writer.routes,
-            background=InlineBackground(),
+            routes=self.read_repair(messages.writer.routes, registry=None),
             telemetry=self.telemetry,
             clock=clock,
             budget_ms=budget_ms,
@@ -163,9 +171,7 @@ class World:
             )
         gatherer = Gatherer(
             store=self.table,
-            registry=self.registry,
-            routes=routes,
-            background=InlineBackground(),
+            routes=self.read_repair(routes, registry=self.registry),
             telemetry=self.telemetry,
             clock=self.clock.as_clock(),
             budget_ms=budget_ms,
@@ -209,17 +215,15 @@ class World:
         return CounterWriter(self.adder(budget_ms=budget_ms), "messages")
 
     def counter_reader(self, *, budget_ms: float = 300, ttl_seconds: float = 2.0) -> CounterReader:
-        summer = Summer(
-            self.counters,
-            self.reader(ttl_seconds=ttl_seconds).gatherer.routes,
-            has_journal=True,
-            is_alone=True,
-            form=KEY_FORM,
+        gatherer = Gatherer(
+            store=self.counters,
+            routes=self.reader(ttl_seconds=ttl_seconds).gatherer.routes,
             telemetry=self.telemetry,
             clock=self.clock.as_clock(),
             budget_ms=budget_ms,
+            form=KEY_FORM,
         )
-        return CounterReader(summer)
+        return CounterReader(Summer(gatherer, is_alone=True, form=KEY_FORM))
 
     def consumer(self, thresholds: Thresholds = THRESHOLDS) -> Consumer:
         return Consumer(

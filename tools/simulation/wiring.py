@@ -29,6 +29,7 @@ from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.newest_pages import NewestPages
 from hotpartition.engine.page_cache import PageCache
 from hotpartition.engine.read_counting import ReadCounting
+from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.route_cache import RouteCache, RouteSource
 from hotpartition.engine.writer import Writer
 from hotpartition.redis.pages import RedisPageStore
@@ -68,7 +69,7 @@ class Parts:
 
     routes: type[RouteSource] = RouteSource
     writer: type[Writer] = Writer
-    gatherer: type[Gatherer[Message]] = Gatherer
+    gatherer: type[Gatherer[str, Message]] = Gatherer
     consumer: type[Consumer] = Consumer
     changer: type[MessageChanger] = MessageChanger
     page_cache: type[PageCache[Any]] = PageCache
@@ -199,17 +200,15 @@ def build_counter_writer(world: World, process: Process, index: int) -> CounterW
 def build_counter_reader(world: World, process: Process, index: int) -> CounterReader:
     """Build one environment of the read function, for its counters."""
     settings = world.settings.reader
-    summer = world.parts.summer(
-        DynamoDBItemStore(open_reader_calls(world, process, None), COUNTERS, decode_cell),
-        build_reader(world, process, index).gatherer.routes,
-        has_journal=True,
-        is_alone=True,
-        form=COUNTERS.keys,
+    gatherer = Gatherer(
+        store=DynamoDBItemStore(open_reader_calls(world, process, None), COUNTERS, decode_cell),
+        routes=build_reader(world, process, index).gatherer.routes,
         telemetry=SharedTelemetry(world),
         clock=world.clock(world.random(f"summer-{index}")),
         budget_ms=settings.request_budget_ms,
+        form=COUNTERS.keys,
     )
-    return CounterReader(summer)
+    return CounterReader(world.parts.summer(gatherer, is_alone=True, form=COUNTERS.keys))
 
 
 def build_changer(world: World, process: Process, index: int) -> MessageChanger:
@@ -217,11 +216,12 @@ def build_changer(world: World, process: Process, index: int) -> MessageChanger:
     messages = build_writer(world, process, index)
     clock = world.clock(world.random(f"changer-{index}"))
     telemetry = SharedTelemetry(world)
+    routes = ReadRepair(
+        registry=None, routes=messages.writer.routes, background=None, telemetry=telemetry, now_ms=clock.now_ms
+    )
     gatherer = world.parts.gatherer(
         store=messages.store,
-        registry=None,
-        routes=messages.writer.routes,
-        background=BackgroundThread(executor=SimulatedExecutor(world.engine, process, 1)),
+        routes=routes,
         telemetry=telemetry,
         clock=clock,
         budget_ms=world.settings.writer.request_budget_ms,
@@ -268,9 +268,13 @@ def build_reader(world: World, process: Process, index: int) -> MessageReader:
     )
     gatherer = world.parts.gatherer(
         store=world.parts.store(calls, TABLE, world.parts.message.from_item),
-        registry=RedisRegistry(connection, TABLE_NAME),
-        routes=routes,
-        background=background,
+        routes=ReadRepair(
+            registry=RedisRegistry(connection, TABLE_NAME),
+            routes=routes,
+            background=background,
+            telemetry=telemetry,
+            now_ms=clock.now_ms,
+        ),
         telemetry=telemetry,
         clock=clock,
         budget_ms=settings.request_budget_ms,
@@ -297,13 +301,13 @@ def build_reader(world: World, process: Process, index: int) -> MessageReader:
 class _RememberingCodec(MessagePageCodec):
     """The product's codec, which decodes a text once for all environments: a thousand of them get the same one."""
 
-    def decode(self, text: str) -> Page[Message]:
+    def decode(self, text: str) -> Page[str, Message]:
         """Implement `PageCodec.decode`."""
         return _decode_page(text)
 
 
 @lru_cache(maxsize=8)
-def _decode_page(text: str) -> Page[Message]:
+def _decode_page(text: str) -> Page[str, Message]:
     return MessagePageCodec().decode(text)
 
 

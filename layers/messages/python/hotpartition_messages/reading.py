@@ -71,7 +71,7 @@ class MessageReader:
 
     def __init__(
         self,
-        gatherer: Gatherer[Message],
+        gatherer: Gatherer[str, Message],
         *,
         now_ms: Callable[[], int],
         settle_ms: float,
@@ -155,7 +155,7 @@ class MessageReader:
         return message
 
     def _result(
-        self, request: PageRequest, page: Page[Message], started_ms: int, age_ms: int | None = None
+        self, request: PageRequest, page: Page[str, Message], started_ms: int, age_ms: int | None = None
     ) -> PageResult:
         last = parse_sort_key(page.last) if page.last else None
         # What lies behind the cursor was read since the walk began, and no page of it looks there again.
@@ -172,7 +172,7 @@ class MessageReader:
         return PageResult(page.items, next_cursor, format_time(settled_ms), etag, age_ms)
 
 
-def _etag_of(page: Page[Message]) -> str:
+def _etag_of(page: Page[str, Message]) -> str:
     """Tell pages that show different messages, or different versions of them, apart.
 
     It is weak: cursor and `settled_until` count from when a page was read. Those of an older one serve as well.
@@ -190,7 +190,7 @@ def _walk_start(request: PageRequest, started_ms: int) -> int:
     return started_ms if position.walk_started_ms is None else min(started_ms, position.walk_started_ms)
 
 
-def build_range(request: PageRequest) -> PageRange | None:
+def build_range(request: PageRequest) -> PageRange[str] | None:
     """Turn a request into bounds on sort keys; None when no message can lie between them.
 
     Raises:

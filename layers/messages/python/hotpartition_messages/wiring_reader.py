@@ -6,6 +6,7 @@ from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.counter_store import decode_cell
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.counters import Summer
+from hotpartition.engine.gatherer import Gatherer
 from hotpartition.ports import Telemetry
 from hotpartition.runtime.settings import ReaderSettings
 from hotpartition.runtime.wiring import system_clock, wall_clock_ms
@@ -37,14 +38,12 @@ def build_counter_reader(
     settings: ReaderSettings, telemetry: Telemetry, messages: MessageReader, calls: DynamoDBCalls
 ) -> CounterReader:
     """Build the job that reads counters, on the connections and the routes of the one that reads messages."""
-    summer = Summer(
-        DynamoDBItemStore(calls, describe_counter_table(settings.table_name), decode_cell),
-        messages.gatherer.routes,
-        has_journal=True,
-        is_alone=True,
-        form=KEY_FORM,
+    gatherer = Gatherer(
+        store=DynamoDBItemStore(calls, describe_counter_table(settings.table_name), decode_cell),
+        routes=messages.gatherer.routes,
         telemetry=telemetry,
         clock=system_clock(),
         budget_ms=settings.request_budget_ms,
+        form=KEY_FORM,
     )
-    return CounterReader(summer)
+    return CounterReader(Summer(gatherer, is_alone=True, form=KEY_FORM))

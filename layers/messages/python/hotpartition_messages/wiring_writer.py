@@ -11,8 +11,8 @@ from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.engine.counters import Adder
 from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.ports import Telemetry
-from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.settings import WriterSettings
 from hotpartition.runtime.wiring import system_clock, wall_clock_ms
 from hotpartition.runtime.wiring_writer import build_writer
@@ -57,11 +57,16 @@ def build_counter_writer(settings: WriterSettings, messages: MessageWriter, call
 def build_message_changer(settings: WriterSettings, telemetry: Telemetry, messages: MessageWriter) -> MessageChanger:
     """Build the job that edits and deletes, on the connections and the routes of the one that writes."""
     clock = system_clock()
-    gatherer = Gatherer(
-        store=messages.store,
+    routes = ReadRepair(
         registry=None,  # a writer repairs nothing: its user in Redis may not
         routes=messages.writer.routes,
-        background=BackgroundThread(),
+        background=None,
+        telemetry=telemetry,
+        now_ms=clock.now_ms,
+    )
+    gatherer = Gatherer(
+        store=messages.store,
+        routes=routes,
         telemetry=telemetry,
         clock=clock,
         budget_ms=settings.request_budget_ms,

@@ -17,7 +17,7 @@ from hotpartition.engine.route_cache import RouteSource
 class NewestPage(Generic[ItemT]):
     """A newest page, and when its read began (Unix ms). `age_ms` is None where it was read for this request."""
 
-    page: Page[ItemT]
+    page: Page[str, ItemT]
     read_at_ms: int
     age_ms: int | None = None
 
@@ -27,10 +27,10 @@ class NewestPages(Generic[ItemT]):
 
     def __init__(
         self,
-        gatherer: Gatherer[ItemT],
+        gatherer: Gatherer[str, ItemT],
         *,
         routes: RouteSource,
-        cache: PageCache[Page[ItemT]],
+        cache: PageCache[Page[str, ItemT]],
         limits: Sequence[int],
         now_ms: Callable[[], int],
         counting: ReadCounting | None = None,
@@ -77,7 +77,7 @@ class NewestPages(Generic[ItemT]):
         started_ms = self._now_ms()
         known = self._routes.get_for_reading(collection, started_ms)
 
-        def gather(limit: int, at_ms: int) -> Page[ItemT]:
+        def gather(limit: int, at_ms: int) -> Page[str, ItemT]:
             return self._gatherer.gather(
                 PageRange(collection, newest_first=True, limit=limit),
                 is_strong=False,
@@ -90,7 +90,7 @@ class NewestPages(Generic[ItemT]):
             return NewestPage(gather(limit, started_ms), started_ms)
         cached_limit = next(each for each in self._limits if each >= limit)
 
-        def fill() -> Filled[Page[ItemT]]:
+        def fill() -> Filled[Page[str, ItemT]]:
             page = gather(cached_limit, self._now_ms())
             return Filled(cut_page(page, fits(page.items)), page.units)
 

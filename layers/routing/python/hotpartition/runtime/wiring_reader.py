@@ -14,6 +14,7 @@ from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.newest_pages import NewestPages
 from hotpartition.engine.page_cache import PageCodec
+from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.route_cache import RouteCache, RouteSource
 from hotpartition.ports import ItemStore, Telemetry
 from hotpartition.redis.pages import RedisPageStore
@@ -38,7 +39,7 @@ def open_reading(settings: ReaderSettings) -> DynamoDBCalls:
 class Reading(NamedTuple, Generic[ItemT]):
     """What reads the items of a table. `newest` is None where pages are not cached."""
 
-    gatherer: Gatherer[ItemT]
+    gatherer: Gatherer[str, ItemT]
     newest: NewestPages[ItemT] | None
 
 
@@ -46,10 +47,10 @@ def build_reading(
     settings: ReaderSettings,
     telemetry: Telemetry,
     *,
-    store: ItemStore[ItemT],
+    store: ItemStore[str, ItemT],
     form: KeyForm,
-    position_of: PositionOf,
-    codec: PageCodec[Page[ItemT]],
+    position_of: PositionOf[str],
+    codec: PageCodec[Page[str, ItemT]],
     cached_limits: Sequence[int],
 ) -> Reading[ItemT]:
     """Build what reads the items of a table. Call it on the first request: it makes the environment's id."""
@@ -72,11 +73,16 @@ def build_reading(
         settings, reports=reports, telemetry=telemetry, clock=clock, environment_id=environment_id
     )
     routes = RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=time.monotonic)
-    gatherer = Gatherer(
-        store=store,
+    repair = ReadRepair(
         registry=RedisRegistry(connection, settings.table_name),
         routes=routes,
         background=background,
+        telemetry=telemetry,
+        now_ms=clock.now_ms,
+    )
+    gatherer = Gatherer(
+        store=store,
+        routes=repair,
         telemetry=telemetry,
         clock=clock,
         budget_ms=settings.request_budget_ms,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,12 +20,11 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.page_cache import PageCache
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.route_cache import RouteCache, RouteSource
-from hotpartition.engine.verifying import RouteVerifier, VerifiedRoutes
 from hotpartition.engine.writer import Writer
 from hotpartition.ports import Background, JournalEntry, JournalReading, Registry, ReportSink, Telemetry
 from hotpartition.table.cached_queries import CachedQueries, Document, QueryCodec
-from hotpartition.table.journal_items import key_of_journal, read_entry
-from hotpartition.table.routes import LoggedTelemetry, SharedSampler
+from hotpartition.table.journal_items import key_of_journal, read_entries
+from hotpartition.table.routes import LoggedTelemetry, SharedSampler, TableRoutes
 from hotpartition.table.schema import Schema
 from hotpartition.table.sizes import attributes_size_bytes
 
@@ -154,7 +153,8 @@ class TableJournal:
         """Implement `JournalReading.get`."""
         key = key_of_journal(self._place, collection)
         request = {"TableName": self._place.table_name, "Key": key, "ConsistentRead": is_strong}
-        return read_entry(self._call("GetItem", request).get("Item"))
+        item = self._call("GetItem", request).get("Item")
+        return read_entries({} if item is None else {collection: item}, [collection])[collection]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,8 +167,8 @@ class Limits:
     budget_ms: float
 
 
-class AdaptiveRoutes(VerifiedRoutes):
-    """`Routes` that the journal holds and Redis tells. Safe under threads.
+class AdaptiveRoutes(TableRoutes):
+    """Routes that the journal holds and Redis tells. Safe under threads.
 
     Writes use a generation only once the journal has shown it to this process; reads take Redis's word and verify it.
     So each has a cache of its own.
@@ -213,7 +213,7 @@ class AdaptiveRoutes(VerifiedRoutes):
             counting: told of the pages of such queries.
         """
         self.choices = choices
-        self.journal: JournalPlace | None = place
+        self.journal = place
 
         def source(confirmed_by: JournalReading | None) -> RouteSource:
             cache = RouteCache(
@@ -222,9 +222,9 @@ class AdaptiveRoutes(VerifiedRoutes):
             return RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=timer, journal=confirmed_by)
 
         reading = source(None)
-        verifier = RouteVerifier(registry=registry, routes=reading, background=background, telemetry=telemetry)
-        super().__init__(reading, verifier, clock.now_ms)
-        self.cached: CachedQueries | None = None
+        super().__init__(
+            registry=registry, routes=reading, background=background, telemetry=telemetry, now_ms=clock.now_ms
+        )
         if pages is not None and counting is not None:
             self.cached = CachedQueries(reading, pages, counting, clock.now_ms)
         self.writer = Writer(
@@ -242,14 +242,6 @@ class AdaptiveRoutes(VerifiedRoutes):
             choices=choices,
         )
 
-    def meet(self, items: Iterable[Mapping[str, Any]]) -> None:
-        """Implement `Routes.meet`: the journal says all that there is to know."""
-
-    def marks_of(self, position: int) -> dict[str, int]:
-        """Implement `Routes.marks_of`: the journal says under which N items may lie."""
-        del position
-        return {}
-
     def size_of(self, attributes: Mapping[str, Any]) -> int:
-        """Implement `Routes.size_of`."""
+        """Implement `TableRoutes.size_of`."""
         return attributes_size_bytes(attributes)
