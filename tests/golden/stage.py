@@ -1,27 +1,22 @@
-"""A stage for whole detections on a virtual clock: a fleet writes, consumers run, entries arrive when they arrive.
+"""A stage for whole detections on the simulator's engine: a fleet writes, consumers run, entries arrive on their way.
 
 The counter, the report codec and the consumer are the real ones. The fleet follows the registry as writers do: through
-caches of up to 2 s, and at once after a throttle. Consumers take turns: each is a thread that only runs
-while the stage waits for it, so that a run is a function of its seed, and a consumer can be paused or killed wherever
-it waits, also in the middle of a call to the journal or the registry.
+caches of up to 2 s, and at once after a throttle. Each consumer is a process of the engine, which can be paused or
+killed wherever it waits, also in the middle of a call to the journal or the registry.
 """
 
 from __future__ import annotations
 
 import heapq
-import json
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log
-from pathlib import Path
 from random import Random
 from typing import Protocol
 
 from hotpartition.control.consumer import Consumer, RunSummary
 from hotpartition.core.backoff import Clock
-from hotpartition.core.detector import Thresholds
 from hotpartition.core.reports import ReadReport, Report, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Route
 from hotpartition.core.sampler import SLOT_MS, LoadSampler, slot_of
@@ -30,6 +25,7 @@ from hotpartition_messages.keys import KEY_FORM
 from support.builders import READ_THRESHOLDS, THRESHOLDS
 from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeRoutingItems, FakeTable, FakeTelemetry
 from support.fleet import START_MS, Arrival
+from tools.simulation.engine import Engine, Process
 
 STREAM_PARTITIONS = 4
 JOURNAL_CALL_MS = 6
@@ -46,57 +42,6 @@ class Fleet(Protocol):
         ...
 
 
-class Killed(BaseException):
-    """Ends a consumer's thread where it stands, as SIGKILL does: nothing of it may be handled."""
-
-
-class Actor:
-    """A consumer on the stage: runs when it is stepped, until it waits again."""
-
-    def __init__(self, stage: Stage, *, start_ms: int, run_ms: float, kill_ms: int | None, pause: Pause | None) -> None:
-        self.wake_ms = start_ms
-        self.kill_ms = kill_ms
-        self.pause = pause
-        self.is_over = False
-        self.summary = RunSummary()
-        self.telemetry = StageTelemetry(stage)
-        self._stage = stage
-        self._run_ms = run_ms
-        self._is_killed = False
-        self._error: BaseException | None = None
-        self._turn, self._back = threading.Semaphore(0), threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._main, daemon=True)
-        self._thread.start()
-
-    def sleep(self, seconds: float) -> None:
-        self.wake_ms = self._stage.now_ms + max(round(seconds * 1000), 1)
-        self._back.release()
-        self._turn.acquire()
-        if self._is_killed:
-            raise Killed
-
-    def step(self, *, kill: bool = False) -> None:
-        self._is_killed = kill
-        self._turn.release()
-        self._back.acquire()
-        if self.is_over:
-            self._thread.join()
-        if self._error is not None:
-            raise self._error
-
-    def _main(self) -> None:
-        self._turn.acquire()
-        try:
-            if not self._is_killed:
-                self.summary = self._stage.consumer(self).run(self._run_ms)
-        except Killed:
-            self.summary = RunSummary(ended="killed")
-        except BaseException as error:  # noqa: BLE001  # raised again in the stage's thread
-            self._error = error
-        self.is_over = True
-        self._back.release()
-
-
 @dataclass(frozen=True)
 class Pause:
     """A time in which a consumer does not get to run, although its calls may have been sent."""
@@ -105,19 +50,35 @@ class Pause:
     to_ms: int
 
 
-class Stage:
-    """The world between a fleet and its consumers. `now_ms` only moves when an actor waits."""
+@dataclass
+class Actor:
+    """A consumer on the stage."""
 
-    def __init__(self, *, thresholds: Thresholds = THRESHOLDS, now_ms: int = START_MS) -> None:
-        self.now_ms = now_ms
-        self.thresholds = thresholds
+    telemetry: StageTelemetry
+    process: Process = field(default_factory=Process)
+    summary: RunSummary = field(default_factory=lambda: RunSummary(ended="killed"))
+
+
+@dataclass(frozen=True)
+class RecordedEntry:
+    """One stream entry as it arrived."""
+
+    at_ms: int
+    partition: int
+    fields: Mapping[str, str]
+
+
+class Stage:
+    """The world between a fleet and its consumers. The engine's clock counts milliseconds of Unix time."""
+
+    def __init__(self) -> None:
+        self.engine = Engine()
+        self.now_ms = START_MS
         self.table = FakeTable()
         self.journal = StageJournal(self)
         self.registry = StageRegistry(self)
         self.reports = StageReports(STREAM_PARTITIONS)
         self.fleet: Fleet | None = None
-        self.actors: list[Actor] = []
-        self.current: Actor | None = None
         self.arrivals: list[tuple[int, int, Report | ReadReport | Mapping[str, str]]] = []
         self.recording: list[RecordedEntry] = []
         self._sequence = 0
@@ -125,63 +86,61 @@ class Stage:
     def start_consumer(
         self, *, at_ms: int, run_ms: float = 170_000, kill_ms: int | None = None, pause: Pause | None = None
     ) -> Actor:
-        actor = Actor(self, start_ms=at_ms, run_ms=run_ms, kill_ms=kill_ms, pause=pause)
-        self.actors.append(actor)
+        actor, engine = Actor(StageTelemetry(self)), self.engine
+        if kill_ms is not None:
+            engine.at(kill_ms, lambda: engine.kill(actor.process))
+        if pause is not None:
+            engine.at(pause.from_ms, lambda: engine.freeze(actor.process))
+            engine.at(pause.to_ms, lambda: engine.thaw(actor.process))
+
+        def run() -> None:
+            self._advance()
+            actor.summary = self._consumer(actor.telemetry).run(run_ms)
+
+        def start() -> None:
+            if actor.process.is_alive:
+                engine.spawn(run, actor.process)
+
+        engine.at(at_ms, start)
         return actor
 
-    def consumer(self, actor: Actor) -> Consumer:
+    def _consumer(self, telemetry: StageTelemetry) -> Consumer:
         return Consumer(
             source=self.reports,
             journal=self.journal,
             routing_items=FakeRoutingItems(self.table),
             registry=self.registry,
-            telemetry=actor.telemetry,
-            clock=Clock(now_ms=lambda: self.now_ms, sleep=actor.sleep, random=lambda: 0.5),
-            thresholds=self.thresholds,
+            telemetry=telemetry,
+            clock=Clock(now_ms=lambda: self.now_ms, sleep=self.sleep, random=lambda: 0.5),
+            thresholds=THRESHOLDS,
             read_thresholds=READ_THRESHOLDS,
             stream_partitions=STREAM_PARTITIONS,
             form=KEY_FORM,
         )
 
     def run(self, until_ms: int) -> None:
-        """Let everybody act, in the order of their waking times, until an instant; then end who is left."""
+        """Let everything happen before an instant; then end who is left."""
         try:
-            while waiting := [a for a in self.actors if not a.is_over]:
-                actor = min(waiting, key=lambda a: a.wake_ms)
-                kill = actor.kill_ms is not None and actor.wake_ms >= actor.kill_ms
-                at_ms = max(self.now_ms, actor.kill_ms or 0) if kill else actor.wake_ms
-                if at_ms >= until_ms:
-                    break
-                if not kill and actor.pause and actor.pause.from_ms <= at_ms < actor.pause.to_ms:
-                    actor.wake_ms = actor.pause.to_ms
-                    continue
-                self._advance(at_ms)
-                self._step(actor, kill=kill)
+            self.engine.run_until(until_ms - 1)
         finally:
-            for actor in self.actors:
-                if not actor.is_over:
-                    self._step(actor, kill=True)
+            self.engine.close()
 
     def routes(self) -> dict[str, Route]:
         """The routes as the journal holds them."""
         return {c: entry.route for c, entry in sorted(self.table.routes.items())}
 
-    def spend(self, milliseconds: int) -> None:
-        """Let the consumer that is at work wait for a response."""
-        if self.current:
-            self.current.sleep(milliseconds / 1000)
+    def sleep(self, seconds: float) -> None:
+        """Let the consumer that runs wait; what was written meanwhile has arrived then."""
+        self.engine.sleep(max(round(seconds * 1000), 1))
+        self._advance()
 
     def expect(self, at_ms: int, report: Report | ReadReport | Mapping[str, str]) -> None:
         """Have an entry arrive in its stream at an instant."""
         self._sequence += 1
         heapq.heappush(self.arrivals, (at_ms, self._sequence, report))
 
-    def _step(self, actor: Actor, *, kill: bool) -> None:
-        self.current = actor
-        actor.step(kill=kill)
-        self.current = None
-
-    def _advance(self, to_ms: int) -> None:
+    def _advance(self) -> None:
+        to_ms = round(self.engine.now)
         if self.fleet:
             for arrival in self.fleet.advance(to_ms):
                 self.expect(arrival.at_ms, arrival.report)
@@ -195,26 +154,6 @@ class Stage:
         self.now_ms = max(self.now_ms, to_ms)
 
 
-@dataclass(frozen=True)
-class RecordedEntry:
-    """One stream entry as it arrived: the file form of a stream is one JSON line for each."""
-
-    at_ms: int
-    partition: int
-    fields: Mapping[str, str]
-
-
-def write_recording(path: Path, recording: Iterable[RecordedEntry]) -> None:
-    """Write a stream to a file, one line for each entry."""
-    lines = (json.dumps({"at_ms": e.at_ms, "partition": e.partition, "fields": e.fields}) for e in recording)
-    path.write_text("".join(f"{line}\n" for line in lines))
-
-
-def read_recording(path: Path) -> list[RecordedEntry]:
-    """Read a recorded stream back."""
-    return [RecordedEntry(**json.loads(line)) for line in path.read_text().splitlines()]
-
-
 class StageJournal(FakeJournal):
     """The journal with the time its calls take: half before the effect, half after it."""
 
@@ -223,15 +162,15 @@ class StageJournal(FakeJournal):
         self._stage = stage
 
     def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
-        self._stage.spend(JOURNAL_CALL_MS // 2)
+        self._stage.sleep(JOURNAL_CALL_MS / 2_000)
         entry = super().get(collection, is_strong=is_strong)
-        self._stage.spend(JOURNAL_CALL_MS // 2)
+        self._stage.sleep(JOURNAL_CALL_MS / 2_000)
         return entry
 
     def add(self, collection: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
-        self._stage.spend(JOURNAL_CALL_MS // 2)
+        self._stage.sleep(JOURNAL_CALL_MS / 2_000)
         entry = super().add(collection, generations, reason=reason, now_ms=now_ms)
-        self._stage.spend(JOURNAL_CALL_MS // 2)
+        self._stage.sleep(JOURNAL_CALL_MS / 2_000)
         return entry
 
 
@@ -246,16 +185,16 @@ class StageRegistry(FakeRegistry):
         self.marks: list[tuple[int, str, int]] = []
 
     def add(self, collection: str, generations: Iterable[Generation]) -> None:
-        self._stage.spend(REGISTRY_CALL_MS // 2)
+        self._stage.sleep(REGISTRY_CALL_MS / 2_000)
         super().add(collection, generations)
         self.history.append((self._stage.now_ms, collection, self.routes[collection]))
-        self._stage.spend(REGISTRY_CALL_MS // 2)
+        self._stage.sleep(REGISTRY_CALL_MS / 2_000)
 
     def mark_read_hot(self, collection: str, copies: int) -> None:
-        self._stage.spend(REGISTRY_CALL_MS // 2)
+        self._stage.sleep(REGISTRY_CALL_MS / 2_000)
         super().mark_read_hot(collection, copies)
         self.marks.append((self._stage.now_ms, collection, copies))
-        self._stage.spend(REGISTRY_CALL_MS // 2)
+        self._stage.sleep(REGISTRY_CALL_MS / 2_000)
 
 
 class StageReports(FakeReports):

@@ -6,7 +6,7 @@ from math import ceil
 
 import pytest
 
-from golden.stage import Stage, Writers, WritingFleet, read_recording, write_recording
+from golden.stage import Stage, Writers, WritingFleet
 from golden.traces import ONSET_MS, TRACES, run_trace, step
 from hotpartition.core.detector import SLOTS_PER_SECOND, SUSTAINED_SECONDS
 from hotpartition.core.route import Generation
@@ -16,12 +16,10 @@ from support.fleet import START_MS
 
 
 @pytest.mark.parametrize("name", ["two-hot-conversations", "duplicated-and-reordered", "unlucky-partition"])
-def test_a_recorded_stream_replays_to_the_same_log(name, tmp_path):
-    """A fresh consumer over the file's entries, as they arrived: every decision again, at the same time."""
-    run = run_trace(name)
-    write_recording(tmp_path / "stream.jsonl", run.recording)
-    stage = Stage()
-    for entry in read_recording(tmp_path / "stream.jsonl"):
+def test_a_recorded_stream_replays_to_the_same_log(name):
+    """A fresh consumer over the entries, as they arrived: every decision again, at the same time."""
+    run, stage = run_trace(name), Stage()
+    for entry in run.recording:
         stage.expect(entry.at_ms, entry.fields)
     consumer = stage.start_consumer(at_ms=START_MS, run_ms=run.trace.duration_ms)
     stage.run(START_MS + run.trace.duration_ms + 1_000)
@@ -88,6 +86,6 @@ def test_a_raise_that_takes_long_does_not_blur_the_next():
     stage.fleet = WritingFleet(Writers(loads, seed=31), stage.registry)
     consumer = stage.start_consumer(at_ms=START_MS, run_ms=8_000)
     stage.run(START_MS + 9_000)
-    raised = [facts["conversation_id"] for _, facts in consumer.telemetry.decisions if facts["reason"] == "raised"]
+    raised = [facts["collection"] for _, facts in consumer.telemetry.decisions if facts["reason"] == "raised"]
     assert raised == ["room", "hall"]
     assert 9 <= stage.routes()["hall"].max_shard_count <= 12

@@ -1,8 +1,8 @@
 """A quiet hour: steady loads below the threshold are not raised, and how sure that is.
 
 An hour of 50 conversations at 600 WCU/s is 108 million writes. They are not written one by one: what a slot reports is
-drawn from its exact distribution (`noise.py` says why it is exact), every window of the hour is compared with the
-thresholds, and the busiest moments go through the real decision.
+drawn from its exact distribution (`scale_theory.py` says why). Every window of the hour is compared with the thresholds
+and the busiest moments go through the real decision.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,6 @@ from random import Random
 
 import pytest
 
-from golden.noise import excess_odds, slot_odds
 from golden.stage import Stage
 from hotpartition.core.detector import (
     HORIZON_SLOTS,
@@ -26,6 +25,7 @@ from hotpartition.core.route import EMPTY_ROUTE
 from hotpartition.core.sampler import SLOT_MS, slot_of
 from support.builders import THRESHOLDS
 from support.fleet import START_MS
+from tools.simulation.scale_theory import excess_odds, slot_odds
 
 HOUR_SLOTS = 3_600 * SLOTS_PER_SECOND
 WARM_CONVERSATIONS = 50
@@ -55,7 +55,7 @@ def decide_at(loads: Sequence[float], last: int, z: float):
 @pytest.mark.parametrize(("z", "environments"), [(10.0, 50), (5.0, 2_000)])
 def test_an_hour_of_600_wcu_a_second_is_not_raised(z, environments):
     """50 conversations for an hour: no window of any of them is hot, and the decision agrees at the busiest."""
-    random, odds = Random(f"warm-{z}"), slot_odds(600.0, z, environments)
+    random, odds = Random(f"warm-{z}"), slot_odds(600.0, z, environments).tolist()
     values, cumulated = [k * z for k in range(len(odds))], list(accumulate(odds))
     for _ in range(WARM_CONVERSATIONS):
         loads = random.choices(values, cum_weights=cumulated, k=HOUR_SLOTS)
@@ -81,8 +81,14 @@ def test_an_hour_of_600_wcu_a_second_is_not_raised(z, environments):
 )
 def test_how_many_windows_of_a_quiet_hour_are_hot_by_chance(z, environments, at_most):
     """Expected number in an hour of 50 conversations at 600 WCU/s; hardly any of it comes from the mean of 5 s."""
-    windows = WARM_CONVERSATIONS * HOUR_SLOTS
-    at_once, sustained = (windows * odds for odds in excess_odds(slot_odds(600.0, z, environments), z, THRESHOLDS))
+    limits_wcu = {
+        SLOTS_PER_SECOND: THRESHOLDS.hot_at_once_wcu,
+        SUSTAINED_SLOTS: THRESHOLDS.hot_sustained_wcu * SUSTAINED_SECONDS,
+    }
+    at_once, sustained = (
+        WARM_CONVERSATIONS * HOUR_SLOTS * excess_odds(600.0, z, environments, slots=slots, limit_wcu=limit_wcu)
+        for slots, limit_wcu in limits_wcu.items()
+    )
     assert at_most / 5 < at_once + sustained <= at_most
     assert sustained < at_once / 10
 

@@ -1,4 +1,4 @@
-"""`make simulate`: the comparison, the read rush, the scale study and the sweeps, as a report and its figures.
+"""`make simulate`: the comparison, the read rush and the scale study, as a report and its figures.
 
 Writes `summary.json`, `report.html` and each picture as a file, all a pure function of the scenario, its messages and
 the seed: two runs write the same bytes.
@@ -23,24 +23,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tools.reports.page import remove_results
 from tools.simulation.read_rush import RUSHES, ReadRush, run_rushes
-from tools.simulation.report_assumptions import comparison_assumptions
-from tools.simulation.report_contents import Contents
 from tools.simulation.report_page import build_report, since_onset, spread
-from tools.simulation.report_pictures import STRATEGY_NAMES, build_pictures
-from tools.simulation.report_replay import replay
+from tools.simulation.report_pictures import STRATEGY_NAMES, Contents, build_pictures
 from tools.simulation.results import Comparison, RunResult, StrategySummary
+from tools.simulation.rivals import comparison_assumptions
 from tools.simulation.run import simulate
 from tools.simulation.scale import LEVELS, run_study
 from tools.simulation.scale_traffic import Level
-from tools.simulation.scenarios import SCENARIOS, Scenario, scenario_by_name
+from tools.simulation.scenarios import SCENARIOS, Scenario, scenario_by_name, scenario_of_messages
 from tools.simulation.strategies import STRATEGIES
 from tools.simulation.studies import MISSED, OUT_DIR, PROCESSES, say_bars
-from tools.simulation.tuning import SWEEP_NAMES, point_count, run_tuning
 
 FORMAT = 1
 """Version of `summary.json`; docs/simulation-summary.md describes it."""
 DEFAULT_SCENARIO = "compare"
-COMPARED_SEEDS = 20
+COMPARED_SEEDS = 12
 
 Bar = Callable[[], None]
 
@@ -56,14 +53,13 @@ class Plan:
     strategies: tuple[str, ...] = tuple(STRATEGIES)
     rushes: tuple[ReadRush, ...] = RUSHES
     levels: tuple[Level, ...] = LEVELS
-    sweeps: tuple[str, ...] = SWEEP_NAMES
     command: str = "make simulate"
 
 
 def gather(plan: Plan, pool: Executor, bars: Mapping[str, Bar]) -> Contents:
     """Run everything, in as many processes as the pool has; the result does not depend on how many.
 
-    `bars` are called after each step of `comparison`, `read_rush`, `scale` and `tuning`.
+    `bars` are called after each step of `comparison`, `read_rush` and `scale`.
     """
     compared = {
         strategy: [pool.submit(simulate, plan.scenario, plan.seed + index, strategy) for index in range(plan.seeds)]
@@ -73,7 +69,6 @@ def gather(plan: Plan, pool: Executor, bars: Mapping[str, Bar]) -> Contents:
         _after(future, bars["comparison"])
     read_rush = run_rushes(plan.rushes, seed=plan.seed, pool=pool, progress=bars["read_rush"])
     scale = run_study(plan.levels, first_seed=plan.seed, pool=pool, progress=bars["scale"])
-    tuning = run_tuning(seed=plan.seed, pool=pool, names=plan.sweeps, progress=bars["tuning"])
     scenario = plan.scenario
     runs = [[future.result() for future in futures] for futures in compared.values()]
     comparison = Comparison(
@@ -85,7 +80,7 @@ def gather(plan: Plan, pool: Executor, bars: Mapping[str, Bar]) -> Contents:
         seeds=plan.seeds,
         summaries=tuple(StrategySummary.of(of_strategy) for of_strategy in runs),
     )
-    return Contents(comparison=comparison, read_rush=read_rush, scale=scale, tuning=tuning, command=plan.command)
+    return Contents(comparison=comparison, read_rush=read_rush, scale=scale, command=plan.command)
 
 
 def summary(contents: Contents) -> dict[str, Any]:
@@ -96,7 +91,6 @@ def summary(contents: Contents) -> dict[str, Any]:
         "comparison": asdict(contents.comparison),
         "read_rush": asdict(contents.read_rush),
         "scale": asdict(contents.scale),
-        "tuning": asdict(contents.tuning),
     }
 
 
@@ -120,7 +114,6 @@ def step_counts(plan: Plan) -> dict[str, int]:
         "comparison": len(plan.strategies) * plan.seeds,
         "read_rush": len(plan.rushes),
         "scale": sum(level.seeds for level in plan.levels),
-        "tuning": point_count(plan.sweeps),
     }
 
 
@@ -150,7 +143,7 @@ def read_plan(arguments: Sequence[str]) -> tuple[Plan, Path]:
     else:
         command = f"make simulate SCENARIO={name} {again}"
     try:
-        scenario = replay(options.messages) if options.messages else scenario_by_name(name)
+        scenario = scenario_of_messages(options.messages) if options.messages else scenario_by_name(name)
     except ValueError as error:
         parser.error(str(error))
     return Plan(scenario=scenario, seed=options.seed, seeds=seeds, command=command), options.out

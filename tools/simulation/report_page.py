@@ -9,10 +9,8 @@ from tools.reports.charts import Picture
 from tools.reports.page import number, percent, render, seconds
 from tools.simulation.phases import PhaseName
 from tools.simulation.read_rush import RushRun
-from tools.simulation.report_contents import Contents
-from tools.simulation.report_pictures import STRATEGY_NAMES, course_of
+from tools.simulation.report_pictures import STRATEGY_NAMES, Contents, course_of
 from tools.simulation.results import Comparison, Distribution, StrategySummary
-from tools.simulation.tuning import Sweep
 
 COURSE_MEASURES = {
     "offered, WCU/s": "offered",
@@ -43,13 +41,7 @@ def build_report(contents: Contents, pictures: Mapping[str, Picture]) -> str:
         columns=[STRATEGY_NAMES[run.strategy] for run in contents.comparison.runs],
         course_tables=_course_tables(contents.comparison),
         pictures=pictures,
-        sweep_rows={
-            sweep.name: [(point.value, *point.measures.values()) for point in sweep.points]
-            for sweep in contents.tuning.sweeps
-        },
         unlucky=str(Reason.UNLUCKY_PARTITION),
-        at=at,
-        rare=rare,
     )
 
 
@@ -128,23 +120,6 @@ def _phase_tables(summaries: Iterable[StrategySummary]) -> Mapping[PhaseName, Se
         ]
         for name in PhaseName
     }
-
-
-def at(sweep: Sweep, value: float, measure: str) -> float:
-    """Return a measure at one value of the setting; infinite where it never happened."""
-    found = next(point for point in sweep.points if point.value == value).measures[measure]
-    return float("inf") if found is None else found
-
-
-def rare(per_hour: float) -> str:
-    """Say how often something happens that is expected so often in an hour."""
-    if per_hour >= 1:
-        return f"{per_hour:,.0f} times in such an hour"
-    if per_hour > 1 / 8_766:
-        return f"once in {1 / per_hour:,.0f} such hours"
-    if per_hour > 1 / 8_766 / 1_000:
-        return f"once in {1 / per_hour / 8_766:,.0f} years of such hours"
-    return "less than once in a thousand years of such hours"
 
 
 def _course_tables(comparison: Comparison) -> Mapping[str, Iterable[tuple[float | None, ...]]]:

@@ -1,4 +1,4 @@
-"""The report's pictures, from the results of the comparison, the scale study and the sweeps."""
+"""What the report of `make simulate` is made of, and its pictures."""
 
 from __future__ import annotations
 
@@ -10,16 +10,11 @@ from tools.reports.charts import Picture, draw, panel, stack, steps
 from tools.reports.page import percent
 from tools.reports.palette import Color
 from tools.simulation.read_rush import RushStudy
-from tools.simulation.report_contents import Contents
 from tools.simulation.results import Comparison, RunResult
 from tools.simulation.scale import ScaleLevel, ScaleStudy
-from tools.simulation.tuning import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-LEAST_FALSE_RAISES = 1e-9
-"""Lower end of axes with false raises; less than one in a hundred thousand years is drawn as that."""
 
 STRATEGY_NAMES: Mapping[str, str] = {
     "none": "DynamoDB alone",
@@ -44,6 +39,16 @@ STRATEGY_LINES: Mapping[str, tuple[Color, str]] = {
 LEVEL_LINES = ((Color.BLUE, "-"), (Color.PURPLE, "--"), (Color.GREEN, "-."))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What a report is made of; `command` makes the same one again."""
+
+    comparison: Comparison
+    read_rush: RushStudy
+    scale: ScaleStudy
+    command: str
+
+
 def build_pictures(contents: Contents) -> Mapping[str, Picture]:
     """Draw all pictures of a report, by their names."""
     comparison, scale = contents.comparison, contents.scale
@@ -53,7 +58,6 @@ def build_pictures(contents: Contents) -> Mapping[str, Picture]:
         _read_rush(contents.read_rush),
         _detection(scale),
         _loads(scale),
-        *(_sweep(sweep) for sweep in contents.tuning.sweeps),
     )
     return {picture.name: picture for picture in drawn}
 
@@ -226,149 +230,6 @@ def _loads(study: ScaleStudy) -> Picture:
 
 def _sizes(levels: Iterable[ScaleLevel]) -> list[int]:
     return [level.writes_per_second for level in levels]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Half:
-    """One panel of a sweep: its title, its unit, and its measures with words; `factor` turns them into that unit."""
-
-    title: str
-    unit: str
-    lines: Mapping[str, str]
-    is_log: bool = False
-    factor: float = 1.0
-    high: float | None = None
-
-
-FALSE_RAISES = Half(
-    title="Raised by chance: 50 conversations at 600 WCU/s",
-    unit="raises/h (log)",
-    lines={"false_raises_per_hour": "false raises an hour"},
-    is_log=True,
-)
-
-
-def _delays(loads: Sequence[int], high: float) -> Half:
-    lines = {f"delay_{load}_p99_seconds": f"step to {load:,} WCU/s, p99" for load in loads}
-    return Half(title="From onset to decision", unit="seconds", lines=lines, high=high)
-
-
-HALVES: Mapping[str, tuple[Half, Half]] = {
-    "shard-load": (
-        Half(
-            title="N, median",
-            unit="shards",
-            lines={f"n_{load}_p50": f"N at {load:,} WCU/s" for load in (4_000, 10_000)},
-        ),
-        Half(
-            title="Shards that meet on 32 partitions: all choices refuse more than 5 %",
-            unit="% of throws",
-            lines={f"unlucky_{load}": f"{load:,} WCU/s" for load in (4_000, 6_000, 10_000)},
-            factor=100,
-        ),
-    ),
-    "at-once-threshold": (FALSE_RAISES, _delays((1_200, 2_000, 4_000), 6)),
-    "sustained-threshold": (FALSE_RAISES, _delays((850, 900, 950), 20)),
-    "at-once-window": (FALSE_RAISES, _delays((1_200, 2_000, 4_000), 4)),
-    "sustained-window": (FALSE_RAISES, _delays((850, 900, 950), 16)),
-    "sampling-distance": (
-        FALSE_RAISES,
-        Half(
-            title="Reports for 1,000 WCU",
-            unit="reports",
-            lines={"reports_per_1000_wcu": "reports for 1,000 WCU"},
-            high=700,
-        ),
-    ),
-    "cache-life": (
-        Half(
-            title="Route lookups in Redis",
-            unit="lookups/write",
-            lines={"lookups_per_write": "lookups for each write"},
-            high=1.0,
-        ),
-        Half(
-            title="From the raise until 95 % is stored on shards",
-            unit="seconds",
-            lines={
-                "seconds_to_shards": "as it is",
-                "seconds_to_shards_whole_life_after_throttle": "whole life after a throttle",
-            },
-            high=10,
-        ),
-    ),
-    "hedge-quantile": (
-        Half(
-            title="Queries asked a second time",
-            unit="% of all queries",
-            lines={"extra_share": "hedges"},
-            factor=100,
-            high=6,
-        ),
-        Half(
-            title="Latency of a page at N = 8",
-            unit="ms, logarithmic",
-            lines={
-                "p99_ms": "p99",
-                "p999_ms": "p99.9",
-                "stalls_p99_ms": "p99, 1 % of queries stalled",
-                "stalls_p999_ms": "p99.9, 1 % stalled",
-            },
-            is_log=True,
-        ),
-    ),
-}
-SWEEP_LINES = (
-    (Color.ORANGE, "-"),
-    (Color.BLUE, "-"),
-    (Color.PURPLE, "--"),
-    (Color.GREEN, "-."),
-    (Color.YELLOW, ":"),
-)
-
-
-def _sweep(sweep: Sweep) -> Picture:
-    halves = HALVES[sweep.name]
-
-    def paint(*axes: Axes) -> None:
-        looks = iter(SWEEP_LINES)
-        for axis, half in zip(axes, halves, strict=True):
-            for name, text in half.lines.items():
-                color, line = next(looks)
-                points = [
-                    (point.value, None if (value := point.measures[name]) is None else half.factor * value)
-                    for point in sweep.points
-                    # Below 0.8 a hedge quantile is far from anything that one would choose.
-                    if sweep.name != "hedge-quantile" or point.value >= 0.8
-                ]
-                _curve(axis, points, half, color=color, line=line, text=text)
-            axis.axvline(sweep.default, color=Color.INK, linestyle=":", linewidth=1.2, label="default")
-            panel(
-                axis,
-                half.title,
-                y=half.unit,
-                x=_setting(sweep) if axis is axes[-1] else "",
-                log=half.is_log,
-                top=half.high,
-            )
-            if half is FALSE_RAISES:
-                axis.set_ylim(LEAST_FALSE_RAISES, 1e5)
-
-    label = f"What {sweep.setting} trades for what"
-    return draw(paint, name=f"tuning-{sweep.name}", label=label, heights=(150, 170))
-
-
-def _curve(
-    axis: Axes, points: Sequence[tuple[float, float | None]], half: Half, *, color: Color, line: str, text: str
-) -> None:
-    low, high = (LEAST_FALSE_RAISES if half is FALSE_RAISES else 0.0), half.high or float("inf")
-    xs, ys = zip(*((x, float("nan") if y is None else min(max(y, low), high)) for x, y in points), strict=True)
-    axis.plot(xs, ys, color=color, linestyle=line, marker="o", label=text)
-
-
-def _setting(sweep: Sweep) -> str:
-    words = sweep.name.replace("-", " ") if sweep.name.endswith("window") else sweep.setting
-    return words if sweep.unit == "share" else f"{words}, {sweep.unit}"
 
 
 def _distribution(delays: Sequence[float | None]) -> list[tuple[float, float]]:

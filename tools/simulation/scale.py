@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from math import ceil
 from random import Random
@@ -35,6 +34,8 @@ from hotpartition.control.consumer import POLL_MS
 from hotpartition.core.detector import (
     HORIZON_SLOTS,
     SLOTS_PER_SECOND,
+    SUSTAINED_SECONDS,
+    SUSTAINED_SLOTS,
     ReportWindow,
     decide,
 )
@@ -49,6 +50,7 @@ from hotpartition.runtime.thresholds import build_thresholds
 from tools.simulation.results import Distribution
 from tools.simulation.scale_theory import (
     command_bytes,
+    excess_odds,
     lookups_per_second,
     relative_error,
     six_digits,
@@ -67,7 +69,6 @@ from tools.simulation.scale_traffic import (
     Traffic,
     popularity,
 )
-from tools.simulation.tuning_detection import Rule, false_raises_per_hour
 
 REPORT_DELAY_MS = 5
 """From a write to its entry in the stream: one XADD within a region (assumption)."""
@@ -387,10 +388,10 @@ def summarize(level: Level, samples: Sequence[Sample]) -> ScaleLevel:
     )
 
 
-def registry_lookups_per_second(level: Level, rates: Floats, *, ttl_seconds: float | None = None) -> float:
+def registry_lookups_per_second(level: Level, rates: Floats) -> float:
     """Compute how often the fleet asks Redis for routes: every environment writes to every conversation, rarely."""
-    ttl = _WRITER.route_cache_seconds if ttl_seconds is None else ttl_seconds
-    return lookups_per_second(rates / level.environments, float(level.environments), ttl_seconds=ttl)
+    pair_rates, pairs = rates / level.environments, float(level.environments)
+    return lookups_per_second(pair_rates, pairs, ttl_seconds=_WRITER.route_cache_seconds)
 
 
 def stream_shares(rates: Floats, partitions: int) -> Floats:
@@ -436,8 +437,16 @@ def fleet_false_raises_per_hour(level: Level, rates: Floats) -> float:
     An upper bound of the raises: neighbouring windows share slots, so they are often hot together.
     """
     loads, counts = np.unique(np.round(rates[rates >= WATCHED_WCU], -1), return_counts=True)
-    rule = Rule(sampling_distance_wcu=level.z, environments=level.environments)
-    return sum(map(partial(false_raises_per_hour, rule), loads.tolist(), counts.tolist()))
+    windows = (
+        (SLOTS_PER_SECOND, THRESHOLDS.hot_at_once_wcu),
+        (SUSTAINED_SLOTS, THRESHOLDS.hot_sustained_wcu * SUSTAINED_SECONDS),
+    )
+    hot_windows: float = sum(
+        count * excess_odds(load, level.z, level.environments, slots=slots, limit_wcu=limit_wcu)
+        for load, count in zip(loads.tolist(), counts.tolist(), strict=True)
+        for slots, limit_wcu in windows
+    )
+    return hot_windows * 3_600 * SLOTS_PER_SECOND
 
 
 def run_study(

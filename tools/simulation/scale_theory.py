@@ -71,11 +71,6 @@ def relative_error(rate_wcu: float, z: float, environments: int) -> float:
     return sqrt(variance * environments * SLOTS_PER_SECOND) / rate_wcu
 
 
-def thin_relative_error(rate_wcu: float, z: float) -> float:
-    """Compute the same for a fleet so wide that no environment sees two writes in a slot: the worst case."""
-    return sqrt((z - 1) / rate_wcu)
-
-
 def lookups_per_second(pair_rate: Odds, pairs: Odds | float, *, ttl_seconds: float) -> float:
     """Compute how often a fleet asks the registry for routes.
 

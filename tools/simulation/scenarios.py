@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from hotpartition.runtime.settings import WriterSettings
@@ -13,7 +15,17 @@ from tools.scaling import scale_thresholds
 from tools.simulation.functions import FunctionConfig
 from tools.simulation.store import StoreFaults
 from tools.simulation.wiring import HOST, TABLE_NAME, ProductSettings
-from tools.simulation.workloads import Constant, ConversationFlow, Flash, Flow, Shape, Step, Workload, ZipfFlow
+from tools.simulation.workloads import (
+    Constant,
+    ConversationFlow,
+    Flash,
+    Flow,
+    ReplayFlow,
+    Shape,
+    Step,
+    Workload,
+    ZipfFlow,
+)
 
 HOT = "hot-room-{seed}"
 """`{seed}` in a conversation's name becomes the seed, so that each seed has shards on other partitions."""
@@ -509,3 +521,31 @@ def scenario_by_name(name: str) -> Scenario:
     if name not in SCENARIOS:
         raise ValueError(f"there is no scenario {name!r}; there are {', '.join(sorted(SCENARIOS))}")
     return SCENARIOS[name]
+
+
+REPLAY_SECONDS = 30.0
+"""Whatever time the messages of a file took, they are replayed within this one."""
+REST_SECONDS = 5.0
+"""How long the run goes on after them."""
+
+
+def scenario_of_messages(path: Path) -> Scenario:
+    """Build a scenario of a file's largest conversations; the very largest counts as the one that gets hot."""
+    flow = ReplayFlow(path=path, seconds=REPLAY_SECONDS)
+    sizes = Counter(arrival.conversation_id for arrival in Workload((flow,)).arrivals(REPLAY_SECONDS + REST_SECONDS, 0))
+    if not sizes:
+        raise ValueError(f"{path} holds no messages")
+    largest = min(sizes, key=lambda conversation: (-sizes[conversation], conversation))
+    return replace(
+        COMPARISON,
+        name="replay",
+        description=(
+            f"{sizes.total():,} messages of {path.name}, {sizes[largest]:,} of them in the largest conversation, "
+            f"replayed within {REPLAY_SECONDS:g} s."
+        ),
+        workload=Workload((flow,)),
+        seconds=REPLAY_SECONDS + REST_SECONDS,
+        onset=0.0,
+        heat_end=REPLAY_SECONDS,
+        hot_conversation=largest,
+    )

@@ -8,7 +8,7 @@ from hotpartition.runtime.table_settings import JournalSettings, TableSettings
 
 
 def build_key_form(settings: TableSettings) -> KeyForm:
-    """Build the form of a table's partition keys; in commands and logs a collection is called `conversation_id`."""
+    """Build the form of a table's partition keys; in commands a collection is called `conversation_id`."""
     return KeyForm(settings.key_separator, label="conversation_id")
 
 
