@@ -68,7 +68,7 @@ class Parts:
 
     routes: type[RouteSource] = RouteSource
     writer: type[Writer] = Writer
-    gatherer: type[Gatherer[Message]] = Gatherer
+    gatherer: type[Gatherer[str, Message]] = Gatherer
     consumer: type[Consumer] = Consumer
     changer: type[MessageChanger] = MessageChanger
     page_cache: type[PageCache[Any]] = PageCache
@@ -274,13 +274,13 @@ def _build_ends(
 class _RememberingCodec(MessagePageCodec):
     """The product's codec, which decodes a text once for all environments: a thousand of them get the same one."""
 
-    def decode(self, text: str) -> Page[Message]:
+    def decode(self, text: str) -> Page[str, Message]:
         """Implement `PageCodec.decode`."""
         return _decode_page(text)
 
 
 @lru_cache(maxsize=8)
-def _decode_page(text: str) -> Page[Message]:
+def _decode_page(text: str) -> Page[str, Message]:
     return MessagePageCodec().decode(text)
 
 

@@ -18,15 +18,15 @@ from typing import Any
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 from botocore.exceptions import ClientError
 
+from hotpartition.core.backoff import try_for
 from hotpartition.core.capacity import write_units
 from hotpartition.core.route import EMPTY_ROUTE, Route
+from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import InvalidRequestError, ThrottledError
-from hotpartition.table.consumed import Requests
-from hotpartition.table.copies import Copy, show
 from hotpartition.table.expressions import enclose, only_condition
-from hotpartition.table.locating import Locator
-from hotpartition.table.patience import Patience, naming_throttles
-from hotpartition.table.schema import CHANGES, SHARDS, Attributes
+from hotpartition.table.item_store import StoredItem, locate, open_locator
+from hotpartition.table.requests import Requests
+from hotpartition.table.schema import CHANGES, Attributes, Place
 from hotpartition.table.sharding import Sharding, Target
 
 MAX_RACES = 20
@@ -61,12 +61,10 @@ class _RaceLostError(Exception):
 class Changer:
     """Changes items. Safe under threads."""
 
-    def __init__(self, sharding: Sharding, locator: Locator, patience: Patience, *, append_only: bool) -> None:
+    def __init__(self, sharding: Sharding, *, append_only: bool) -> None:
         self._sharding = sharding
         self._schema = sharding.schema
         self._routes = sharding.routes
-        self._locator = locator
-        self._patience = patience
         self._append_only = append_only
 
     def change(self, requests: Requests, change: Change, target: Target) -> Attributes:
@@ -87,21 +85,23 @@ class Changer:
         raise lost or AssertionError
 
     def _change_once(self, requests: Requests, change: Change, target: Target) -> Attributes:
-        if (response := self._change_cold(requests, change, target)) is not None:
+        locator = open_locator(self._sharding, requests)
+        if (response := self._change_cold(requests, locator, change, target)) is not None:
             return response
-        (located,) = self._locator.locate(requests, [target])
-        if len(located.copies) > 1:
-            self._remove_others(requests, located.copies)
-        if located.copies:
-            valid = located.copies[0]
-            marks = {name: int(valid.item[name]) for name in (SHARDS,) if name in valid.item}
-            marks[CHANGES] = valid.changes + 1
+        ((copies, confirmed),) = locate(locator, [target])
+        if len(copies) > 1:
+            self._remove_others(requests, copies)
+        if copies:
+            valid = copies[0]
+            marks = self._schema.marks_of_change(valid.attributes)
             return self._change_at(requests, change, target, valid.partition_key, exists=True, marks=marks)
         if change.operation == "DeleteItem":
             return self._change_at(requests, change, target, target.collection, exists=False)
-        return self._create(requests, change, target, located.confirmed, exists=False)
+        return self._create(requests, change, target, confirmed, exists=False)
 
-    def _change_cold(self, requests: Requests, change: Change, target: Target) -> Attributes | None:
+    def _change_cold(
+        self, requests: Requests, locator: Gatherer[Place, StoredItem], change: Change, target: Target
+    ) -> Attributes | None:
         """Make a change in a collection that was never raised, as boto3 alone would.
 
         The journal confirms that. There is one place only, so nothing need be known of the item.
@@ -110,11 +110,10 @@ class Changer:
             None when the collection was raised, or may be by now, since DynamoDB refuses.
         """
         collection = target.collection
-        if self._routes.journal is None or self._routes.get(collection) or self._locator.verify(requests, collection):
+        if self._routes.journal is None or self._routes.get(collection) or locator.confirm(collection):
             return None
         try:
-            with naming_throttles():
-                response = self._send(requests, change, collection, exists=None, marks={})
+            response = self._send(requests, change, collection, exists=None, marks={})
         except ThrottledError:
             return None
         self._count(target, change, requests.last_units)
@@ -132,8 +131,10 @@ class Changer:
     ) -> Attributes:
         """Make a change where its item lies, or where it does not; with waits, since there is no other place."""
         try:
-            response = self._patience.send(
-                lambda: self._send(requests, change, partition_key, exists=exists, marks=marks)
+            response = try_for(
+                self._sharding.clock,
+                self._sharding.budget_ms,
+                lambda: self._send(requests, change, partition_key, exists=exists, marks=marks),
             )
         except ThrottledError:
             self._count(target, change, 1)
@@ -145,7 +146,7 @@ class Changer:
         """Count a change that was made where its item lies: what DynamoDB told, and at least the new item's size."""
         if self._routes.is_counted:
             least = 0 if change.item is None else write_units(self._routes.size_of(change.item))
-            self._routes.writer.count(self._sharding.key_of_stored(target), max(units, least))
+            self._routes.writer.count(target, max(units, least))
 
     def _create(
         self, requests: Requests, change: Change, target: Target, confirmed: Route, *, exists: bool | None
@@ -168,8 +169,7 @@ class Changer:
         def put(partition_key: str) -> None:
             is_on_shard = partition_key != key.collection
             marks = self._routes.marks_of(key.position) if is_on_shard else {}
-            with naming_throttles():
-                responses.append(self._send(requests, change, partition_key, exists=exists, marks=marks))
+            responses.append(self._send(requests, change, partition_key, exists=exists, marks=marks))
 
         self._routes.writer.write(
             key,
@@ -226,7 +226,7 @@ class Changer:
             request = _guard(request, f"{function}(#hpp)", {"#hpp": self._schema.partition})
         return request
 
-    def _remove_others(self, requests: Requests, copies: Sequence[Copy]) -> None:
+    def _remove_others(self, requests: Requests, copies: Sequence[StoredItem]) -> None:
         """Remove all copies but the valid one, if none of them was changed since they were read.
 
         Raises:
@@ -236,18 +236,18 @@ class Changer:
         actions: list[Attributes] = [{"ConditionCheck": self._if_unchanged(table, valid)}]
         actions += [{"Delete": self._if_unchanged(table, other)} for other in others]
         try:
-            self._patience.send(lambda: requests.send_many("TransactWriteItems", TransactItems=actions))
+            requests.send_patiently("TransactWriteItems", TransactItems=actions)
         except ClientError as error:
             if error.response["Error"]["Code"] != "TransactionCanceledException":
                 raise
             raise _RaceLostError from error
 
-    def _if_unchanged(self, table_name: str, copy: Copy) -> Attributes:
+    def _if_unchanged(self, table_name: str, copy: StoredItem) -> Attributes:
         names = {"#hpp": self._schema.partition, "#hpc": CHANGES}
         same = "#hpc = :hpc" if copy.changes else "attribute_exists(#hpp) AND attribute_not_exists(#hpc)"
         used = names if not copy.changes else {"#hpc": CHANGES}
         values = {"ExpressionAttributeValues": {":hpc": copy.changes}} if copy.changes else {}
-        key = self._schema.key_of(copy.item)
+        key = self._schema.key_of(copy.attributes)
         return {
             "TableName": table_name,
             "Key": key,
@@ -259,7 +259,7 @@ class Changer:
     def _shown(self, response: Attributes) -> Attributes:
         """Turn a response into the owner's."""
         if "Attributes" in response:
-            response["Attributes"] = show(self._schema, response["Attributes"])
+            response["Attributes"] = self._schema.show(response["Attributes"])
             if not response["Attributes"]:
                 del response["Attributes"]
         metrics = response.get("ItemCollectionMetrics", {}).get("ItemCollectionKey")

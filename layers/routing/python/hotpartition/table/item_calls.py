@@ -7,13 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from hotpartition.errors import InvalidRequestError
-from hotpartition.table.boto3_table import Boto3Table, without
 from hotpartition.table.changing import Change, Changer
-from hotpartition.table.copies import show
 from hotpartition.table.expressions import find_update, project_also
-from hotpartition.table.locating import Locator
-from hotpartition.table.patience import as_boto3_raises
+from hotpartition.table.item_store import TableStore, attributes_of_ours, locate
 from hotpartition.table.refused import refuse_expressions, refuse_parameters
+from hotpartition.table.requests import Boto3Table, as_boto3_raises, without
 from hotpartition.table.schema import Attributes, is_text_of
 from hotpartition.table.sharding import Sharding, Target
 
@@ -25,11 +23,10 @@ _OPERATIONS = {"put_item": "PutItem", "update_item": "UpdateItem", "delete_item"
 class ItemCalls:
     """Carries them out. Safe under threads."""
 
-    def __init__(self, table: Boto3Table, sharding: Sharding, locator: Locator, changer: Changer) -> None:
+    def __init__(self, table: Boto3Table, sharding: Sharding, changer: Changer) -> None:
         self._table = table
         self._sharding = sharding
         self._schema = sharding.schema
-        self._locator = locator
         self._changer = changer
 
     def put(self, request: Request) -> Any:
@@ -65,11 +62,13 @@ class ItemCalls:
         target = self._sharding.target_of_key(key, request.get("Hashed"))
         requests = self._table.requests(request)
         asked = without(request, "Key", "Hashed", "ReturnConsumedCapacity")
-        options, hidden = project_also(asked, self._locator.attributes_of_ours)
+        options, hidden = project_also(asked, attributes_of_ours(self._sharding))
+        store = TableStore(self._sharding, requests, options)
         with as_boto3_raises():
-            located, metadata = self._locator.read(requests, target, options)
-        found = {"Item": show(self._schema, located.copies[0].item, hidden)} if located.copies else {}
-        return requests.finish({**found, "ResponseMetadata": metadata})
+            is_strong = bool(request.get("ConsistentRead"))
+            ((copies, _),) = locate(self._sharding.gatherer(store), [target], is_strong=is_strong)
+        found = {"Item": self._schema.show(copies[0].attributes, hidden)} if copies else {}
+        return requests.finish({**found, "ResponseMetadata": store.metadata})
 
     def _refuse_move(self, request: Request, target: Target) -> None:
         """Refuse an update of the attribute that shards are chosen by: the item would have to move.

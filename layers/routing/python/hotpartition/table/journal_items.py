@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
-from hotpartition.core.route import Route
+from boto3.dynamodb.types import TypeSerializer
+
+from hotpartition.dynamodb import stored_route
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.errors import MalformedGenerationError
 from hotpartition.ports import JournalEntry
-from hotpartition.table.schema import Attributes, Schema
+from hotpartition.table.schema import Attributes
 
 GENERATIONS = "generations"
 """The attribute of a routing item that holds the route."""
+
+_serialize = TypeSerializer().serialize
 
 
 def key_of_journal(place: JournalPlace, collection: str) -> Attributes:
@@ -20,20 +22,14 @@ def key_of_journal(place: JournalPlace, collection: str) -> Attributes:
     return {name: value["S"] for name, value in place.key_of(collection).items()}
 
 
-def is_journal(place: JournalPlace | None, schema: Schema, item: Mapping[str, Any]) -> bool:
-    """Say whether an item of the table, or its key, is a routing item."""
-    return place is not None and not place.is_apart and item.get(schema.sort) == place.routing_sort_key
-
-
-def read_entry(item: Mapping[str, Any] | None) -> JournalEntry:
-    """Read a routing item; None where there is none.
+def read_entries(routing_items: Mapping[str, Attributes], collections: Iterable[str]) -> dict[str, JournalEntry]:
+    """Read the routing items of collections; those that have none have the empty route.
 
     Raises:
-        MalformedGenerationError: its generations cannot be read.
+        MalformedGenerationError: one cannot be read; it names the collection.
     """
-    if item is None:
-        return JournalEntry()
-    generations = item.get(GENERATIONS)
-    if not isinstance(generations, set) or not all(isinstance(member, str) for member in generations):
-        raise MalformedGenerationError(f"the routing item has no string set `{GENERATIONS}`")
-    return JournalEntry(Route.decode(generations))
+    stored = {
+        collection: {name: _serialize(value) for name, value in item.items()}
+        for collection, item in routing_items.items()
+    }
+    return stored_route.read_entries(stored, collections)

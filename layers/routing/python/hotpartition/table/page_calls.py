@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hotpartition.table.boto3_table import Boto3Table, without
 from hotpartition.table.cached_queries import NEWEST_PAGE
-from hotpartition.table.copies import show
 from hotpartition.table.expressions import (
     UnreadableExpressionError,
     find_equality,
@@ -16,10 +14,10 @@ from hotpartition.table.expressions import (
     read_key_condition,
     without_key_condition,
 )
-from hotpartition.table.gathering import Gatherer, Query
-from hotpartition.table.journal_items import is_journal
-from hotpartition.table.patience import as_boto3_raises
+from hotpartition.table.gathering import PageReader
+from hotpartition.table.item_store import Query
 from hotpartition.table.refused import refuse_parameters
+from hotpartition.table.requests import Boto3Table, as_boto3_raises, without
 from hotpartition.table.schema import CHANGES, SCALARS, SHARDS, Attributes, Index, text_of
 from hotpartition.table.sharding import Sharding
 from hotpartition.table.time_ranges import RangeCalls
@@ -30,12 +28,12 @@ Request = Mapping[str, Any]
 class PageCalls:
     """Carries them out. Safe under threads."""
 
-    def __init__(self, table: Boto3Table, sharding: Sharding, gatherer: Gatherer) -> None:
+    def __init__(self, table: Boto3Table, sharding: Sharding, reader: PageReader) -> None:
         self._table = table
-        self._ranges = RangeCalls(table, sharding.schema, sharding.index, gatherer) if sharding.index else None
+        self._ranges = RangeCalls(table, sharding.schema, sharding.index, reader) if sharding.index else None
         self._sharding = sharding
         self._schema = sharding.schema
-        self._gatherer = gatherer
+        self._reader = reader
 
     def query(self, request: Request, *, cache: bool = False) -> Any:
         """Carry out `query`; with `cache`, a newest page of what is read-hot may be a cached one."""
@@ -70,7 +68,7 @@ class PageCalls:
 
         def gather() -> tuple[Attributes, float]:
             requests = self._table.requests(request)
-            return self._gatherer.gather(requests, wanted), requests.units
+            return self._reader.read(requests, wanted), requests.units
 
         with as_boto3_raises():
             return gather()[0] if cached is None else cached.read(wanted.collection, request, gather)
@@ -128,10 +126,9 @@ class PageCalls:
         response = self._table.pass_on(method, projected)
         self._sharding.routes.meet(response.get("Items", ()))
         if "Items" in response:
-            journal = self._sharding.routes.journal
-            items = [item for item in response["Items"] if not is_journal(journal, self._schema, item)]
+            items = [item for item in response["Items"] if not self._sharding.is_journal(item)]
             left_out = len(response["Items"]) - len(items)
-            response["Items"] = [show(self._schema, item, hidden) for item in items]
+            response["Items"] = [self._schema.show(item, hidden) for item in items]
             response |= {name: response[name] - left_out for name in ("Count", "ScannedCount")}
         return response
 

@@ -23,6 +23,8 @@ CHANGES = "hp_changes"
 SHARDS = "hp_shards"
 RESERVED = frozenset({CHANGES, SHARDS})
 
+Place = tuple[Any, ...]
+"""Where an item lies in its collection's order: what its sort key compares as; in an index, both sort keys."""
 Attributes = dict[str, Any]
 """An item, a key or a request as boto3's `Table` takes and gives them: Python values."""
 
@@ -112,6 +114,18 @@ class Schema:
     def key_of(self, item: Mapping[str, Any]) -> Attributes:
         """Take an item's key out of it."""
         return {self.partition: item[self.partition], self.sort: item[self.sort]}
+
+    def marks_of_change(self, item: Mapping[str, Any]) -> dict[str, int]:
+        """Return the attributes of ours that a stored item has once it is put or changed in its place."""
+        marks = {SHARDS: int(item[SHARDS])} if SHARDS in item else {}
+        return {**marks, CHANGES: int(item.get(CHANGES, 0)) + 1}
+
+    def show(self, item: Mapping[str, Any], hidden: frozenset[str] = frozenset()) -> Attributes:
+        """Turn a stored item into the owner's: its own partition key, and no attribute that was not asked for."""
+        shown = {name: value for name, value in item.items() if name not in self.reserved and name not in hidden}
+        if self.partition in shown:
+            shown[self.partition] = self.collection_of(shown[self.partition])
+        return shown
 
 
 def _key_names(key_schema: Any) -> Index:

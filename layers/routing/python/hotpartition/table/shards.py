@@ -25,7 +25,9 @@ class Fixed:
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> FixedRoutes:
         """Build the routes of a table, whichever it is."""
         del table
-        return FixedRoutes(self, schema.form, clock, budget_ms)
+        return FixedRoutes(
+            self.route, self.written, choices=self.choices, form=schema.form, clock=clock, budget_ms=budget_ms
+        )
 
 
 def fixed(*shards: int | tuple[int, int], choices: int = 1, readable: int = 0) -> Fixed:

@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hotpartition.table.boto3_table import Boto3Table, without
-from hotpartition.table.consumed import Requests
 from hotpartition.table.expressions import (
     Comparison,
     UnreadableExpressionError,
     read_key_condition,
     without_key_condition,
 )
-from hotpartition.table.gathering import REACHED, Gatherer, Query
-from hotpartition.table.patience import as_boto3_raises
+from hotpartition.table.gathering import REACHED, PageReader
+from hotpartition.table.item_store import Query
+from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises, without
 from hotpartition.table.schema import Attributes, Schema
 from hotpartition.table.time_buckets import BucketIndex
 
@@ -23,11 +22,11 @@ from hotpartition.table.time_buckets import BucketIndex
 class RangeCalls:
     """Carries out queries of the index, bucket by bucket. Safe under threads."""
 
-    def __init__(self, table: Boto3Table, schema: Schema, index: BucketIndex, gatherer: Gatherer) -> None:
+    def __init__(self, table: Boto3Table, schema: Schema, index: BucketIndex, reader: PageReader) -> None:
         self._table = table
         self._schema = schema
         self._index = index
-        self._gatherer = gatherer
+        self._reader = reader
 
     @property
     def index_name(self) -> str:
@@ -104,7 +103,7 @@ class RangeCalls:
         for position, bucket in enumerate(buckets):
             start = self._start(cursor) if position == 0 else None
             part = replace(wanted, limit=self._left(wanted, total), bucket=self._bucket(bucket), start=start)
-            response = self._gatherer.gather(requests, part)
+            response = self._reader.read(requests, part)
             items += response.get("Items", ())
             total = {name: value + response[name] for name, value in total.items()}
             in_bucket = response.pop(REACHED)
