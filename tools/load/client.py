@@ -36,7 +36,8 @@ OK = frozenset({200, 201})
 REFUSED = frozenset({429, 503})
 # A message that is still refused after this time is given up: a person would have stopped pressing the button.
 GIVE_UP_SECONDS = 20.0
-REQUEST_TIMEOUT_SECONDS = 10.0
+REQUEST_TIMEOUT_SECONDS = 40.0
+"""More than a gateway takes to respond that a function did not: a busy machine breaks no request off."""
 FIRST_BACKOFF_SECONDS = 0.1
 LONGEST_BACKOFF_SECONDS = 2.0
 CLIENT_MINTED_SHARE = 0.5
@@ -166,6 +167,7 @@ class Counts:
     pages: int = 0
     failed_reads: int = 0
     unexpected: int = 0
+    left_out: int = 0
 
 
 @dataclass(slots=True)
