@@ -13,8 +13,7 @@ from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Placement, Route
 from hotpartition.core.sampler import LoadSampler
 from hotpartition.engine.route_cache import RouteCache
-from hotpartition.runtime.settings import WriterSettings
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from tools.simulation.engine import Engine
 
@@ -87,13 +86,13 @@ class AdaptiveRouting:
         self._counters = [
             LoadSampler(
                 environment_id=f"{random.getrandbits(128):032x}",
-                sampling_distance_wcu=writer.sampling_distance_wcu,
+                sampling_distance_wcu=writer.sampling.sampling_distance_wcu,
                 random=random.random,
             )
             for _ in range(ENVIRONMENTS)
         ]
         self._caches = [
-            RouteCache(ttl_seconds=writer.route_cache_seconds, max_entries=1, random=random.random)
+            RouteCache(ttl_seconds=writer.routes.route_cache_seconds, max_entries=1, random=random.random)
             for _ in range(ENVIRONMENTS)
         ]
         self._refusals = [RecentRefusals() for _ in range(ENVIRONMENTS)]

@@ -44,8 +44,7 @@ from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.sampler import SLOT_MS, LoadSampler, slot_of
 from hotpartition.core.shares import list_shares
 from hotpartition.redis.reports import STREAM_AGE_MS
-from hotpartition.runtime.settings import WriterSettings
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from tools.simulation.results import Distribution
 from tools.simulation.scale_theory import (
@@ -94,7 +93,7 @@ CONSUMER_STATE_BYTES = 1e9
 
 _WRITER = WriterSettings.defaults()
 _CONSUMER = ConsumerSettings.defaults()
-PARTITIONS = _WRITER.stream_partitions
+PARTITIONS = _WRITER.reports.stream_partitions
 THRESHOLDS = build_thresholds(_CONSUMER)
 
 LEVELS = (
@@ -391,7 +390,7 @@ def summarize(level: Level, samples: Sequence[Sample]) -> ScaleLevel:
 def registry_lookups_per_second(level: Level, rates: Floats) -> float:
     """Compute how often the fleet asks Redis for routes: every environment writes to every conversation, rarely."""
     pair_rates, pairs = rates / level.environments, float(level.environments)
-    return lookups_per_second(pair_rates, pairs, ttl_seconds=_WRITER.route_cache_seconds)
+    return lookups_per_second(pair_rates, pairs, ttl_seconds=_WRITER.routes.route_cache_seconds)
 
 
 def stream_shares(rates: Floats, partitions: int) -> Floats:

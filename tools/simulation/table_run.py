@@ -22,11 +22,9 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import InvalidRequestError, RetryLaterError
-from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import RedisReportSink
-from hotpartition.runtime.background import BackgroundThread
+from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition.table import ShardedTable, at_random, by_attribute, by_sort_key
-from hotpartition.table.adaptive import REPORTS_PAUSE_SECONDS, AdaptiveRoutes, Limits, TableJournal
+from hotpartition.table.adaptive import AdaptiveRoutes, TableJournal
 from hotpartition.table.hashing import Hashing
 from hotpartition.table.schema import Schema
 from tools.history_checker import Finding, Seen
@@ -37,7 +35,7 @@ from tools.simulation.record import Offer, Record
 from tools.simulation.scenarios import FAULTS, FaultPlan
 from tools.simulation.store import Observer
 from tools.simulation.table_network import Aws, MotoNetwork
-from tools.simulation.wiring import SharedTelemetry, build_world
+from tools.simulation.wiring import build_ends, build_world
 
 TABLE_NAME = "readings"
 COLLECTIONS = ("hot|1", "cold")
@@ -47,7 +45,6 @@ SECONDS = 14.0
 DRAIN_SECONDS = 8.0
 WAIT_SECONDS = 0.12
 """Mean time between two calls of one client."""
-REDIS_TIMEOUT_MS = 30
 AUDIT_SECONDS = 60.0
 EXPECTED_CODES = frozenset(
     {
@@ -271,14 +268,23 @@ class _Run:
 
     def _build(self, process: Process, index: int) -> Callable[[Callable[[SimulatedTable], Any]], Any]:
         """Build one environment: it makes the calls that it is asked for on a table of its own."""
-        name = f"environment-{index}"
-        run = self
+        run, name = self, f"environment-{index}"
 
         class Routes:
             """What `ShardedTable` takes as its shards."""
 
             def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
-                return run._build_routes(process, name, table, schema, clock, budget_ms)
+                del clock
+                ends, _ = build_ends(run.world, process, index, run.world.random(name), repairs=True)
+                return run.parts.routes(
+                    ends,
+                    AdaptiveSettings.defaults(route_cache_seconds=1.0),
+                    journal=TableJournal(Boto3Call(table.meta.client), run.place),
+                    place=run.place,
+                    schema=schema,
+                    choices=3,
+                    budget_ms=budget_ms,
+                )
 
         shards: Any = Routes()
         opened = self.parts.table(
@@ -291,35 +297,6 @@ class _Run:
         )
         opened.simulated = SimulatedExecutor(self.engine, process, THREADS)
         return lambda call: call(opened)
-
-    def _build_routes(
-        self, process: Process, name: str, table: Any, schema: Schema, clock: Clock, budget_ms: float
-    ) -> AdaptiveRoutes:
-        connection = self.world.connect(REDIS_TIMEOUT_MS)
-        background = BackgroundThread(executor=SimulatedExecutor(self.engine, process, 1))
-        return self.parts.routes(
-            registry=RedisRegistry(connection, TABLE_NAME),
-            reports=RedisReportSink(
-                connection,
-                TABLE_NAME,
-                partitions=1,
-                background=BackgroundThread(executor=SimulatedExecutor(self.engine, process, 1)),
-                now_ms=clock.now_ms,
-                pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
-            ),
-            journal=TableJournal(Boto3Call(table.meta.client), self.place),
-            place=self.place,
-            background=background,
-            telemetry=SharedTelemetry(self.world),
-            clock=clock,
-            schema=schema,
-            choices=3,
-            limits=Limits(
-                route_cache_seconds=1.0, route_cache_entries=100, sampling_distance_wcu=5.0, budget_ms=budget_ms
-            ),
-            timer=self.world.timer,
-            process_id=name,
-        )
 
     # What clients do.
 

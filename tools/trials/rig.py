@@ -106,7 +106,7 @@ class Rig:
     def _shares(self, conversation_id: str) -> dict[str, float]:
         """Estimate what each environment offered, in WCU, from its reports: the largest value of each slot."""
         table = self.status["dynamodb"]["table"]
-        partitions = WriterSettings.defaults().stream_partitions
+        partitions = WriterSettings.defaults().reports.stream_partitions
         entries: Any = self.redis.xrange(reports_key(table, stream_partition_of(conversation_id, partitions)))
         largest: dict[tuple[str, int], float] = {}
         for _, fields in entries:

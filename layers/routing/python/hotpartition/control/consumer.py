@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hotpartition.control.ends import ControlEnds
 from hotpartition.control.read_marking import REPEAT_LOG_MS, ReadMarker
 from hotpartition.control.registry_fill import RegistryFill
-from hotpartition.core.backoff import Clock
 from hotpartition.core.detector import HORIZON_SLOTS, Decision, Reason, ReportWindow, Thresholds, decide
-from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.core.reports import READ_LIMIT, ReadReport, Report, stream_partition_of
@@ -25,7 +24,7 @@ from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import SLOT_MS
 from hotpartition.core.shares import WHOLE, Share
-from hotpartition.engine.raising import RAISE_BUDGET_MS, Raiser
+from hotpartition.engine.raising import RAISE_BUDGET_MS
 from hotpartition.errors import (
     InvalidCollectionError,
     MalformedGenerationError,
@@ -33,7 +32,7 @@ from hotpartition.errors import (
     RegistryUnavailableError,
     RetryLaterError,
 )
-from hotpartition.ports import Journal, JournalEntry, Registry, ReportSource, RoutingItems, StreamEntry, Telemetry
+from hotpartition.ports import JournalEntry, Registry, StreamEntry, Telemetry
 
 POLL_MS = 100
 """How often the streams are read."""
@@ -108,27 +107,21 @@ class Consumer:
 
     def __init__(
         self,
+        ends: ControlEnds,
         *,
-        source: ReportSource,
-        journal: Journal,
-        routing_items: RoutingItems,
-        registry: Registry,
-        telemetry: Telemetry,
-        clock: Clock,
         thresholds: Thresholds,
         read_thresholds: ReadThresholds,
         stream_partitions: int,
-        form: KeyForm,
     ) -> None:
-        self._form = form
+        self._form = ends.form
         self._read_thresholds = read_thresholds
-        self._source = source
-        self._journal = journal
-        self._registry = registry
-        self._raiser = Raiser(journal=journal, registry=registry, telemetry=telemetry, clock=clock)
-        self._fill = RegistryFill(routing_items=routing_items, registry=registry, telemetry=telemetry)
-        self._telemetry = telemetry
-        self._clock = clock
+        self._source = ends.source
+        self._journal = ends.journal
+        self._registry = ends.registry
+        self._raiser = ends.build_raiser()
+        self._fill = RegistryFill(ends)
+        self._telemetry = ends.telemetry
+        self._clock = ends.clock
         self._thresholds = thresholds
         self._partitions = stream_partitions
 

@@ -11,11 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from hotpartition.control.ends import ControlEnds
 from hotpartition.control.reconcile import RETRY_BUDGET_MS, RouteState, compare
-from hotpartition.core.backoff import Clock, try_for
+from hotpartition.core.backoff import try_for
 from hotpartition.core.detector import SUSTAINED_SECONDS, ReportWindow
 from hotpartition.core.heat import NO_HEAT, NO_READ_HEAT, Heat, ReadHeat, measure_heat, measure_read_heat
-from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
+from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.read_heat import ReadWindow
 from hotpartition.core.reports import READ_LIMIT, ReadReport, Report, stream_partition_of
@@ -23,7 +24,6 @@ from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.route_history import BY_HAND, Cause
 from hotpartition.core.shares import Share, list_shares
 from hotpartition.core.timestamps import format_time
-from hotpartition.engine.raising import Raiser
 from hotpartition.errors import (
     InvalidCollectionError,
     InvalidRequestError,
@@ -31,7 +31,7 @@ from hotpartition.errors import (
     Problem,
     RegistryUnavailableError,
 )
-from hotpartition.ports import Journal, Registry, ReportSource, RoutingItem, RoutingItems, Telemetry
+from hotpartition.ports import RoutingItem
 
 MIN_SHARD_COUNT = 2
 """One shard would serve no more than the base key does."""
@@ -158,27 +158,16 @@ class _Known(NamedTuple):
 class Operations:
     """Serves operators."""
 
-    def __init__(
-        self,
-        *,
-        source: ReportSource,
-        journal: Journal,
-        routing_items: RoutingItems,
-        registry: Registry,
-        telemetry: Telemetry,
-        clock: Clock,
-        limits: OperationsLimits,
-        form: KeyForm,
-    ) -> None:
-        self._form = form
-        self._source = source
-        self._journal = journal
-        self._routing_items = routing_items
-        self._registry = registry
-        self._telemetry = telemetry
-        self._clock = clock
+    def __init__(self, ends: ControlEnds, limits: OperationsLimits) -> None:
+        self._form = ends.form
+        self._source = ends.source
+        self._journal = ends.journal
+        self._routing_items = ends.routing_items
+        self._registry = ends.registry
+        self._telemetry = ends.telemetry
+        self._clock = ends.clock
         self._limits = limits
-        self._raiser = Raiser(journal=journal, registry=registry, telemetry=telemetry, clock=clock)
+        self._raiser = ends.build_raiser()
 
     def list_hot(self, limit: int) -> HotList:
         """List the collections that are written or read now, hottest first, and fill up with the routes raised last.

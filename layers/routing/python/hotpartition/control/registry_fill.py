@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
+from hotpartition.control.ends import ControlEnds
 from hotpartition.core.metrics import MetricName
 from hotpartition.errors import RegistryForeignError
-from hotpartition.ports import Registry, RoutingItems, Telemetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class FilledPage:
 class RegistryFill:
     """Puts the journal's routes into the registry. What is there already stays."""
 
-    def __init__(self, *, routing_items: RoutingItems, registry: Registry, telemetry: Telemetry) -> None:
-        self._routing_items = routing_items
-        self._registry = registry
-        self._telemetry = telemetry
+    def __init__(self, ends: ControlEnds) -> None:
+        self._routing_items = ends.routing_items
+        self._registry = ends.registry
+        self._telemetry = ends.telemetry
 
     def fill_page(self, cursor: str | None, limit: int) -> FilledPage:
         """Put the next routes into the registry; after the last page, state that it is whole.
