@@ -14,6 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 from hotpartition.errors import RetryLaterError
 from hotpartition_messages import Message
 from hotpartition_messages.changing import Edit, MessageChanger, Target
+from hotpartition_messages.cursor import Cursor, build_cursor
 from hotpartition_messages.errors import MessageChangedError, MessageGoneError, MessageNotFoundError
 from hotpartition_messages.keys import parse_sort_key
 from hotpartition_messages.message_ids import message_time_ms, mint_message_id
@@ -408,8 +409,8 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
                     consistency="strong" if request.is_strong else "eventual",
                     started_at=began,
                     messages=seen(response.messages),
-                    cursor=request.cursor,
-                    next_cursor=response.next_cursor,
+                    cursor=_cursor_text(request, request.cursor),
+                    next_cursor=_cursor_text(request, response.next_cursor),
                     ended_at=self._engine.now,
                 )
             )
@@ -506,3 +507,7 @@ def _id_of(error: Exception) -> str | None:
     """Return the id that a refusal names, where it does."""
     sort_key: str | None = getattr(error, "sort_key", None)
     return sort_key and parse_sort_key(sort_key)
+
+
+def _cursor_text(request: PageRequest, cursor: Cursor | None) -> str | None:
+    return build_cursor(request.conversation_id, cursor, newest_first=request.newest_first)

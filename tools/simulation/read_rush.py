@@ -22,6 +22,7 @@ from hotpartition.engine.page_cache import CachedPage, Filled, Origin, PageCache
 from hotpartition.errors import RetryLaterError
 from hotpartition.redis.cluster import read_hot_key, route_key
 from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition_messages.cursor import build_cursor
 from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage
 from tools.history_checker import FAULTS, Page
@@ -444,7 +445,7 @@ class _RushRun:
             started_at=began,
             messages=seen(page.messages),
             cursor=None,
-            next_cursor=page.next_cursor,
+            next_cursor=build_cursor(self.conversation, page.next_cursor, newest_first=True),
             ended_at=self.engine.now,
             bound_seconds=self.bound_seconds if self.rush.copies or self.rush.is_watched else LAG_SECONDS,
         )
