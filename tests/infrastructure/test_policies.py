@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hotpartition.core.route import Generation
+from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
 from hotpartition.dynamodb.table import JournalPlace
@@ -225,7 +226,9 @@ def test_a_raise_names_no_other_attributes():
         requests.append((operation, request))
         return {"Attributes": {"generations": {"SS": ["4@1"]}}}
 
-    DynamoDBJournal(ThreadedCalls(call), JournalPlace("table")).add("c", [Generation(4, 1)], reason="raised", now_ms=1)
+    DynamoDBJournal(ThreadedCalls(call), JournalPlace("table")).add(
+        "c", [Generation(4, 1)], cause=Cause("raised"), now_ms=1
+    )
     ((operation, request),) = requests
     named = re.findall(r"(\w+) (?:= )?:\w+", request["UpdateExpression"])
     assert (operation, {*named, *request["Key"]}) == ("UpdateItem", {"pk", "sk", *ROUTING_ATTRIBUTES})

@@ -24,13 +24,14 @@ from redis import Redis
 from hotpartition.control.consumer import GC_THRESHOLDS, POLL_MS, Consumer
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
-from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
+from hotpartition.core.reports import READ_LIMIT, WriteReport, stream_partition_of
 from hotpartition.core.route import Generation, Route
+from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import SLOT_MS
 from hotpartition.ports import Journal, JournalEntry, RoutingItem, RoutingItems
 from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import RedisReportSource
+from hotpartition.redis.reports import FIELD, RedisReportSource
 from hotpartition.runtime.building import build_key_form
 from hotpartition.runtime.building_control import build_consumer
 from hotpartition.runtime.ends import connect_redis
@@ -129,7 +130,7 @@ class _Feed:
         at_ms = self.start_ms + number * POLL_MS
         for _ in range(_REPORTS_PER_PASS):
             conversation = f"conversation-{bisect_left(weights, random.random() * weights[-1])}"
-            report = Report(
+            report = WriteReport(
                 collection=conversation,
                 slot=at_ms // SLOT_MS,
                 source=f"{random.randrange(ENVIRONMENTS):032x}",
@@ -137,7 +138,7 @@ class _Feed:
                 position=at_ms - random.randrange(POLL_MS),
                 shard_count=0,
             )
-            yield stream_partition_of(conversation, self._partitions), dict(report.encode())
+            yield stream_partition_of(conversation, self._partitions), {FIELD: report.encode()}
 
 
 @dataclass(slots=True)
@@ -190,7 +191,7 @@ def _only_decode(source: RedisReportSource, partitions: int, clock: _FedClock, p
         for partition in range(partitions):
             entries: Sequence[Any] = source.read(partition, after[partition], READ_LIMIT)
             for entry in entries:
-                Report.decode(entry.fields)
+                WriteReport.decode(entry.text)
             if entries:
                 after[partition] = entries[-1].entry_id
                 count += len(entries)
@@ -206,10 +207,11 @@ class _MemoryJournal(Journal):
     def get(self, conversation_id: str, *, is_strong: bool) -> JournalEntry:  # noqa: ARG002 - there is one copy
         return self._entries.get(conversation_id, JournalEntry())
 
-    def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:  # noqa: ARG002 - nobody asks why
-        known = self._entries.get(conversation_id, JournalEntry()).route
+    def add(self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int) -> JournalEntry:
+        del cause
+        known = self._entries.get(collection, JournalEntry()).route
         entry = JournalEntry(known.union(Route(frozenset(generations))), now_ms)
-        self._entries[conversation_id] = entry
+        self._entries[collection] = entry
         return entry
 
 

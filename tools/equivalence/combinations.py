@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.reports import ReadReport, Report
+from hotpartition.core.reports import ReadReport, WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Route
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
@@ -156,7 +156,7 @@ def build_subject(combination: Combination, table: Any, shards: int) -> Subject:
 class NoReports:
     """Nobody listens: raises come from the state machine."""
 
-    def send(self, report: Report | ReadReport) -> None:
+    def send(self, report: WriteReport | ReadReport) -> None:
         """Drop a report."""
 
     def take_dropped(self) -> int:

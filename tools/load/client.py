@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -240,14 +240,14 @@ class Client:
             The read; None when not even its first page was answered within the time to give up.
         """
         pages: list[Page] = []
-        cursor: Hashable | None = None
+        cursor: str | None = None
         while most_pages is None or len(pages) < most_pages:
             page = await self._read_page(conversation_id, order, consistency, limit, cursor)
             if page is None:
                 self.recorder.counts.failed_reads += 1
                 break
             pages.append(page)
-            cursor = None if page.next_cursor is None else str(page.next_cursor)
+            cursor = page.next_cursor
             if cursor is None:
                 break
         if not pages:
@@ -314,11 +314,11 @@ class Client:
         return True
 
     async def _read_page(
-        self, conversation_id: str, order: Order, consistency: Consistency, limit: int, cursor: Hashable | None
+        self, conversation_id: str, order: Order, consistency: Consistency, limit: int, cursor: str | None
     ) -> Page | None:
         parameters = {"order": order, "consistency": consistency, "limit": str(limit)}
         if cursor is not None:
-            parameters["cursor"] = str(cursor)
+            parameters["cursor"] = cursor
         async for started_at, response in self._attempts(lambda: self.api.read(conversation_id, parameters)):
             if response is not None and response.status in OK:
                 self.recorder.counts.pages += 1

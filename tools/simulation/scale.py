@@ -39,7 +39,7 @@ from hotpartition.core.detector import (
     ReportWindow,
     decide,
 )
-from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
+from hotpartition.core.reports import READ_LIMIT, WriteReport, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.sampler import SLOT_MS, LoadSampler, slot_of
 from hotpartition.core.shares import list_shares
@@ -178,11 +178,11 @@ class _Detection:
     def __init__(self, first_poll_ms: int) -> None:
         self.next_poll_ms = first_poll_ms
         self.window = ReportWindow()
-        self._waiting: list[tuple[int, Report]] = []
+        self._waiting: list[tuple[int, WriteReport]] = []
         self._routes: dict[str, Route] = {}
         self._raised_at_ms: dict[str, int] = {}
 
-    def send(self, at_ms: int, report: Report) -> None:
+    def send(self, at_ms: int, report: WriteReport) -> None:
         """Put a report on its way; times never fall."""
         self._waiting.append((at_ms + REPORT_DELAY_MS, report))
 
@@ -269,7 +269,7 @@ class _Run:
         ):
             crossing = records[environment](names[conversation], wcu, at_ms)
             if crossing is not None and (is_quiet or watched[conversation]):
-                report = Report(names[conversation], crossing.slot, crossing.source, crossing.value_wcu, at_ms, 0)
+                report = WriteReport(names[conversation], crossing.slot, crossing.source, crossing.value_wcu, at_ms, 0)
                 if is_quiet:
                     self._count(report)
                 if watched[conversation]:
@@ -278,7 +278,7 @@ class _Run:
     def _consumer_of(self, conversation_id: str) -> _Detection:
         return self.detections[stream_partition_of(conversation_id, self._streams) % len(self.detections)]
 
-    def _count(self, report: Report) -> None:
+    def _count(self, report: WriteReport) -> None:
         counts = self.counts
         if counts.quiet_reports % SIZED_EVERY == 0:
             counts.sized_reports += 1

@@ -6,16 +6,16 @@ own. Each says whether it fails open (the job goes on without) or closed (it doe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from hotpartition.core.counter_items import Addition
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.reports import ReadReport, Report
+from hotpartition.core.reports import ReadReport, WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
-from hotpartition.core.route_history import Raise
+from hotpartition.core.route_history import Cause, Raise
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import RetryLaterError
 
@@ -133,13 +133,13 @@ class JournalReading(Protocol):
 class Journal(JournalReading, Protocol):
     """The routes as DynamoDB holds them: the truth. Fails closed, as `JournalReading`."""
 
-    def add(self, collection: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
+    def add(self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int) -> JournalEntry:
         """Add generations to a collection's route: idempotent, commutative, never takes anything away.
 
         Args:
             collection: whose route grows.
             generations: what is added, at least one.
-            reason: why, for operators: a word, or an encoded `raises.Cause`.
+            cause: why, for operators.
             now_ms: Unix time in ms.
 
         Returns:
@@ -290,7 +290,7 @@ class RegistryListing(Protocol):
 class ReportSink(Protocol):
     """Where reports go. Fails open, returns at once: a report that cannot be sent is dropped and counted."""
 
-    def send(self, report: Report | ReadReport) -> None:
+    def send(self, report: WriteReport | ReadReport) -> None:
         """Send a report, in the background."""
         ...
 
@@ -300,10 +300,10 @@ class ReportSink(Protocol):
 
 
 class StreamEntry(NamedTuple):
-    """One stream entry: its id, and its fields as texts."""
+    """One stream entry: its id, and its text; empty where it has none."""
 
     entry_id: str
-    fields: Mapping[str, str]
+    text: str
 
 
 class ReportSource(Protocol):

@@ -17,7 +17,7 @@ from hotpartition.control.registry_fill import RegistryFill
 from hotpartition.core.backoff import try_for
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import EMPTY_ROUTE, Route
-from hotpartition.core.route_history import AHEAD_OF_JOURNAL
+from hotpartition.core.route_history import AHEAD_OF_JOURNAL, Cause
 from hotpartition.errors import (
     InvalidCollectionError,
     InvalidRequestError,
@@ -200,7 +200,7 @@ class Reconciler:
         known = state.item.route if state.item and state.item.route else EMPTY_ROUTE
         ahead = (state.registry or EMPTY_ROUTE).minus(known)
         if ahead:
-            raised = self._raiser.raise_route(state.collection, ahead, reason=AHEAD_OF_JOURNAL)
+            raised = self._raiser.raise_route(state.collection, ahead, cause=Cause(AHEAD_OF_JOURNAL))
             known, is_in_registry = raised.entry.route, raised.is_in_registry
             self._telemetry.count(MetricName.REGISTRY_AHEAD_OF_JOURNAL)
         else:
