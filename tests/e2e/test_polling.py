@@ -40,7 +40,7 @@ def test_a_poller_misses_nothing_of_a_hot_conversation(stack):
     with ThreadPoolExecutor(2) as pool:
         pollers = [pool.submit(poll, stack, conversation, is_over, limit) for limit in (1, 50)]
         try:
-            load = stack.offer(conversation, rate=1.5 * WRITE_LIMIT_WCU, seconds=8, mint=mint_late)
+            load = stack.offer(conversation, rate=1.5 * WRITE_LIMIT_WCU, seconds=4, mint=mint_late)
         finally:
             is_over.set()
         walks = [poller.result() for poller in pollers]

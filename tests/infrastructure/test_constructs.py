@@ -304,7 +304,7 @@ class TestSharing:
         functions = [function["Properties"] for function in shared.of_type("AWS::Lambda::Function").values()]
         (image,) = [function for function in functions if function.get("PackageType") == "Image"]
         assert "Layers" not in image
-        assert AdaptiveSettings.from_env(environment_of(shared, image)).registry_user.endswith("-table")
+        assert AdaptiveSettings.from_env(environment_of(shared, image)).registry.registry_user.endswith("-table")
         assert len(image["VpcConfig"]["SubnetIds"]) == 2
 
     def test_a_reader_writes_nothing(self, shared):

@@ -37,7 +37,7 @@ async def running_servers(work_dir: Path) -> AsyncIterator[tuple[int, int]]:
     redis = RedisServer(find_binary(os.environ), work_dir / "redis", free_port())
     redis.erase()
     port = free_port()
-    command = [sys.executable, "-m", "tools.benchmarks.stand_in", "--port", str(port)]
+    command = [sys.executable, "-m", "tools.benchmarks.stand_in", str(port)]
     with (work_dir / "stand_in.log").open("wb") as log:
         stand_in = await start_process(command, log=log, cwd=ROOT)
     try:

@@ -8,14 +8,13 @@ for `attribute_not_exists(pk)`.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import re
 import sys
 import zlib
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -240,17 +239,10 @@ def _dump(content: object) -> bytes:
 
 
 async def _serve(port: int) -> None:
+    """Serve until killed."""
     await StandIn().start(port)
     await asyncio.Event().wait()
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Serve until killed."""
-    parser = argparse.ArgumentParser(prog="python -m tools.benchmarks.stand_in")
-    parser.add_argument("--port", type=int, required=True)
-    port: int = parser.parse_args(arguments).port
-    asyncio.run(_serve(port))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    asyncio.run(_serve(int(sys.argv[1])))

@@ -132,6 +132,7 @@ class ReadRush:
         for index in range(1_000_000):
             await asyncio.sleep(max(0.0, started + index / per_second - time.monotonic()))
             if len(self._running) >= MOST_UNDER_WAY:
+                self.recorder.counts.left_out += 1
                 continue
             task: asyncio.Task[object] = asyncio.ensure_future((work or self.ask)())
             self._running.add(task)
