@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hotpartition.engine.route_cache import RouteSource
-from hotpartition.table import changing
+from hotpartition.table import item_calls
 from hotpartition.table.adaptive import AdaptiveRoutes
 from tools.simulation.table_history import Breach
 from tools.simulation.table_run import TableParts, open_aws, run_table
@@ -50,7 +50,7 @@ def test_a_breach_misses_the_bar(run):
 class UnverifiedRoutes(AdaptiveRoutes):
     """Takes Redis's word for a route when it reads."""
 
-    def verify(self, collection, hint, entry, *, is_strong):
+    def compare(self, collection, hint, entry, *, is_strong):
         return hint
 
 
@@ -69,7 +69,7 @@ def test_writes_that_trust_redis_lose_items(aws, monkeypatch):
 
 def test_changes_that_are_not_counted_are_undone_by_late_copies(aws, monkeypatch):
     """The first attempt of a creation arrives when the second one has been changed already, at another place."""
-    count = changing._count_change
-    monkeypatch.setattr(changing, "_count_change", lambda request, marks: count(request, {**marks, "hp_changes": 0}))
+    count = item_calls.count_change
+    monkeypatch.setattr(item_calls, "count_change", lambda request, marks: count(request, {**marks, "hp_changes": 0}))
     runs = (run_table(aws, seed) for seed in (19, 20, 35, 7))
     assert any(breach.fault == "update lost" for run in runs for breach in run.breaches)

@@ -23,10 +23,9 @@ from hotpartition.engine.route_cache import RouteCache, RouteSource
 from hotpartition.engine.writer import Writer
 from hotpartition.ports import Background, JournalEntry, JournalReading, Registry, ReportSink, Telemetry
 from hotpartition.table.cached_queries import CachedQueries, Document, QueryCodec
-from hotpartition.table.journal_items import key_of_journal, read_entries
+from hotpartition.table.item_store import key_of_journal, read_entries
 from hotpartition.table.routes import LoggedTelemetry, SharedSampler, TableRoutes
-from hotpartition.table.schema import Schema
-from hotpartition.table.sizes import attributes_size_bytes
+from hotpartition.table.schema import Schema, attributes_size_bytes
 
 REPORTS_PAUSE_SECONDS = 0.025
 """Between two sendings of reports: alone, each would take a fifth of a put's CPU. With it they still arrive within the
