@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hotpartition.engine.route_cache import RouteSource
-from hotpartition.table import changing
+from hotpartition.table import item_calls
 from hotpartition.table.adaptive import AdaptiveRoutes
 from tools.history_checker import Finding
 from tools.simulation.fault_study import judge_tables
@@ -52,7 +52,7 @@ def test_a_breach_misses_the_bar(run):
 class UnverifiedRoutes(AdaptiveRoutes):
     """Takes Redis's word for a route when it reads."""
 
-    def verify(self, collection, hint, entry, *, is_strong):
+    def compare(self, collection, hint, entry, *, is_strong):
         return hint
 
 
@@ -71,7 +71,7 @@ def test_writes_that_trust_redis_lose_items(aws, monkeypatch):
 
 def test_changes_that_are_not_counted_are_undone_by_late_copies(aws, monkeypatch):
     """The first attempt of a creation arrives when the second one has been changed already, at another place."""
-    count = changing._count_change
-    monkeypatch.setattr(changing, "_count_change", lambda request, marks: count(request, {**marks, "hp_changes": 0}))
+    count = item_calls.count_change
+    monkeypatch.setattr(item_calls, "count_change", lambda request, marks: count(request, {**marks, "hp_changes": 0}))
     runs = (run_table(aws, seed, seconds=8.0, late_share=0.5) for seed in (1, 2, 3, 4))
     assert any(breach.fault == "undone" for run in runs for breach in run.breaches)

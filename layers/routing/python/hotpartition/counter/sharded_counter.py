@@ -22,10 +22,9 @@ from hotpartition.errors import InvalidRequestError
 from hotpartition.ports import JournalEntry, JournalReading
 from hotpartition.table.adaptive import Adaptive
 from hotpartition.table.client_table import ClientTable
-from hotpartition.table.routes import TableRoutes
+from hotpartition.table.routes import Fixed, TableRoutes
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharded_table import DEFAULT_BUDGET_MS, REAL_CLOCK
-from hotpartition.table.shards import Fixed
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -20,10 +20,9 @@ from hotpartition.runtime.building import Ends, build_journal_place, build_route
 from hotpartition.runtime.building_pages import build_page_cache, build_read_counting
 from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition.table.cached_queries import CachedQueries, QueryCodec
-from hotpartition.table.journal_items import key_of_journal, read_entries
+from hotpartition.table.item_store import key_of_journal, read_entries
 from hotpartition.table.routes import LoggedTelemetry, SharedSampler, TableRoutes
-from hotpartition.table.schema import Schema
-from hotpartition.table.sizes import attributes_size_bytes
+from hotpartition.table.schema import Schema, attributes_size_bytes
 
 REPORTS_PAUSE_SECONDS = 0.025
 """Between two sendings of reports: alone, each would take a fifth of a put's CPU. With it they still arrive within the

@@ -25,8 +25,7 @@ from hotpartition.core.merge import (
 )
 from hotpartition.core.route import Route
 from hotpartition.table.expressions import project_also
-from hotpartition.table.item_store import Query, StoredItem, TableStore
-from hotpartition.table.journal_items import GENERATIONS
+from hotpartition.table.item_store import GENERATIONS, Query, StoredItem, TableStore
 from hotpartition.table.requests import Requests
 from hotpartition.table.schema import CHANGES, SHARDS, Attributes, Place, order_of
 from hotpartition.table.sharding import Sharding

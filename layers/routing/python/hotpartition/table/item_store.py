@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from boto3.dynamodb.types import Binary
+from boto3.dynamodb.types import Binary, TypeSerializer
 
 from hotpartition.core.merge import NO_LIMIT, KeyQuery, QueryResponse
 from hotpartition.core.route import Route
+from hotpartition.dynamodb import stored_route
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS, MAX_BATCH_ROUNDS
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import RetryLaterError, ThrottledError
 from hotpartition.ports import Copy, Fetched, Got, JournalEntry
 from hotpartition.table.expressions import Comparison, KeyCondition, with_key_condition
-from hotpartition.table.journal_items import GENERATIONS, key_of_journal, read_entries
 from hotpartition.table.requests import Requests
 from hotpartition.table.schema import CHANGES, SHARDS, Attributes, Index, Place, Schema, order_of
 from hotpartition.table.sharding import Sharding, Target
+
+GENERATIONS = "generations"
+"""The attribute of a routing item that holds the route."""
+
+_serialize = TypeSerializer().serialize
 
 
 class StoredItem(NamedTuple):
@@ -321,3 +326,21 @@ def locate(
     return [
         (sorted([copy.item for copy in found.copies], key=lambda item: item.rank), found.confirmed) for found in located
     ]
+
+
+def key_of_journal(place: JournalPlace, collection: str) -> Attributes:
+    """Build the key of a collection's routing item."""
+    return {name: value["S"] for name, value in place.key_of(collection).items()}
+
+
+def read_entries(routing_items: Mapping[str, Attributes], collections: Iterable[str]) -> dict[str, JournalEntry]:
+    """Read the routing items of collections; those that have none have the empty route.
+
+    Raises:
+        MalformedGenerationError: one cannot be read; it names the collection.
+    """
+    stored = {
+        collection: {name: _serialize(value) for name, value in item.items()}
+        for collection, item in routing_items.items()
+    }
+    return stored_route.read_entries(stored, collections)

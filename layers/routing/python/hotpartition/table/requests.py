@@ -12,9 +12,8 @@ from botocore import xform_name
 from botocore.exceptions import ClientError
 
 from hotpartition.core.backoff import Clock, try_for
-from hotpartition.dynamodb.calls import build_error
+from hotpartition.dynamodb.calls import Response, build_error
 from hotpartition.errors import ThrottledError
-from hotpartition.table.schema import Attributes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +37,12 @@ class Boto3Table:
         """Begin one call: its requests report what they consume as the call's own parameters say."""
         return Requests(self, request.get("ReturnConsumedCapacity"))
 
-    def pass_on(self, method: str, request: Mapping[str, Any]) -> Attributes:
+    def pass_on(self, method: str, request: Mapping[str, Any]) -> Response:
         """Call the table itself."""
-        response: Attributes = getattr(self.table, method)(**request)
+        response: Response = getattr(self.table, method)(**request)
         return response
 
-    def let_refuse(self, method: str, request: Mapping[str, Any], reason: object = "it names no key") -> Attributes:
+    def let_refuse(self, method: str, request: Mapping[str, Any], reason: object = "it names no key") -> Response:
         """Let DynamoDB refuse what is wrong with a call, in its own words.
 
         Raises:
@@ -69,11 +68,11 @@ class Requests:
         self.last_units = 1.0
         """What the last request consumed of the table itself, where it was told."""
 
-    def send(self, operation: str, **request: Any) -> Attributes:
+    def send(self, operation: str, **request: Any) -> Response:
         """Send one request to the table, as `send_many`."""
         return self.send_many(operation, TableName=self.table_name, **request)
 
-    def send_many(self, operation: str, **request: Any) -> Attributes:
+    def send_many(self, operation: str, **request: Any) -> Response:
         """Send one request that names the tables itself.
 
         Raises:
@@ -81,7 +80,7 @@ class Requests:
             ClientError: any other error, as boto3 raises it.
         """
         try:
-            response: Attributes = getattr(self.client, xform_name(operation))(**request, **self._report)
+            response: Response = getattr(self.client, xform_name(operation))(**request, **self._report)
         except ClientError as error:
             facts = error.response
             status = facts.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
@@ -98,7 +97,7 @@ class Requests:
         self.last_units = units or 1.0
         return response
 
-    def send_patiently(self, operation: str, **request: Any) -> Attributes:
+    def send_patiently(self, operation: str, **request: Any) -> Response:
         """Send one request as `send_many`, and send it again within the budget while DynamoDB throttles."""
         return try_for(self._table.clock, self._table.budget_ms, partial(self.send_many, operation, **request))
 
@@ -107,16 +106,16 @@ class Requests:
         """What all requests together consumed of the tables themselves, where it was told."""
         return sum(self._units)
 
-    def finish(self, response: Attributes) -> Attributes:
+    def finish(self, response: Response) -> Response:
         """Put the sum into the call's response."""
         if self._consumed:
             response["ConsumedCapacity"] = sum_up(self._consumed)
         return response
 
 
-def sum_up(consumed: Iterable[Mapping[str, Any]]) -> Attributes:
+def sum_up(consumed: Iterable[Mapping[str, Any]]) -> Response:
     """Add up what several requests consumed, with the parts for table and indexes."""
-    total: Attributes = {}
+    total: Response = {}
     for part in consumed:
         for name, value in part.items():
             if isinstance(value, Mapping):
@@ -139,6 +138,6 @@ def as_boto3_raises() -> Iterator[None]:
         raise error.__cause__ from None
 
 
-def without(request: Mapping[str, Any], *names: str) -> Attributes:
+def without(request: Mapping[str, Any], *names: str) -> Response:
     """Copy a request without some of its parameters."""
     return {name: value for name, value in request.items() if name not in names}

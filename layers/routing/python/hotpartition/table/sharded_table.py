@@ -17,17 +17,16 @@ from boto3.dynamodb.table import BatchWriter
 from hotpartition.core.backoff import Clock
 from hotpartition.table.adaptive import Adaptive
 from hotpartition.table.batches import Batches
-from hotpartition.table.changing import Changer
 from hotpartition.table.client_table import ClientTable
 from hotpartition.table.gathering import PageReader
 from hotpartition.table.hashing import Hashing, by_sort_key
-from hotpartition.table.item_calls import ItemCalls
+from hotpartition.table.item_calls import Changer, ItemCalls
 from hotpartition.table.page_calls import PageCalls, read_pages
 from hotpartition.table.refused import refuse_method
 from hotpartition.table.requests import Boto3Table
+from hotpartition.table.routes import Fixed
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharding import Position, Sharding
-from hotpartition.table.shards import Fixed
 from hotpartition.table.time_buckets import BucketIndex, TimeBuckets
 
 if TYPE_CHECKING:
