@@ -27,7 +27,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 # Where it is set, each of the suite's processes would compile its packages again: one to three seconds each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test-alone test-beside wheel wheel-check simulate-counters simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials read-trials help setup build check lint types unit test test-waiting test-computing test-long demo up synth deploy destroy lock format clean acceptance test-functions functions-unit functions-acceptance
+.PHONY: wheel wheel-check simulate-counters simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials read-trials help setup build check lint types unit test test-stacks test-computing test-long demo up synth deploy destroy lock format clean acceptance test-functions functions-unit functions-acceptance
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -102,30 +102,19 @@ functions-acceptance: setup
 acceptance: .venv/.tool ## Check a local run of its own from end to end, as `make deploy` checks a stack (half a minute)
 	$(BIN)/python -m tools.acceptance
 
-test: setup ## Everything: lint, types, all tests
-	$(MAKE) --no-print-directory --jobs test-alone test-beside
-	$(MAKE) --no-print-directory --jobs test-waiting test-computing
-
-# What is held to a time has the machine nearly to itself.
-ALONE := tests/e2e/test_demo.py tests/e2e/test_example.py::test_its_rush_is_raised_and_read_back_completely
-test-alone: lint
+test: lint ## Everything: lint, types, all tests
 	$(BIN)/python -m infra.bundle --environment local
-	$(PYTEST) -m "not long" $(ALONE)
+	$(MAKE) --no-print-directory --jobs test-stacks test-computing
+
+# Tests of a running stack wait half of their time: what computes fills it, at a lower priority.
+test-stacks test-computing: PROCESSES := 3
+test-stacks: setup
+	$(PYTEST) $(PARALLEL) -m "not long" tests/e2e
 	$(MAKE) --no-print-directory functions-acceptance
 
-# What computes on one core meanwhile. pytest compiles the tests once, instead of in each process.
-test-beside: types
-	$(PYTEST) --collect-only --quiet --quiet > /dev/null
+test-computing: types
 	$(MAKE) --no-print-directory functions-unit PARALLEL=
-	nice $(PYTEST) -m "not long" tests/golden
-
-# Tests of a running stack wait half of their time: what computes fills it, at a lower priority, and waits at times as well.
-test-waiting: setup
-	$(PYTEST) $(PARALLEL) -m "not long" $(addprefix --deselect ,$(ALONE)) tests/e2e
-
-test-computing: PROCESSES := 3
-test-computing: setup
-	nice $(PYTEST) $(PARALLEL) -m "not long" --ignore tests/e2e --ignore tests/golden
+	nice $(PYTEST) $(PARALLEL) -m "not long" --ignore tests/e2e
 
 test-long: test ## And what takes longer: larger models, more seeds
 	$(BIN)/pytest -m long

@@ -67,7 +67,7 @@ class Metric:
         name: CloudWatch's name.
         statistic: `Sum`, `Maximum`, `p99` …
         dimensions: Name to value, or to what the value names.
-        subject: Which function (its folder) or node (its number, from 0) a dimension speaks of.
+        subject: Which function (its folder) or node (its number, from 0) a dimension names.
     """
 
     namespace: str
@@ -116,16 +116,6 @@ class Alarm:
         return f"{self.severity} {self.meaning} See {self.section}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedRoute:
-    """A route of the API and the name that its alarms begin with."""
-
-    name: str
-    method: str
-    path: str
-    slow_ms: int
-
-
 _TABLE = {"TableName": Subject.TABLE}
 _JOURNAL = {"TableName": Subject.JOURNAL}
 _INDEX = {"TableName": Subject.TABLE, "GlobalSecondaryIndexName": Subject.INDEX}
@@ -135,7 +125,7 @@ def list_alarms(
     options: HotPartitionOptions,
     *,
     functions: Sequence[str],
-    routes: Sequence[WatchedRoute] = (),
+    slow_request_ms: int | None = None,
     node_count: int | None = None,
     is_journal_apart: bool = False,
 ) -> tuple[Alarm, ...]:
@@ -144,7 +134,7 @@ def list_alarms(
     Args:
         options: For the number of consumers, and of nodes.
         functions: The functions' folders.
-        routes: Those of an API in front of them.
+        slow_request_ms: Latency that 1 % of an API's requests may exceed; None: there is no API in front of them.
         node_count: How many of the registry's nodes are watched; None: all that the options ask for.
         is_journal_apart: Whether the routing items have a table of their own.
     """
@@ -152,10 +142,10 @@ def list_alarms(
         *_of_table(),
         _of_journal() if is_journal_apart else _of_index(),
         _of_limits(),
-        *(alarm for route in routes for alarm in _of_route(route)),
+        *(() if slow_request_ms is None else _of_api(slow_request_ms)),
         *_of_consumers(options.consumers),
         *_of_detection(functions),
-        *(alarm for folder in functions for alarm in _of_function(folder)),
+        *_of_functions(functions),
         *_of_registry(options.registry.node_count if node_count is None else node_count),
     )
 
@@ -215,15 +205,16 @@ def _of_limits() -> Alarm:
     )
 
 
-def _of_route(route: WatchedRoute) -> Iterator[Alarm]:
-    dimensions = {"ApiId": Subject.API, "Stage": "$default", "Method": route.method, "Resource": route.path}
+def _of_api(slow_request_ms: int) -> Iterator[Alarm]:
+    """Watch all routes together: the API's access log names the route."""
+    dimensions = {"ApiId": Subject.API, "Stage": "$default"}
 
     def metric(name: str, statistic: str) -> Metric:
         return Metric(namespace="AWS/ApiGateway", name=name, statistic=statistic, dimensions=dimensions)
 
     yield Alarm(
-        name=f"{route.name}Failing",
-        meaning=f"More than 1 % of the requests of {route.method} {route.path} were answered with 5xx.",
+        name="ApiFailing",
+        meaning="More than 1 % of the API's requests got a 5xx response.",
         metrics=(metric("5xx", "Sum"), metric("Count", "Sum")),
         severity=Severity.WAKE,
         combination=Combination.PERCENTAGE,
@@ -232,11 +223,10 @@ def _of_route(route: WatchedRoute) -> Iterator[Alarm]:
         breaching=3,
     )
     yield Alarm(
-        name=f"{route.name}Slow",
-        meaning=f"1 % of the requests of {route.method} {route.path} have taken {route.slow_ms} ms or more for five"
-        " minutes.",
+        name="ApiSlow",
+        meaning=f"1 % of the API's requests have taken {slow_request_ms} ms or more for five minutes.",
         metrics=(metric("Latency", "p99"),),
-        threshold=route.slow_ms,
+        threshold=slow_request_ms,
         periods=5,
     )
 
@@ -293,7 +283,7 @@ def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
     if READER in functions:
         yield Alarm(
             name="RegistryAhead",
-            meaning="Redis knew a route that the journal did not: somebody restored the table, or wrote to Redis.",
+            meaning="Redis knew a route that the journal did not: the table was restored, or Redis was written to.",
             metrics=(_own(MetricName.REGISTRY_AHEAD_OF_JOURNAL, READER),),
             severity=Severity.WAKE,
         )
@@ -317,27 +307,25 @@ def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
     )
 
 
-def _of_function(folder: str) -> Iterator[Alarm]:
-    name = "".join(part.capitalize() for part in folder.split("_"))
+def _of_functions(folders: Sequence[str]) -> Iterator[Alarm]:
+    """Watch all functions together: each has a log group of its own."""
 
-    def metric(what: str) -> Metric:
-        return Metric(
-            namespace="AWS/Lambda",
-            name=what,
-            statistic="Sum",
-            dimensions={"FunctionName": Subject.FUNCTION},
-            subject=folder,
+    def metrics(what: str) -> tuple[Metric, ...]:
+        dimensions = {"FunctionName": Subject.FUNCTION}
+        return tuple(
+            Metric(namespace="AWS/Lambda", name=what, statistic="Sum", dimensions=dimensions, subject=folder)
+            for folder in folders
         )
 
     yield Alarm(
-        name=f"{name}Errors",
-        meaning=f"Function {folder} crashed, timed out or could not start.",
-        metrics=(metric("Errors"),),
+        name="FunctionErrors",
+        meaning="A function crashed, timed out or could not start.",
+        metrics=metrics("Errors"),
     )
     yield Alarm(
-        name=f"{name}Throttled",
-        meaning=f"Lambda refused to start function {folder}: its concurrency, or the account's, is used up.",
-        metrics=(metric("Throttles"),),
+        name="FunctionThrottled",
+        meaning="Lambda refused to start a function: its concurrency, or the account's, is used up.",
+        metrics=metrics("Throttles"),
     )
 
 
@@ -391,7 +379,7 @@ _OF_A_NODE = (
     ),
     Alarm(
         name="RegistryRefusals",
-        meaning="Redis turned somebody away who gave no valid token.",
+        meaning="Redis refused a client that gave no valid token.",
         metrics=(_node("AuthenticationFailures", "Sum"),),
     ),
     Alarm(

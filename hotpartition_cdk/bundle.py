@@ -28,13 +28,13 @@ from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.pruning import PRUNING, prune, source_only_pattern
 
 LOCK = Path(__file__).resolve().parent / "dependencies" / "requirements.txt"
-"""The packages that our functions use, with versions and hashes."""
+"""The packages that the construct's functions use, with versions and hashes."""
 
 CLIENT_PACKAGES = frozenset(
     {"annotated-types", "pydantic", "pydantic-core", "redis", "typing-extensions", "typing-inspection"}
 )
-"""What of them an adaptive `ShardedTable` needs in a function of somebody else's. Without boto3: theirs has all its
-services, and a layer would come before that of Lambda's runtime."""
+"""What of them an adaptive `ShardedTable` needs in a function of the user's. Without boto3: Lambda's own has all its
+services, and a layer would come before it."""
 
 LIBRARY = Path(hotpartition.__file__).resolve().parent
 """The library's own code, wherever it is installed."""
@@ -59,12 +59,7 @@ class PipError(Exception):
 class DependencyBundle:
     """One build of the dependency layer.
 
-    Attributes:
-        lock: The requirements file, with versions and hashes.
-        target: What the packages are for.
-        cache: Folder that holds finished builds.
-        interpreter: Compiles the packages; None leaves their bytecode out.
-        only: The packages of the lock that are wanted; None: all.
+    Without an interpreter there is no bytecode; `only` names the packages of the lock that are wanted, None all.
     """
 
     lock: Path
@@ -139,13 +134,7 @@ class DependencyBundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceBundle:
-    """One build of a layer of our own code: the sources as they are, and their bytecode.
-
-    Attributes:
-        package: The folder of a Python package.
-        cache: Folder that holds finished builds.
-        interpreter: Compiles them; None leaves the bytecode out.
-    """
+    """One build of a layer of a package of sources, and of their bytecode where there is an interpreter for it."""
 
     package: Path
     cache: Path
@@ -224,7 +213,7 @@ def _build_once(folder: Path, fill: Callable[[Path], None]) -> Path:
         fill(draft)
         draft.rename(folder)
     except OSError:
-        # Whoever comes second finds the same content there.
+        # A build at the same time has put the same content there.
         if not folder.is_dir():
             raise
     finally:

@@ -30,14 +30,11 @@ class Interpreter:
     magic: str
 
     def compile(self, folder: Path, *, without: str = "") -> None:
-        """Compile the modules of a layer; those that this Python cannot read are left as they are.
+        """Compile a layer's modules, but those whose path `without` (a regular expression) is found in.
 
-        Args:
-            folder: the layer.
-            without: a regular expression; modules whose path it is found in are not compiled.
-
-        Unchecked: nobody changes a layer's files, so nothing needs to compare them at import. A hash instead of a time,
-        and no hash randomization: the same sources give the same bytes.
+        Unchecked: a layer's files never change, so nothing needs to compare them at import. A hash instead of a time,
+        and no hash randomization: the same sources give the same bytes. Modules that this Python cannot read stay
+        uncompiled.
         """
         arguments = ["-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
         arguments += ["-s", str(folder), "-p", LAYER_ROOT, *(["-x", without] if without else []), str(folder)]
@@ -58,12 +55,7 @@ def _probe(path: str) -> str:
 
 
 def find_interpreter(version: str, environ: Mapping[str, str]) -> Interpreter | None:
-    """Find a released Python of a minor version such as `3.14`: this one, on the path, or among those of pyenv.
-
-    Args:
-        version: The minor version.
-        environ: For `PATH`, `PYENV_ROOT` and `HOME`.
-    """
+    """Find a released Python of a minor version such as `3.14`: this one, on the path, or among those of pyenv."""
     major, minor = version.split(".")
     for path in _candidates(version, environ):
         match _probe(path).split():

@@ -1,4 +1,4 @@
-"""Functions of somebody else's that use a table through `ShardedTable`: what each needs for that, and no more."""
+"""Functions of the construct's user that use a table through `ShardedTable`: what each needs, and no more."""
 
 from __future__ import annotations
 
@@ -51,15 +51,7 @@ _ACTIONS: Mapping[Kind, tuple[str, ...]] = {
 class Clients:
     """Gives functions a layer, settings, rights and a way to the registry.
 
-    Attributes:
-        scope: Where layers are made.
-        table: What they use.
-        indexes: Its indexes that they ask.
-        journal: Where its routes lie.
-        network: Where the registry is reached.
-        users: As whom they ask Redis.
-        wiring: Settings, by field name.
-        is_vpc_given: Whether functions can be in the network's VPC already.
+    The wiring is their settings, by field name; with a given VPC, functions can be in it already.
     """
 
     scope: Construct
@@ -163,4 +155,4 @@ class Clients:
 
 
 _ID = "HotPartition"
-"""Of what is made below a function; also tells that it was added."""
+"""Of what is made below a function; where it is, the function was added already."""

@@ -34,7 +34,7 @@ LONGEST_NAME = 31
 """
 
 ZONES = 2
-"""Availability zones where nobody names any: the first two of the account, in the region's order."""
+"""Availability zones where no option names any: the first two of the account, in the region's order."""
 
 FULL_CPU_MB = 1769
 """Memory at which Lambda gives a function one whole CPU; below, it gets a share (Lambda guide, "Configure memory")."""

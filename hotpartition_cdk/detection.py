@@ -1,4 +1,4 @@
-"""The stream consumers, what starts them, and where a start goes that did not end well."""
+"""The stream consumers, what starts them, and the queue of starts that failed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _USEFUL_FOR = cdk.Duration.seconds(60)
 class Detection(Construct):
     """The stream consumer, and a schedule for each share that starts it every minute, once, with no second try.
 
-    The Scheduler hands the event to Lambda's own queue, so both must be told not to try again: the Scheduler for
-    an event that Lambda refuses, Lambda for a run that fails or finds no free concurrency.
+    The Scheduler puts the event into Lambda's own queue, so neither may try again: the Scheduler after an event that
+    Lambda refuses, Lambda after a run that fails or finds no free concurrency.
     """
 
     def __init__(

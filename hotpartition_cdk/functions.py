@@ -1,4 +1,4 @@
-"""How we make a Lambda function: runtime, layers, logs, tracing, network and a role of its own."""
+"""Makes the project's Lambda functions: runtime, layers, logs, tracing, network and a role of its own for each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hotpartition_cdk.registry import RegistryUsers
 from hotpartition_cdk.settings import select_settings
 
 HANDLERS = Path(__file__).resolve().parent / "handlers"
-"""The code of our own functions."""
+"""The code of the construct's own functions."""
 
 LIVE = "live"
 """Alias of the version that starts from a snapshot."""
@@ -47,15 +47,7 @@ WILDCARD_REASON = (
 class FunctionFactory:
     """Makes functions that differ only in code, size, settings and rights.
 
-    Attributes:
-        scope: Where the functions are made.
-        layers: Layers, runtime and architecture.
-        network: Where the functions run.
-        users: As whom the functions ask Redis.
-        log_keeping: Makes their log groups.
-        wiring: Settings, by field name.
-        namespace: Of their metrics.
-        made: The functions, by their folders.
+    The wiring is their settings, by field name; the namespace is that of their metrics; `made` has them by folder.
     """
 
     scope: Construct
@@ -80,7 +72,7 @@ class FunctionFactory:
         more_layers: Sequence[lambda_.ILayerVersion] = (),
         is_snap_started: bool = False,
     ) -> lambda_.Function:
-        """Make the function whose handler lies in a folder, by which it is called; it asks Redis as its user."""
+        """Make the function whose handler lies in a folder, which names it; its user is that of Redis."""
         place = Construct(self.scope, id_)
         log_group = self.log_keeping.make_group(place, "Logs")
         execution_role = _role(place, log_group)

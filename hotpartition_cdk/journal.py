@@ -22,21 +22,10 @@ THROTTLED_KEYS = dynamodb.ContributorInsightsSpecification(
 
 
 class Journal:
-    """Routing items in a table, beside the items that they route, listed by a sparse index of it.
-
-    Attributes:
-        table: The table that holds them.
-        index_name: The index; empty where they have a table of their own.
-    """
+    """Routing items in a table: beside the items that they route, listed by a sparse index, or in one of their own."""
 
     def __init__(self, table: dynamodb.ITable, *, keys: tuple[str, ...], index_name: str = "") -> None:
-        """Take a table as it is.
-
-        Args:
-            table: The table.
-            keys: The names of its keys.
-            index_name: What lists the routing items; empty: they have the table to themselves.
-        """
+        """Take a table with its keys; without an index, the routing items have the table to themselves."""
         self.table = table
         self.index_name = index_name
         self._keys = keys
@@ -59,7 +48,7 @@ class Journal:
     def grant_raise(self, grantee: iam.IGrantable) -> None:
         """Allow reading routing items, listing them, and updates that name their attributes and no others.
 
-        Without a condition on `dynamodb:ReturnValues`: whoever updates the journal may read it anyway.
+        Without a condition on `dynamodb:ReturnValues`: who may update the journal may read it anyway.
         """
         grant_table(grantee, self.table, ["dynamodb:GetItem"])
         condition = only_attributes((*self._keys, *ROUTING_ATTRIBUTES))

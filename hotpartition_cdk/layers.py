@@ -22,28 +22,16 @@ COMPILED_PYTHON = ["__pycache__", "*.pyc"]
 
 
 class Layers(Construct):
-    """Layers for one Python and architecture. Apart, so that a fix of ours rebuilds no dependencies.
+    """Layers for one Python and architecture. Apart, so that a fix in the library rebuilds no dependencies.
 
     Where the functions' Python is at hand, all carry its bytecode: `/opt` is read-only, so a module without it would
     be compiled again at every cold start.
     """
 
     def __init__(
-        self,
-        scope: Construct,
-        id_: str,
-        *,
-        target: LayerTarget,
-        packages: frozenset[str] | None = None,
+        self, scope: Construct, id_: str, *, target: LayerTarget, packages: frozenset[str] | None = None
     ) -> None:
-        """Make the library's layer, and that of its packages.
-
-        Args:
-            scope: Where they are made.
-            id_: Their id.
-            target: What they are built for.
-            packages: Which of the locked packages; None: all.
-        """
+        """Make the library's layer, and that of the named packages of the lock; None: all."""
         super().__init__(scope, id_)
         self.runtime = lambda_.Runtime(
             f"python{target.python_version}",

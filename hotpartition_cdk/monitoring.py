@@ -1,4 +1,4 @@
-"""Alarms, whom they tell, and the dashboard."""
+"""Alarms, who receives them, and the dashboard."""
 
 from __future__ import annotations
 
@@ -29,97 +29,86 @@ from hotpartition_cdk.configuration import AlarmOptions
 _WIDTH = 12
 """Two graphs stand beside each other: a dashboard is 24 wide."""
 
-_GRAPHS: tuple[tuple[str, Sequence[MetricName], str], ...] = (
+_CONSUMER = ("consume_reports",)
+_EVERYONE = ()
+"""Stands for all functions that there are."""
+
+_GRAPHS: tuple[tuple[str, str, Mapping[Sequence[str], Sequence[MetricName]]], ...] = (
     (
         "Messages",
-        (
-            MetricName.MESSAGES_WRITTEN,
-            MetricName.MESSAGES_REPLAYED,
-            MetricName.MESSAGES_EDITED,
-            MetricName.MESSAGES_DELETED,
-            MetricName.PAGES_READ,
-            MetricName.MESSAGES_READ,
-        ),
         "Sum",
+        {
+            (WRITER,): (
+                MetricName.MESSAGES_WRITTEN,
+                MetricName.MESSAGES_REPLAYED,
+                MetricName.MESSAGES_EDITED,
+                MetricName.MESSAGES_DELETED,
+            ),
+            (READER,): (MetricName.PAGES_READ, MetricName.MESSAGES_READ),
+        },
     ),
     (
         "Throttles as writers and readers meet them",
-        (MetricName.WRITES_THROTTLED, MetricName.READS_RETRIED, MetricName.QUERIES_HEDGED),
         "Sum",
+        {(WRITER,): (MetricName.WRITES_THROTTLED,), (READER,): (MetricName.READS_RETRIED, MetricName.QUERIES_HEDGED)},
     ),
     (
         "Cached pages",
-        (
-            MetricName.PAGES_FROM_L1,
-            MetricName.PAGES_FROM_REDIS,
-            MetricName.PAGES_FROM_DYNAMODB,
-            MetricName.PAGE_FILLS,
-            MetricName.PAGE_FILLS_FAILED,
-            MetricName.PAGES_MALFORMED,
-        ),
         "Sum",
+        {
+            (READER,): (
+                MetricName.PAGES_FROM_L1,
+                MetricName.PAGES_FROM_REDIS,
+                MetricName.PAGES_FROM_DYNAMODB,
+                MetricName.PAGE_FILLS,
+                MetricName.PAGE_FILLS_FAILED,
+                MetricName.PAGES_MALFORMED,
+            )
+        },
     ),
-    ("Cached pages: age, in ms", (MetricName.PAGE_AGE_MS,), "Maximum"),
+    ("Cached pages: age, in ms", "Maximum", {(READER,): (MetricName.PAGE_AGE_MS,)}),
     (
         "Decisions",
-        (
-            MetricName.RAISES,
-            MetricName.DECISION_RAISED,
-            MetricName.DECISION_UNLUCKY_PARTITION,
-            MetricName.DECISION_AT_CAP,
-            MetricName.DECISION_READ_HOT,
-            MetricName.DECISION_COOLED,
-        ),
         "Sum",
+        {
+            _CONSUMER: (
+                MetricName.RAISES,
+                MetricName.DECISION_RAISED,
+                MetricName.DECISION_UNLUCKY_PARTITION,
+                MetricName.DECISION_AT_CAP,
+                MetricName.DECISION_READ_HOT,
+                MetricName.DECISION_COOLED,
+            )
+        },
     ),
-    ("Reports", (MetricName.REPORTS_DROPPED, MetricName.REPORTS_MALFORMED, MetricName.REPORTS_OUT_OF_WINDOW), "Sum"),
-    ("Stream consumer: age of what it decides on, in ms", (MetricName.CONSUMER_LAG_MS,), "Maximum"),
+    (
+        "Reports",
+        "Sum",
+        {
+            (READER, WRITER): (MetricName.REPORTS_DROPPED,),
+            _CONSUMER: (MetricName.REPORTS_MALFORMED, MetricName.REPORTS_OUT_OF_WINDOW),
+        },
+    ),
+    ("Stream consumer: age of what it decides on, in ms", "Maximum", {_CONSUMER: (MetricName.CONSUMER_LAG_MS,)}),
     (
         "Registry",
-        (
-            MetricName.REGISTRY_UNAVAILABLE,
-            MetricName.REGISTRY_REBUILT,
-            MetricName.REGISTRY_BEHIND_JOURNAL,
-            MetricName.REGISTRY_AHEAD_OF_JOURNAL,
-        ),
         "Sum",
+        {
+            _EVERYONE: (MetricName.REGISTRY_UNAVAILABLE,),
+            _CONSUMER: (MetricName.REGISTRY_REBUILT,),
+            (READER,): (MetricName.REGISTRY_BEHIND_JOURNAL, MetricName.REGISTRY_AHEAD_OF_JOURNAL),
+        },
     ),
     (
         "Journal",
-        (
-            MetricName.JOURNAL_READ_FAILED,
-            MetricName.JOURNAL_UPDATE_RETRIED,
-            MetricName.JOURNAL_MALFORMED,
-        ),
         "Sum",
+        {
+            _CONSUMER: (MetricName.JOURNAL_READ_FAILED, MetricName.JOURNAL_UPDATE_RETRIED),
+            _EVERYONE: (MetricName.JOURNAL_MALFORMED,),
+        },
     ),
 )
-"""Our own metrics, summed over the functions: title, names, statistic."""
-
-_SERVED_BY = {
-    MetricName.PAGES_READ: (READER,),
-    MetricName.MESSAGES_READ: (READER,),
-    MetricName.READS_RETRIED: (READER,),
-    MetricName.QUERIES_HEDGED: (READER,),
-    MetricName.REGISTRY_BEHIND_JOURNAL: (READER,),
-    MetricName.REGISTRY_AHEAD_OF_JOURNAL: (READER,),
-    MetricName.PAGES_FROM_L1: (READER,),
-    MetricName.PAGES_FROM_REDIS: (READER,),
-    MetricName.PAGES_FROM_DYNAMODB: (READER,),
-    MetricName.PAGE_FILLS: (READER,),
-    MetricName.PAGE_FILLS_FAILED: (READER,),
-    MetricName.PAGES_MALFORMED: (READER,),
-    MetricName.PAGE_AGE_MS: (READER,),
-    MetricName.MESSAGES_WRITTEN: (WRITER,),
-    MetricName.MESSAGES_REPLAYED: (WRITER,),
-    MetricName.MESSAGES_EDITED: (WRITER,),
-    MetricName.MESSAGES_DELETED: (WRITER,),
-    MetricName.WRITES_THROTTLED: (WRITER,),
-    MetricName.REPORTS_DROPPED: (WRITER, READER),
-}
-"""Which functions count a metric; the rest are the consumer's, or everyone's."""
-
-_EVERYONES = frozenset({MetricName.REGISTRY_UNAVAILABLE, MetricName.JOURNAL_MALFORMED})
+"""The functions' own metrics: title, statistic, and which functions count which."""
 
 
 class Monitoring(Construct):
@@ -143,30 +132,23 @@ class Monitoring(Construct):
     ) -> None:
         """Make all of it.
 
-        Args:
-            scope: Where it is made.
-            id_: Its id.
-            name: The functions' namespace; what the alarms' names begin with; the dashboard's name.
-            alarms: What to watch.
-            subjects: Names of the table, index or journal, API and queue.
-            functions: Names of the functions, by folder.
-            nodes: Names of the registry's nodes.
-            options: Whom to tell.
+        The name is the functions' namespace, the dashboard's name and the beginning of the alarms' names. Subjects are
+        the names of table, index or journal, API and queue; functions are named by their folders.
         """
         super().__init__(scope, id_)
         self._subjects = subjects
         self._functions = functions
         self._nodes = nodes
         self._name_prefix = name
-        told = self._receivers(options)
+        receivers = self._receivers(options)
         made = {alarm.name: self._make(alarm) for alarm in alarms}
         for alarm in alarms:
-            made[alarm.name].add_alarm_action(told[alarm.severity])
-            made[alarm.name].add_ok_action(told[alarm.severity])
+            made[alarm.name].add_alarm_action(receivers[alarm.severity])
+            made[alarm.name].add_ok_action(receivers[alarm.severity])
         self._make_dashboard(made.values(), alarms)
 
     def _receivers(self, options: AlarmOptions) -> Mapping[Severity, cloudwatch.IAlarmAction]:
-        """Make the topic, and a second one where somebody is named for what can wait."""
+        """Make the topic, and a second one where a receiver is named for what can wait."""
         first = actions.SnsAction(self._topic("", options.email, options.topic_arn))
         if options.tomorrow_email is None and options.tomorrow_topic_arn is None:
             return dict.fromkeys(Severity, first)
@@ -254,7 +236,7 @@ class Monitoring(Construct):
             default_interval=cdk.Duration.hours(3),
         )
         dashboard.add_widgets(cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(made), width=24, height=5))
-        graphs = [(title, self._own_metrics(names, statistic)) for title, names, statistic in _GRAPHS]
+        graphs = [(title, self._own_metrics(counted, statistic)) for title, statistic, counted in _GRAPHS]
         for title, is_shown in _WATCHED:
             graphs.append((title, [self._labelled(alarm) for alarm in alarms if is_shown(alarm)]))
         drawn = [cloudwatch.GraphWidget(title=title, left=lines, width=_WIDTH) for title, lines in graphs if lines]
@@ -265,7 +247,9 @@ class Monitoring(Construct):
         metric = self._combine(alarm)
         return metric.with_(label=alarm.name) if isinstance(metric, cloudwatch.Metric) else metric
 
-    def _own_metrics(self, names: Sequence[MetricName], statistic: str) -> list[cloudwatch.IMetric]:
+    def _own_metrics(
+        self, counted: Mapping[Sequence[str], Sequence[MetricName]], statistic: str
+    ) -> list[cloudwatch.IMetric]:
         return [
             cloudwatch.Metric(
                 namespace=self._name_prefix,
@@ -273,15 +257,13 @@ class Monitoring(Construct):
                 statistic=statistic,
                 period=cdk.Duration.minutes(1),
                 dimensions_map={"service": folder},
-                label=name if len(self._counted_by(name)) == 1 else f"{name} {folder}",
+                label=name if len(folders) == 1 else f"{name} {folder}",
             )
+            for folders, names in counted.items()
             for name in names
-            for folder in self._counted_by(name)
+            for folder in sorted(self._functions)
+            if folder in folders or folders == _EVERYONE
         ]
-
-    def _counted_by(self, name: MetricName) -> Sequence[str]:
-        counting = self._functions if name in _EVERYONES else _SERVED_BY.get(name, ("consume_reports",))
-        return sorted(folder for folder in counting if folder in self._functions)
 
 
 def _is_of(alarm: Alarm, namespace: str) -> bool:
@@ -294,11 +276,11 @@ def _is_load(alarm: Alarm) -> bool:
 
 _WATCHED: tuple[tuple[str, Callable[[Alarm], bool]], ...] = (
     ("Stream consumer: starts in five minutes", lambda alarm: base_name(alarm) == "ConsumerMissing"),
-    ("Routes: 5xx, %", lambda alarm: alarm.name.endswith("Failing")),
-    ("Routes: p99 latency, ms", lambda alarm: alarm.name.endswith("Slow")),
+    ("API: 5xx, %", lambda alarm: alarm.name == "ApiFailing"),
+    ("API: p99 latency, ms", lambda alarm: alarm.name == "ApiSlow"),
     ("DynamoDB: throttles of one partition", lambda alarm: _is_of(alarm, "AWS/DynamoDB")),
     ("Functions: errors and throttles", lambda alarm: _is_of(alarm, "AWS/Lambda")),
     ("Redis: memory and CPU, %", _is_load),
     ("Redis: evictions and refusals", lambda alarm: _is_of(alarm, "AWS/ElastiCache") and not _is_load(alarm)),
 )
-"""What alarms watch, drawn: title, and of which alarms. A graph of none is left out."""
+"""What alarms watch, drawn: title, and of which alarms. A graph without lines is left out."""

@@ -39,15 +39,7 @@ class Network(Construct):
         vpc: ec2.IVpc | None = None,
         subnets: Sequence[ec2.ISubnet] | None = None,
     ) -> None:
-        """Make the groups, and the VPC where none is given.
-
-        Args:
-            scope: Where they are made.
-            id_: Their id.
-            log_keeping: Keeps the log of refused traffic in a new VPC; None: for a week.
-            options: How narrow the way out is, and which zones a new VPC has.
-            vpc: A VPC of the user's.
-            subnets: Where in it functions and registry stand; None: its private subnets.
+        """Make the groups, and a VPC unless one is given, of which functions and registry take the private subnets.
 
         Raises:
             ConfigurationError: the given VPC has only public subnets, where no function runs.
@@ -124,7 +116,7 @@ class Network(Construct):
         )
 
     def _log_refused_traffic(self, log_keeping: LogKeeping) -> None:
-        """Log what a security group refused: next to nothing, unless something is wrong or somebody tries."""
+        """Log what a security group refused: next to nothing, unless something is wrong or an intruder tries."""
         self.vpc.add_flow_log(
             "RefusedTraffic",
             destination=ec2.FlowLogDestination.to_cloud_watch_logs(log_keeping.make_group(self, "RefusedTrafficLog")),

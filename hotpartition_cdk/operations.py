@@ -1,4 +1,4 @@
-"""The operations function: what `hotpartition`, the command-line tool, asks. Nothing invokes it but people."""
+"""The operations function, which only `hotpartition`, the command-line tool, invokes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hotpartition_cdk.functions import HANDLERS, FunctionFactory
 from hotpartition_cdk.journal import Journal
 
 SIZE = FunctionSize(
-    # It works for minutes a month. Reports are parsed by the thousand when somebody looks at the heat.
+    # It works for minutes a month. `hotpartition hot` parses reports by the thousand.
     memory_mb=512,
     # A part of a long command ends after 15 s by itself; the rest is for a store that refuses meanwhile.
     timeout_seconds=60,
@@ -21,7 +21,7 @@ SIZE = FunctionSize(
 class Operations(Construct):
     """The function, which may read and raise routes and list them, and no more.
 
-    Who may call it is for the account's own policies to say (`lambda:InvokeFunction` on it): nobody is granted it here.
+    The account's own policies say who may invoke it (`lambda:InvokeFunction`): no right is granted here.
     """
 
     def __init__(self, scope: Construct, id_: str, *, functions: FunctionFactory, journal: Journal) -> None:

@@ -1,6 +1,6 @@
 """Options of an environment: declared beside each number, overridable by name without editing code.
 
-An option is a field with a description of one of the models in `environments.py`. Its path, such as
+An option is a field with a description of a model that derives from `Options`. Its path, such as
 `registry.node_type`, names it in messages and documents; a nested object of the same names overrides it.
 """
 
@@ -16,7 +16,7 @@ from hotpartition_cdk.errors import ConfigurationError
 
 
 class Options(BaseModel):
-    """Values that do not change, each of exactly its type: text is no number, and a number is no flag."""
+    """Values that do not change, each of exactly its type: text is not a number, and a number is not a flag."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

@@ -26,7 +26,7 @@ _CONNECT = "elasticache:Connect"
 
 @dataclass(frozen=True, slots=True)
 class RegistryUsers:
-    """Who may work on one table's keys in Redis: none of them by name where nobody is asked who they are."""
+    """Who may work on one table's keys in Redis; without authentication there are no users."""
 
     place: Mapping[str, str]
     _cache_name: str
@@ -58,7 +58,7 @@ class Registry(Construct):
     also where data is retained: kept, it would hold on to subnets and groups that CloudFormation then cannot delete.
 
     Users authenticate with IAM: a function signs a token with its role's credentials, and there is no password. A
-    user group of engine `valkey` needs no user named `default`, so whoever does not authenticate is nobody.
+    user group of engine `valkey` needs no user named `default`, so without authentication no command is accepted.
     """
 
     def __init__(
@@ -71,15 +71,9 @@ class Registry(Construct):
         name: str | None = None,
         key_arn: str | None = None,
     ) -> None:
-        """Make the cluster, which nobody can use yet.
+        """Make the cluster, to which no function is admitted yet.
 
-        Args:
-            scope: Where it is made.
-            id_: Its id.
-            network: Where its nodes stand, and who may reach them.
-            size: How much of everything it gets.
-            name: Of its user group, unique in account and region; None: made of its path.
-            key_arn: A KMS key of the user's.
+        The name is that of its user group, unique in account and region; None: made of its path.
 
         Raises:
             ConfigurationError: its nodes shall stand in several zones, and there is one.
@@ -147,11 +141,7 @@ class Registry(Construct):
     ) -> RegistryUsers:
         """Admit users who may work on one table's keys, and on no others.
 
-        Args:
-            scope: Where they are made.
-            prefix: What their names begin with, unique in account and region.
-            table_name: The table.
-            users: What each of them may do, by the rest of its name.
+        A user's name is the prefix, unique in account and region, and its name among the users.
         """
         if self._user_group is None:
             return RegistryUsers(self.wiring(), self.cluster.ref, self._arn(), {})

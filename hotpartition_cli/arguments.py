@@ -33,7 +33,7 @@ where to ask:
 
 exit status:
   0  fine
-  1  something to mend: routes differ or cannot be read, a load is not covered
+  1  something to repair: routes differ or cannot be read, a load is not covered
   2  the command is wrong
   3  it could not be done: nobody responded, no credentials, throttled, Redis or DynamoDB away
   130  interrupted
@@ -155,7 +155,7 @@ def _build_parser() -> _Parser:
     raise_.add_argument("--by", metavar="NAME", help="who asks, for the record (default: your user name)")
 
     verify = add("verify", "registry against journal: what is equal and what differs", "verify --mend", target)
-    verify.add_argument("--mend", action="store_true", help="let each learn what only the other knows")
+    verify.add_argument("--mend", action="store_true", help="repair both: each gets what only the other has")
 
     add("rebuild-registry", "put every route of the journal into the registry", "rebuild-registry", target)
 

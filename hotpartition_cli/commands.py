@@ -80,14 +80,14 @@ def verify(call: Caller, *, repairs: bool, progress: Progress) -> Outcome:
     """Compare registry and journal, part by part."""
     counts: dict[str, int] = {}
     differences: list[Mapping[str, str]] = []
-    mended = 0
+    repaired = 0
     for part in _parts(call, {"command": "verify", "mend": repairs}):
         counts = {name: counts.get(name, 0) + count for name, count in part["counts"].items()}
         differences += part["differences"]
-        mended += part["mended"]
+        repaired += part["mended"]
         progress(f"{sum(counts.values()):,} routes compared")
-    document = {"counts": counts, "differences": differences, "mended": mended}
-    return Outcome(document, Status.FINDING if len(differences) > mended else Status.FINE)
+    document = {"counts": counts, "differences": differences, "mended": repaired}
+    return Outcome(document, Status.FINDING if len(differences) > repaired else Status.FINE)
 
 
 def rebuild_registry(call: Caller, progress: Progress) -> Outcome:

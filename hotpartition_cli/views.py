@@ -36,18 +36,15 @@ def view_hot(document: Mapping[str, Any]) -> RenderableType:
             "?" if throttled is None else Text(f"{throttled:.0%}" if wcu else "-", "red" if throttled else ""),
             str(row["shard_count"] or "-"),
             age,
-            # A stack of before does not tell of reads.
-            "?" if (rcu := row.get("rcu_per_second")) is None else f"{rcu:,.0f}",
-            Text(str(row.get("page_copies") or "-"), "yellow"),
+            "?" if (rcu := row["rcu_per_second"]) is None else f"{rcu:,.0f}",
+            Text(str(row["page_copies"] or "-"), "yellow"),
         )
-    # A stack of before does not count the streams that are away.
-    away, is_known = document.get("streams_unavailable", 0), document["active"] is not None
+    away, is_known = document["streams_unavailable"], document["active"] is not None
     parts: list[RenderableType] = [table]
     if not document["routes"]:
         nothing = "Nothing is being written or read, and no" if is_known and not away else "No"
         parts = [Text(f"{nothing} partition key was ever raised.")]
-    # A stack of before has one consumer, and says so in one field.
-    starts = document.get("consumers_started_at", [document["consumer_started_at"]])
+    starts = document["consumers_started_at"]
     late = [start for start in starts if start is None or _seconds(start, at) > CONSUMER_SECONDS]
     if not is_known:
         parts.append(Text("Redis does not respond: no load can be shown, nor whether a consumer runs.", "red"))
@@ -127,7 +124,7 @@ def view_verification(document: Mapping[str, Any]) -> RenderableType:
     if len(differences) > MAX_DIFFERENCES_SHOWN:
         parts.append(Text(f"and {len(differences) - MAX_DIFFERENCES_SHOWN:,} more (--json names all)"))
     if document["mended"]:
-        parts.append(Text(f"{document['mended']:,} mended: each place learned what only the other knew.", "green"))
+        parts.append(Text(f"{document['mended']:,} repaired: each place has what only the other knew.", "green"))
     return Group(*parts)
 
 

@@ -25,7 +25,7 @@ BOOTSTRAP_VERSION = 6
 """What the template of this CDK asks for (`requiresBootstrapStackVersion`)."""
 LEAST_UNRESERVED = 10
 MOST_UNRESERVED = 100
-"""Lambda keeps 100 of a quota unreserved, of that of a new account 10 or 50: nothing tells which before it refuses."""
+"""Lambda keeps 100 of a quota unreserved, of that of a new account 10 or 50: no call says which before it refuses."""
 
 Client = Callable[[str], Any]
 """Opens the client of a service."""
@@ -40,13 +40,7 @@ class Findings:
 
 
 def look(environment: Environment, client: Client, *, qualifier: str) -> Findings:
-    """Look at the account and its region; a part that may not be looked at is a doubt.
-
-    Args:
-        environment: What is to be deployed.
-        client: Opens clients.
-        qualifier: Of the CDK's bootstrap stack.
-    """
+    """Look at the account and its region, with the bootstrap's qualifier; what may not be looked at is a doubt."""
     findings = Findings()
     try:
         identity = client("sts").get_caller_identity()

@@ -171,10 +171,9 @@ class MessageApi(Construct):
         resource.access_log_settings = apigateway.CfnStage.AccessLogSettingsProperty(
             destination_arn=access_log.log_group_arn, format=json.dumps(self._log_format())
         )
-        # A route of tomorrow, which nobody gave a limit yet, has the strictest.
+        # A route that is added and has no limit yet gets the strictest.
         rate, burst = min(route.rate for route in routes), min(route.burst for route in routes)
         resource.default_route_settings = apigateway.CfnStage.RouteSettingsProperty(
-            detailed_metrics_enabled=True,
             throttling_rate_limit=rate,
             throttling_burst_limit=burst,
         )
@@ -182,7 +181,6 @@ class MessageApi(Construct):
         # cannot be rolled back, and stays in `UPDATE_ROLLBACK_FAILED`.
         own_settings = {
             route.key: {
-                "DetailedMetricsEnabled": True,
                 "ThrottlingRateLimit": route.rate,
                 "ThrottlingBurstLimit": route.burst,
             }

@@ -1,4 +1,4 @@
-"""Builds the CDK app from its context. Asks nobody: no AWS call, no git, no clock."""
+"""Builds the CDK app from its context, without a call to AWS, git or the clock."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _parse_context(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def _check_context(context: Mapping[str, object]) -> None:
-    """Refuse a mistyped key, which the CDK's command line would pass on and nobody read."""
+    """Refuse a mistyped key, which the CDK's command line would pass on and the app ignore."""
     for key in context:
         if _OURS.fullmatch(key):
             _check_key(key)

@@ -63,13 +63,7 @@ def load_environment(name: object, root: Path) -> Environment:
 def read_environment(name: object, place: object, root: Path) -> tuple[Environment, Changes]:
     """Find an environment, and what the file changes in it.
 
-    Args:
-        name: `dev`, `prod` or `local`, or a section of the file.
-        place: The file, seen from the project's root; None takes `hotpartition.toml` where there is one.
-        root: The project's root.
-
-    Returns:
-        The environment as it is without changes, and the changes.
+    The place is that of the file, seen from the root; None takes `hotpartition.toml` where there is one.
 
     Raises:
         ConfigurationError: when there is no such environment, or the file is named and absent, unreadable or wrong.

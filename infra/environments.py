@@ -61,7 +61,7 @@ _TAG = re.compile(r"(?!aws:).{1,128}")
 
 
 class RequestFunctionSize(FunctionSize):
-    """The same for a function of the API, which must not go on after nobody listens."""
+    """The same for a function of the API, which must end before the API gives up on it."""
 
     timeout_seconds: int = Field(
         ge=1, le=API_SECONDS - 1, description="when Lambda stops it, in s; before the API gives up on it"
@@ -144,11 +144,10 @@ class ApiOptions(Options):
         return self
 
 
-class RouteAlarmOptions(AlarmOptions):
-    """Whom alarms tell, and what is slow."""
+class ApiAlarmOptions(AlarmOptions):
+    """Who receives alarms, and what is slow."""
 
-    slow_write_ms: RequestMs = Field(description="latency of a write that 1 % may exceed, in ms")
-    slow_read_ms: RequestMs = Field(description="latency of a read that 1 % may exceed, in ms")
+    slow_ms: RequestMs = Field(description="latency that 1 % of the API's requests may exceed, in ms")
 
 
 class Environment(HotPartitionOptions):
@@ -173,7 +172,7 @@ class Environment(HotPartitionOptions):
     )
     table: TableOptions
     api: ApiOptions
-    alarms: RouteAlarmOptions
+    alarms: ApiAlarmOptions
     name_suffix: Suffix | None = Field(
         default=None, description="added to the stack's name, so that two stacks of an environment fit into a region"
     )
@@ -204,7 +203,7 @@ class Environment(HotPartitionOptions):
 
 
 DEV = Environment(
-    **dict(SMALL, alarms=RouteAlarmOptions(slow_write_ms=3000, slow_read_ms=3000)),  # there are more cold starts
+    **dict(SMALL, alarms=ApiAlarmOptions(slow_ms=3000)),  # there are more cold starts
     name="dev",
     # A request writes one item and sends at most one report; what counts is the cold start, nearly all of it imports.
     writer=RequestFunctionSize(memory_mb=1024, timeout_seconds=10),
@@ -218,7 +217,7 @@ DEV = Environment(
 
 PROD = Environment(
     # A request's own budget is 300 ms; beyond a second, one in a hundred waits for something else.
-    **dict(PRODUCTION, alarms=RouteAlarmOptions(slow_write_ms=1000, slow_read_ms=1000)),
+    **dict(PRODUCTION, alarms=ApiAlarmOptions(slow_ms=1000)),
     name="prod",
     writer=RequestFunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=10),
     reader=RequestFunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=15),
@@ -239,12 +238,7 @@ def build_local(host: Host) -> Environment:
 
 
 def choose_environment(name: object, host: Host, own_names: Iterable[str] = ()) -> Environment:
-    """Find an environment by its name.
-
-    Args:
-        name: Its name.
-        host: The machine that synthesizes.
-        own_names: What else is allowed, where it is unknown.
+    """Find an environment by its name; the error names `own_names` as allowed as well.
 
     Raises:
         ConfigurationError: naming what is allowed, when there is none.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,47 +14,26 @@ LIMIT_BYTES = 250 * 1024 * 1024
 _MEBIBYTE = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionSizes:
-    """Bytes of one function's code and of each of its layers."""
-
-    name: str
-    code: int
-    layers: tuple[int, ...]
-
-    @property
-    def total(self) -> int:
-        """Count what Lambda unpacks."""
-        return self.code + sum(self.layers)
-
-
-def measure(folder: Path) -> Iterator[FunctionSizes]:
-    """Measure the functions of the one stack of an assembly."""
+def measure(folder: Path) -> Iterator[tuple[str, list[int]]]:
+    """Measure the functions of an assembly's one stack: the bytes of the code and of each layer."""
     (template_path,) = folder.glob("*.template.json")
     resources: dict[str, dict[str, Any]] = json.loads(template_path.read_text())["Resources"]
-    for resource in resources.values():
-        if resource["Type"] != "AWS::Lambda::Function":
-            continue
-        properties = resource["Properties"]
-        layers = (resources[layer["Ref"]]["Properties"]["Content"] for layer in properties["Layers"])
-        yield FunctionSizes(
-            name=properties["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"],
-            code=_asset_bytes(folder, properties["Code"]),
-            layers=tuple(_asset_bytes(folder, layer) for layer in layers),
-        )
+    functions = (each["Properties"] for each in resources.values() if each["Type"] == "AWS::Lambda::Function")
+    for function in functions:
+        layers = (resources[layer["Ref"]]["Properties"]["Content"] for layer in function["Layers"])
+        name = function["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"]
+        yield name, [_asset_bytes(folder, code) for code in (function["Code"], *layers)]
 
 
 def main(arguments: Sequence[str]) -> str | None:
     """Print the sizes of an assembly; return what is too large, if anything."""
     (folder,) = arguments
-    for sizes in sorted(measure(Path(folder)), key=lambda each: each.name):
-        layers = " + ".join(f"{layer / _MEBIBYTE:.2f}" for layer in sizes.layers)
-        total = f"{sizes.total / _MEBIBYTE:.1f} MiB"
-        print(f"size: {sizes.name}: {sizes.code / 1024:.1f} KiB + layers {layers} MiB = {total}")  # noqa: T201
-        if sizes.total > LIMIT_BYTES:
-            return (
-                f"function {sizes.name} is larger than the {LIMIT_BYTES // _MEBIBYTE} MiB that Lambda unpacks: {total}"
-            )
+    for name, (code, *layers) in sorted(measure(Path(folder))):
+        total = code + sum(layers)
+        parts = " + ".join(f"{layer / _MEBIBYTE:.2f}" for layer in layers)
+        print(f"size: {name}: {code / 1024:.1f} KiB + layers {parts} MiB = {total / _MEBIBYTE:.1f} MiB")  # noqa: T201
+        if total > LIMIT_BYTES:
+            return f"function {name} is larger than the {LIMIT_BYTES // _MEBIBYTE} MiB that Lambda unpacks"
     return None
 
 

@@ -11,11 +11,11 @@ from constructs import Construct
 
 from hotpartition.redis.acl import Role
 from hotpartition.runtime.settings import ReaderSettings, WriterSettings
-from hotpartition_cdk.alarms import Subject, WatchedRoute, list_alarms
+from hotpartition_cdk.alarms import Subject, list_alarms
 from hotpartition_cdk.functions import publish
 from hotpartition_cdk.hot_partition import HotPartition, Use
 from hotpartition_cdk.monitoring import Monitoring
-from infra.api import COUNTER_PATH, MESSAGE_PATH, MESSAGES_PATH, MessageApi
+from infra.api import MessageApi
 from infra.bundle import MESSAGES, ROOT
 from infra.environments import Environment
 from infra.table import ROUTING_INDEX, MessageTable
@@ -130,22 +130,12 @@ class HotPartitionStack(cdk.Stack):
     def _watch(self, environment: Environment, api: MessageApi) -> None:
         made = self._hot.functions.made
         functions = {name: made[name] for name in ("write_message", "read_messages", "consume_reports", "operate")}
-        slow_read_ms = environment.alarms.slow_read_ms
-        slow_write_ms = environment.alarms.slow_write_ms
-        routes = (
-            WatchedRoute(name="Write", method="POST", path=MESSAGES_PATH, slow_ms=slow_write_ms),
-            WatchedRoute(name="Edit", method="PATCH", path=MESSAGE_PATH, slow_ms=slow_write_ms),
-            WatchedRoute(name="Delete", method="DELETE", path=MESSAGE_PATH, slow_ms=slow_write_ms),
-            WatchedRoute(name="Add", method="POST", path=COUNTER_PATH, slow_ms=slow_write_ms),
-            WatchedRoute(name="ReadPage", method="GET", path=MESSAGES_PATH, slow_ms=slow_read_ms),
-            WatchedRoute(name="ReadMessage", method="GET", path=MESSAGE_PATH, slow_ms=slow_read_ms),
-            WatchedRoute(name="ReadSampler", method="GET", path=COUNTER_PATH, slow_ms=slow_read_ms),
-        )
+        alarms = list_alarms(environment, functions=tuple(functions), slow_request_ms=environment.alarms.slow_ms)
         Monitoring(
             self,
             "Monitoring",
             name=self.stack_name,
-            alarms=list_alarms(environment, functions=tuple(functions), routes=routes),
+            alarms=alarms,
             subjects={**self._hot.subjects(), Subject.API: api.api_id},
             functions={folder: function.function_name for folder, function in functions.items()},
             nodes=self._hot.registry.nodes_to_watch(),

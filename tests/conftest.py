@@ -8,23 +8,26 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-# Shared and busy machines are slow at times: no test of ours is about the time that an example takes.
+# Shared and busy machines are slow at times: no test is about the time that an example takes.
 settings.register_profile("hotpartition", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hotpartition")
 
-SMALL_STACKS = {f"tests/e2e/test_{name}.py" for name in ("clients", "consumers", "registry_faults")}
+GUARDED = {f"tests/e2e/test_{name}.py" for name in ("check", "clients", "consumers", "registry_faults")}
+OWN = {f"tests/e2e/test_{name}.py" for name in ("demo", "example", "soak")}
 ALONE = ("tests/model/", "tests/golden/")
 """Their tests share nothing, and some take long."""
 
 
 def scope_of(nodeid: str) -> str:
-    """Name what shares one process: a file, the infrastructure, the small stacks; or a test by itself."""
+    """Name what shares one process: a file, the infrastructure, a running stack; or a test by itself."""
     path = nodeid.partition("::")[0]
     if path.startswith("tests/infrastructure/"):
         return "infrastructure"
     if path.startswith(ALONE):
         return nodeid
-    return "small stacks" if path in SMALL_STACKS else path
+    if path.startswith("tests/e2e/") and path not in OWN:
+        return "guarded stack" if path in GUARDED else "stack"
+    return path
 
 
 class SharedFixtures(LoadScopeScheduling):

@@ -7,8 +7,6 @@ from functools import cache
 from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.event_handler.api_gateway import APIGatewayHttpResolver, Response
-from aws_lambda_powertools.metrics import MetricUnit
 
 from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
@@ -19,13 +17,15 @@ from hotpartition_messages.api import (
     COUNTER_PATH,
     MESSAGE_PATH,
     MESSAGES_PATH,
+    Event,
+    Response,
+    Serve,
     count_fitting,
     counter_response,
-    create_resolver,
     message_response,
     page_response,
     remaining_ms,
-    route_event,
+    respond,
 )
 from hotpartition_messages.counters import CounterReader
 from hotpartition_messages.read_requests import parse_counter_read, parse_message_read, parse_page_read
@@ -34,55 +34,51 @@ from hotpartition_messages.wiring_reader import build_counter_reader, build_mess
 
 logger = Logger()
 metrics = Metrics()
+telemetry = PowertoolsTelemetry(logger, metrics)
 prepare_snapshot(os.environ)
 
 
-def build_app(reader: MessageReader, counters: CounterReader) -> APIGatewayHttpResolver:
-    """Build the event handler around the read job."""
-    app = create_resolver()
+def build_routes(reader: MessageReader, counters: CounterReader) -> dict[str, Serve]:
+    """Build the function's routes around the jobs that read."""
 
-    @app.get(MESSAGES_PATH)
-    def read_page() -> Response[Any]:
-        request, if_none_match = parse_page_read(app.current_event.raw_event)
-        page = reader.read_page(request, remaining_ms=remaining_ms(app.lambda_context), fits=count_fitting)
-        metrics.add_metric(name=MetricName.PAGES_READ, unit=MetricUnit.Count, value=1)
-        return page_response(page, if_none_match=if_none_match)
+    def read_page(event: Event, context: Any) -> Response:
+        request, if_none_match = parse_page_read(event)
+        page = reader.read_page(request, remaining_ms=remaining_ms(context), fits=count_fitting)
+        telemetry.count(MetricName.PAGES_READ)
+        return page_response(request, page, if_none_match=if_none_match)
 
-    @app.get(MESSAGE_PATH)
-    def read_message() -> Response[Any]:
-        request = parse_message_read(app.current_event.raw_event)
+    def read_message(event: Event, context: Any) -> Response:
+        request = parse_message_read(event)
         message = reader.read_message(
             request.path.conversation_id,
             request.path.message_id,
             is_strong=request.query.consistency == "strong",
-            remaining_ms=remaining_ms(app.lambda_context),
+            remaining_ms=remaining_ms(context),
         )
-        metrics.add_metric(name=MetricName.MESSAGES_READ, unit=MetricUnit.Count, value=1)
+        telemetry.count(MetricName.MESSAGES_READ)
         return message_response(message)
 
-    @app.get(COUNTER_PATH)
-    def read_counter() -> Response[Any]:
-        request = parse_counter_read(app.current_event.raw_event)
+    def read_counter(event: Event, context: Any) -> Response:
+        request = parse_counter_read(event)
         counter_id, is_strong = request.path.counter_id, request.query.consistency == "strong"
-        value = counters.read(counter_id, is_strong=is_strong, remaining_ms=remaining_ms(app.lambda_context))
-        metrics.add_metric(name=MetricName.COUNTERS_READ, unit=MetricUnit.Count, value=1)
+        value = counters.read(counter_id, is_strong=is_strong, remaining_ms=remaining_ms(context))
+        telemetry.count(MetricName.COUNTERS_READ)
         return counter_response(counter_id, value=value)
 
-    return app
+    return {f"GET {MESSAGES_PATH}": read_page, f"GET {MESSAGE_PATH}": read_message, f"GET {COUNTER_PATH}": read_counter}
 
 
 @cache
-def _app() -> APIGatewayHttpResolver:
-    telemetry = PowertoolsTelemetry(logger, metrics)
+def _routes() -> dict[str, Serve]:
     settings = ReaderSettings.from_env(os.environ)
     calls = open_reading(settings)
     messages = build_message_reader(settings, telemetry, calls)
-    return build_app(messages, build_counter_reader(settings, telemetry, messages, calls))
+    return build_routes(messages, build_counter_reader(settings, telemetry, messages, calls))
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)
-def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+def handler(event: Event, context: Any) -> Response:
     """Serve one request."""
     # Also refused ones: Powertools warns of an invocation that counts nothing.
-    metrics.add_metric(name=MetricName.REQUESTS, unit=MetricUnit.Count, value=1)
-    return _app().resolve(route_event(event), context)
+    telemetry.count(MetricName.REQUESTS)
+    return respond(_routes(), event, context)

@@ -9,8 +9,6 @@ from http import HTTPStatus
 from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.event_handler.api_gateway import APIGatewayHttpResolver, Response
-from aws_lambda_powertools.metrics import MetricUnit
 
 from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
@@ -20,12 +18,14 @@ from hotpartition_messages.api import (
     COUNTER_PATH,
     MESSAGE_PATH,
     MESSAGES_PATH,
+    Event,
+    Response,
+    Serve,
+    build_response,
     counter_response,
-    create_resolver,
-    json_response,
     message_response,
     remaining_ms,
-    route_event,
+    respond,
 )
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.counters import CounterWriter
@@ -40,70 +40,66 @@ from hotpartition_messages.writing import MessageWriter
 
 logger = Logger()
 metrics = Metrics()
+telemetry = PowertoolsTelemetry(logger, metrics)
 prepare_snapshot(os.environ)
 
 
-def build_app(
+def build_routes(
     writer: MessageWriter, changer: MessageChanger, counters: CounterWriter, *, sender_claim: str = ""
-) -> APIGatewayHttpResolver:
-    """Build the event handler around the jobs; `sender_claim` is what of a caller is the sender."""
-    app = create_resolver()
+) -> dict[str, Serve]:
+    """Build the function's routes around the jobs that write; `sender_claim` is what of a caller is the sender."""
 
-    @app.post(MESSAGES_PATH)
-    def write_message() -> Response[Any]:
-        new = parse_write(app.current_event.raw_event, sender_claim=sender_claim)
-        written = writer.write(new, remaining_ms=remaining_ms(app.lambda_context))
-        metrics.add_metric(
-            name=MetricName.MESSAGES_REPLAYED if written.is_replay else MetricName.MESSAGES_WRITTEN,
-            unit=MetricUnit.Count,
-            value=1,
-        )
+    def write_message(event: Event, context: Any) -> Response:
+        new = parse_write(event, sender_claim=sender_claim)
+        written = writer.write(new, remaining_ms=remaining_ms(context))
+        telemetry.count(MetricName.MESSAGES_REPLAYED if written.is_replay else MetricName.MESSAGES_WRITTEN)
         acknowledgement = {
             "conversation_id": written.message.conversation_id,
             "message_id": written.message.message_id,
             "sent_at": written.message.sent_at,
         }
         text = json.dumps(acknowledgement, separators=(",", ":"))
-        return json_response(HTTPStatus.OK if written.is_replay else HTTPStatus.CREATED, text)
+        return build_response(HTTPStatus.OK if written.is_replay else HTTPStatus.CREATED, text)
 
-    @app.patch(MESSAGE_PATH)
-    def edit_message() -> Response[Any]:
-        target, edit = parse_edit(app.current_event.raw_event, sender_claim=sender_claim)
-        message = changer.edit(target, edit, remaining_ms=remaining_ms(app.lambda_context))
-        metrics.add_metric(name=MetricName.MESSAGES_EDITED, unit=MetricUnit.Count, value=1)
+    def edit_message(event: Event, context: Any) -> Response:
+        target, edit = parse_edit(event, sender_claim=sender_claim)
+        message = changer.edit(target, edit, remaining_ms=remaining_ms(context))
+        telemetry.count(MetricName.MESSAGES_EDITED)
         return message_response(message)
 
-    @app.delete(MESSAGE_PATH)
-    def delete_message() -> Response[Any]:
-        target = parse_delete(app.current_event.raw_event, sender_claim=sender_claim)
-        changer.delete(target, remaining_ms=remaining_ms(app.lambda_context))
-        metrics.add_metric(name=MetricName.MESSAGES_DELETED, unit=MetricUnit.Count, value=1)
-        return Response(status_code=int(HTTPStatus.NO_CONTENT), body="")
+    def delete_message(event: Event, context: Any) -> Response:
+        target = parse_delete(event, sender_claim=sender_claim)
+        changer.delete(target, remaining_ms=remaining_ms(context))
+        telemetry.count(MetricName.MESSAGES_DELETED)
+        return build_response(HTTPStatus.NO_CONTENT)
 
-    @app.post(COUNTER_PATH)
-    def add_to_counter() -> Response[Any]:
-        new = parse_addition(app.current_event.raw_event)
-        counters.add(new, remaining_ms=remaining_ms(app.lambda_context))
-        metrics.add_metric(name=MetricName.COUNTER_ADDITIONS, unit=MetricUnit.Count, value=1)
+    def add_to_counter(event: Event, context: Any) -> Response:
+        new = parse_addition(event)
+        counters.add(new, remaining_ms=remaining_ms(context))
+        telemetry.count(MetricName.COUNTER_ADDITIONS)
         return counter_response(new.counter_id, amount=new.amount)
 
-    return app
+    return {
+        f"POST {MESSAGES_PATH}": write_message,
+        f"PATCH {MESSAGE_PATH}": edit_message,
+        f"DELETE {MESSAGE_PATH}": delete_message,
+        f"POST {COUNTER_PATH}": add_to_counter,
+    }
 
 
 @cache
-def _app() -> APIGatewayHttpResolver:
-    telemetry = PowertoolsTelemetry(logger, metrics)
+def _routes() -> dict[str, Serve]:
     settings = WriterSettings.from_env(os.environ)
     calls = open_writing(settings)
     messages = build_message_writer(settings, telemetry, calls)
     changer = build_message_changer(settings, telemetry, messages)
     counters = build_counter_writer(settings, messages, calls)
-    return build_app(messages, changer, counters, sender_claim=settings.sender_claim)
+    return build_routes(messages, changer, counters, sender_claim=settings.sender_claim)
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)
-def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+def handler(event: Event, context: Any) -> Response:
     """Serve one request."""
     # Also refused ones: Powertools warns of an invocation that counts nothing.
-    metrics.add_metric(name=MetricName.REQUESTS, unit=MetricUnit.Count, value=1)
-    return _app().resolve(route_event(event), context)
+    telemetry.count(MetricName.REQUESTS)
+    return respond(_routes(), event, context)

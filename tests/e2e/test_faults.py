@@ -3,34 +3,27 @@
 The short form of each fault; docs/operations.md, "When a part is down", says what clients and operators see.
 """
 
-import random
-import time
 import uuid
-from itertools import count
-from statistics import median
 
 import pytest
 import redis
-from ulid import ULID
 
 from stack import (
-    SENDER,
+    HOT_WCU,
     WRITE_LIMIT_WCU,
-    Load,
+    Recorder,
     assert_read_back,
     read_meanwhile,
     route_in_journal,
     route_in_redis,
     wait_for,
 )
+from tools.load.client import mint_message_id
+from tools.trials.soak import GATEWAY_FAILURE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-RATE = 2 * WRITE_LIMIT_WCU
-"""Writes a second that make a conversation hot."""
 REQUESTS = ("PutItem", "UpdateItem", "GetItem", "Query", "BatchGetItem")
-EXTRA_MS = 60
-"""What a write may take longer at the median while Redis is dead."""
 LIMITS_OF_OTHERS = ("ProvisionedThroughputExceeded", "AccountLimitExceeded", "MaxOnDemandThroughputExceeded")
 """What salting does not cure."""
 
@@ -57,9 +50,9 @@ def registry(stack):
     client.close()
 
 
-def offer_and_read(stack, conversation, *, rate, seconds):
+def offer_and_read(stack, conversation, *, rate=HOT_WCU, seconds=3):
     """Offer a load, and read it while it comes."""
-    load = Load()
+    load = Recorder()
     stack.offer(
         conversation,
         rate=rate,
@@ -77,9 +70,9 @@ def test_puts_whose_response_is_lost_are_not_doubled(stack, conversation):
         {"operation": "PutItem", "fault": "lose_answer", "probability": 0.3},
         {"operation": "UpdateItem", "fault": "lose_answer", "probability": 0.3},
     )
-    load = offer_and_read(stack, conversation, rate=RATE, seconds=3)
+    load = offer_and_read(stack, conversation)
     stack.set_faults()
-    assert (stack.injected() - before)["lose_answer"] >= 20
+    assert (stack.injected() - before)["lose_answer"] > 0
     assert_read_back(stack, conversation, load)
 
 
@@ -90,11 +83,11 @@ def test_a_dynamodb_that_fails_and_is_slow_costs_no_message(stack, conversation)
         *({"operation": o, "fault": "error", "probability": 0.2} for o in REQUESTS),
         *({"operation": o, "fault": "delay", "probability": 0.2, "delay_ms": 150} for o in REQUESTS),
     )
-    load = offer_and_read(stack, conversation, rate=RATE, seconds=3)
+    load = offer_and_read(stack, conversation)
     stack.set_faults()
     injected = stack.injected() - before
-    assert injected["error"] >= 20
-    assert injected["delay"] >= 20
+    assert injected["error"] > 0
+    assert injected["delay"] > 0
     assert_read_back(stack, conversation, load)
 
 
@@ -106,13 +99,15 @@ def test_throttles_that_salting_does_not_cure_raise_nothing(stack, conversation)
         *({"operation": "PutItem", "fault": "throttle", "probability": 0.06, "reason": r % "Write"} for r in limits),
         *({"operation": "Query", "fault": "throttle", "probability": 0.06, "reason": r % "Read"} for r in limits),
     )
-    # Half of what a partition takes: not hot by itself.
-    load = offer_and_read(stack, conversation, rate=WRITE_LIMIT_WCU / 2, seconds=4)
+    # None of them is hot, however much of it a slow machine offers at once.
+    conversations = [f"{conversation}:{number}" for number in range(5)]
+    loads = [offer_and_read(stack, each, rate=WRITE_LIMIT_WCU / 2, seconds=1) for each in conversations]
     stack.set_faults()
-    assert (stack.injected() - before)["throttle"] >= 10
-    assert_read_back(stack, conversation, load)
-    assert route_in_journal(stack, conversation) == set()
-    assert not [b for b in stack.timeline() if b["key"].startswith(f"{conversation}#")]
+    assert (stack.injected() - before)["throttle"] > 0
+    for each, load in zip(conversations, loads, strict=True):
+        assert_read_back(stack, each, load)
+        assert route_in_journal(stack, each) == set()
+        assert not stack.shard_buckets(each)
 
 
 def test_a_raise_gets_through_a_throttled_journal(stack, conversation):
@@ -125,93 +120,77 @@ def test_a_raise_gets_through_a_throttled_journal(stack, conversation):
             "reason": "TableWriteKeyRangeThroughputExceeded",
         }
     )
-    load = offer_and_read(stack, conversation, rate=RATE, seconds=4)
-    assert wait_for(lambda: route_in_journal(stack, conversation), seconds=5)
+    load = stack.offer_until(lambda: route_in_journal(stack, conversation), conversation)
     stack.set_faults()
-    assert [b for b in stack.timeline() if b["key"].startswith(f"{conversation}#")]
+    stack.offer_until(lambda: stack.shard_buckets(conversation), conversation, load=load)
     assert_read_back(stack, conversation, load)
 
 
 def test_an_emptied_redis_is_filled_again(stack, conversation, registry):
     """Killed, its AOF deleted, started: reads are complete at once, and the routes come back from the journal."""
     other = f"{conversation}:unread"
-    loads = []
-    load = stack.offer(
-        conversation,
-        rate=RATE,
-        seconds=3,
-        during=lambda: loads.append(stack.offer(other, rate=RATE, seconds=3)),
+    load, unread = (
+        stack.offer_until(lambda each=each: route_in_journal(stack, each), each) for each in (conversation, other)
     )
-    assert wait_for(lambda: route_in_journal(stack, conversation) and route_in_journal(stack, other), seconds=5)
     registry.set("of-before", "1")
     stack.control("/redis/kill")
     stack.control("/redis/start?fresh=1")
     assert registry.get("of-before") is None
     assert_read_back(stack, conversation, load)
-    # This one is not read meanwhile, so that no reader mends its route.
-    route = route_in_journal(stack, other)
-    assert wait_for(lambda: route_in_redis(stack, registry, other) == route, seconds=15)
-    assert route_in_redis(stack, registry, conversation) == route_in_journal(stack, conversation)
-    assert_read_back(stack, other, loads[0])
+    # The other one is not read meanwhile, so that no reader repairs its route.
+    for each in (other, conversation):
+        wait_for(lambda each=each: route_in_redis(stack, registry, each) == route_in_journal(stack, each))
+    assert_read_back(stack, other, unread)
 
 
 def test_writes_go_on_while_redis_is_paused(stack, conversation):
-    """Its connections stay open and nothing responds, for 3 s."""
-    load = Load()
-    acknowledged_while_paused = 0
+    """Its connections stay open and nothing responds until more than a second's messages were stored."""
+    load = Recorder()
 
     def pause():
-        nonlocal acknowledged_while_paused
-        time.sleep(2)
+        wait_for(lambda: len(load.acknowledged) >= HOT_WCU)
         stack.control("/redis/pause")
         before = len(load.acknowledged)
-        time.sleep(3)
-        acknowledged_while_paused = len(load.acknowledged) - before
+        wait_for(lambda: len(load.acknowledged) >= before + 1.5 * HOT_WCU)
         stack.control("/redis/continue")
 
-    stack.offer(conversation, rate=RATE, seconds=5.5, during=pause, load=load)
-    assert acknowledged_while_paused >= 3 * RATE / 2
+    stack.offer(conversation, rate=HOT_WCU, seconds=5, during=pause, load=load)
     assert_read_back(stack, conversation, load)
 
 
 def test_write_environments_killed_in_mid_request_lose_nothing(stack, conversation):
     """The gateway responds with 500 for them, as API Gateway does; clients repeat with the id that they minted."""
-    killed_before = stack.status()["functions"]["write_message"]["killed"]
+    killed_before, load = stack.status()["functions"]["write_message"]["killed"], Recorder()
 
     def kill():
-        for _ in range(4):
-            time.sleep(0.5)
-            stack.control("/functions/write_message/kill")
+        for number in range(1, 5):
+            wait_for(lambda number=number: len(load.acknowledged) >= number * HOT_WCU / 2)
+            stack.kill("write_message")
+
+    def mint(_, now, rng):
+        return mint_message_id(now=now, rng=rng)
 
     # Slow puts, so that the environment is likely to have one under way.
     stack.set_faults({"operation": "PutItem", "fault": "delay", "probability": 0.5, "delay_ms": 60})
-    load = stack.offer(conversation, rate=RATE, seconds=3, during=kill, mint_id=lambda: str(ULID()))
+    stack.offer(conversation, rate=HOT_WCU, seconds=3, during=kill, load=load, mint=mint)
     stack.set_faults()
     assert stack.status()["functions"]["write_message"]["killed"] == killed_before + 4
-    assert_read_back(stack, conversation, load, statuses=(200, 201, 500, 503))
+    assert_read_back(stack, conversation, load, excused=GATEWAY_FAILURE)
 
 
 def test_a_consumer_killed_between_journal_and_registry_is_made_up_for(stack, conversation, registry):
     """The raise is in the journal alone: reads are complete, and the next consumer tells Redis."""
-    was_apart = False
-
-    def kill_in_raise():
-        nonlocal was_apart
-        # The consumer still waits for the response of its update when it dies.
-        assert wait_for(lambda: route_in_journal(stack, conversation), seconds=10), "nothing was raised"
-        while stack.status()["functions"]["consume_reports"]["busy"]:  # two, when the schedule has just fired
-            stack.control("/functions/consume_reports/kill")
-        stack.set_faults()
-        was_apart = not route_in_redis(stack, registry, conversation)
-        stack.invoke_and_leave("consume_reports")
-
-    stack.set_faults({"operation": "UpdateItem", "fault": "late_answer", "delay_ms": 1_000})
-    load = stack.offer(conversation, rate=RATE, seconds=5, during=kill_in_raise)
-    assert was_apart
+    # The response of its update comes later than it waits for, so that it dies before it has one.
+    stack.set_faults({"operation": "UpdateItem", "fault": "late_answer", "delay_ms": 30_000})
+    load = stack.offer_until(lambda: route_in_journal(stack, conversation), conversation)
+    while stack.status()["functions"]["consume_reports"]["busy"]:  # two, when the schedule has just fired
+        stack.kill("consume_reports")
+    stack.set_faults()
+    assert not route_in_redis(stack, registry, conversation)
+    stack.invoke_and_leave("consume_reports")
+    stack.offer_until(lambda: stack.shard_buckets(conversation), conversation, load=load)
     assert_read_back(stack, conversation, load)
-    route = route_in_journal(stack, conversation)
-    assert wait_for(lambda: route_in_redis(stack, registry, conversation) == route, seconds=10)
-    assert [b for b in stack.timeline() if b["key"].startswith(f"{conversation}#")]
+    wait_for(lambda: route_in_redis(stack, registry, conversation) == route_in_journal(stack, conversation))
 
 
 def test_the_control_api_refuses_what_it_cannot_break(stack):
@@ -223,43 +202,25 @@ def test_the_control_api_refuses_what_it_cannot_break(stack):
     assert stack.request("POST", f"{stack.control_url}/redis/start?fresh=1").status == 409
 
 
-def test_a_run_without_a_replica_says_so(stack):
-    """409, and Redis goes on."""
-    for order in ("cut-replica", "fail-over"):
-        response = stack.request("POST", f"{stack.control_url}/redis/{order}")
-        assert (response.status, response.body) == (409, {"message": "no replica runs"})
-    assert stack.status()["redis"]["running"]
+def test_a_promoted_replica_that_missed_a_raise_loses_nothing(stack, registry, conversation):
+    """The raise is in the journal and died with the primary: reads are complete, and the route comes back."""
+    load, known = Recorder(), set()
+    stack.control("/redis/cut-replica")
+    stack.offer_until(lambda: route_in_redis(stack, registry, conversation), conversation, load=load)
 
+    def lose_the_primary():
+        # Seen by the primary alone.
+        with redis.Redis(port=stack.status()["redis"]["replica_port"], decode_responses=True) as replica:
+            replica.readonly()
+            known.update(route_in_redis(stack, replica, conversation))
+        stack.control("/redis/fail-over")
+        # Complete at once, whatever the promoted replica knows.
+        read_meanwhile(stack, conversation, load, seconds=1)
 
-def test_writes_hardly_wait_for_a_dead_redis(stack, conversation, capsys):
-    """At the median of writes that have to ask for a route, up and dead in turn; reads stay complete."""
-    number = count()
-    milliseconds: dict[str, list[float]] = {"up": [], "dead": []}
-    loads = {}
-
-    def measure(state):
-        for _ in range(60):
-            fresh = f"{conversation}:{next(number)}"
-            started = time.perf_counter()
-            response = stack.write(fresh, {"sender": SENDER, "body": state})
-            milliseconds[state].append((time.perf_counter() - started) * 1000)
-            assert response.status == 201
-            loads[fresh] = Load()
-            loads[fresh].take(response, state)
-
-    try:
-        for _ in range(3):
-            measure("up")
-            stack.control("/redis/kill")
-            measure("dead")
-            for fresh in random.sample(sorted(loads), 5):
-                assert_read_back(stack, fresh, loads[fresh])
-            stack.control("/redis/start")
-    finally:
-        stack.control("/redis/start")
-    up, dead = median(milliseconds["up"]), median(milliseconds["dead"])
-    with capsys.disabled():
-        print(  # noqa: T201 - the figures are what the test is for
-            f"\nwrites at the median: {up:.1f} ms with Redis, {dead:.1f} ms with Redis dead"
-        )
-    assert dead <= up + EXTRA_MS
+    stack.offer(conversation, rate=HOT_WCU, seconds=3, during=lose_the_primary, load=load)
+    assert known == set()
+    assert_read_back(stack, conversation, load)
+    wait_for(lambda: route_in_redis(stack, registry, conversation) == route_in_journal(stack, conversation))
+    status = stack.control("/redis/start").body
+    assert status["running"]
+    wait_for(lambda: registry.info("replication")["connected_slaves"] == 1)

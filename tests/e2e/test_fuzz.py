@@ -70,7 +70,7 @@ def _interactions(scenario: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def exchange(stack, head: bytes, body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
-    """Send bytes as they are; no library mends them."""
+    """Send bytes as they are; no library corrects them."""
     address = urlsplit(stack.api_url)
     length = f"Content-Length: {len(body)}\r\n".encode() if body else b""
     with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
@@ -91,8 +91,8 @@ def exchange(stack, head: bytes, body: bytes = b"") -> tuple[int, dict[str, str]
         *("limit=" + "9" * 4_000, "limit=%00", "limit=%FF%FE", "limit=\xc3\xa9", "limit=1%26order=oldest"),
         *("order=newest&order=oldest", "order=newest,newest", "order[]=newest", "ORDER=newest", "%6Frder=oldest"),
         *("after=2026-02-30T00:00:00Z", "after=0000-01-01T00:00:00Z", "after=9999-12-31T23:59:60Z", "after=1"),
-        *("before=2026-01-01T00:00:00%2B99:99", "after=2026-01-01T00:00:00+00:00", "cursor=" + "A" * 42),
-        *("cursor=" + "%" * 42, "cursor=" + "A" * 6_000, "consistency=strong;order=newest", "&&&==&=", "a" * 6_000),
+        *("before=2026-01-01T00:00:00%2B99:99", "after=2026-01-01T00:00:00+00:00", "cursor=" + "A" * 50),
+        *("cursor=" + "%" * 50, "cursor=" + "A" * 6_000, "consistency=strong;order=newest", "&&&==&=", "a" * 6_000),
         *("%", "%zz=1", "limit=50#fragment", "cursor=%ED%A0%80" * 14, "limit=%F0%9F%92%A9", "=limit"),
     ],
 )
@@ -108,21 +108,8 @@ def test_odd_queries_get_described_responses(stack, query):
 @pytest.mark.parametrize(
     "segment",
     [
-        *(
-            "%00",
-            "%0A",
-            "%FF",
-            "%ED%A0%80",
-            "%F0%9F%92%A9",
-            "a%2Fb",
-            "%2E",
-            "%2E%2E",
-            "a%23",
-            "%25",
-            "%",
-            "%zz",
-            "%C0%80",
-        ),
+        *("%00", "%0A", "%FF", "%ED%A0%80", "%F0%9F%92%A9", "a%2Fb", "%2E", "%2E%2E", "a%23", "%25", "%", "%zz"),
+        "%C0%80",
         *("a" * 257, "a" * 6_000, "a;b", "a+b", "a%20b", "~", "a,b", "(a)", "null%0d%0aX: 1", "\xe9", "a%3Fb"),
     ],
 )

@@ -1,44 +1,39 @@
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
 
-from infrastructure.templates import ENVIRONMENTS, Template
+from infrastructure.templates import ENVIRONMENTS, VARIANTS, Template
 
 if TYPE_CHECKING:
-    Synthesize = Callable[..., Template]
+    Runner = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
-def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
-    """Synthesizes without bundling: neither network nor pip is needed."""
+def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Template]:
+    """Every variant, synthesized without bundling: neither network nor pip is needed.
+
+    cdk-nag and the CDK's own rules, which take ten seconds, judge `prod`; a finding would fail the synthesis.
+    """
     # Imported here because the CDK starts Node.js on import, and collecting tests should not.
     from infra.app import build_app  # noqa: PLC0415
 
-    def run(environment: str, **options: Any) -> Template:
-        outdir = tmp_path_factory.mktemp(environment)
-        # A file of one's own, which says nothing, so that a `hotpartition.toml` of the project's user changes no test.
-        (outdir / "none.toml").touch()
-        options = {"config": str(outdir / "none.toml"), "is_checked": False} | options
-        build_app(environment=environment, outdir=str(outdir), bundling=False, **options).synth()
-        (file,) = outdir.glob("*.template.json")
-        text = file.read_text()
-        return Template(json.loads(text), text)
-
-    return run
-
-
-@pytest.fixture(scope="session")
-def templates(synthesize: Synthesize) -> dict[str, Template]:
-    return {environment: synthesize(environment) for environment in ENVIRONMENTS}
+    made = {}
+    for name, chosen in VARIANTS.items():
+        folder = tmp_path_factory.mktemp(name)
+        # A file of one's own, so that a `hotpartition.toml` of the project's user changes no test.
+        (folder / "options.toml").write_text(chosen.get("config", ""))
+        arguments = {**chosen, "config": str(folder / "options.toml")}
+        build_app(**arguments, outdir=str(folder), bundling=False, is_checked=name == "prod").synth()
+        made[name] = Template.read(folder)
+    return made
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +44,16 @@ def dev(templates: dict[str, Template]) -> Template:
 @pytest.fixture(scope="session")
 def prod(templates: dict[str, Template]) -> Template:
     return templates["prod"]
+
+
+@pytest.fixture(scope="session")
+def changed(templates: dict[str, Template]) -> Template:
+    return templates["changed"]
+
+
+@pytest.fixture(scope="session")
+def staging(templates: dict[str, Template]) -> Template:
+    return templates["staging"]
 
 
 @pytest.fixture(scope="session")
@@ -67,15 +72,8 @@ def root() -> Path:
     return Path(__file__).resolve().parents[2]
 
 
-class Run(NamedTuple):
-    """A run of app.py that has ended, and where its assembly is."""
-
-    done: subprocess.CompletedProcess[str]
-    outdir: Path
-
-
 @pytest.fixture(scope="session")
-def run_app() -> Callable[..., subprocess.CompletedProcess[str]]:
+def run_app() -> Runner:
     """Runs app.py as a process of its own: no credentials, no network, nothing but the way to Node.js."""
     nowhere = "http://127.0.0.1:9"
     environ = {
@@ -104,17 +102,3 @@ def clone(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("hotpartition_cdk", "infra", "lambdas", "layers"):
         shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
-
-
-@pytest.fixture(scope="session")
-def fresh_runs(
-    clone: Path, run_app: Callable[..., subprocess.CompletedProcess[str]], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Run]:
-    """Dev and prod, synthesized in the clone without bundling, by processes that hash texts in another way.
-
-    cdk-nag judges both; the CDK's own rules, which take ten seconds, judge prod: it has every property that dev has.
-    """
-    dev_outdir, prod_outdir = (tmp_path_factory.mktemp(f"fresh-{environment}") for environment in ("dev", "prod"))
-    dev = run_app(clone, dev_outdir, "bundling=off", PYTHONHASHSEED="12345", CDK_VALIDATION="false")  # the default
-    prod = run_app(clone, prod_outdir, "bundling=off", "environment=prod", PYTHONHASHSEED="12345")
-    return {"dev": Run(dev, dev_outdir), "prod": Run(prod, prod_outdir)}

@@ -1,9 +1,11 @@
-"""Asks questions of a synthesized template, so that tests can name decisions instead of paths into JSON."""
+"""What is synthesized for the tests, once, and questions about it: tests name decisions instead of paths into JSON."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hotpartition.runtime.settings import CommonSettings, ReaderSettings, WriterSettings
@@ -17,6 +19,75 @@ FUNCTIONS: dict[str, type[CommonSettings]] = {
     "consume_reports": ConsumerSettings,
     "operate": OperateSettings,
 }
+
+ONCALL = "arn:aws:sns:eu-west-1:123456789012:oncall"
+TEAM = "arn:aws:sns:eu-west-1:123456789012:team"
+BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
+KEY = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+AUTHORIZER = "arn:aws:lambda:eu-west-1:123456789012:function:who-calls"
+
+STAGING = f"""
+[staging]
+base = "prod"
+
+[staging.options]
+name_suffix = "anna"
+consumers = 2
+consumer_concurrency = 6
+log_retention_days = 30
+alarms = {{ email = "oncall@example.com", tomorrow_email = "team@example.com" }}
+api = {{ authorizer_arn = "{AUTHORIZER}", sender_claim = "user", authorizer_cache_seconds = 60 }}
+
+[staging.settings]
+max_shard_count = 16
+sampling_distance_wcu = 2
+stream_partitions = 8
+"""
+"""An environment of a file, with two consumers and a Lambda authorizer."""
+
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    **{name: {"environment": name} for name in ENVIRONMENTS},
+    "changed": {
+        "environment": "prod",
+        "options": {
+            "writer": {"memory_mb": 3008},
+            "log_retention_days": 400,
+            "retention_days": 30,
+            "table": {"max_write_units": 40_000, "max_read_units": 80_000, "warm_write_units": 9000},
+            "registry": {"node_type": "cache.r7g.large", "shard_count": 6, "replicas_per_shard": 1},
+            "api": {
+                "write_rate": 700,
+                "read_burst": 900,
+                "jwt_issuer": "https://login.example.com/",
+                "jwt_audience": ["chat"],
+                "cors_origins": ["https://chat.example.com"],
+                "write_scopes": ["messages.write", "messages.all"],
+                "change_scopes": ["messages.change"],
+                "read_scopes": ["messages.read"],
+                "sender_claim": "sub",
+            },
+            "network": {
+                "dynamodb_prefix_list": "pl-6da54004",
+                "availability_zones": ["eu-west-1a", "eu-west-1c", "eu-west-1b"],
+            },
+            "consumer_concurrency": 0,
+            "alarms": {"topic_arn": ONCALL, "tomorrow_topic_arn": TEAM},
+            "is_snap_started": True,
+            "tags": {"team": "chat", "project": "feed"},
+            "permissions_boundary": BOUNDARY,
+            "kms_key_arn": KEY,
+        },
+        "settings": '{"max_shard_count": 64}',
+    },
+    # The context on the command line has the last word over the file.
+    "staging": {
+        "environment": "staging",
+        "config": STAGING,
+        "options": {"consumer_concurrency": 4},
+        "settings": {"max_shard_count": 32},
+    },
+}
+"""What is synthesized; each file or option stands in one of them."""
 
 _RESOLVED = {
     ("Ref", "AWS::Region"): "cn-north-1",
@@ -40,10 +111,18 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """One environment's template, and the very text of its file."""
+    """One environment's template, the very text of its file, and the folder of its assembly."""
 
     body: dict[str, Any]
     text: str
+    folder: Path
+
+    @classmethod
+    def read(cls, folder: Path) -> Template:
+        """Read the one template of an assembly."""
+        (file,) = folder.glob("*.template.json")
+        text = file.read_text()
+        return cls(json.loads(text), text, folder)
 
     def of_type(self, type_: str) -> dict[str, dict[str, Any]]:
         """Find all resources of a type, by logical id."""

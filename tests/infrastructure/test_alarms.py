@@ -8,33 +8,18 @@ import re
 import pytest
 
 from hotpartition.core.metrics import MetricName
-from hotpartition_cdk.alarms import MAX_METRICS, OWN_NAMESPACE, RUNBOOK, Severity, WatchedRoute, base_name, list_alarms
+from hotpartition_cdk.alarms import MAX_METRICS, OWN_NAMESPACE, RUNBOOK, Severity, base_name, list_alarms
 from hotpartition_cdk.options import override
-from infra.api import COUNTER_PATH, MESSAGE_PATH, MESSAGES_PATH
 from infra.environments import DEV, PROD
-from infrastructure.templates import FUNCTIONS, short_name
+from infrastructure.templates import FUNCTIONS, ONCALL, TEAM, short_name
 
-ROUTES = (
-    WatchedRoute(name="Write", method="POST", path=MESSAGES_PATH, slow_ms=1000),
-    WatchedRoute(name="Edit", method="PATCH", path=MESSAGE_PATH, slow_ms=1000),
-    WatchedRoute(name="Delete", method="DELETE", path=MESSAGE_PATH, slow_ms=1000),
-    WatchedRoute(name="Add", method="POST", path=COUNTER_PATH, slow_ms=1000),
-    WatchedRoute(name="ReadPage", method="GET", path=MESSAGES_PATH, slow_ms=1000),
-    WatchedRoute(name="ReadMessage", method="GET", path=MESSAGE_PATH, slow_ms=1000),
-    WatchedRoute(name="ReadSampler", method="GET", path=COUNTER_PATH, slow_ms=1000),
-)
-ONCALL = "arn:aws:sns:eu-west-1:123456789012:oncall"
-TEAM = "arn:aws:sns:eu-west-1:123456789012:team"
 NAMES = {
     "TableWritesThrottled",
     "TableReadsThrottled",
     "IndexThrottled",
     "TableLimitReached",
-    *(
-        f"{route}{what}"
-        for route in ("Write", "Edit", "Delete", "Add", "ReadPage", "ReadMessage", "ReadSampler")
-        for what in ("Failing", "Slow")
-    ),
+    "ApiFailing",
+    "ApiSlow",
     "ConsumerMissing",
     "ConsumerBehind",
     "ReportsLost",
@@ -44,11 +29,8 @@ NAMES = {
     "RegistryAhead",
     "RoutingItemUnreadable",
     "DeadLetters",
-    *(
-        f"{function}{what}"
-        for function in ("WriteMessage", "ReadMessages", "ConsumeReports", "Operate")
-        for what in ("Errors", "Throttled")
-    ),
+    "FunctionErrors",
+    "FunctionThrottled",
     "RegistryMemory",
     "RegistryCpu",
     "RegistryEvictions",
@@ -62,24 +44,24 @@ WAKING = {
     "TableWritesThrottled",
     "TableReadsThrottled",
     "TableLimitReached",
-    *(f"{route}Failing" for route in ("Write", "Edit", "Delete", "Add", "ReadPage", "ReadMessage", "ReadSampler")),
+    "ApiFailing",
     "ConsumerMissing",
     "RegistryUnreachable",
     "RaiseAtCap",
     "RegistryAhead",
     "RoutingItemUnreadable",
 }
-"""Written out, so that whoever gets somebody out of bed says so twice."""
+"""Written out: an alarm that wakes people is named twice."""
 
 
 def alarms_of(environment):
-    return list_alarms(environment, functions=tuple(FUNCTIONS), routes=ROUTES)
+    return list_alarms(environment, functions=tuple(FUNCTIONS), slow_request_ms=environment.alarms.slow_ms)
 
 
 def test_each_trouble_has_an_alarm():
     """The list of what rings, written out."""
     assert {alarm.name for alarm in alarms_of(PROD)} == NAMES
-    apart = list_alarms(PROD, functions=tuple(FUNCTIONS), routes=ROUTES, is_journal_apart=True)
+    apart = list_alarms(PROD, functions=tuple(FUNCTIONS), slow_request_ms=1, is_journal_apart=True)
     assert {alarm.name for alarm in apart} == APART
 
 
@@ -108,27 +90,23 @@ def test_a_description_begins_with_what_it_asks_for(prod):
 
 
 @pytest.mark.parametrize(
-    ("options", "topics"),
-    [
-        ({"email": "oncall@example.com", "tomorrow_email": "team@example.com"}, 2),
-        ({"topic_arn": ONCALL, "tomorrow_topic_arn": TEAM}, 0),
-    ],
+    ("variant", "topics"), [("staging", 2), ("changed", 0)], ids=["topics of ours", "topics of theirs"]
 )
-def test_two_severities_can_have_two_receivers(synthesize, options, topics):
+def test_two_severities_can_have_two_receivers(templates, variant, topics):
     """What can wait goes to a topic of its own, ours or the user's; what wakes stays with the first one."""
-    template = synthesize("prod", options={"alarms": options})
+    template = templates[variant]
     assert len(template.of_type("AWS::SNS::Topic")) == topics
     addresses = {
         short_name(s["Properties"]["TopicArn"]): s["Properties"]["Endpoint"]
         for s in template.of_type("AWS::SNS::Subscription").values()
     }
-    told = {ONCALL: "oncall@example.com", TEAM: "team@example.com"} | addresses
+    addresses |= {ONCALL: "oncall@example.com", TEAM: "team@example.com"}
     receivers = {True: set(), False: set()}
     for alarm in template.of_type("AWS::CloudWatch::Alarm").values():
         (action,) = alarm["Properties"]["AlarmActions"]
         assert alarm["Properties"]["OKActions"] == [action]
-        name = alarm["Properties"]["AlarmName"].removeprefix("hotpartition-prod-")
-        receivers[name in WAKING].add(told[short_name(action)])
+        name = alarm["Properties"]["AlarmName"].rpartition("-")[2].rstrip("2")
+        receivers[name in WAKING].add(addresses[short_name(action)])
     assert receivers == {True: {"oncall@example.com"}, False: {"team@example.com"}}
 
 
@@ -176,15 +154,15 @@ def test_dimensions_name_the_stack_s_own_resources(prod):
     (api,) = prod.of_type("AWS::ApiGatewayV2::Api")
     (queue,) = prod.of_type("AWS::SQS::Queue")
     table = {"TableName": "${Table}"}
-    route = {"ApiId": f"${{{api}}}", "Stage": "$default", "Method": "POST", "Resource": MESSAGES_PATH}
+    stage = {"ApiId": f"${{{api}}}", "Stage": "$default"}
     index = {**table, "GlobalSecondaryIndexName": "routing-index"}
-    function = {"FunctionName": f"${{{prod.function_id('operate')}}}"}
+    functions = [{"FunctionName": f"${{{prod.function_id(folder)}}}"} for folder in FUNCTIONS]
     nodes = [f"${{Registry}}-{shard:04d}-{node:03d}" for shard in (1, 2) for node in (1, 2)]
     assert made["TableWritesThrottled"] == [("WriteKeyRangeThroughputThrottleEvents", table)]
     assert ("ReadKeyRangeThroughputThrottleEvents", index) in made["IndexThrottled"]
-    assert made["WriteFailing"] == [("5xx", route), ("Count", route)]
+    assert made["ApiFailing"] == [("5xx", stage), ("Count", stage)]
     assert made["DeadLetters"] == [("ApproximateNumberOfMessagesVisible", {"QueueName": f"${{{queue}.QueueName}}"})]
-    assert made["OperateErrors"] == [("Errors", function)]
+    assert made["FunctionErrors"] == [("Errors", function) for function in functions]
     assert made["RegistryEvictions"] == [("Evictions", {"CacheClusterId": node}) for node in nodes]
     refused = [("CommandAuthorizationFailures", {"CacheClusterId": node}) for node in nodes]
     assert made["RegistryCommandsRefused"] == refused
@@ -273,9 +251,17 @@ def test_the_operations_page_says_which_alarms_wake_somebody(root):
 
 
 def test_every_alarm_is_a_section_of_the_runbook_and_the_other_way_round(root):
-    """Whoever is called finds what to do under the alarm's own name."""
+    """What to do stands under the alarm's own name."""
     text = (root / RUNBOOK).read_text()
     headings = set(re.findall(r"^#+ `?([A-Z][A-Za-z]+)`?$", text, flags=re.MULTILINE))
     assert headings >= NAMES | APART
     looks_like_an_alarm = {h for h in headings if re.fullmatch(r"(?:[A-Z][a-z]+){2,}", h)}
     assert looks_like_an_alarm <= NAMES | APART
+
+
+def test_every_widget_of_the_dashboard_is_explained_and_no_other(prod, root):
+    """By its title, in the dashboard's order."""
+    body = short_name(prod.only("AWS::CloudWatch::Dashboard")["DashboardBody"])
+    titles = [json.loads(f'"{title}"') for title in re.findall(r'"title":"([^"]*)"', body)]
+    table = (root / RUNBOOK).read_text().split("| Widget | How to read it |")[1].split("\n\n")[0]
+    assert [line.split("|")[1].strip() for line in table.splitlines()[2:]] == titles

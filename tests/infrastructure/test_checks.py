@@ -1,4 +1,4 @@
-"""What judges the stack before AWS does, and that the same input gives the same output."""
+"""What judges the stack before AWS does, and a run of the app as a process of its own."""
 
 from __future__ import annotations
 
@@ -11,25 +11,53 @@ import pytest
 from hotpartition.runtime.wiring import system_clock
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("environment", ["dev", "prod"])
-def test_another_run_is_equal_and_nothing_is_found(fresh_runs, templates, environment):
-    """A process with another hash seed writes the same bytes, and neither cdk-nag nor the CDK says a word."""
-    done, outdir = fresh_runs[environment]
+@pytest.fixture(scope="module")
+def fresh(clone, run_app, tmp_path_factory):
+    """A run for `dev`, the default, in the clone: a process that hashes texts in another way. cdk-nag judges it."""
+    folder = tmp_path_factory.mktemp("fresh")
+    done = run_app(clone, folder, "bundling=off", PYTHONHASHSEED="12345", CDK_VALIDATION="false")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert (outdir / f"hotpartition-{environment}.template.json").read_text() == templates[environment].text
-    report = json.loads((outdir / "validation-report.json").read_text())
-    assert [(p["pluginName"], p["conclusion"]) for p in report["pluginReports"]] == [("AwsSolutions", "success")]
+    return folder
 
 
-def test_what_judges_prod_judges_dev(templates):
-    """Prod has every property that dev has, so the CDK's own rules need to see prod alone."""
+@pytest.mark.slow
+def test_another_run_writes_the_same_bytes(fresh, dev):
+    """The same sources give the same template."""
+    assert (fresh / "hotpartition-dev.template.json").read_text() == dev.text
 
-    def properties(environment):
-        resources = templates[environment].body["Resources"].values()
+
+@pytest.mark.slow
+def test_nothing_is_found(fresh, prod):
+    """By cdk-nag in either environment, nor by the CDK's own rules in `prod`."""
+    for folder in (fresh, prod.folder):
+        report = json.loads((folder / "validation-report.json").read_text())
+        assert {each["pluginName"]: each["conclusion"] for each in report["pluginReports"]}["AwsSolutions"] == "success"
+        assert {each["conclusion"] for each in report["pluginReports"]} == {"success"}
+
+
+@pytest.mark.slow
+def test_needs_no_credentials(fresh):
+    """Nor an account, a region or a lookup."""
+    manifest = json.loads((fresh / "manifest.json").read_text())
+    assert manifest["artifacts"]["hotpartition-dev"]["environment"] == "aws://unknown-account/unknown-region"
+    assert manifest.get("missing", []) == []
+
+
+@pytest.mark.slow
+def test_without_bundling_a_fresh_clone_needs_no_pip(clone, fresh):
+    """`bundling=off` writes the whole assembly and builds no layer."""
+    assert fresh.is_dir()
+    assert not (clone / "build").exists()
+
+
+def test_what_judges_prod_judges_dev(dev, prod):
+    """`prod` has every property that `dev` has, so the CDK's own rules need to see `prod` alone."""
+
+    def properties(template):
+        resources = template.body["Resources"].values()
         return {(resource["Type"], name) for resource in resources for name in ("", *resource.get("Properties", {}))}
 
-    assert properties("dev") <= properties("prod")
+    assert properties(dev) <= properties(prod)
 
 
 @pytest.mark.slow
@@ -64,30 +92,11 @@ def test_acknowledgements_say_why(root):
 
 @pytest.mark.slow
 def test_a_mistyped_context_key_fails_synthesis(root, tmp_path, run_app):
-    """`cdk deploy -c setings=…` would be passed on and read by nobody. The sentence comes without a traceback."""
+    """`cdk deploy -c setings=…` would be passed on and ignored. The sentence comes without a traceback."""
     done = run_app(root, tmp_path, CDK_CONTEXT_JSON=json.dumps({"setings": "{}"}))
     assert "Traceback" not in done.stderr
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        1,
-        "context key 'setings' is unknown; allowed are environment, config, options, settings and bundling",
-    )
-
-
-def test_the_file_comes_before_the_context(synthesize, tmp_path):
-    """Context on the command line has the last word over the file, and the file over the code."""
-    file = tmp_path / "mine.toml"
-    file.write_text(
-        "[local.options]\nconsumer_concurrency = 6\nlog_retention_days = 3\n"
-        "[local.settings]\nmax_shard_count = 16\nsettle_seconds = 2\n"
-    )
-    template = synthesize(
-        "local", config=str(file), options={"consumer_concurrency": 7}, settings={"max_shard_count": 32}
-    )
-    assert template.function("consume_reports")["ReservedConcurrentExecutions"] == 7
-    days = {g["Properties"]["RetentionInDays"] for g in template.of_type("AWS::Logs::LogGroup").values()}
-    assert days == {3}
-    assert template.variables("consume_reports")["HOTPARTITION_MAX_SHARD_COUNT"] == "32"
-    assert template.variables("read_messages")["HOTPARTITION_SETTLE_SECONDS"] == "2"
+    assert done.returncode == 1
+    assert "context key 'setings' is unknown" in done.stderr.splitlines()[-1]
 
 
 def test_environments_from_one_snapshot_do_not_draw_the_same_numbers():

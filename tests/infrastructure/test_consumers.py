@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import json
-
-import pytest
+from copy import deepcopy
 
 from hotpartition.core.shares import Share, list_shares
 from hotpartition.runtime.table_settings import OperateSettings
 
 SCHEDULE = "AWS::Scheduler::Schedule"
-
-
-@pytest.fixture(scope="module")
-def shared(synthesize):
-    """The template of a stack with two consumers."""
-    return synthesize("dev", options={"consumers": 2, "consumer_concurrency": 4})
 
 
 def test_one_consumer_gets_the_schedulers_own_event(template):
@@ -24,26 +17,26 @@ def test_one_consumer_gets_the_schedulers_own_event(template):
     assert template.variables("operate")["HOTPARTITION_CONSUMERS"] == "1"
 
 
-def test_each_share_has_a_schedule(shared, dev):
+def test_each_share_has_a_schedule(staging, prod):
     """That starts the same function, with its share in the event; else they are as the only one is."""
-    schedules = [schedule["Properties"] for schedule in shared.of_type(SCHEDULE).values()]
+    schedules = deepcopy([schedule["Properties"] for schedule in staging.of_type(SCHEDULE).values()])
     events = [json.loads(schedule["Target"].pop("Input")) for schedule in schedules]
     assert [Share.decode(event) for event in events] == list(list_shares(2))
     assert {event["time"] for event in events} == {"<aws.scheduler.scheduled-time>"}
-    assert schedules == [dev.only(SCHEDULE)] * 2
-    assert set(dev.of_type(SCHEDULE)) < set(shared.of_type(SCHEDULE))
+    assert schedules == [prod.only(SCHEDULE)] * 2
+    assert set(prod.of_type(SCHEDULE)) < set(staging.of_type(SCHEDULE))
 
 
-def test_the_concurrency_is_reserved_for_all(shared, prod):
+def test_the_concurrency_is_reserved_for_all(staging, prod):
     """The runs of each share overlap, as those of the only one do."""
-    reserved = [t.function("consume_reports")["ReservedConcurrentExecutions"] for t in (prod, shared)]
+    reserved = [t.function("consume_reports")["ReservedConcurrentExecutions"] for t in (prod, staging)]
     assert reserved == [4, 8]
 
 
-def test_each_share_has_an_alarm(shared):
+def test_each_share_has_an_alarm(staging):
     """One that is missing is not covered up by the others."""
     alarms = [
-        a["Properties"] for id_, a in shared.of_type("AWS::CloudWatch::Alarm").items() if "ConsumerMissing" in id_
+        a["Properties"] for id_, a in staging.of_type("AWS::CloudWatch::Alarm").items() if "ConsumerMissing" in id_
     ]
     watched = [{d["Name"]: d["Value"] for d in alarm["Dimensions"]} for alarm in alarms]
     assert watched == [{"service": "consume_reports", "share": str(index)} for index in range(2)]
@@ -53,6 +46,6 @@ def test_each_share_has_an_alarm(shared):
     assert {a["AlarmDescription"].rpartition("#")[2] for a in alarms} == {"consumermissing"}
 
 
-def test_the_operations_function_knows_how_many_there_are(shared):
+def test_the_operations_function_knows_how_many_there_are(staging):
     """It looks for each of them."""
-    assert OperateSettings.from_env(shared.variables("operate")).consumers == 2
+    assert OperateSettings.from_env(staging.variables("operate")).consumers == 2

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import sys
 
 import pytest
@@ -17,7 +18,7 @@ ROLES = {
 }
 COMMANDS = {
     "write_message": "sscan xadd",
-    "read_messages": "getrange hget hsetex sadd sscan xadd",
+    "read_messages": "getrange hget hpexpiretime hpttl hsetex sadd sscan xadd",
     "consume_reports": "exists getrange sadd set sscan xread zadd zscore",
     "operate": "exists getrange sadd scan set sscan xread zscore",
 }
@@ -399,7 +400,6 @@ class TestApi:
         limits = stage["DefaultRouteSettings"]
         assert limits["ThrottlingRateLimit"] > 0
         assert limits["ThrottlingBurstLimit"] > 0
-        assert limits["DetailedMetricsEnabled"] is True
         destination = stage["AccessLogSettings"]["DestinationArn"]["Fn::GetAtt"][0]
         assert destination in template.of_type("AWS::Logs::LogGroup")
         assert "$context.path" not in stage["AccessLogSettings"]["Format"]
@@ -461,9 +461,9 @@ def test_log_groups_forget(templates):
     actual = {
         name: {
             (group["Properties"]["RetentionInDays"], group["DeletionPolicy"])
-            for group in template.of_type("AWS::Logs::LogGroup").values()
+            for group in templates[name].of_type("AWS::Logs::LogGroup").values()
         }
-        for name, template in templates.items()
+        for name in expected
     }
     assert expected == actual
 
@@ -510,3 +510,10 @@ def test_local_differs_only_where_it_must(dev, local):
     assert [id_ for id_ in ids if not id_.startswith("Layers")] == [
         id_ for id_ in others if not id_.startswith("Layers")
     ]
+
+
+def test_the_page_of_costs_names_every_type_of_resource(dev, prod, root):
+    """With what of it costs, or as free."""
+    section = (root / "docs/costs.md").read_text().split("## Every resource of the template")[1]
+    made = {resource["Type"] for template in (dev, prod) for resource in template.body["Resources"].values()}
+    assert sorted(re.findall(r"`(AWS::\w+::\w+)`", section)) == sorted(made)

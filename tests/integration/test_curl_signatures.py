@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
-
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -14,47 +10,31 @@ from botocore.credentials import Credentials as SdkCredentials
 from hotpartition.aws.credentials import Credentials, FixedCredentials
 from hotpartition.aws.environment import Certificates
 from hotpartition.dynamodb.curl import CurlCalls, Target
+from support.faulty_server import Peer
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"  # noqa: S105 - AWS's example
 ALWAYS_SIGNED = {"content-type", "host", "x-amz-date", "x-amz-target"}
 
 
 class Recorder:
-    """What was asked: path, headers by their names in lower case, and body."""
+    """A server's address, and what was asked: path, headers by their names in lower case, and body."""
 
-    def __init__(self) -> None:
-        self.address = ""
+    def __init__(self, serve) -> None:
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.address = f"http://127.0.0.1:{serve(self._note).port}"
+
+    def _note(self, peer: Peer) -> None:
+        while peer.take() is not None:
+            request, *headers = peer.head.decode().split("\r\n")
+            named = dict(line.split(": ", 1) for line in headers)
+            self.requests.append((request.split()[1], {n.lower(): value for n, value in named.items()}, peer.body))
+            peer.reply({})
 
 
 @pytest.fixture
-def recorder() -> Iterator[Recorder]:
+def recorder(serve) -> Recorder:
     """A server that notes requests as they arrive."""
-    recorder = Recorder()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            recorder.requests.append((self.path, headers, body))
-            self.send_response(200)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    http = HTTPServer(("127.0.0.1", 0), Handler)
-    recorder.address = f"http://127.0.0.1:{http.server_port}"
-    thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield recorder
-    http.shutdown()
-    http.server_close()
-    thread.join()
+    return Recorder(serve)
 
 
 def send(recorder: Recorder, credentials: Credentials, request: dict, *, region="eu-central-1", path="") -> None:

@@ -1,28 +1,23 @@
-"""The DynamoDB adapters over both clients, on moto and on what moto never does: throttle, fail, hang, skip keys."""
+"""The DynamoDB adapters on moto, and on what moto never does: throttle, fail, skip keys.
+
+`test_contracts.py` and `test_client_faults.py` hold for both clients; here it is the default one.
+"""
 
 from __future__ import annotations
 
-import time
-
-import boto3
 import pytest
-from botocore.config import Config
-from botocore.exceptions import ParamValidationError
 
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation
 from hotpartition.core.sampler import LoadSampler
-from hotpartition.dynamodb.boto3_client import create_client
 from hotpartition.dynamodb.calls import Round
 from hotpartition.dynamodb.item_store import MAX_BATCH_ROUNDS, DynamoDBItemStore, Replacement
-from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES, ROUTING_PARTITIONS, routing_partition_of
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.route_cache import RouteCache, RouteSource
 from hotpartition.engine.writer import Writer
 from hotpartition.errors import (
-    CredentialsError,
     ItemTooLargeError,
     MalformedGenerationError,
     StoreRefusedError,
@@ -40,7 +35,6 @@ from support.builders import build_message, message_id, new_message, route_of
 from support.dynamodb_server import Scripted, error
 from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
 from support.tables import TABLE, TABLE_NAME
-from support.unreachable import closed_port, full_port, silent_port
 
 NOW_MS = 1_700_000_000_000
 FOUR = Generation(since_ms=5, shard_count=4)
@@ -74,20 +68,6 @@ class TestPut:
         assert dynamodb.store.create(item) is None
         key = {"pk": item["pk"], "sk": item["sk"]}
         assert dynamodb.client.get_item(TableName=TABLE_NAME, Key=key)["Item"] == item
-
-    @pytest.mark.parametrize("body", ["hello", "another"])
-    def test_what_is_there_is_returned_and_kept(self, dynamodb, body):
-        """Neither the same message nor a rival overwrites; the caller gets what is stored and judges for itself."""
-        first = build_message(1, body="hello")
-        dynamodb.store.create(first.to_item("c"))
-        assert dynamodb.store.create(build_message(1, body=body).to_item("c")) == first
-        assert dynamodb.store.create(first.to_item("c")) == first
-        assert dynamodb.server.operations["PutItem"] == 3
-
-    def test_one_message_fits_under_two_keys(self, dynamodb):
-        """A retry across a raise leaves two copies: the condition is about one key, not about the message."""
-        message = build_message(1)
-        assert [dynamodb.store.create(message.to_item(key)) for key in ("c", "c#0")] == [None, None]
 
 
 class TestReplace:
@@ -134,25 +114,6 @@ class TestReplace:
 
 
 class TestFetch:
-    def test_bounds_are_inclusive(self, dynamodb):
-        """Both ends of the range belong to it."""
-        messages = put_all(dynamodb, range(1, 6))
-        query = oldest(limit=9, first=messages[1].sort_key, last=messages[3].sort_key)
-        assert dynamodb.store.fetch([query], is_strong=True).responses == (QueryResponse(tuple(messages[1:4]), True),)
-
-    def test_both_orders(self, dynamodb):
-        """The limit cuts at the end that the order puts last."""
-        messages = put_all(dynamodb, range(1, 6))
-        first, last = dynamodb.store.fetch([oldest(), newest()], is_strong=False).responses
-        assert first == QueryResponse(tuple(messages[:2]), is_exhausted=False)
-        assert last == QueryResponse((messages[4], messages[3]), is_exhausted=False)
-
-    def test_an_empty_key_is_exhausted(self, dynamodb):
-        """A shard that nothing was written to returns nothing, and with certainty."""
-        assert dynamodb.store.fetch([newest("c#7")], is_strong=True).responses == (
-            QueryResponse((), is_exhausted=True),
-        )
-
     def test_the_routing_item_is_no_message(self, dynamodb):
         """A query without an upper bound that does not ask for the journal never meets it."""
         messages = put_all(dynamodb, [1, 2])
@@ -265,13 +226,6 @@ class TestGetWithJournal:
         assert max(len(part) for part in asked) == 100
         assert sum(len(part) for part in asked) == count + 1
 
-    def test_nothing_there(self, dynamodb):
-        """An absent message is an empty response; an absent routing item is the empty route."""
-        assert dynamodb.store.get(["c"], build_sort_key(message_id(1)), is_strong=False, journal_of="c") == (
-            (),
-            JournalEntry(),
-        )
-
     def test_unprocessed_keys_are_asked_for_again(self, dynamodb):
         """What DynamoDB leaves out is asked for, and only that, until it is there."""
         message = build_message(7)
@@ -298,15 +252,6 @@ class TestGetWithJournal:
 
 
 class TestJournal:
-    def test_a_route_only_grows_and_the_response_is_all_of_it(self, dynamodb):
-        """Adding is a union: idempotent, in any order, and the response is the route as it is then."""
-        assert dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=1500) == JournalEntry(route_of((4, 5)), 1500)
-        assert dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=1600).route == route_of((4, 5))
-        whole = JournalEntry(route_of((4, 5), (8, 9)), 1700)
-        assert dynamodb.journal.add("c", [EIGHT], reason="raised", now_ms=1700) == whole
-        assert dynamodb.journal.get("c", is_strong=True) == whole
-        assert dynamodb.journal.get("d", is_strong=False) == JournalEntry()
-
     def test_the_item_is_as_documented(self, dynamodb):
         """The stored form is a contract with operators and with other versions."""
         dynamodb.journal.add("c", [EIGHT, FOUR], reason="raised", now_ms=NOW_MS)
@@ -378,12 +323,6 @@ class TestJournal:
 REASON = "TableWriteKeyRangeThroughputExceeded"
 REASONS = [{"reason": REASON, "resource": "arn:aws:dynamodb:eu-central-1:1:table/t"}]
 
-THROTTLES = [
-    ("ProvisionedThroughputExceededException", "ThrottlingReasons"),
-    ("RequestLimitExceeded", "ThrottlingReasons"),
-    ("ThrottlingException", "throttlingReasons"),
-]
-
 
 def operations(dynamodb):
     """Every operation of the adapters: its name, and a call that makes one request of it."""
@@ -403,66 +342,22 @@ def operations(dynamodb):
 class TestErrors:
     """Every operation, those for operators among them."""
 
-    @pytest.mark.parametrize(("code", "spelling"), THROTTLES)
-    def test_a_throttle_names_its_reasons(self, dynamodb, code, spelling):
-        """All three exceptions are throttles, under either spelling of their reasons, in every operation."""
-        for operation, call in operations(dynamodb):
-            dynamodb.server.clear()
-            dynamodb.server.script.append(error(code, **{spelling: REASONS}))
-            with pytest.raises(ThrottledError) as raised:
-                call()
-            assert raised.value.reasons == (REASON,)
-            assert raised.value.is_key_range
-            assert dynamodb.server.operations == {operation: 1}
-
-    @pytest.mark.parametrize(("code", "spelling"), THROTTLES)
-    def test_a_throttle_without_reasons_is_a_throttle(self, dynamodb, code, spelling):
-        """Some operations and older endpoints give none."""
-        dynamodb.server.script += [error(code), error(code, **{spelling: [{}]})]
-        for _ in range(2):
-            with pytest.raises(ThrottledError) as raised:
-                dynamodb.journal.get("c", is_strong=True)
-            assert (raised.value.reasons, raised.value.is_key_range) == ((), False)
-
-    @pytest.mark.parametrize(("code", "status"), [("InternalServerError", 500), ("ServiceUnavailable", 503)])
-    def test_a_server_error_is_worth_a_retry(self, dynamodb, code, status):
-        """Every operation tells it from a bug, after one attempt."""
-        for operation, call in operations(dynamodb):
-            dynamodb.server.clear()
-            dynamodb.server.script.append(error(code, status))
-            with pytest.raises(StoreUnavailableError, match=code):
-                call()
-            assert dynamodb.server.operations == {operation: 1}
-
     @pytest.mark.parametrize(
-        ("code", "message"),
+        ("refusal", "kind"),
         [
-            ("ExpiredTokenException", "The security token included in the request is expired"),
-            ("InvalidSignatureException", "Signature expired: 20261121T000000Z is now earlier than 20261121T001000Z"),
-            ("InvalidSignatureException", "Signature not yet current: 20261121T001000Z is still later than 2026"),
+            (error("ProvisionedThroughputExceededException", ThrottlingReasons=REASONS), ThrottledError),
+            (error("InternalServerError", 500), StoreUnavailableError),
+            (error("AccessDeniedException"), StoreRefusedError),
         ],
     )
-    def test_a_signature_of_another_time_is_worth_a_retry(self, dynamodb, caplog, code, message):
-        """New credentials are on their way, or the clock is about to be set; error and log say which."""
-        for _, call in operations(dynamodb):
-            dynamodb.server.script.append(
-                Scripted(400, {"__type": f"com.amazon.coral.service#{code}", "message": message})
-            )
-            with pytest.raises(StoreUnavailableError, match=message[:20]):
+    def test_what_a_client_raises_reaches_the_caller_after_one_attempt(self, dynamodb, refusal, kind):
+        """Nothing here repeats, hides or renames it."""
+        for operation, call in operations(dynamodb):
+            dynamodb.server.clear()
+            dynamodb.server.script.append(refusal)
+            with pytest.raises(kind):
                 call()
-        assert {record.explanation for record in caplog.records} == {message}
-
-    @pytest.mark.parametrize(
-        "code",
-        ["ValidationException", "AccessDeniedException", "ResourceNotFoundException", "InvalidSignatureException"],
-    )
-    def test_a_bug_or_a_wrong_deployment_is_no_reason_to_wait(self, dynamodb, code):
-        """Nobody should retry what can only be fixed; DynamoDB's words are kept."""
-        for _, call in operations(dynamodb):
-            dynamodb.server.script.append(error(code))
-            with pytest.raises(StoreRefusedError, match=f"{code}: scripted") as raised:
-                call()
-            assert (raised.value.code, raised.value.explanation) == (code, "scripted")
+            assert dynamodb.server.operations == {operation: 1}
 
     def test_a_bug_in_one_call_of_a_round_is_raised(self, dynamodb):
         """Whatever the others say; and the next round is as if nothing had been."""
@@ -475,25 +370,12 @@ class TestErrors:
         fetched = dynamodb.store.fetch([newest("c#0"), newest("c#1")], is_strong=True, journal_of="c")
         assert fetched.journal == JournalEntry()
 
-    def test_a_wrong_call_stays_what_it_is(self, dynamodb):
-        """What the SDK or DynamoDB complains of is a bug of ours, and nothing is stored."""
-        with pytest.raises((ParamValidationError, StoreRefusedError)):
-            dynamodb.store.create({"pk": {"S": 5}})
-        assert dynamodb.client.scan(TableName=TABLE_NAME)["Count"] == 0
-
     def test_dynamodbs_own_count_of_a_size_decides(self, dynamodb):
         """Ours estimates numbers, and may be a little below."""
         refused = {"__type": "#ValidationException", "message": "Item size has exceeded the maximum allowed size"}
         dynamodb.server.script.append(Scripted(400, refused))
         with pytest.raises(ItemTooLargeError):
             dynamodb.store.create(build_message(1).to_item("c"))
-
-    def test_a_response_that_is_not_dynamodbs_is_worth_a_retry(self, dynamodb):
-        """Something on the way failed, and says so in its own words."""
-        for status in (502, 503, 504):
-            dynamodb.server.script.append(Scripted(status, {"html": "<h1>Bad Gateway</h1>"}))
-            with pytest.raises(StoreUnavailableError, match=str(status)):
-                dynamodb.journal.get("c", is_strong=True)
 
     def test_an_empty_part_of_a_response_is_not_its_end(self, dynamodb):
         """Queries without items go on from where they stopped, beside those that had some."""
@@ -538,70 +420,6 @@ def fail_partition(dynamodb, partition_key):
         return error("ProvisionedThroughputExceededException", ThrottlingReasons=REASONS) if is_refused else None
 
     dynamodb.server.intervene = refuse
-
-
-class TestUnreachable:
-    """DynamoDB behind real sockets that refuse, hang or break off."""
-
-    @pytest.fixture
-    def calls_to(self, aws_environment, client_name, open_calls, monkeypatch):
-        def build(port):
-            monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", f"http://127.0.0.1:{port}")
-            # The real limits are for production; the kinds of failure are the same with shorter ones.
-            return open_calls(client_name, parallel=4, connect_timeout_seconds=0.2, read_timeout_seconds=0.2)
-
-        return build
-
-    @pytest.mark.parametrize("address", [closed_port, silent_port, full_port])
-    def test_no_response_is_unavailable_after_one_attempt(self, calls_to, address):
-        """Refused, silent or blackholed: one error of ours, in the time of one timeout."""
-        with address() as port:
-            store = DynamoDBItemStore(calls_to(port), TABLE, Message.from_item)
-            started = time.monotonic()
-            with pytest.raises(StoreUnavailableError, match="did not respond"):
-                store.create(build_message(1).to_item("c"))
-            assert time.monotonic() - started < 1.5
-
-    def test_a_round_survives_it(self, calls_to):
-        """Queries and journal come back as errors, all of them."""
-        with closed_port() as port:
-            store = DynamoDBItemStore(calls_to(port), TABLE, Message.from_item)
-            fetched = store.fetch([newest("c"), newest("c#0")], is_strong=True, journal_of="c")
-        assert [type(o) for o in (*fetched.responses, fetched.journal)] == [StoreUnavailableError] * 3
-
-    def test_the_journal_says_so_too(self, calls_to):
-        """The journal's users retry it as well."""
-        with closed_port() as port:
-            calls = calls_to(port)
-            with pytest.raises(StoreUnavailableError):
-                DynamoDBJournal(calls, TABLE.journal).get("c", is_strong=True)
-            with pytest.raises(StoreUnavailableError):
-                DynamoDBRoutingItems(calls, TABLE.journal).page(None, 9)
-
-
-def test_missing_credentials_are_a_wrong_deployment(aws_environment, client_name, open_calls, monkeypatch):
-    """Waiting for better credentials is no retry."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
-        monkeypatch.setenv(name, "/nonexistent")
-    # boto3 keeps a session, and in it the credentials that other tests had.
-    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    with closed_port() as port:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", f"http://127.0.0.1:{port}")
-        calls = open_calls(client_name)
-        with pytest.raises(CredentialsError):
-            DynamoDBJournal(calls, TABLE.journal).get("c", is_strong=True)
-
-
-def test_the_sdks_client_is_made_for_the_request_path(aws_environment):
-    """One attempt, timeouts well under a function's own, as many connections as threads."""
-    client = create_client(connections=7)
-    config: Config = client.meta.config
-    assert config.retries == {"total_max_attempts": 1, "mode": "standard"}
-    assert (config.connect_timeout, config.read_timeout, config.max_pool_connections) == (0.5, 2.0, 7)
-    client.close()
 
 
 class TestCost:

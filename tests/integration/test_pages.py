@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from hotpartition.core.backoff import Clock
 from hotpartition.core.page_freshness import PageLimits
 from hotpartition.core.route import Generation
 from hotpartition.engine.page_cache import Filled, Origin, PageCache
@@ -23,7 +22,9 @@ from support.fakes import FakeClock, FakeTelemetry
 from support.page_store import FakePageStore
 from support.tables import TABLE_NAME
 
-PAGE = StoredPage('["page", 1]', 1_700_000_000_000, 20, 8.5)
+
+def page_of(leased_at_ms, *, keep_ms=10_000, payload='["page", 1]'):
+    return StoredPage(payload, leased_at_ms, keep_ms, 20, 8.5)
 
 
 class Contract:
@@ -45,31 +46,53 @@ def contract(request, table_name):
     return Contract(RedisPageStore(connection, table_name, FakeTelemetry()), time.sleep)
 
 
-def test_every_copy_is_kept_for_its_time(contract):
-    """As it was stored; a copy that was not written is not there."""
-    contract.store.put("c", "newest-50", PAGE, copies=3, keep_ms=400)
-    assert [contract.store.get("c", "newest-50", copy) for copy in range(4)] == [PAGE, PAGE, PAGE, None]
+def test_every_copy_expires_when_its_page_says(contract):
+    """As it was stored; a copy that was not written is not there. The age is the time since the lease."""
+    leased_at_ms = contract.store.take_lease("c", "newest-50", 300)
+    page = page_of(leased_at_ms, keep_ms=60_000)
+    contract.store.put("c", "newest-50", page, copies=3)
+    found = [contract.store.get("c", "newest-50", copy) for copy in range(4)]
+    assert [each and each[0] for each in found] == [page, page, page, None]
+    assert all(0 <= age_ms < 60_000 for _, age_ms in found[:3])
     assert contract.store.get("c", "newest-200", 0) is None
     assert contract.store.get("d", "newest-50", 0) is None
-    contract.wait(0.45)
+    contract.store.put("c", "newest-50", page_of(leased_at_ms, keep_ms=50), copies=3)
+    contract.wait(0.1)
     assert [contract.store.get("c", "newest-50", copy) for copy in range(4)] == [None] * 4
+
+
+def test_a_page_that_arrives_after_its_end_is_not_there(contract):
+    """However late it comes, it expires when it should have; one that was there before is gone as well or newer."""
+    now_ms = contract.store.take_lease("c", "newest-50", 300)
+    contract.store.put("c", "newest-50", page_of(now_ms - 5_000, keep_ms=4_000), copies=1)
+    assert contract.store.get("c", "newest-50", 0) is None
+
+
+def test_the_age_is_the_stores_own(contract):
+    """It counts from the lease, whenever the page arrived."""
+    leased_at_ms = contract.store.take_lease("c", "newest-50", 300)
+    contract.store.put("c", "newest-50", page_of(leased_at_ms - 2_000, keep_ms=60_000), copies=1)
+    _, age_ms = contract.store.get("c", "newest-50", 0)
+    assert 2_000 <= age_ms < 60_000
 
 
 def test_a_newer_page_takes_the_place_and_the_time_of_an_older_one(contract):
     """Nothing of either is left."""
-    contract.store.put("c", "newest-50", PAGE, copies=1, keep_ms=100)
-    newer = PAGE._replace(payload="ü", read_at_ms=PAGE.read_at_ms + 1)
-    contract.store.put("c", "newest-50", newer, copies=1, keep_ms=60_000)
+    leased_at_ms = contract.store.take_lease("c", "newest-50", 300)
+    contract.store.put("c", "newest-50", page_of(leased_at_ms, keep_ms=100), copies=1)
+    newer = page_of(leased_at_ms + 1, keep_ms=60_000, payload="ü")
+    contract.store.put("c", "newest-50", newer, copies=1)
     contract.wait(0.15)
-    assert contract.store.get("c", "newest-50", 0) == newer
+    assert contract.store.get("c", "newest-50", 0)[0] == newer
 
 
 def test_one_gets_the_lease_until_it_ends(contract):
     """Each page of a collection has its own."""
-    taken = [contract.store.take_lease("c", variant, 300) for variant in ("newest-50", "newest-50", "newest-200")]
-    assert taken == [True, False, True]
-    contract.wait(0.35)
-    assert contract.store.take_lease("c", "newest-50", 300)
+    taken = [contract.store.take_lease("c", variant, 60_000) for variant in ("newest-50", "newest-50", "newest-200")]
+    assert [each is not None for each in taken] == [True, False, True]
+    first = contract.store.take_lease("d", "newest-50", 50)
+    contract.wait(0.1)
+    assert contract.store.take_lease("d", "newest-50", 60_000) >= first + 50
 
 
 def test_copies_lie_in_different_slots(redis_server):
@@ -79,7 +102,7 @@ def test_copies_lie_in_different_slots(redis_server):
         assert len({admin.execute_command("CLUSTER", "KEYSLOT", key) for key in keys}) == 8
 
 
-@pytest.mark.parametrize("garbage", ["", "1", "1 x 20 8.5 []", "1 5 20 []", "2 5 20 8.5 []", "\udcff"])
+@pytest.mark.parametrize("garbage", ["", "2", "2 x 9 20 8.5 []", "2 5 9 20 []", "1 5 9 20 8.5 []", "\udcff"])
 def test_what_is_no_page_is_said_to_be_none(redis_server, connect, table_name, garbage):
     """Whatever it is; the next fill takes its place."""
     with redis_server.admin as admin:
@@ -87,22 +110,25 @@ def test_what_is_no_page_is_said_to_be_none(redis_server, connect, table_name, g
     store = RedisPageStore(connect(redis_server.port), table_name, FakeTelemetry())
     with pytest.raises(MalformedPageError):
         store.get("c", "v", 0)
-    store.put("c", "v", PAGE, copies=1, keep_ms=10_000)
-    assert store.get("c", "v", 0) == PAGE
+    page = page_of(store.take_lease("c", "v", 300))
+    store.put("c", "v", page, copies=1)
+    assert store.get("c", "v", 0)[0] == page
 
 
 class Environment:
-    """A page cache as an environment has it, on real time; its pages count its reads."""
+    """A page cache as an environment has it; its pages count its reads, and its clock moves only where a test does."""
 
-    def __init__(self, connection, table_name, name="e"):
+    def __init__(self, connection, table_name, name="e", ttl_ms=60_000):
         self.telemetry = FakeTelemetry()
+        self.clock = FakeClock()
         self.reads = 0
         self.cache = PageCache(
             store=RedisPageStore(connection, table_name, self.telemetry),
             codec=self,
-            limits=PageLimits(ttl_ms=1_000, bound_ms=3_000),
+            limits=PageLimits(ttl_ms=ttl_ms, bound_ms=600_000),
             telemetry=self.telemetry,
-            clock=Clock(now_ms=lambda: time.time_ns() // 1_000_000, sleep=time.sleep, random=lambda: 0.0),
+            clock=self.clock.as_clock(lambda: 0.0),
+            timer=lambda: self.clock.now_ms / 1000,
             environment_id=name,
             max_entries=10,
             max_bytes=1_000_000,
@@ -118,8 +144,8 @@ class Environment:
         self.reads += 1
         return Filled(f"page {self.reads}", 4.0)
 
-    def get(self, *, copies=1):
-        return self.cache.get_page("c", "newest", copies, self._fill)
+    def get(self, *, copies=1, collection="c"):
+        return self.cache.get_page(collection, "newest", copies, self._fill)
 
 
 def test_environments_share_one_read(redis_server, connect, table_name):
@@ -128,7 +154,7 @@ def test_environments_share_one_read(redis_server, connect, table_name):
     assert first.get(copies=4).origin is Origin.DYNAMODB
     page = second.get(copies=4)
     assert (page.page, page.origin, page.units, second.reads) == ("page 1", Origin.REDIS, 4.0, 0)
-    assert 0 <= page.age_ms < 1_000
+    assert 0 <= page.age_ms < 60_000
 
 
 def test_a_page_of_another_type_costs_reads_until_it_is_removed(redis_server, connect, table_name):
@@ -165,17 +191,16 @@ def test_pages_cannot_be_written_over_a_route(redis_server, connect, table_name)
 
 def test_a_killed_redis_costs_reads(own_redis_server, connect, table_name):
     """Every request is served, before, during and after; the pages are shared again when it is back."""
-    environment = Environment(connect(own_redis_server.port, command_timeout_ms=30, cooldown_ms=200), table_name)
+    environment = Environment(connect(own_redis_server.port, cooldown_ms=60_000), table_name)
     assert environment.get().origin is Origin.DYNAMODB
     own_redis_server.kill()
-    time.sleep(1.0)
+    environment.clock.sleep(61.0)
     assert environment.get().origin is Origin.DYNAMODB
     assert environment.telemetry.counts["RegistryUnavailable"] == 1
     own_redis_server.start()
-    time.sleep(1.0)
-    patient = Environment(connect(own_redis_server.port), table_name, "b")
-    assert patient.get().origin is Origin.DYNAMODB
-    assert Environment(connect(own_redis_server.port), table_name, "d").get().origin is Origin.REDIS
+    for name, origin in (("b", Origin.DYNAMODB), ("d", Origin.REDIS)):
+        again = Environment(connect(own_redis_server.port), table_name, name)
+        assert again.get(collection="d").origin is origin
 
 
 def test_a_redis_that_does_not_respond_costs_a_timeout_and_a_read(own_redis_server, connect, table_name):
@@ -184,7 +209,7 @@ def test_a_redis_that_does_not_respond_costs_a_timeout_and_a_read(own_redis_serv
     environment.get()
     own_redis_server.pause()
     try:
-        time.sleep(1.0)
+        environment.clock.sleep(61.0)
         assert environment.get().origin is Origin.DYNAMODB
     finally:
         own_redis_server.resume()
@@ -196,9 +221,8 @@ def test_a_full_redis_costs_reads(own_redis_server, connect, table_name):
     first.get()
     with own_redis_server.admin as admin:
         admin.config_set("maxmemory", "1")
-        second = Environment(connect(own_redis_server.port), table_name, "b")
-        assert second.get().origin is Origin.REDIS
-        time.sleep(1.1)
+        assert Environment(connect(own_redis_server.port), table_name, "b").get().origin is Origin.REDIS
+        second = Environment(connect(own_redis_server.port), table_name, "d", ttl_ms=1)
         assert second.get().origin is Origin.DYNAMODB
         assert second.telemetry.counts["RegistryUnavailable"] == 1
         with pytest.raises(RegistryUnavailableError, match="maxmemory"):
@@ -215,6 +239,9 @@ def test_read_functions_as_they_are_wired_share_pages(dynamodb_over, redis_serve
         registry_port=redis_server.port,
         registry_tls=False,
         registry_command_timeout_ms=2_000,
+        route_cache_seconds=0.1,
+        page_ttl_seconds=60.0,
+        page_staleness_seconds=600.0,
     )
     with redis_server.admin as admin:
         admin.flushall()

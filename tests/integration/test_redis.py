@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
 import pytest
 
@@ -34,9 +35,6 @@ EIGHT = Generation(since_ms=9, shard_count=8)
 CONNECT_MS = 50
 COMMAND_MS = 30
 """As short as in production; where a server responds, the fixture `connect` gives it more time."""
-SLACK_MS = 1000
-"""What a busy machine may add to a measured time."""
-
 
 SLOTS = b"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$40\r\n" + b"a" * 40 + b"\r\n"
 """What a server that has all slots tells of itself."""
@@ -46,12 +44,10 @@ def report(conversation_id="c", value=10.0, slot=6_800_000_000):
     return Report(conversation_id, slot, "e1", value, slot * 250, 4, is_throttled=True)
 
 
-def elapsed_ms(call):
-    """Run a call that must find Redis unavailable, and measure it."""
-    started = time.monotonic()
+def assert_unavailable(call):
+    """Run a call that must find Redis unavailable."""
     with pytest.raises(RegistryUnavailableError):
         call()
-    return (time.monotonic() - started) * 1000
 
 
 class HeldBackground:
@@ -305,7 +301,7 @@ class TestConnection:
         """A function starts while Redis is away."""
         with closed_port() as port:
             connection = connect(port)
-            assert elapsed_ms(lambda: RedisRegistry(connection, "t").get("c")) < SLACK_MS
+            assert_unavailable(lambda: RedisRegistry(connection, "t").get("c"))
 
     def test_opening_asks_only_for_the_slots(self, redis_server, connect):
         """Two connections, one CLUSTER SLOTS, no handshakes, no table of commands; later calls are one command each."""
@@ -370,19 +366,16 @@ class TestConnection:
                 admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
                 assert look_up(registry).generations == {FOUR}
 
-    @pytest.mark.parametrize(
-        ("address", "limit_ms"),
-        [(closed_port, 0), (silent_port, COMMAND_MS), (full_port, CONNECT_MS)],
-        ids=["refused", "silent", "blackholed"],
-    )
-    def test_a_server_that_is_away_costs_one_timeout_and_then_rests(self, look_up, connect, address, limit_ms):
-        """The first call pays one timeout; until the rest is over, calls fail at once and nothing is sent."""
+    @pytest.mark.parametrize("address", [closed_port, silent_port, full_port], ids=["refused", "silent", "blackholed"])
+    def test_a_server_that_is_away_costs_one_timeout_and_then_rests(self, look_up, connect, address):
+        """The first call connects once; until the rest is over, calls fail at once and nothing is sent."""
         now_ms, attempts = [0.0], []
         limits = {"connect_timeout_ms": CONNECT_MS, "command_timeout_ms": COMMAND_MS, "cooldown_ms": 1000}
         with address() as port:
             connection = connect(port, **limits, now_ms=lambda: now_ms[0], on_connect=attempts.append)
             registry = RedisRegistry(connection, "t")
-            assert limit_ms * 0.9 <= elapsed_ms(lambda: look_up(registry)) < limit_ms + SLACK_MS
+            assert_unavailable(lambda: look_up(registry))
+            assert len(attempts) == 1
             attempts.clear()
             now_ms[0] = 999.0
             for _ in range(100):
@@ -396,14 +389,18 @@ class TestConnection:
 
     def test_a_stopped_server_costs_two_command_timeouts(self, look_up, redis_server, connect):
         """One for the command, one for asking where the slots are now; once it goes on, so do we."""
-        registry = RedisRegistry(connect(redis_server.port, command_timeout_ms=COMMAND_MS), "t")
+        attempts = []
+        connection = connect(redis_server.port, command_timeout_ms=COMMAND_MS, on_connect=attempts.append)
+        registry = RedisRegistry(connection, "t")
         patient = RedisRegistry(connect(redis_server.port), "t")
         patient.add("c", [FOUR])
         assert eventually(lambda: look_up(registry)).generations == {FOUR}
         redis_server.pause()
         try:
             for _ in range(3):
-                assert COMMAND_MS * 0.9 <= elapsed_ms(lambda: look_up(registry)) < 2 * COMMAND_MS + SLACK_MS
+                attempts.clear()
+                assert_unavailable(lambda: look_up(registry))
+                assert len(attempts) <= 2
         finally:
             redis_server.resume()
         assert patient.get("c").generations == {FOUR}
@@ -427,7 +424,7 @@ class TestConnection:
         sink.send(report())
         own_redis_server.kill()
         for _ in range(3):
-            assert elapsed_ms(lambda: look_up(registry)) < SLACK_MS
+            assert_unavailable(lambda: look_up(registry))
         sink.send(report())
         assert sink.take_dropped() == 1
         own_redis_server.start()
@@ -449,7 +446,7 @@ class TestConnection:
 
         with scripted_port(response) as port:
             registry = RedisRegistry(connect(port), "t")
-            assert elapsed_ms(lambda: registry.get("c")) >= 250
+            assert_unavailable(lambda: registry.get("c"))
         assert requests_sent == [b"CLUSTER", b"SSCAN", b"CLUSTER"]
 
     def test_a_refused_command_opens_no_circuit(self, redis_server, connect, admin, table_name):
@@ -495,25 +492,27 @@ class TestConnection:
     def test_each_new_connection_tells_how_long_it_took(self, redis_server, connect):
         """Against its limit; calls that find it open tell nothing. One that fails says why."""
         told = []
-        connection = connect(redis_server.port, connect_timeout_ms=SLACK_MS, on_connect=told.append)
+        connection = connect(redis_server.port, on_connect=told.append, now_ms=count().__next__)
         for _ in range(3):
             RedisRegistry(connection, "t").get("c")
-        assert [(connected.limit_ms, connected.error) for connected in told] == [(SLACK_MS, None)] * 2
-        assert all(0 < connected.ms < SLACK_MS for connected in told)
+        assert [(connected.limit_ms, connected.error) for connected in told] == [(2000, None)] * 2
+        assert all(connected.ms > 0 for connected in told)
         with closed_port() as port:
-            elapsed_ms(lambda: RedisRegistry(connect(port, on_connect=told.append), "t").get("c"))
+            assert_unavailable(lambda: RedisRegistry(connect(port, on_connect=told.append), "t").get("c"))
         assert "refused" in str(told[-1].error)
 
     def test_tls_and_login_share_the_time_of_a_connection(self, connect):
         """A server that takes the connection and then says nothing costs one limit, not one for each step."""
         with silent_port() as port:
-            connection = connect(port, is_tls=True, connect_timeout_ms=SLACK_MS)
-            assert SLACK_MS * 0.9 <= elapsed_ms(lambda: RedisRegistry(connection, "t").get("c")) < 2 * SLACK_MS
+            told = []
+            connection = connect(port, is_tls=True, connect_timeout_ms=1000, on_connect=told.append)
+            assert_unavailable(lambda: RedisRegistry(connection, "t").get("c"))
+        assert [str(connected.error) for connected in told] == ["Timeout connecting to server"]
 
     def test_a_server_without_cluster_mode_is_unavailable(self, connect):
         """A wrong server is not a crash: routes then come from the journal."""
         with scripted_port(lambda data, port: b"-ERR This instance has cluster support disabled\r\n") as port:
-            assert elapsed_ms(lambda: RedisRegistry(connect(port), "t").get("c")) < SLACK_MS
+            assert_unavailable(lambda: RedisRegistry(connect(port), "t").get("c"))
 
     def test_a_server_without_tls_is_unavailable(self, connect):
         """TLS is asked for where it is set, and a server that does not speak it is no registry."""
@@ -534,13 +533,11 @@ class TestConnection:
 
 
 def eventually(call):
-    """Repeat a call with tight limits until the busy machine lets it through."""
-    deadline = time.monotonic() + 10
+    """Repeat a call with tight limits until the busy machine lets it through; pytest's own limit is for the rest."""
     while True:
         try:
             return call()
         except RegistryUnavailableError:
-            assert time.monotonic() < deadline
             time.sleep(0.01)
 
 

@@ -46,7 +46,7 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import KeyQuery, PageMerge
 from hotpartition.core.route import Generation, Placement, Route, choose_placements, next_candidates
 from hotpartition_messages import Message
-from hotpartition_messages.cursor import build_cursor
+from hotpartition_messages.cursor import Cursor
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, position_of
 from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.reading import PageRequest, build_range
@@ -425,10 +425,7 @@ class ProtocolModel:
             return Broken(fault, ids)
         if not page.has_more:
             return Done()
-        cursor = build_cursor(
-            CONVERSATION, ids[-1], newest_first=reading.goal.newest_first, walk_started_ms=self.world.start_ms
-        )
-        return Between(replace(reading.goal, cursor=cursor), ids[-1])
+        return Between(replace(reading.goal, cursor=Cursor(ids[-1], self.world.start_ms)), ids[-1])
 
     # Values.
 

@@ -181,6 +181,7 @@ class World:
                 limits=PAGE_LIMITS,
                 telemetry=self.telemetry,
                 clock=self.clock.as_clock(lambda: 0.0),
+                timer=lambda: self.clock.now_ms / 1000,
                 environment_id=environment,
                 max_entries=100,
                 max_bytes=10**7,

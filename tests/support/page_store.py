@@ -17,7 +17,7 @@ class FakePageStore:
     now_ms: Callable[[], float]
     is_down: bool = False
     is_full: bool = False
-    pages: dict[tuple[str, str, int], tuple[StoredPage, float]] = field(default_factory=dict)
+    pages: dict[tuple[str, str, int], StoredPage] = field(default_factory=dict)
     leases: dict[tuple[str, str], float] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     on_call: Callable[[str], None] = lambda _: None
@@ -28,19 +28,20 @@ class FakePageStore:
         if self.is_down or (writes and self.is_full):
             raise RegistryUnavailableError("down" if self.is_down else "OOM command not allowed")
 
-    def get(self, collection: str, variant: str, copy: int) -> StoredPage | None:
+    def get(self, collection: str, variant: str, copy: int) -> tuple[StoredPage, int] | None:
         self._call(f"get {copy}")
-        page, until_ms = self.pages.get((collection, variant, copy), (None, 0.0))
-        return page if self.now_ms() < until_ms else None
+        page = self.pages.get((collection, variant, copy))
+        age_ms = 0 if page is None else int(self.now_ms()) - page.leased_at_ms
+        return None if page is None or age_ms >= page.keep_ms else (page, age_ms)
 
-    def put(self, collection: str, variant: str, page: StoredPage, *, copies: int, keep_ms: int) -> None:
+    def put(self, collection: str, variant: str, page: StoredPage, *, copies: int) -> None:
         self._call("put", writes=True)
         for copy in range(copies):
-            self.pages[collection, variant, copy] = page, self.now_ms() + keep_ms
+            self.pages[collection, variant, copy] = page
 
-    def take_lease(self, collection: str, variant: str, lease_ms: int) -> bool:
+    def take_lease(self, collection: str, variant: str, lease_ms: int) -> int | None:
         self._call("lease", writes=True)
         if self.now_ms() < self.leases.get((collection, variant), 0.0):
-            return False
+            return None
         self.leases[collection, variant] = self.now_ms() + lease_ms
-        return True
+        return int(self.now_ms())

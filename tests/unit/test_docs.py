@@ -24,7 +24,7 @@ DOCUMENTS = [
     *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "tools/partition_model/README.md",
 ]
-DATED = {ROOT / "CHANGELOG.md", *(ROOT / "docs/decisions").glob("0*.md")}
+DATED = {ROOT / "CHANGELOG.md", *(ROOT / "docs/decisions").rglob("0*.md")}
 """What tells how things were on their day."""
 PAGES = [page for page in DOCUMENTS if page not in DATED]
 REASONS = {*map(str, Reason), *map(str, ReadReason)}
@@ -57,6 +57,13 @@ def test_every_metric_is_documented():
     names = {"Decision-" if name.startswith("Decision-") else name for name in MetricName}
     assert len(names) > 15
     assert [name for name in sorted(names) if f"`{name}" not in OPERATIONS] == []
+
+
+def test_every_metric_that_the_runbook_asks_for_is_one():
+    """`own METRIC FUNCTION` prints it."""
+    asked = set(re.findall(r"^\$ .*\bown (\w+) ", (ROOT / "docs/runbook.md").read_text(), re.MULTILINE))
+    assert len(asked) > 8
+    assert asked <= set(MetricName)
 
 
 def test_every_metric_is_counted():
@@ -120,7 +127,7 @@ def test_every_module_that_is_run_exists(page):
         assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), name
 
 
-@pytest.mark.parametrize("index", ["docs/README.md", "docs/decisions/README.md"])
+@pytest.mark.parametrize("index", ["docs/README.md", "docs/decisions/README.md", "docs/decisions/archive/README.md"])
 def test_every_document_is_in_its_index(index):
     """Whoever looks for a page or a decision begins there."""
     page = ROOT / index

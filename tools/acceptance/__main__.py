@@ -14,20 +14,15 @@ from typing import Any
 from hotpartition_cli.check import Limits, check
 from hotpartition_cli.main import Screen
 from hotpartition_cli.stacks import LocalStack
-from tools.demo.stack import Stack, StackError
+from tools.load.stack import Stack, StackError, environment_options
 
 BROKEN = 2
 
 
 async def accept(out_dir: Path, *, load_seconds: float) -> Mapping[str, Any]:
     """Start a local run whose Redis asks for TLS and a user, as on AWS, and check it."""
-    ready_file = out_dir / "ready.json"
-    command = (
-        *(sys.executable, "-m", "tools.local", "up", "--redis-auth"),
-        *("--min-environments", "write_message=2", "--min-environments", "read_messages=2"),
-        *("--work-dir", str(out_dir / "local"), "--ready-file", str(ready_file)),
-    )
-    async with Stack(command, ready_file=ready_file, log_file=out_dir / "local.log") as stack:
+    environments = environment_options("min", {"write_message": 2, "read_messages": 2})
+    async with Stack(out_dir, "--redis-auth", *environments) as stack:
         ready = await stack.ready()
         limits = Limits(load_seconds=load_seconds, wait_seconds=30.0)
         outcome = await asyncio.to_thread(check, LocalStack(ready["control_url"]), limits, lambda _: None)

@@ -47,7 +47,7 @@ def compare_pages(setup: Setup, origin: MetricName, *, at_most: float, **setting
             redis.set(read_hot_key(TABLE, conversation.sharded_id), 1)
     setup.control("Configure", usual_ms=SERVICE_MS)
     origins = _Origins()
-    cached, uncached = our_reader(origins, **LASTING, **settings), our_reader(page_cache=False)
+    cached, uncached = our_reader(origins, None, **LASTING, **settings), our_reader(page_cache=False)
     in_turn = conversations * setup.count(ROUNDS)
 
     def ours() -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from random import Random
@@ -26,6 +26,8 @@ OLD_MESSAGES = 100
 """On the base key, from before the raise."""
 SPACING_MS = 20
 
+Load = Callable[[Iterable[Mapping[str, Any]]], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
@@ -37,11 +39,14 @@ class Conversation:
     newest_ids: tuple[str, ...]
 
 
-def store_conversations(setup: Setup, count: int, shard_count: int, *, with_plain: bool = False) -> list[Conversation]:
-    """Store so many conversations whose messages fell onto the shards differently; their routes are in Redis as well.
+def store_conversations(
+    setup: Setup, count: int, shard_count: int, *, with_plain: bool = False, load: Load | None = None
+) -> list[Conversation]:
+    """Store conversations whose messages fell onto the shards differently; their routes are in Redis as well.
 
-    The rival's copy in one piece is stored on demand.
+    The rival's copy in one piece is stored on demand, and all of it by `load` instead of in the stand-in.
     """
+    load = load or setup.load
     random = Random(shard_count)
     stored: list[Conversation] = []
     with Redis(port=setup.redis_port) as redis:
@@ -54,10 +59,10 @@ def store_conversations(setup: Setup, count: int, shard_count: int, *, with_plai
                 mint_message_id(newest_ms - age * SPACING_MS, random.getrandbits)
                 for age in range(shard_count * MESSAGES_PER_SHARD + OLD_MESSAGES)
             ]
-            setup.load(_items(conversation, ids, generation))
+            load(_items(conversation, ids, generation))
             if with_plain:
                 plain = f"{conversation}-plain"
-                setup.load(Message(plain, i, "ann", _body(i)).to_item(plain) for i in ids[: 2 * PAGE])
+                load(Message(plain, i, "ann", _body(i)).to_item(plain) for i in ids[: 2 * PAGE])
             redis.sadd(route_key(TABLE, conversation), generation.encode())
             stored.append(Conversation(conversation, f"{conversation}-plain", shard_count, tuple(ids[:PAGE])))
     return stored

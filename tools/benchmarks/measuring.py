@@ -82,8 +82,8 @@ class Measured:
 
     @property
     def ratio(self) -> float:
-        """Ours as a share of the rival's."""
-        return self.value / self.rival_value
+        """Ours as a share of the rival's: the median of the runs' ratios, and so never outside of their spread."""
+        return median(self.samples.ratios)
 
     @property
     def spreads(self) -> dict[str, tuple[float, float]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from hotpartition.dynamodb.boto3_client import create_client
+from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.ports import Telemetry
 from hotpartition.runtime.settings import ReaderSettings
 from hotpartition.runtime.wiring_reader import open_reading
@@ -20,10 +21,10 @@ MILLISECONDS = 1e3
 ReadPage = Callable[[Conversation], list[str]]
 
 
-def our_reader(telemetry: Telemetry | None = None, **settings: object) -> ReadPage:
-    """Wire the read job up as the function does, and read pages by it; some settings may be others."""
+def our_reader(telemetry: Telemetry | None = None, calls: DynamoDBCalls | None = None, **settings: object) -> ReadPage:
+    """Wire the read job up as the function does, and read pages by it; client and some settings may be others."""
     built = ReaderSettings.from_env(os.environ, **settings)
-    reader = build_message_reader(built, telemetry or SilentTelemetry(), open_reading(built))
+    reader = build_message_reader(built, telemetry or SilentTelemetry(), calls or open_reading(built))
 
     def read(conversation: Conversation) -> list[str]:
         page = reader.read_page(PageRequest(conversation.sharded_id, limit=PAGE))

@@ -15,7 +15,7 @@ import re
 import sys
 import zlib
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -59,6 +59,11 @@ class Items:
         if key not in self._encoded:
             insort(self._sort_keys.setdefault(key[0], []), key[1])
         self._encoded[key] = _dump(item)
+
+    def load(self, items: Iterable[Mapping[str, Any]]) -> None:
+        """Store several items."""
+        for item in items:
+            self.put(item)
 
     def respond(self, operation: str, request: dict[str, Any]) -> tuple[int, bytes]:
         """Serve one request: the HTTP status and the body."""
@@ -151,8 +156,7 @@ class StandIn:
         counting anew; `Counts` says what was asked and read since.
         """
         if command == "Load":
-            for item in request["items"]:
-                self.items.put(item)
+            self.items.load(request["items"])
         elif command == "Configure":
             self.delays = Delays(
                 request.get("usual_ms", 0.0),

@@ -14,12 +14,12 @@ from typing import Any
 
 from rich.console import Console
 
-from tools.demo.observer import ControlError
 from tools.demo.report import Run
 from tools.demo.run import Plan, demonstrate
-from tools.demo.scale import ScaleError, choose_scale
-from tools.demo.stack import StackError
-from tools.demo.workload import (
+from tools.load.observer import ControlError
+from tools.load.scale import ScaleError, choose_scale
+from tools.load.stack import StackError
+from tools.load.workload import (
     DEFAULT_DURATION_SECONDS,
     WorkloadError,
     generate_workload,
@@ -134,6 +134,7 @@ def say_outcome(run: Run, plan: Plan, console: Console) -> int:
     """Print what each condition came to and the verdict; give the exit status."""
     for condition in run.judgement.conditions:
         mark = "[green]ok  [/]" if condition.holds else "[red]FAIL[/]"
+        mark = mark if condition.is_judged else "[yellow]not judged[/]"
         console.print(f"{mark} {condition.name}: {condition.figures}", highlight=False, soft_wrap=True)
     for finding in run.history.examples:
         text = f"     {finding.fault}: {finding.conversation_id} {finding.message_id}: {finding.detail}"

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, fields
 from math import ceil
 from typing import TYPE_CHECKING
 
-from tools.demo.client import Timing
-from tools.demo.judge import Hot, Judgement, Machine, Summary, Throttles, is_key_of, summary_document
-from tools.demo.observer import Event, Raise
-from tools.demo.read_rush import RushCourse
 from tools.history_checker import Verdict
+from tools.load.client import Timing
+from tools.load.judge import Hot, Judgement, Machine, Summary, Throttles, is_key_of, summary_document
+from tools.load.observer import Event, Raise
+from tools.load.readers import RushCourse
 from tools.local.partitions import TimelineRow
 from tools.quantiles import nearest_rank
 from tools.reports.charts import Picture, draw, panel, stack, steps

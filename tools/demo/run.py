@@ -14,20 +14,25 @@ from typing import Any, TypeVar
 import aiohttp
 from rich.console import Console
 
-from tools.demo.client import MESSAGES, Application, Client, Recorder, browse, open_session, play, read_everything
-from tools.demo.judge import (
+from tools.demo.report import Run, build_pictures, build_report
+from tools.demo.view import View, keep_showing
+from tools.history_checker import Verdict, check_history
+from tools.load.client import MESSAGES, Application, Client, Recorder, browse, open_session, play, read_everything
+from tools.load.judge import (
     Hot,
     Judgement,
+    Machine,
     Summary,
     Throttles,
     bars_for,
+    count_busiest_second,
     count_throttles,
     first_raise_after,
     judge,
     measure_machine,
     summary_document,
 )
-from tools.demo.observer import (
+from tools.load.observer import (
     Control,
     Event,
     Observations,
@@ -37,13 +42,10 @@ from tools.demo.observer import (
     watch_parts,
     watch_route,
 )
-from tools.demo.read_rush import ReadRush, RushCourse, read_counts
-from tools.demo.report import Run, build_pictures, build_report
-from tools.demo.scale import Scale
-from tools.demo.stack import Environments, Stack, environments_for, up_command
-from tools.demo.view import Camera, keep_showing, open_view
-from tools.demo.workload import Workload
-from tools.history_checker import Verdict, check_history
+from tools.load.readers import ReadRush, RushCourse, read_counts
+from tools.load.scale import Scale
+from tools.load.stack import Stack, environment_options
+from tools.load.workload import Workload
 from tools.reports.page import remove_results
 
 ResultT = TypeVar("ResultT")
@@ -54,6 +56,9 @@ VISITOR_PAUSE_SECONDS = 0.4
 CLOSING_READERS = 3
 ENDING_SECONDS = 1.0
 SIGN_SECONDS = 5.0
+SPARE_ENVIRONMENTS = 2
+"""These are started when all others are busy."""
+CONSUMER = "consume_reports"
 
 
 class Variant:
@@ -67,7 +72,7 @@ class Variant:
         """Read what else the application shows, when all was written and read."""
 
     async def disturb(self, control: Control, say: Callable[[str], None], stopped: asyncio.Event) -> None:
-        """Break parts while the workload is played, and mend them before the closing reads."""
+        """Break parts while the workload is played, and repair them before the closing reads."""
 
     def judge(self, figures: Figures) -> Judgement:
         """Judge the run."""
@@ -77,6 +82,10 @@ class Variant:
             throttles=figures.throttles,
             bars=bars_for(figures.plan.workload, shortened=figures.plan.shortened),
             unexpected=figures.unexpected,
+            kept_up=figures.machine.kept_up,
+            busiest_second=count_busiest_second(
+                figures.observations.timeline(), figures.plan.workload.hot_conversation
+            ),
         )
 
     def facts(self) -> Mapping[str, Any]:
@@ -94,6 +103,7 @@ class Figures:
     throttles: Throttles
     observations: Observations
     unexpected: tuple[str, ...]
+    machine: Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +125,15 @@ class Plan:
     up_options: tuple[str, ...] = ()
     variant: Variant = field(default_factory=Variant)
     application: Application = MESSAGES
+
+    @property
+    def most_environments(self) -> Mapping[str, int]:
+        """How many execution environments of each function this machine can run; each is a process of its own."""
+        return {
+            self.application.writer: max(4, min(16, 3 * self.cores)) + SPARE_ENVIRONMENTS,
+            self.application.reader: max(2, min(8, self.cores)) + SPARE_ENVIRONMENTS,
+            CONSUMER: 2,
+        }
 
     @property
     def summary_file(self) -> Path:
@@ -144,33 +163,39 @@ async def demonstrate(
     *,
     console: Console,
     now: Callable[[], float],
-    started_at: float | None = None,
-    build_command: Callable[..., tuple[str, ...]] = up_command,
+    started_at: float,
 ) -> Run:
     """Run a demonstration that began at `started_at`; `now` is the wall clock (seconds since the epoch).
 
-    The stack is started by `build_command`, from the arguments of `up_command`. When it does not start, ends by
-    itself or stops answering, that is a `StackError` or a `ControlError`.
+    When the local run does not start, ends by itself or does not respond, that is a `StackError` or a `ControlError`.
     """
-    began = now() if started_at is None else started_at
     remove_results(plan.out_dir)
-    environments = environments_for(plan.cores, plan.application)
-    work_dir = plan.out_dir / "local"
-    ready_file = plan.out_dir / "ready.json"
-    command = build_command(
-        scale=plan.scale, environments=environments, seed=plan.seed, ready_file=ready_file, work_dir=work_dir
-    )
     console.print(f"workload: {plan.workload.description}", highlight=False, soft_wrap=True)
     console.print(f"scale: {plan.scale.describe()}", highlight=False, soft_wrap=True)
-    command = (*command, *plan.up_options)
-    async with Stack(command, ready_file=ready_file, log_file=plan.out_dir / "local.log") as stack:
+    async with Stack(plan.out_dir, *_up_options(plan)) as stack:
         console.print("starting the local run: template, Redis, DynamoDB's stand-in, functions", highlight=False)
         ready = await with_signs_of_life(stack.ready(), console, "still starting")
-        console.print(f"the local run serves {ready['api_url']} (after {now() - began:.1f} s)", highlight=False)
-        played = await _unless_it_ends(stack, _perform(plan, ready, environments, console=console, now=now))
+        console.print(f"the local run serves {ready['api_url']} (after {now() - started_at:.1f} s)", highlight=False)
+        played = await _unless_it_ends(stack, _perform(plan, ready, console=console, now=now))
         console.print("everything was read; stopping the local run, then judging and drawing", highlight=False)
-    conclusion = asyncio.to_thread(_conclude, plan, played, environments, began=began, ended_at=now())
+    conclusion = asyncio.to_thread(_conclude, plan, played, began=started_at, ended_at=now())
     return await with_signs_of_life(conclusion, console, "still drawing")
+
+
+def _up_options(plan: Plan) -> tuple[str, ...]:
+    """Build the options of the local run: at the plan's scale, with as many environments as its cores can run."""
+    most = plan.most_environments
+    fewest = {name: max(1, count - SPARE_ENVIRONMENTS) for name, count in most.items()}
+    return (
+        *("--partition-write-limit", f"{plan.scale.partition_write_limit_wcu:g}"),
+        *("--partition-read-limit", f"{plan.scale.partition_read_limit_rcu:g}"),
+        *("--settings", json.dumps(plan.scale.settings())),
+        *environment_options("min", fewest),
+        *environment_options("max", most),
+        # Any idle environment: the counts of the hot conversation lie in all of them, as they do in a large fleet.
+        *("--idle-choice", "random", "--seed", str(plan.seed)),
+        *plan.up_options,
+    )
 
 
 async def with_signs_of_life(work: Awaitable[ResultT], console: Console, words: str) -> ResultT:
@@ -207,9 +232,7 @@ async def _unless_it_ends(stack: Stack, performance: Any) -> _Played:
         await asyncio.gather(running, watching, return_exceptions=True)
 
 
-async def _perform(
-    plan: Plan, ready: Mapping[str, Any], environments: Environments, *, console: Console, now: Callable[[], float]
-) -> _Played:
+async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, now: Callable[[], float]) -> _Played:
     recorder, observations = plan.variant.recorder(), Observations()
 
     def say(text: str) -> None:
@@ -217,8 +240,8 @@ async def _perform(
 
     rng = random.Random(plan.seed)
     async with (
-        open_session(connections=environments.most[plan.application.writer]) as writing,
-        open_session(connections=environments.most[plan.application.reader]) as reading,
+        open_session(connections=plan.most_environments[plan.application.writer]) as writing,
+        open_session(connections=plan.most_environments[plan.application.reader]) as reading,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10.0)) as watching,
     ):
         api = plan.application.open_api(writing, ready["api_url"])
@@ -232,10 +255,10 @@ async def _perform(
         started_at = now()
         observations.events.append(Event(started_at, "the workload starts"))
         hot = Event(started_at + plan.workload.onset_seconds, f"{hot_conversation} becomes hot")
-        camera = Camera(recorder, observations, now=now, started_at=started_at)
+        view = View(recorder, observations, now=now, started_at=started_at)
         stopped, closed = asyncio.Event(), asyncio.Event()
-        async with open_view(console, started_at=started_at) as (show, pause_seconds), asyncio.TaskGroup() as tasks:
-            tasks.create_task(keep_showing(show, camera, pause_seconds=pause_seconds, stopped=closed))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(keep_showing(view, console, stopped=closed))
             tasks.create_task(watch_parts(control, observations, now=now, stopped=stopped))
             tasks.create_task(watch_route(read_item, hot_conversation, observations, now=now, stopped=stopped))
             tasks.create_task(_announce(hot, plan.workload.onset_seconds, observations, stopped=stopped))
@@ -245,24 +268,24 @@ async def _perform(
                 tasks.create_task(
                     browse(reader, plan.workload, pause_seconds=plan.visitor_pause_seconds, stopped=stopped)
                 )
-            camera.phase = "playing"
+            view.phase = "playing"
             await play(writer, plan.workload.offers)
             stopped.set()
             await disturbing
-            camera.phase = "read rush"
+            view.phase = "read rush"
             rush = ReadRush(api=reader.api, recorder=recorder, conversation_id=hot_conversation, now=now)
             rush_began = now()
             if plan.read_rush_seconds:
                 say(f"everybody asks for the newest page of {hot_conversation}")
                 await rush.last(plan.read_rush_seconds, READ_RUSH_PAGES_PER_SECOND_AND_CORE * plan.cores)
-            camera.phase = "reading"
+            view.phase = "reading"
             say("all written; every conversation is read to its end")
             unread = await read_everything(
                 reader, plan.workload, readers=CLOSING_READERS, from_both_ends=plan.reads_from_both_ends
             )
             await plan.variant.read_more(reader)
             await look_at_parts(control, observations, now=now)
-            camera.phase = "done"
+            view.phase = "done"
             closed.set()
         ended_at = now()
     return _Played(
@@ -292,7 +315,7 @@ async def _disturb_redis(plan: Plan, control: Control, say: Callable[[str], None
         await control.post(f"/redis/{order}")
 
 
-def _conclude(plan: Plan, played: _Played, environments: Environments, *, began: float, ended_at: float) -> Run:
+def _conclude(plan: Plan, played: _Played, *, began: float, ended_at: float) -> Run:
     """Judge what was played and write summary and report."""
     recorder, observations, workload = played.recorder, played.observations, plan.workload
     hot = Hot(
@@ -336,6 +359,7 @@ def _conclude(plan: Plan, played: _Played, environments: Environments, *, began:
         rush_age_p99_ms=rush.age_ms(0.99),
         rush_oldest_ms=rush.age_ms(1.0),
     )
+    machine = measure_machine([timing.queued_seconds for timing in recorder.timings], recorder.late_seconds)
     judgement = plan.variant.judge(
         Figures(
             plan=plan,
@@ -344,6 +368,7 @@ def _conclude(plan: Plan, played: _Played, environments: Environments, *, began:
             throttles=throttles,
             observations=observations,
             unexpected=tuple(recorder.notes),
+            machine=machine,
         )
     )
     run = Run(
@@ -354,13 +379,13 @@ def _conclude(plan: Plan, played: _Played, environments: Environments, *, began:
         hot=hot,
         started_at=played.workload_started_at,
         ended_at=played.ended_at,
-        machine=measure_machine([timing.queued_seconds for timing in recorder.timings]),
+        machine=machine,
         offered_at=tuple(recorder.offered_at),
         timings=tuple(recorder.timings),
         timeline=timeline,
         raises=tuple(sorted(observations.raises)),
         events=tuple(observations.events),
-        steps=_steps(plan, played, environments, history),
+        steps=_steps(plan, played, history),
         notes=tuple(recorder.notes),
         read_rush=rush,
     )
@@ -378,14 +403,14 @@ def _write_down(plan: Plan, run: Run) -> None:
         (plan.out_dir / f"{name}.svg").write_text(picture.file(), encoding="utf-8")
 
 
-def _steps(plan: Plan, played: _Played, environments: Environments, history: Verdict) -> tuple[str, ...]:
+def _steps(plan: Plan, played: _Played, history: Verdict) -> tuple[str, ...]:
     """Tell what was done, for the report."""
     counts = asdict(played.recorder.counts)
     unread = f" Not read to the end: {', '.join(played.unread)}." if played.unread else ""
     started = (
         "The synthesized template ran on one machine: real Redis, real Lambda runtime client, DynamoDB behind a proxy "
         "that refuses what a partition would refuse, up to "
-        f"{environments.most[plan.application.writer]} environments that write."
+        f"{plan.most_environments[plan.application.writer]} environments that write."
     )
     written = (
         f"{counts['offered']:,} messages were offered, {counts['throttled']:,} responses said to come "

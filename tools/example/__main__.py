@@ -9,11 +9,11 @@ from pathlib import Path
 
 from tools.demo.__main__ import present, usable_cores
 from tools.demo.run import Plan
-from tools.demo.scale import choose_scale
-from tools.demo.workload import DEFAULT_DURATION_SECONDS
 from tools.example.installed import install, synthesize
 from tools.example.run import EveryView, sensors
 from tools.example.workload import generate_readings
+from tools.load.scale import choose_scale
+from tools.load.workload import DEFAULT_DURATION_SECONDS
 
 SETTINGS = frozenset({"hot_at_once_wcu", "hot_sustained_wcu", "target_shard_wcu", "sampling_distance_wcu"})
 

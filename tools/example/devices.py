@@ -15,8 +15,8 @@ from typing import Any
 import aiohttp
 
 from hotpartition.core.timestamps import format_time
-from tools.demo.client import HttpApi, Response
-from tools.demo.workload import Offer
+from tools.load.client import HttpApi, Response
+from tools.load.workload import Offer
 
 GATHERED_SECONDS = 0.1
 MOST_IN_BATCH = 100

@@ -8,12 +8,12 @@ from dataclasses import replace
 from itertools import cycle
 from typing import TypeVar
 
-from tools.demo.client import PAGE_LIMIT, Application, Client, Recorder
-from tools.demo.judge import Condition, Judgement
 from tools.demo.run import CLOSING_READERS, Figures, Variant
 from tools.example.devices import DeviceClocks, DevicesApi
 from tools.example.workload import DEVICES, HOT_SITE, device_name
 from tools.history_checker import FAULTS, Acknowledged, History, Order, Unresolved, check_history
+from tools.load.client import PAGE_LIMIT, Application, Client, Recorder
+from tools.load.judge import Condition, Judgement
 
 WrittenT = TypeVar("WrittenT", Acknowledged, Unresolved)
 

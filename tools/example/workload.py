@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tools.demo.scale import Scale
-from tools.demo.workload import HOT_CONVERSATION, Offer, Workload, generate_workload
+from tools.load.scale import Scale
+from tools.load.workload import HOT_CONVERSATION, Offer, Workload, generate_workload
 
 DEVICES = 20
 """Of each site."""

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from aiohttp import web
 
-from tools.local.dynamodb_faults import FaultRuleError, parse_rules
+from tools.local.dynamodb_faults import FaultPolicy, FaultRuleError, parse_rules
 from tools.local.errors import LocalRunError
+from tools.local.partitions import Timeline
 from tools.local.pool import FunctionPool, ThrottledInvocationError
-
-if TYPE_CHECKING:
-    from tools.local.run import LocalRun  # which imports this module
+from tools.local.redis_nodes import RedisNodes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
     """JSON over HTTP, on a port of its own."""
 
-    def __init__(self, run: LocalRun) -> None:
-        self._run = run
+    status: Callable[[], dict[str, Any]]
+    stop: Callable[[], None]
+    timeline: Timeline
+    faults: FaultPolicy
+    redis: RedisNodes
+    pools: Mapping[str, FunctionPool]
 
     def app(self) -> web.Application:
         """Build the server."""
@@ -39,23 +43,23 @@ class Control:
         return app
 
     async def _status(self, _: web.Request) -> web.Response:
-        return web.json_response(self._run.status())
+        return web.json_response(self.status())
 
     async def _timeline(self, request: web.Request) -> web.Response:
         try:
             since_ms = int(request.query.get("since_ms", "0"))
         except ValueError:
             return web.json_response({"message": "since_ms should be a whole number"}, status=400)
-        rows = self._run.meter.timeline.rows_since(since_ms)
+        rows = self.timeline.rows_since(since_ms)
         return web.json_response({"buckets": [asdict(row) for row in rows]})
 
     async def _faults(self, _: web.Request) -> web.Response:
-        return web.json_response(self._run.faults.describe())
+        return web.json_response(self.faults.describe())
 
     async def _set_faults(self, request: web.Request) -> web.Response:
         """Replace all rules; an empty list ends all faults."""
         try:
-            self._run.faults.rules = parse_rules(json.loads(await request.read()))
+            self.faults.rules = parse_rules(json.loads(await request.read()))
         except FaultRuleError as error:
             return web.json_response({"message": str(error)}, status=400)
         except ValueError:
@@ -63,7 +67,7 @@ class Control:
         return await self._faults(request)
 
     async def _redis(self, request: web.Request) -> web.Response:
-        redis = self._run.redis
+        redis = self.redis
         match request.match_info["action"]:
             case "kill":
                 await redis.kill()
@@ -81,7 +85,7 @@ class Control:
                 redis.pause()
             case _:
                 redis.resume()
-        return web.json_response(self._run.status()["redis"])
+        return web.json_response(self.status()["redis"])
 
     async def _try(self, order: Awaitable[None], *, status: int) -> web.Response:
         """Carry out an order to Redis; one that cannot be carried out has this status and says why."""
@@ -89,7 +93,7 @@ class Control:
             await order
         except LocalRunError as error:
             return web.json_response({"message": str(error)}, status=status)
-        return web.json_response(self._run.status()["redis"])
+        return web.json_response(self.status()["redis"])
 
     async def _kill(self, request: web.Request) -> web.Response:
         return web.json_response({"pid": await self._pool(request).kill_one()})
@@ -107,12 +111,12 @@ class Control:
         return web.FileResponse(self._pool(request).launcher.log_path)
 
     async def _stop(self, _: web.Request) -> web.Response:
-        self._run.stop_requested.set()
+        self.stop()
         return web.json_response({"stopping": True})
 
     def _pool(self, request: web.Request) -> FunctionPool:
         name = request.match_info["name"]
-        if name not in self._run.pools:
-            known = ", ".join(sorted(self._run.pools))
+        if name not in self.pools:
+            known = ", ".join(sorted(self.pools))
             raise web.HTTPNotFound(text=f'{{"message": "no function {name}; there are {known}"}}')
-        return self._run.pools[name]
+        return self.pools[name]

@@ -1,18 +1,142 @@
-"""The DynamoDB behind the proxy: moto, or what DYNAMODB_ENDPOINT names."""
+"""The DynamoDB behind the proxy, moto or what DYNAMODB_ENDPOINT names: its errors, its tables' keys, its calls."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
 
 import aiohttp
 
-from tools.local.dynamodb_meter import ServiceError, service_error
-from tools.local.dynamodb_tables import TableShape
+from hotpartition.core.capacity import Item
+from tools.local.partitions import PartitionKey, Throttle
 
 _FORWARDED_HEADERS = ("Authorization", "X-Amz-Date", "X-Amz-Security-Token")
 _CONTENT_TYPE = "application/x-amz-json-1.0"
+_SERVICE = "com.amazonaws.dynamodb.v20120810"
+_THROTTLING_TYPE = "com.amazon.coral.availability#ThrottlingException"
+_THROTTLING_MESSAGE = (
+    "Throughput exceeds the current capacity of your table or index. DynamoDB is automatically scaling your table or "
+    "index so please try again shortly. If exceptions persist, check if you have a hot key: "
+    "https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html"
+)
+"""Of tables on demand; provisioned ones send ProvisionedThroughputExceededException (public error logs)."""
+
+
+class ServiceError(Exception):
+    """A response of DynamoDB that is not a success: `body` goes to the client as it is."""
+
+    def __init__(self, status: int, body: dict[str, Any]) -> None:
+        super().__init__(body.get("message", ""))
+        self.status = status
+        self.body = body
+
+    @property
+    def code(self) -> str:
+        """The exception's short name."""
+        return str(self.body.get("__type", "")).rpartition("#")[2]
+
+
+def service_error(code: str, message: str, *, status: int = 400, **members: object) -> ServiceError:
+    """Build an error of DynamoDB's own, with further members if it has any."""
+    return ServiceError(status, {"__type": f"{_SERVICE}#{code}", "message": message, **members})
+
+
+def throttling_error(throttles: Iterable[Throttle]) -> ServiceError:
+    """Build the error of a request that was refused; without throttles it names no reason (BatchWriteItem)."""
+    return throttling_error_for((throttle.reason, throttle.key.resource) for throttle in throttles)
+
+
+def throttling_error_for(refusals: Iterable[tuple[str, str]]) -> ServiceError:
+    """Build the same error from pairs of a reason and the ARN of the table or index."""
+    body: dict[str, Any] = {"__type": _THROTTLING_TYPE, "message": _THROTTLING_MESSAGE}
+    reasons = [{"reason": reason, "resource": resource} for reason, resource in refusals]
+    unique = [reason for position, reason in enumerate(reasons) if reason not in reasons[:position]]
+    if unique:
+        body["throttlingReasons"] = unique
+    return ServiceError(400, body)
+
+
+def transaction_throttle() -> dict[str, str]:
+    """Build the reason of a transaction that was cancelled for its throughput."""
+    return {"Code": "ThrottlingError", "Message": _THROTTLING_MESSAGE}
+
+
+@dataclass(frozen=True, slots=True)
+class IndexShape:
+    """A global secondary index. `projected` is None when all attributes are."""
+
+    name: str
+    arn: str
+    key_attributes: tuple[str, ...]
+    projected: frozenset[str] | None
+
+    def entry(self, item: Item | None) -> dict[str, Any] | None:
+        """Build the index entry of an item, or None if the item lacks one of the index's keys (sparse index)."""
+        if item is None or any(name not in item for name in self.key_attributes):
+            return None
+        if self.projected is None:
+            return dict(item)
+        return {name: value for name, value in item.items() if name in self.projected}
+
+    def partition_key(self, entry: Item) -> PartitionKey:
+        """Name the index partition that holds the entry."""
+        return PartitionKey(self.arn, key_text(entry[self.key_attributes[0]]))
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """A table's keys and its global secondary indexes."""
+
+    name: str
+    arn: str
+    key_attributes: tuple[str, ...]
+    indexes: tuple[IndexShape, ...] = ()
+
+    @classmethod
+    def from_description(cls, table: Mapping[str, Any]) -> Self:
+        """Read DescribeTable's response."""
+        keys = _key_names(table["KeySchema"])
+        indexes = tuple(
+            _index_shape(index, table["TableArn"], keys) for index in table.get("GlobalSecondaryIndexes") or ()
+        )
+        return cls(table["TableName"], table["TableArn"], keys, indexes)
+
+    def partition_key(self, item: Item) -> PartitionKey:
+        """Name the physical partition of an item or key."""
+        return PartitionKey(self.arn, key_text(self.primary_key(item)[self.key_attributes[0]]))
+
+    def primary_key(self, item: Item) -> dict[str, Any]:
+        """Extract the key attributes of an item; one that is missing is a ValidationException."""
+        if any(name not in item for name in self.key_attributes):
+            message = "The provided key element does not match the schema"
+            raise ServiceError(400, {"__type": "com.amazon.coral.validate#ValidationException", "message": message})
+        return {name: item[name] for name in self.key_attributes}
+
+    def index(self, name: str) -> IndexShape | None:
+        """Find an index by name."""
+        return next((index for index in self.indexes if index.name == name), None)
+
+
+def key_text(value: Mapping[str, Any]) -> str:
+    """Return a key attribute's content as text, whatever its type."""
+    return str(next(iter(value.values())))
+
+
+def _index_shape(index: Mapping[str, Any], table_arn: str, table_keys: tuple[str, ...]) -> IndexShape:
+    keys = _key_names(index["KeySchema"])
+    projection = index.get("Projection", {})
+    projected: frozenset[str] | None = None
+    if projection.get("ProjectionType", "ALL") != "ALL":
+        projected = frozenset((*keys, *table_keys, *projection.get("NonKeyAttributes", ())))
+    arn = index.get("IndexArn") or f"{table_arn}/index/{index['IndexName']}"
+    return IndexShape(index["IndexName"], arn, keys, projected)
+
+
+def _key_names(schema: list[Mapping[str, str]]) -> tuple[str, ...]:
+    ordered = sorted(schema, key=lambda element: element["KeyType"] != "HASH")
+    return tuple(element["AttributeName"] for element in ordered)
 
 
 class Backend:

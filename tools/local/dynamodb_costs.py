@@ -1,15 +1,16 @@
-"""What a request costs: pure functions from items to capacity units, for the table and each index."""
+"""What a request costs, for the table and each index, and the meter that applies the partition model to it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hotpartition.core.capacity import Item, item_size_bytes, read_units, write_units
-from tools.local.dynamodb_tables import IndexShape, TableShape
-from tools.local.partitions import Demand
+from tools.local.dynamodb_backend import IndexShape, TableShape
+from tools.local.partitions import Demand, PartitionKey, PartitionModel, Throttle, Timeline
 from tools.partition_model import Kind
 
 _NARROWING = ("ProjectionExpression", "AttributesToGet", "FilterExpression", "QueryFilter", "ScanFilter")
@@ -128,3 +129,49 @@ def queried_key(request: Mapping[str, Any], key_attribute: str) -> dict[str, Any
             found = request.get("ExpressionAttributeValues", {}).get(value)
             return None if found is None else dict(found)
     return None
+
+
+@dataclass(slots=True)
+class Meter:
+    """Admits, charges and records. `clock` returns seconds that never go back, `wall_ms` Unix time for the timeline."""
+
+    model: PartitionModel
+    timeline: Timeline
+    clock: Callable[[], float]
+    wall_ms: Callable[[], int]
+    requests: Counter[str] = field(default_factory=Counter)
+
+    def admit_write(self, demands: Sequence[Demand]) -> Throttle | None:
+        """Take the units of a write, or record and return the refusal."""
+        throttle = self.model.admit(demands, self.clock())
+        if throttle is not None:
+            self._each_table_key(demands, self.timeline.throttled_write)
+        return throttle
+
+    def settle_write(self, admitted: Sequence[Demand], actual: Sequence[Demand]) -> None:
+        """Charge what a write really cost beyond what was taken when it was admitted, and record it."""
+        now = self.clock()
+        for demand in actual:
+            self.model.charge(demand, now)
+        for demand in admitted:
+            self.model.charge(Demand(demand.key, demand.kind, -demand.units), now)
+        self._each_table_key(actual, self.timeline.write)
+
+    def refuse_read(self, key: PartitionKey) -> Throttle | None:
+        """Say whether a read of the key is refused, and record it if so."""
+        throttle = self.model.refuses(key, Kind.READ, self.clock())
+        if throttle is not None and not key.is_index:
+            self.timeline.throttled_read(key, self.wall_ms())
+        return throttle
+
+    def charge_read(self, key: PartitionKey, units: float) -> None:
+        """Charge and record a read."""
+        self.model.charge(Demand(key, Kind.READ, units), self.clock())
+        if not key.is_index:
+            self.timeline.read(key, units, self.wall_ms())
+
+    def _each_table_key(self, demands: Iterable[Demand], record: Callable[[PartitionKey, float, int], None]) -> None:
+        now_ms = self.wall_ms()
+        for demand in demands:
+            if not demand.key.is_index:
+                record(demand.key, demand.units, now_ms)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from tools.local.dynamodb_meter import ServiceError, service_error, throttling_error_for
+from tools.local.dynamodb_backend import ServiceError, service_error, throttling_error_for
 from tools.partition_model import REASONS, Kind
 
 _WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem"})

@@ -15,11 +15,10 @@ from typing import Any
 
 from aiohttp import web
 
-from tools.local.dynamodb_backend import Backend
+from tools.local.dynamodb_backend import Backend, ServiceError
+from tools.local.dynamodb_costs import Meter
 from tools.local.dynamodb_faults import FaultPolicy, FaultRule, build_refusal
-from tools.local.dynamodb_meter import Meter, ServiceError
-from tools.local.dynamodb_reads import Reads
-from tools.local.dynamodb_writes import Writes
+from tools.local.dynamodb_operations import Operations
 
 _CONTENT_TYPE = "application/x-amz-json-1.0"
 _MAX_BODY_BYTES = 32 * 1024 * 1024
@@ -35,18 +34,18 @@ class DynamoDBProxy:
         self.meter = meter
         self._faults = faults or FaultPolicy(random.Random())
         self._backend = backend
-        reads, writes = Reads(backend, meter), Writes(backend, meter)
+        items = Operations(backend, meter)
         self._operations: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
-            "GetItem": reads.get_item,
-            "Query": reads.query,
-            "Scan": reads.scan,
-            "BatchGetItem": reads.batch_get_item,
-            "TransactGetItems": reads.transact_get_items,
-            "PutItem": writes.put_item,
-            "UpdateItem": writes.update_item,
-            "DeleteItem": writes.delete_item,
-            "BatchWriteItem": writes.batch_write_item,
-            "TransactWriteItems": writes.transact_write_items,
+            "GetItem": items.get_item,
+            "Query": items.query,
+            "Scan": items.scan,
+            "BatchGetItem": items.batch_get_item,
+            "TransactGetItems": items.transact_get_items,
+            "PutItem": items.put_item,
+            "UpdateItem": items.update_item,
+            "DeleteItem": items.delete_item,
+            "BatchWriteItem": items.batch_write_item,
+            "TransactWriteItems": items.transact_write_items,
         }
 
     def app(self) -> web.Application:

@@ -17,7 +17,7 @@ from tools.local.processes import kill, send_signal, start_process
 from tools.local.runtime_api import Invocation, Outcome, RuntimeApi, error_payload
 from tools.local.template import FunctionSpec
 
-INIT_SECONDS = 60.0
+INIT_SECONDS = 120.0
 """Lambda gives 10 s; a laptop that starts many environments at once needs more."""
 
 _RUNTIME_PACKAGES = ("awslambdaric", "simplejson", "snapshot_restore_py.py")

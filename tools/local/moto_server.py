@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tools.local.dynamodb_backend import Backend
-from tools.local.dynamodb_meter import ServiceError
+from tools.local.dynamodb_backend import Backend, ServiceError
 from tools.local.errors import LocalRunError, log_tail
 from tools.local.processes import kill, start_process
 
 _ROOT = Path(__file__).resolve().parents[2]
-_START_SECONDS = 30.0
+_START_SECONDS = 120.0
 _POLL_SECONDS = 0.02
 _CREATE_MEMBERS = (
     "AttributeDefinitions",

@@ -19,7 +19,7 @@ from tools.local.redis_server import RedisServer, free_port
 
 RedisForm = Literal["single", "guarded", "replicated"]
 
-_PATIENCE_SECONDS = 15.0
+_PATIENCE_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 
 

@@ -18,7 +18,7 @@ from tools.local.processes import kill, send_signal, start_process
 BINARY_VARIABLE = "HOTPARTITION_REDIS_SERVER"
 _BINARIES = ("valkey-server", "redis-server")
 _SLOTS = 16384
-_START_SECONDS = 15.0
+_START_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 
 

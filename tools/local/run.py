@@ -24,8 +24,8 @@ from hotpartition.runtime.wiring_table import find_journal
 from tools.local.config import OPERATIONS_FUNCTION, LocalConfig
 from tools.local.control import Control
 from tools.local.dynamodb_backend import Backend
+from tools.local.dynamodb_costs import Meter
 from tools.local.dynamodb_faults import FaultPolicy
-from tools.local.dynamodb_meter import Meter
 from tools.local.dynamodb_proxy import DynamoDBProxy
 from tools.local.environments import Launcher, check_runtime, install_runtime
 from tools.local.errors import LocalRunError
@@ -213,7 +213,15 @@ class LocalRun:
 
     async def _start_control(self) -> None:
         # Next to the API's, so that documents can name it.
-        self.control_url = await self._serve(Control(self).app(), self.config.port and self.config.port + 1)
+        control = Control(
+            status=self.status,
+            stop=self.stop_requested.set,
+            timeline=self.meter.timeline,
+            faults=self.faults,
+            redis=self.redis,
+            pools=self.pools,
+        )
+        self.control_url = await self._serve(control.app(), self.config.port and self.config.port + 1)
         self._say(f"control API at {self.control_url}")
 
     def _take_api_port(self) -> socket.socket:

@@ -20,7 +20,7 @@ from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import RetryLaterError
 from hotpartition.ports import QueryResponse
 from hotpartition_messages import Message
-from hotpartition_messages.cursor import build_cursor
+from hotpartition_messages.cursor import Cursor
 from hotpartition_messages.errors import MessageNotFoundError
 from hotpartition_messages.keys import KEY_FORM, build_sort_key, position_of
 from hotpartition_messages.message_ids import mint_message_id
@@ -147,10 +147,7 @@ class PlainReader:
         while queries := merge.next_queries(EMPTY_ROUTE):
             self._run_round(merge, queries, budget, is_strong=request.is_strong)
         page = merge.page()
-        cursor = None
-        if page.has_more:
-            last = page.items[-1].message_id
-            cursor = build_cursor(request.conversation_id, last, newest_first=request.newest_first, walk_started_ms=0)
+        cursor = Cursor(page.items[-1].message_id, walk_started_ms=0) if page.has_more else None
         return PageResult(page.items, cursor, "")
 
     def _run_round(

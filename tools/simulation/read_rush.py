@@ -254,6 +254,8 @@ class Tally:
     seconds: list[Second]
     ages_ms: list[float] = field(default_factory=list)
     latencies_ms: list[float] = field(default_factory=list)
+    read_at: dict[tuple[str, ...], float] = field(default_factory=dict)
+    """When the last read began that gave a page, by the sort keys on it; by the engine's clock."""
 
     def at(self, time: float) -> Second:
         """Find the counts of an instant."""
@@ -273,8 +275,11 @@ def observed(cache: type[PageCache[PageT]], tally: Tally, *, has_l1: bool) -> ty
             began = tally.engine.now
 
             def counted() -> Filled[PageT]:
-                tally.at(tally.engine.now).fills += 1
-                return fill()
+                read_at = tally.engine.now
+                tally.at(read_at).fills += 1
+                filled = fill()
+                tally.read_at[_content(filled.page)] = read_at
+                return filled
 
             cached: CachedPage[PageT] = super().get_page(collection, variant, copies, counted, **limits)
             second = tally.at(began)
@@ -285,10 +290,14 @@ def observed(cache: type[PageCache[PageT]], tally: Tally, *, has_l1: bool) -> ty
                     second.redis += 1
                 case Origin.WAITED:
                     second.waited += 1
-            tally.ages_ms.append(EPOCH_MS + tally.engine.now * 1000 - cached.read_at_ms)
+            tally.ages_ms.append((tally.engine.now - tally.read_at[_content(cached.page)]) * 1000)
             return cached
 
     return ObservedCache
+
+
+def _content(page: Any) -> tuple[str, ...]:
+    return tuple(item.sort_key for item in page.items)
 
 
 class _RushRun:

@@ -15,7 +15,6 @@ from math import log
 from random import Random
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from redis.commands.core import HashDataPersistOptions
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
@@ -121,6 +120,11 @@ class _Data:
         """Read a field of a hash that has not expired."""
         value, expires_at_ms = self.hashes.get(key, {}).get(name, ("", 0))
         return value if now_ms < expires_at_ms else None
+
+    def field_expires_at_ms(self, key: str, name: str, now_ms: int) -> int | None:
+        """Return when a field of a hash expires; None where it is not there."""
+        _, expires_at_ms = self.hashes.get(key, {}).get(name, ("", 0))
+        return expires_at_ms if now_ms < expires_at_ms else None
 
     def hsetex(self, key: str, name: str, value: str, expires_at_ms: int) -> None:
         self.hashes.setdefault(key, {})[name] = value, expires_at_ms
@@ -253,7 +257,7 @@ class RedisClient:
         return self._run(key, lambda node: _scan(node, key, count))
 
     def run_together(self, key: str, *commands: tuple[Any, ...]) -> list[object]:
-        """Run SSCAN, GETRANGE and XADD in one round trip, in the words that the product sends."""
+        """Run some commands in one round trip, in the words that the product sends."""
         self._count(key, len(commands) - 1)
         return self._run(key, lambda node: [self._run_one(node, *command) for command in commands])
 
@@ -264,35 +268,32 @@ class RedisClient:
                 return _scan(node, key, count)
             case "GETRANGE", (_, end):
                 return (node.data.text(key, server.now_ms()) or "")[: end + 1]
+            case "HGET", (field,):
+                value = node.data.field(key, field, server.now_ms())
+                node.sent[int(server.engine.now)] += len(value or "")
+                return value
+            case "HPTTL" | "HPEXPIRETIME", (_, _, field):
+                expires_at_ms = node.data.field_expires_at_ms(key, field, server.now_ms())
+                since_ms = server.now_ms() if name == "HPTTL" else 0
+                return [-2 if expires_at_ms is None else expires_at_ms - since_ms]
+            case "HSETEX", ("FNX", _, ttl_ms, _, _, field, value):
+                return self._set_if_absent(node, key, field, value, server.now_ms() + ttl_ms)
             case "XADD", (_, _, oldest_ms, _, field, text):
                 self._append(node, key, {field: text}, oldest_ms)
                 return None
             case _:
                 raise ValueError(f"{name} is not simulated")
 
-    def hget(self, key: str, name: str) -> str | None:
-        """Read a field of a hash."""
+    def _set_if_absent(self, node: RedisNode, key: str, field: str, value: str, expires_at_ms: int) -> int:
+        server = self._server
+        if node.data.field(key, field, server.now_ms()) is not None:
+            return 0
+        node.change(server.engine.now, lambda data: data.hsetex(key, field, value, expires_at_ms))
+        return 1
 
-        def read(node: RedisNode) -> str | None:
-            value = node.data.field(key, name, self._server.now_ms())
-            node.sent[int(self._server.engine.now)] += len(value or "")
-            return value
-
-        return self._run(key, read)
-
-    def hsetex(
-        self, key: str, name: str, value: str, *, px: int, data_persist_option: HashDataPersistOptions | None = None
-    ) -> int:
-        """Set a field of a hash for so many ms, with `FNX` only if it is not there; say whether it was set."""
-
-        def write(node: RedisNode) -> int:
-            now_ms = self._server.now_ms()
-            if data_persist_option is HashDataPersistOptions.FNX and node.data.field(key, name, now_ms) is not None:
-                return 0
-            node.change(self._server.engine.now, lambda data: data.hsetex(key, name, value, now_ms + px))
-            return 1
-
-        return self._run(key, write)
+    def hsetex(self, key: str, name: str, value: str, *, pxat: int) -> None:
+        """Set a field of a hash until an instant, Unix ms."""
+        self._change(key, lambda data: data.hsetex(key, name, value, pxat))
 
     def sadd(self, key: str, *members: str) -> None:
         """Add to a set."""

@@ -284,6 +284,7 @@ def build_reader(world: World, process: Process, index: int) -> MessageReader:
         limits=build_page_limits(settings),
         telemetry=telemetry,
         clock=clock,
+        timer=world.timer,
         environment_id=f"{index:032x}",
         max_entries=settings.page_l1_entries,
         max_bytes=settings.page_l1_bytes,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tools.demo.observer import Control, ControlError, stopped_within
+from tools.load.observer import Control, ControlError, stopped_within
 from tools.local.dynamodb_faults import READ_REASONS, WRITE_REASONS
 from tools.trials.scribbles import (
     OpenRedis,

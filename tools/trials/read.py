@@ -28,11 +28,11 @@ from redis import Redis
 from hotpartition.core.page_freshness import LEASE_MS
 from hotpartition.redis.cluster import lease_key, page_key, read_hot_key
 from hotpartition_messages.reading import DEFAULT_LIMIT
-from tools.demo.client import OK, REFUSED, Client, Recorder
-from tools.demo.read_rush import ORIGINS, READER, READING, Asked, ReadRush, quantile_ms, read_counts
-from tools.demo.stack import StackError
-from tools.demo.workload import Offer
 from tools.history_checker import check_history
+from tools.load.client import OK, REFUSED, Client, Recorder
+from tools.load.readers import ORIGINS, READER, READING, Asked, ReadRush, quantile_ms, read_counts
+from tools.load.stack import StackError
+from tools.load.workload import Offer
 from tools.scaling import scale_reads
 from tools.trials.rig import SETTINGS, Rig, perform, running_rig, trial_parser
 
@@ -277,7 +277,8 @@ def judge(run: Run, trials: int) -> list[str]:
     died = sum(asked.status not in OK | REFUSED for asked in since)
     if died > len(run.kills):
         faults.append(f"{died} requests died, of {len(run.kills)} processes that were killed with one each")
-    oldest = max((asked.age_ms for asked in since), default=0.0) / 1000
+    # From when it was asked for: what the response took on its way here is the machine's.
+    oldest = max((asked.began - asked.read_at for asked in since if asked.read_at is not None), default=0.0)
     if oldest > READING.page_staleness_seconds:
         faults.append(f"a page was {oldest:.2f} s old, at most {READING.page_staleness_seconds:g} s allowed")
     verdict = check_history(run.recorder.history())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -21,9 +22,10 @@ from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.core.route import Route
 from hotpartition.redis.cluster import reports_key
 from hotpartition.runtime.settings import WriterSettings
-from tools.demo.client import HttpApi, NoResponseError, open_session
-from tools.demo.observer import Control, ControlError, read_routing_item
-from tools.demo.stack import Stack, StackError
+from tools.load.client import Client, HttpApi, Recorder, open_session, play
+from tools.load.observer import Control, ControlError, read_routing_item
+from tools.load.stack import Stack, StackError, environment_options
+from tools.load.workload import steady_load
 from tools.scaling import scale_thresholds
 
 ResultT = TypeVar("ResultT")
@@ -72,17 +74,8 @@ class Rig:
 
     async def offer(self, conversation_id: str, *, rate: float, seconds: float) -> None:
         """Offer writes of one unit each, open-loop."""
-        started = time.monotonic()
-        async with asyncio.TaskGroup() as writes:
-            for index in range(int(rate * seconds)):
-                await asyncio.sleep(max(0.0, started + index / rate - time.monotonic()))
-                writes.create_task(self._write(conversation_id, index))
-
-    async def _write(self, conversation_id: str, index: int) -> None:
-        try:
-            await self.api.write(conversation_id, {"sender": "trial", "body": f"message {index}"})
-        except NoResponseError:
-            return  # the load was offered; the trials are about what is detected
+        client = Client(api=self.api, recorder=Recorder(), rng=random.Random(1), now=time.time, replay_share=0.0)
+        await play(client, steady_load(conversation_id, rate=rate, seconds=seconds))
 
     async def route(self, conversation_id: str) -> tuple[Route, float | None]:
         """Read a conversation's route and when it last grew (seconds since the epoch)."""
@@ -141,27 +134,30 @@ async def running_rig(
     The partition limit stays at DynamoDB's own 1,000 WCU/s, so that nothing is throttled and what is offered is exactly
     what was meant. `more` are further arguments of `python -m tools.local up`; of those given twice, the later count.
     """
-    ready_file = out_dir / "ready.json"
-    command = (
-        *(sys.executable, "-m", "tools.local", "up"),
+    up_options = (
         *("--settings", json.dumps(SETTINGS), "--seed", str(seed), "--idle-choice", "random"),
         *("--options", json.dumps(options or {})),
-        *("--min-environments", f"write_message={writers}", "--max-environments", f"write_message={writers}"),
-        *("--min-environments", "read_messages=1"),
-        *("--work-dir", str(out_dir / "local"), "--ready-file", str(ready_file)),
+        *environment_options("min", {"write_message": writers, "read_messages": 1}),
+        *environment_options("max", {"write_message": writers}),
         *more,
     )
-    async with Stack(command, ready_file=ready_file, log_file=out_dir / "local.log") as stack:
+    async with Stack(out_dir, *up_options) as stack:
         ready = await stack.ready()
-        async with (
-            open_session(connections=writers) as writing,
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=200.0)) as watching,
-        ):
-            control = Control(watching, ready["control_url"])
-            status = await control.get("/status")
-            redis = RedisCluster(host="127.0.0.1", port=status["redis"]["port"], decode_responses=True)
-            api = HttpApi(writing, ready["api_url"])
-            yield Rig(api=api, control=control, watching=watching, status=status, redis=redis)
+        async with open_rig(ready["api_url"], ready["control_url"], connections=writers) as rig:
+            yield rig
+
+
+@asynccontextmanager
+async def open_rig(api_url: str, control_url: str, *, connections: int) -> AsyncIterator[Rig]:
+    """Open the ways to look into a running stack."""
+    async with (
+        open_session(connections=connections) as writing,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=200.0)) as watching,
+    ):
+        control = Control(watching, control_url)
+        status = await control.get("/status")
+        redis = RedisCluster(host="127.0.0.1", port=status["redis"]["port"], decode_responses=True)
+        yield Rig(api=HttpApi(writing, api_url), control=control, watching=watching, status=status, redis=redis)
 
 
 def trial_parser(name: str, description: str | None, *, trials: int) -> argparse.ArgumentParser:

@@ -20,7 +20,7 @@ from hotpartition.core.route import Generation
 from hotpartition.redis.cluster import consumer_key, reports_key, route_key
 from hotpartition.redis.registry import MAX_ROUTE_MEMBERS
 from hotpartition.runtime.settings import WriterSettings
-from tools.demo.observer import ControlError
+from tools.load.observer import ControlError
 
 Command = tuple[str | bytes | int, ...]
 Execute = Callable[[Command], Awaitable[Any]]

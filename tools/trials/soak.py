@@ -19,12 +19,12 @@ from typing import Any
 
 from hotpartition_messages.keys import KEY_FORM
 from tools.demo.__main__ import present, usable_cores
-from tools.demo.client import Recorder
-from tools.demo.judge import Condition, Judgement, at_least, promise_conditions
-from tools.demo.observer import Control
 from tools.demo.run import Figures, Plan, Variant
-from tools.demo.scale import HOT_TIMES_LIMIT, Scale
-from tools.demo.workload import Offer, Workload, generate_offer
+from tools.load.client import Recorder
+from tools.load.judge import Condition, Judgement, at_least, in_time, promise_conditions
+from tools.load.observer import Control
+from tools.load.scale import HOT_TIMES_LIMIT, Scale
+from tools.load.workload import Offer, Workload, generate_offer
 from tools.local.partitions import DEFAULT_WRITE_LIMIT_WCU
 from tools.trials.faults import KINDS, FaultInjector, PlannedFault, plan_faults
 
@@ -101,6 +101,7 @@ class Soak(Variant):
         return judge_soak(
             promise=promise_conditions(figures.summary, figures.history, figures.unexpected),
             acknowledged=figures.summary.acknowledged,
+            kept_up=figures.machine.kept_up,
             needed=self.needed,
             spread=self.spread,
             rushes=sum(name.startswith(RUSH_PREFIX) for name in figures.plan.workload.conversations),
@@ -123,6 +124,7 @@ def judge_soak(
     *,
     promise: Sequence[Condition],
     acknowledged: int,
+    kept_up: bool,
     needed: int,
     spread: int,
     rushes: int,
@@ -137,8 +139,8 @@ def judge_soak(
     return Judgement(
         (
             *promise,
-            at_least("messages acknowledged", acknowledged, needed),
-            at_least("conversations spread", spread, round(LEAST_SPREAD * rushes)),
+            in_time(at_least("messages acknowledged", acknowledged, needed), kept_up=kept_up),
+            in_time(at_least("conversations spread", spread, round(LEAST_SPREAD * rushes)), kept_up=kept_up),
             Condition("every kind of fault injected", not untried, _listed(untried, len(KINDS))),
             Condition("every fault of DynamoDB met by requests", not unmet, _listed(unmet, len(meeting))),
             Condition(

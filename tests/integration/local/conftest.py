@@ -1,49 +1,23 @@
-"""An event loop in a thread, and small functions to run in it."""
+"""Small functions of Lambda, and pools that run them."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import sys
 import textwrap
-import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.loop import Loop
 from tools.local.environments import Launcher, install_runtime
 from tools.local.pool import FunctionPool
 from tools.local.template import FunctionSpec
 
 RUNTIME = f"python{sys.version_info.major}.{sys.version_info.minor}"
-
-
-class Loop:
-    """Runs coroutines in a thread of its own, so that a test can use blocking clients."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-
-    def run(self, coroutine: Coroutine[Any, Any, Any], timeout: float = 60.0) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout)
-
-    def close(self) -> None:
-        async def finish() -> None:
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-            await asyncio.get_running_loop().shutdown_asyncgens()
-
-        self.run(finish())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 @pytest.fixture(scope="session")

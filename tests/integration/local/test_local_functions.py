@@ -39,7 +39,7 @@ def test_a_function_sees_lambdas_world_and_only_its_own_packages(loop: Any, make
                 "event": event, "layer": from_layer.WORD, "environment": [os.environ.get(name) for name in names],
                 "moto": importlib.util.find_spec("moto") is not None,
                 "cwd": os.getcwd() == os.environ["LAMBDA_TASK_ROOT"],
-                "remaining": 15_000 < context.get_remaining_time_in_millis() <= 20_000,
+                "remaining": 0 < context.get_remaining_time_in_millis() <= 20_000,
                 "arn": context.invoked_function_arn,
                 "table": boto3.resource("dynamodb").Table("readings").name,
             }
@@ -69,35 +69,47 @@ def test_an_environment_is_frozen_between_requests(loop: Any, make_pool: Any) ->
         threading.Thread(target=tick, daemon=True).start()
         def handler(event, context):
             before = ticks
-            time.sleep(0.1)
-            return [before, ticks]
+            while ticks == before:
+                time.sleep(0.001)
+            return ticks
     """)
-    _, first_end = _invoke(loop, pool)
-    loop.run(_until(lambda: pool.status()["frozen"] == 1))
+    first = _invoke(loop, pool)
     (environment,) = pool._environments
-    assert Path(f"/proc/{environment.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-    loop.run(asyncio.sleep(0.5))
-    second_start, second_end = _invoke(loop, pool)
-    # The moments between the response and the stop let it tick a little; half a second would be hundreds.
-    assert second_start - first_end < 100
-    assert second_end > second_start
+    # The signal was sent; when the kernel has stopped every thread is its own affair.
+    loop.run(_until(lambda: set(_threads(environment.pid, "stat", 0)) == {"T"}))
+    worked = _threads(environment.pid, "schedstat", 0)
+    loop.run(asyncio.sleep(0.2))
+    assert _threads(environment.pid, "schedstat", 0) == worked
+    assert _invoke(loop, pool) > first
 
 
-def test_environments_follow_concurrency_up_to_the_limit(loop: Any, make_pool: Any) -> None:
+def _threads(pid: int, file: str, field: int) -> list[str]:
+    """Read a field of each thread of a process; of `stat` those that come after the thread's name."""
+    texts = [(task / file).read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return [text.rpartition(")")[2].split()[field] for text in texts]
+
+
+def test_environments_follow_concurrency_up_to_the_limit(loop: Any, make_pool: Any, tmp_path: Path) -> None:
     """Six requests at once get three environments, each one request at a time; afterwards all three rest."""
+    folder = tmp_path / "pids"
+    folder.mkdir()
     pool = make_pool(
-        """
-        import os, time
+        f"""
+        import os, pathlib, time
         busy = False
         def handler(event, context):
             global busy
             assert not busy
             busy = True
-            time.sleep(0.3)
+            folder = pathlib.Path({str(folder)!r})
+            (folder / str(os.getpid())).touch()
+            while len(list(folder.iterdir())) < 3:
+                time.sleep(0.01)
             busy = False
             return os.getpid()
         """,
         most=3,
+        queue_seconds=60.0,
     )
     outcomes = loop.run(_invoke_together(pool, 6))
     assert [outcome.error for outcome in outcomes] == [None] * 6
@@ -119,27 +131,39 @@ def test_the_idle_choice_is_latest_or_random(loop: Any, make_pool: Any) -> None:
     assert (len(used["latest"]), len(used["random"])) == (1, 3)
 
 
-def test_reserved_concurrency_refuses_at_once_and_the_limit_after_a_while(loop: Any, make_pool: Any) -> None:
+def test_reserved_concurrency_refuses_at_once_and_the_limit_after_a_while(
+    loop: Any, make_pool: Any, tmp_path: Path
+) -> None:
     """Lambda's throttle is an error of its own; a full machine lets requests wait for a bounded time."""
-    source = "import time\ndef handler(event, context):\n    time.sleep(1.0)\n"
+    gate = tmp_path / "gate"
+    source = f"""
+        import pathlib, time
+        def handler(event, context):
+            while not pathlib.Path({str(gate)!r}).exists():
+                time.sleep(0.01)
+    """
     reserved = make_pool(source, least=1, most=4, reserved=1)
     limited = make_pool(source, least=1, most=1, queue_seconds=0.2)
     for pool in (reserved, limited):
         loop.run(pool.start())
-        outcomes = loop.run(_invoke_together(pool, 2))
-        assert isinstance(outcomes[1], ThrottledInvocationError)
-        assert outcomes[0].error is None
+        first = loop.submit(pool.invoke(b"{}"))
+        loop.run(_until(lambda: pool.status()["busy"] == 1))  # noqa: B023 - runs within this turn
+        with pytest.raises(ThrottledInvocationError):
+            loop.run(pool.invoke(b"{}"))
+        gate.touch()
+        assert first.result().error is None
         assert pool.status()["throttled"] == 1
+        gate.unlink()
 
 
 def test_a_timeout_kills_the_environment(loop: Any, make_pool: Any) -> None:
     """The response is Lambda's, and the next request gets a new process."""
     source = "import os, time\ndef handler(event, context):\n    time.sleep(event or 0)\n    return os.getpid()\n"
-    pool = make_pool(source, timeout_seconds=0.5)
+    pool = make_pool(source, timeout_seconds=2.0)
     first = _invoke(loop, pool, 0)
     late = _invoke(loop, pool, 30)
     assert late["errorType"] == "Sandbox.Timedout"
-    assert late["errorMessage"].endswith("Task timed out after 0.50 seconds")
+    assert late["errorMessage"].endswith("Task timed out after 2.00 seconds")
     assert _invoke(loop, pool, 0) != first
     assert not Path(f"/proc/{first}").exists()
 
@@ -208,13 +232,12 @@ def test_a_paused_redis_keeps_connections_and_responds_later(loop: Any, tmp_path
     server = RedisServer(find_binary(os.environ), tmp_path / "redis", free_port())
     try:
         loop.run(server.start())
-        with Redis(port=server.port, socket_timeout=0.2, retry=None) as client:
+        with Redis(port=server.port) as client, Redis(port=server.port, socket_timeout=0.2, retry=None) as hasty:
             assert client.ping()
             server.pause()
             with pytest.raises(Exception, match="Timeout"):
-                client.ping()
+                hasty.ping()
             server.resume()
-        with Redis(port=server.port) as client:
             assert client.ping()
     finally:
         loop.run(server.kill())
@@ -230,6 +253,5 @@ def test_a_redis_that_cannot_start_is_one_clear_error(loop: Any, tmp_path: Path)
 
 
 async def _until(condition: Any) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - the state of a process
-            await asyncio.sleep(0.005)
+    while not condition():  # noqa: ASYNC110 - the state of a process
+        await asyncio.sleep(0.005)

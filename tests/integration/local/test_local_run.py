@@ -37,15 +37,10 @@ def _children(pid: int) -> set[int]:
     return {int(child) for task in tasks for child in task.read_text().split()}
 
 
-def _wait_until_gone(pids: set[int]) -> set[int]:
-    """Return those that still run after a while; zombies of a dead parent are init's to collect."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        pids = {pid for pid in pids if _is_running(pid)}
-        if not pids:
-            break
+def _wait_until_gone(pids: set[int]) -> None:
+    """Wait until none runs any more; zombies of a dead parent are init's to collect."""
+    while any(map(_is_running, pids)):
         time.sleep(0.02)
-    return pids
 
 
 def _is_running(pid: int) -> bool:
@@ -65,10 +60,8 @@ def _running(assembly: Path, folder: Path) -> Iterator[tuple[subprocess.Popen[st
     command = _command(assembly, folder)
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
-            deadline = time.monotonic() + 60
             while not (folder / "ready").exists():
                 assert process.poll() is None, process.communicate()[0]
-                assert time.monotonic() < deadline
                 time.sleep(0.02)
             yield process, json.loads((folder / "ready").read_text())
         finally:
@@ -93,18 +86,18 @@ def test_the_run_serves_the_template_and_stops_without_a_trace(assembly: Path, t
         invoked = _call(f"{control}/functions/echo/invoke", b'{"detail-type": "x"}')
         assert invoked == (200, {"scheduled": "x"})
         assert _call(f"{control}/functions/other/kill", b"")[0] == 404
-        state = _call(f"{control}/status")[1]
-        assert state["functions"]["echo"]["invocations"] == 4  # one by the schedule
+        while (state := _call(f"{control}/status")[1])["functions"]["echo"]["invocations"] < 4:  # one by the schedule
+            time.sleep(0.02)
         assert state["dynamodb"]["endpoint"] == response["endpoint"]
         assert _call(f"{control}/redis/kill", b"")[1]["running"] is False
         assert _call(f"{control}/redis/start", b"")[1]["running"] is True
         assert _call(f"{control}/dynamodb/timeline?since_ms=0") == (200, {"buckets": []})
         children |= _children(process.pid)
         assert _call(f"{control}/stop", b"") == (200, {"stopping": True})
-        output, _ = process.communicate(timeout=20)
+        output, _ = process.communicate()
     assert process.returncode == 0
     assert "authorization is not checked locally" in output
-    assert _wait_until_gone(children) == set()
+    _wait_until_gone(children)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGKILL, -9)])
@@ -115,10 +108,10 @@ def test_nothing_outlives_the_run_however_it_ends(
     with _running(assembly, tmp_path) as (process, _):
         children = _children(process.pid)
         process.send_signal(number)
-        process.communicate(timeout=20)
+        process.communicate()
     assert process.returncode == status
     assert len(children) == 3
-    assert _wait_until_gone(children) == set()
+    _wait_until_gone(children)
 
 
 def test_a_port_that_is_taken_is_one_line_and_nothing_is_left(assembly: Path, tmp_path: Path) -> None:
@@ -147,5 +140,5 @@ def _run_to_its_end(
 ) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, **(environment or {})}
     return subprocess.run(
-        _command(assembly, folder, *options), cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False
+        _command(assembly, folder, *options), cwd=ROOT, env=env, capture_output=True, text=True, check=False
     )

@@ -189,7 +189,7 @@ class TestCommands:
         assert (status, "verify --mend" in out) == (Status.FINDING, True)
 
     def test_verify(self, tool, world):
-        """Differences are a finding until they are mended."""
+        """Differences are a finding until they are repaired."""
         for i in range(250):
             world.raise_to(2, i, conversation_id=f"c{i}")
         assert tool("verify")[0] == Status.FINE

@@ -232,9 +232,9 @@ def test_a_page_of_another_format_is_read_anew():
     world = filled()
     world.reader(environment="a").read_page(NEWEST)
     key = ("c", "newest-50", 0)
-    stored, until_ms = world.pages.pages[key]
+    stored = world.pages.pages[key]
     for payload in ("{}", "[]", "", "null", '{"items": [{}], "hidden": [], "has_more": false, "last": null}'):
-        world.pages.pages[key] = stored._replace(payload=payload), until_ms
+        world.pages.pages[key] = stored._replace(payload=payload)
         world.pages.leases.clear()
         assert len(bodies(world.reader(environment="b").read_page(NEWEST))) == 30
     assert world.telemetry.counts["PagesMalformed"] == 5

@@ -44,6 +44,7 @@ class Fleet:
             limits=LIMITS,
             telemetry=self.telemetry,
             clock=self.clock.as_clock(lambda: 0.0),
+            timer=lambda: self.clock.now_ms / 1000,
             environment_id=name,
             max_entries=max_entries,
             max_bytes=max_bytes,
@@ -117,8 +118,8 @@ def test_who_finds_no_page_waits_for_the_first_one():
     fleet = Fleet()
     first, second = fleet.environment("a"), fleet.environment("b")
     fleet.store.take_lease("c", "newest", 250)
-    page = StoredPage("page 1", fleet.clock.now_ms, READ_MS, 4.0)
-    fleet.clock.on_sleep = lambda: fleet.store.put("c", "newest", page, copies=1, keep_ms=1_000)
+    page = StoredPage("page 1", fleet.clock.now_ms, 3_000, READ_MS, 4.0)
+    fleet.clock.on_sleep = lambda: fleet.store.put("c", "newest", page, copies=1)
     assert seen(fleet.get(first)) == ("page 1", Origin.WAITED, 10)
     assert seen(fleet.get(second)) == ("page 1", Origin.REDIS, 10)
     assert fleet.reads == 0
@@ -226,7 +227,7 @@ def test_redis_that_fails_while_the_page_is_stored_costs_the_others_a_read():
 def test_a_page_that_cannot_be_read_is_counted_and_replaced():
     """By whoever meets it."""
     fleet = Fleet()
-    fleet.store.put("c", "newest", StoredPage("!", fleet.clock.now_ms, 0, 1.0), copies=1, keep_ms=1_000)
+    fleet.store.put("c", "newest", StoredPage("!", fleet.clock.now_ms, 3_000, 0, 1.0), copies=1)
     assert fleet.get(fleet.environment("a")).page == "page 1"
     assert fleet.get(fleet.environment("b")).page == "page 1"
     assert fleet.telemetry.counts["PagesMalformed"] == 1
@@ -300,30 +301,34 @@ def test_a_page_that_is_too_large_for_redis_is_kept_in_memory_only():
     assert fleet.store.calls == []
 
 
-def test_a_page_that_took_too_long_to_read_is_not_stored():
-    """Redis would keep it past the bound."""
+def test_a_page_that_reaches_redis_late_is_kept_no_longer_for_it():
+    """It expires the bound after its lease was taken, not after it arrived."""
     fleet = Fleet()
-    fleet.environment().get_page("c", "newest", 1, lambda: fleet.pass_ms(2_700) or fleet.fill())
-    assert fleet.store.pages == {}
+    fleet.store.on_call = lambda call: fleet.pass_ms(2_500) if call == "put" else None
+    fleet.get(fleet.environment("a"))
+    fleet.store.on_call = lambda _: None
+    fleet.pass_ms(450)
+    fleet.store.take_lease("c", "newest", 250)
+    assert seen(fleet.get(fleet.environment("b"))) == ("page 1", Origin.REDIS, READ_MS + 2_950)
+    fleet.pass_ms(30)
+    assert fleet.get(fleet.environment("c")).page == "page 2"
 
 
-def test_a_clock_that_is_set_back_makes_pages_stale():
-    """They are not served for longer than the bound because of it."""
-    fleet = Fleet()
-    cache = fleet.environment()
-    fleet.get(cache)
-    fleet.store.is_down = True
-    fleet.clock.now_ms -= 60_000
-    assert fleet.get(cache).origin is Origin.DYNAMODB
-
-
-def test_a_page_from_a_clock_that_is_ahead_hides_no_later_one():
-    """Its time seems newer than that of all pages that follow."""
+def test_an_older_page_that_arrives_later_is_not_taken_for_the_newer_one():
+    """An environment keeps the younger one of its own and Redis's."""
     fleet = Fleet()
     cache, now_ms = fleet.environment(), fleet.clock.now_ms
-    fleet.store.put("c", "newest", StoredPage("ahead", now_ms + 60_000, 20, 1.0), copies=1, keep_ms=2_000)
-    assert seen(fleet.get(cache)) == ("ahead", Origin.REDIS, 0)
+    fleet.store.put("c", "newest", StoredPage("newer", now_ms - 100, 3_000, 20, 1.0), copies=1)
+    assert seen(fleet.get(cache)) == ("newer", Origin.REDIS, 100)
+    fleet.store.put("c", "newest", StoredPage("older", now_ms - 900, 3_000, 20, 1.0), copies=1)
     fleet.pass_ms(500)
-    fleet.store.put("c", "newest", StoredPage("later", now_ms + 500, 20, 1.0), copies=1, keep_ms=2_000)
-    assert seen(fleet.get(cache)) == ("later", Origin.REDIS, 0)
-    assert fleet.reads == 0
+    fleet.store.take_lease("c", "newest", 250)
+    assert seen(fleet.get(cache)) == ("newer", Origin.L1, 600)
+
+
+def test_a_shorter_bound_holds_for_pages_of_a_longer_one():
+    """A deployment may lower the bound while pages of the older version lie in Redis."""
+    fleet = Fleet()
+    fleet.store.put("c", "newest", StoredPage("older", fleet.clock.now_ms - 5_000, 60_000, 20, 1.0), copies=1)
+    fleet.store.take_lease("c", "newest", 250)
+    assert fleet.get(fleet.environment()).page == "page 1"

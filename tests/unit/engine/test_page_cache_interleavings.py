@@ -1,4 +1,4 @@
-"""The page cache under any interleaving: environments whose clocks disagree, that die at any point, around one Redis.
+"""The page cache under any interleaving: environments whose wall clocks disagree and that die at any point, one Redis.
 
 Each request runs as a greenlet on one virtual clock, and gives way at every call to Redis and DynamoDB and at every
 wait, for as long as hypothesis likes.
@@ -8,13 +8,14 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
+from typing import NamedTuple
 
 from greenlet import getcurrent, greenlet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.page_freshness import LEASE_MS, UNDER_WAY_MS, PageLimits
+from hotpartition.core.page_freshness import LEASE_MS, PageLimits
 from hotpartition.engine.page_cache import REFUSED_MS, Filled, Origin, PageCache
 from hotpartition.errors import RetryLaterError, StoreUnavailableError
 from support.fakes import FakeTelemetry
@@ -24,17 +25,34 @@ LIMITS = PageLimits(ttl_ms=1_000, bound_ms=3_000)
 START_MS = 1_700_000_000_000
 COMMAND_MS = 60
 """What a response of Redis may take before its client gives up: two attempts of 30 ms."""
+LATE_MS = 4_500
+"""How late a page may reach Redis: its process or its connection is starved, while Redis is well."""
+
+
+class Served(NamedTuple):
+    """A page that was served: when, when its read and its request began, and the age that was reported."""
+
+    at_ms: int
+    read_at_ms: int
+    asked_at_ms: int
+    age_ms: int
+    origin: Origin
+
+    @property
+    def true_age_ms(self) -> int:
+        return self.at_ms - self.read_at_ms
 
 
 class World:
     """Virtual time, Redis, and a DynamoDB whose newest page tells when it was read."""
 
-    def __init__(self, draw: Callable[[int], int]):
+    def __init__(self, draw: Callable[[int], int], *, late_ms: int = LATE_MS):
         self.now_ms = START_MS
+        self.late_ms = late_ms
         self.draw = draw
         self.store = Redis(self)
         self.fills: list[int] = []
-        self.served: list[tuple[int, int, Origin]] = []
+        self.served: list[Served] = []
         self.refused = 0
         self.refused_at_ms = 0
         self.is_throttled = False
@@ -73,7 +91,7 @@ class Redis(FakePageStore):
         return page
 
     def put(self, *where, **how):
-        self.world.pause(self.world.draw(UNDER_WAY_MS))
+        self.world.pause(self.world.draw(self.world.late_ms))
         super().put(*where, **how)
 
     def take_lease(self, *where):
@@ -103,6 +121,7 @@ def environment(world: World, name: str, skew_ms: int) -> PageCache[str]:
         limits=LIMITS,
         telemetry=FakeTelemetry(),
         clock=clock,
+        timer=lambda: (world.now_ms - START_MS + skew_ms % 1_000) / 1000,
         environment_id=name,
         max_entries=10,
         max_bytes=10_000,
@@ -125,13 +144,14 @@ def request(world: World, cache: PageCache[str], copies: int, *, read_ms: int, d
         return Filled(str(began_ms), 1.0)
 
     def work() -> None:
+        asked_at_ms = world.now_ms
         try:
             page = cache.get_page("c", "newest", copies, fill)
         except RetryLaterError:
             assert world.now_ms - world.refused_at_ms < 1.5 * REFUSED_MS
             world.refused += 1
             return
-        world.served.append((world.now_ms, world.now_ms - int(page.page), page.origin))
+        world.served.append(Served(world.now_ms, int(page.page), asked_at_ms, page.age_ms, page.origin))
 
     return work
 
@@ -166,9 +186,12 @@ def trouble(world: World, what: str) -> Callable[[], None]:
 
 
 @given(seed=st.integers(0, 2**32), skews=SKEWS, requests=REQUESTS, troubles=TROUBLES)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_nothing_is_served_that_is_older_than_the_bound(seed, skews, requests, troubles):
-    """Whatever the clocks say and whoever dies; and no request fails but those whose own read was refused."""
+    """Nor is an age reported that is too small, whatever wall clocks say, who dies, and how late pages reach Redis.
+
+    No request fails but those whose own read was refused.
+    """
     random = Random(seed)
     world = World(lambda most: random.choice((0, most, random.randint(0, most))))
     caches = [environment(world, f"e{index}", skew_ms) for index, skew_ms in enumerate(skews)]
@@ -179,8 +202,10 @@ def test_nothing_is_served_that_is_older_than_the_bound(seed, skews, requests, t
     world.run()
     died = sum(dies for *_, dies in requests)
     assert len(world.served) + world.refused >= len(requests) - died
-    too_old = [entry for entry in world.served if entry[1] > LIMITS.bound_ms]
-    assert too_old == []
+    # A page that was read for this very request is as new as the request could have it.
+    shared = [each for each in world.served if each.read_at_ms < each.asked_at_ms]
+    assert [each for each in shared if each.true_age_ms > LIMITS.bound_ms] == []
+    assert [each for each in world.served if each.age_ms < each.true_age_ms] == []
 
 
 @given(seed=st.integers(0, 2**32), requests=REQUESTS)
@@ -188,7 +213,7 @@ def test_nothing_is_served_that_is_older_than_the_bound(seed, skews, requests, t
 def test_without_skew_and_trouble_ages_stay_near_the_ttl(seed, requests):
     """A page is stale for no longer than dead holders' leases and one read."""
     random = Random(seed)
-    world = World(lambda most: random.randint(0, min(most, 5)))
+    world = World(lambda most: random.randint(0, min(most, 5)), late_ms=5)
     caches = [environment(world, f"e{index}", 0) for index in range(5)]
     for index, cache in enumerate(caches):
         # So many requests that somebody always looks.
@@ -198,19 +223,6 @@ def test_without_skew_and_trouble_ages_stay_near_the_ttl(seed, requests):
         world.at(at_ms, request(world, caches[index], 2, read_ms=20, dies=dies))
     world.run()
     deaths = sum(dies for *_, dies in requests[:8])
-    assert max(age_ms for _, age_ms, _ in world.served) <= LIMITS.ttl_ms + (deaths + 1) * LEASE_MS
+    assert max(each.true_age_ms for each in world.served) <= LIMITS.ttl_ms + (deaths + 1) * LEASE_MS
     # Each lease allows for one read; who died, or waited for one that did, may have read besides.
     assert len(world.fills) <= 8_400 / LEASE_MS + 5 * (deaths + 1)
-
-
-def test_redis_that_stalls_is_met_by_the_clocks():
-    """A page that it got too late is known by its age where the clocks agree."""
-    world = World(lambda _: 0)
-    first, second = environment(world, "e0", 0), environment(world, "e1", 0)
-    world.at(0, request(world, first, 1, read_ms=20, dies=False))
-    world.run()
-    page, until_ms = world.store.pages["c", "newest", 0]
-    world.store.pages["c", "newest", 0] = page, until_ms + 5_000
-    world.at(3_001, request(world, second, 1, read_ms=20, dies=False))
-    world.run()
-    assert world.served[-1][1:] == (20, Origin.DYNAMODB)

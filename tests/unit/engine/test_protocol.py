@@ -15,7 +15,6 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, choose_placement
 from hotpartition.ports import JournalEntry
 from hotpartition_messages import Message
-from hotpartition_messages.cursor import parse_cursor
 from hotpartition_messages.errors import MessageConflictError
 from hotpartition_messages.keys import KEY_FORM, build_key
 from hotpartition_messages.message_ids import message_time_ms
@@ -163,9 +162,7 @@ class Protocol(RuleBasedStateMachine):
 
     def _rest_of(self, request):
         """What is acknowledged, within the bounds, and behind the cursor."""
-        last = None
-        if request.cursor is not None:
-            last = parse_cursor(request.cursor, "c", newest_first=request.newest_first).message_id
+        last = request.cursor.message_id if request.cursor else None
         return [
             message
             for identifier, message in sorted(self.acknowledged.items(), reverse=request.newest_first)

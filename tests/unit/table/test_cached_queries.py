@@ -63,6 +63,7 @@ class Fleet(AdaptiveShards):
                 limits=PAGE_LIMITS,
                 telemetry=self.telemetry,
                 clock=clock,
+                timer=lambda: clock.now_ms() / 1000,
                 environment_id=process_id,
                 max_entries=10,
                 max_bytes=10**7,

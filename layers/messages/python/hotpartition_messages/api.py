@@ -1,4 +1,4 @@
-"""HTTP for the two functions: events in, responses and problem documents out. Knows Powertools."""
+"""HTTP for the two functions: a table of routes, responses, and problem documents for what may go wrong."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from math import ceil
 from typing import TYPE_CHECKING, Any
-
-from aws_lambda_powertools.event_handler.api_gateway import APIGatewayHttpResolver, Response
 
 from hotpartition.errors import (
     InvalidRequestError,
@@ -19,6 +17,7 @@ from hotpartition.errors import (
     RetryLaterError,
     TokenReusedError,
 )
+from hotpartition_messages.cursor import build_cursor
 from hotpartition_messages.errors import (
     MessageChangedError,
     MessageConflictError,
@@ -49,12 +48,20 @@ from hotpartition_messages.problems import (
 from hotpartition_messages.requests import BodyTooLargeError, ContentEncodingError, is_among
 
 if TYPE_CHECKING:
-    from hotpartition_messages.reading import PageResult
+    from hotpartition_messages.reading import PageRequest, PageResult
 
+Event = Mapping[str, Any]
+"""What API Gateway sends (HTTP API, payload 2.0)."""
+Response = dict[str, Any]
+"""What API Gateway takes."""
+Serve = Callable[[Event, Any], Response]
+"""Serves a request: its event, and Lambda's context."""
+
+JSON = "application/json"
 MESSAGES_PATH = "/conversations/{conversation_id}/messages"
 MESSAGE_PATH = MESSAGES_PATH + "/{message_id}"
 COUNTER_PATH = "/counters/{counter_id}"
-"""The routes as API Gateway knows them. It has matched them and decoded their parameters before we are asked."""
+"""The routes as API Gateway knows them: it matches them and decodes their parameters."""
 
 RESPONSE_MARGIN_MS = 3_000
 """Time that a function keeps for its response: an attempt that begins at the end of the budget may take 2.5 s."""
@@ -69,24 +76,16 @@ _MAX_NAME_CHARACTERS = 200
 """Longer names of wrong fields are shortened."""
 
 
-def create_resolver() -> APIGatewayHttpResolver:
-    """Create the event handler with the error responses that all routes share."""
-    app = APIGatewayHttpResolver()
-    for error, respond in _RESPONSES.items():
-        app.exception_handler(error)(respond)
-    app.not_found(lambda _: problem_response(NO_SUCH_RESOURCE, NO_SUCH_RESOURCE.example["detail"]))
-    return app
-
-
-def route_event(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Prepare an HTTP API event (payload 2.0) for the event handler: its path is the route that the gateway matched.
-
-    Were it the path that the client sent, the event handler's own patterns would refuse an id with `#` or `/`, or an
-    empty one, with 404 before anybody could say what is wrong with it.
-    """
-    stage = event["requestContext"].get("stage", "$default")
-    prefix = "" if stage == "$default" else f"/{stage}"
-    return {**event, "rawPath": prefix + event["routeKey"].partition(" ")[2]}
+def respond(routes: Mapping[str, Serve], event: Event, context: Any) -> Response:
+    """Serve a request by the route that API Gateway has matched; an error that clients may see becomes a problem."""
+    serve = routes.get(event["routeKey"])
+    if serve is None:
+        return problem_response(NO_SUCH_RESOURCE, NO_SUCH_RESOURCE.example["detail"])
+    try:
+        return serve(event, context)
+    except tuple(_RESPONSES) as error:
+        kind = next(kind for kind in type(error).__mro__ if kind in _RESPONSES)
+        return _RESPONSES[kind](error)
 
 
 def remaining_ms(context: Any) -> float:
@@ -94,35 +93,36 @@ def remaining_ms(context: Any) -> float:
     return max(0.0, float(context.get_remaining_time_in_millis()) - RESPONSE_MARGIN_MS)
 
 
-def json_response(status: HTTPStatus, text: str) -> Response[Any]:
-    """Build a response of JSON text."""
-    return Response(status_code=int(status), content_type="application/json", body=text)
+def build_response(
+    status: HTTPStatus, text: str = "", headers: Mapping[str, str] | None = None, *, content_type: str = JSON
+) -> Response:
+    """Build a response; one without text has no content type."""
+    typed = {"Content-Type": content_type} if text else {}
+    return {"statusCode": int(status), "headers": {**typed, **(headers or {})}, "body": text, "isBase64Encoded": False}
 
 
-def counter_response(counter_id: str, **facts: int) -> Response[Any]:
+def counter_response(counter_id: str, **facts: int) -> Response:
     """Build a response about a counter."""
-    return json_response(HTTPStatus.OK, json.dumps({"counter_id": counter_id, **facts}, separators=(",", ":")))
+    return build_response(HTTPStatus.OK, json.dumps({"counter_id": counter_id, **facts}, separators=(",", ":")))
 
 
-def message_response(message: Message) -> Response[Any]:
+def message_response(message: Message) -> Response:
     """Build a response of one message, with its entity tag."""
-    response = json_response(HTTPStatus.OK, message.json)
-    response.headers["ETag"] = message.etag
-    return response
+    return build_response(HTTPStatus.OK, message.json, {"ETag": message.etag})
 
 
-def page_response(page: PageResult, *, if_none_match: str = "") -> Response[Any]:
+def page_response(request: PageRequest, page: PageResult, *, if_none_match: str = "") -> Response:
     """Build a page's response: 304 without a body, if it is a newest page that the client has already."""
-    if page.etag is not None and is_among(page.etag, if_none_match):
-        response: Response[Any] = Response(status_code=int(HTTPStatus.NOT_MODIFIED), body="")
-    else:
-        text = page_text(page.messages, next_cursor=page.next_cursor, settled_until=page.settled_until)
-        response = json_response(HTTPStatus.OK, text)
-    if page.etag is not None:
-        response.headers["ETag"] = page.etag
+    headers = {} if page.etag is None else {"ETag": page.etag}
     if page.age_ms is not None:
-        response.headers["Age"] = str(ceil(page.age_ms / 1000))
-    return response
+        headers["Age"] = str(ceil(page.age_ms / 1000))
+    if page.etag is not None and is_among(page.etag, if_none_match):
+        return build_response(HTTPStatus.NOT_MODIFIED, headers=headers)
+    cursor = None
+    if page.next_cursor is not None:
+        cursor = build_cursor(request.conversation_id, page.next_cursor, newest_first=request.newest_first)
+    text = page_text(page.messages, next_cursor=cursor, settled_until=page.settled_until)
+    return build_response(HTTPStatus.OK, text, headers)
 
 
 def page_text(messages: Sequence[Message], *, next_cursor: str | None, settled_until: str) -> str:
@@ -153,28 +153,23 @@ def _response_bytes(message: Message) -> int:
 
 def problem_response(
     kind: ProblemKind, detail: str, *, errors: Sequence[Problem] = (), message_id: str | None = None
-) -> Response[Any]:
+) -> Response:
     """Build a problem document's response; one that is worth repeating says when."""
     document = {**kind.members(), "detail": detail}
     if errors:
         document["errors"] = [{"field": problem.field, "message": problem.message} for problem in errors]
     if message_id:
         document["message_id"] = message_id
-    return Response(
-        status_code=int(kind.status),
-        content_type=PROBLEM_JSON,
-        # Escaped to ASCII: a refused field's name may hold what no encoding takes.
-        body=json.dumps(document),
-        headers=dict(kind.headers),
-    )
+    # Escaped to ASCII: a refused field's name may hold what no encoding takes.
+    return build_response(kind.status, json.dumps(document), kind.headers, content_type=PROBLEM_JSON)
 
 
-def _on_invalid_request(error: InvalidRequestError) -> Response[Any]:
+def _on_invalid_request(error: InvalidRequestError) -> Response:
     problems = [Problem(_shortened(problem.field), problem.message) for problem in error.problems]
     return problem_response(INVALID_REQUEST, str(InvalidRequestError(problems, more=error.more)), errors=problems)
 
 
-def _on_retry_later(error: RetryLaterError) -> Response[Any]:
+def _on_retry_later(error: RetryLaterError) -> Response:
     detail = f"{error}; repeat the request"
     if not (error.sort_key or "").startswith(MESSAGE_PREFIX):
         return problem_response(READ_LATER, detail)  # of an addition as well
@@ -182,7 +177,7 @@ def _on_retry_later(error: RetryLaterError) -> Response[Any]:
     return problem_response(WRITE_LATER, detail, message_id=parse_sort_key(error.sort_key or ""))
 
 
-def _on_too_large(error: ItemTooLargeError) -> Response[Any]:
+def _on_too_large(error: ItemTooLargeError) -> Response:
     detail = f"the message needs {error.needs}; {error.limit_bytes} are allowed"
     return problem_response(MESSAGE_TOO_LARGE, detail)
 
@@ -191,7 +186,7 @@ def _shortened(name: str) -> str:
     return name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[:_MAX_NAME_CHARACTERS]}…"
 
 
-_RESPONSES: Mapping[type[Exception], Callable[[Any], Response[Any]]] = {
+_RESPONSES: Mapping[type[Exception], Callable[[Any], Response]] = {
     InvalidRequestError: _on_invalid_request,
     NotTheSenderError: lambda error: problem_response(NOT_THE_SENDER, str(error)),
     ContentEncodingError: lambda error: problem_response(UNSUPPORTED_ENCODING, str(error)),

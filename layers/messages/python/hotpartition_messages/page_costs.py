@@ -1,7 +1,7 @@
 """Counts what a newest page costs to read, by running the read function's own merge over made-up messages.
 
 First rounds, second rounds and rounding to 4 KiB are what they will be. Pure; the same figures each time. For
-`hotpartition plan`, `python -m infra.costs` and the benchmarks.
+`hotpartition plan` and the benchmarks.
 """
 
 from __future__ import annotations

@@ -10,13 +10,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     ValidationInfo,
     WithJsonSchema,
-    field_validator,
 )
 
 from hotpartition.errors import InvalidRequestError
-from hotpartition_messages.cursor import CURSOR_PATTERN, parse_cursor, split_cursor
+from hotpartition_messages.cursor import CURSOR_PATTERN, Cursor, parse_cursor
 from hotpartition_messages.reading import DEFAULT_LIMIT, MAX_LIMIT, PageRequest
 from hotpartition_messages.requests import (
     ConversationPath,
@@ -39,6 +39,16 @@ def _whole_number(text: object) -> object:
     return text
 
 
+def _cursor(text: str, info: ValidationInfo) -> Cursor:
+    """Parse a cursor; where the order is wrong, whatever order it is of: beside the other mistakes."""
+    newest_first = info.data["order"] == "newest" if "order" in info.data else None
+    try:
+        return parse_cursor(text, str(info.context), newest_first=newest_first)
+    except InvalidRequestError as error:
+        raise ValueError(error.problems[0].message) from error
+
+
+_Cursor = Annotated[Cursor, PlainValidator(_cursor), WithJsonSchema({"type": "string", "pattern": CURSOR_PATTERN})]
 _TimeMs = Annotated[int, BeforeValidator(parse_time_ms), WithJsonSchema({"type": "string", "format": "date-time"})]
 _Consistency = Annotated[
     Literal["strong", "eventual"],
@@ -57,27 +67,8 @@ class PageQuery(Request):
     after: _TimeMs | None = Field(None, description="Only messages at or after this time (RFC 3339).")
     before: _TimeMs | None = Field(None, description="Only messages before this time (RFC 3339).")
     order: Literal["newest", "oldest"] = Field("newest", description="Which end to begin with.")
-    cursor: str | None = Field(
-        None,
-        description="`next_cursor` of the last page, with the same order.",
-        json_schema_extra={"pattern": CURSOR_PATTERN},
-    )
+    cursor: _Cursor | None = Field(None, description="`next_cursor` of the last page, with the same order.")
     consistency: _Consistency = "eventual"
-
-    @field_validator("cursor")
-    @classmethod
-    def check_cursor(cls, cursor: str | None, info: ValidationInfo) -> str | None:
-        """Refuse a cursor that is none, or one of another conversation or order, beside whatever else is wrong."""
-        if cursor is None:
-            return None
-        try:
-            if "order" in info.data:
-                parse_cursor(cursor, str(info.context), newest_first=info.data["order"] == "newest")
-            else:
-                split_cursor(cursor)
-        except InvalidRequestError as error:
-            raise ValueError(error.problems[0].message) from error
-        return cursor
 
 
 class MessageQuery(Request):

@@ -10,16 +10,14 @@ from hotpartition.core.merge import Page, PageRange, choose_copy, cut_page
 from hotpartition.core.timestamps import format_time
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.newest_pages import NewestPages
-from hotpartition.errors import InvalidRequestError
-from hotpartition_messages.cursor import build_cursor, parse_cursor
+from hotpartition_messages.cursor import Cursor
 from hotpartition_messages.errors import MessageGoneError, MessageNotFoundError
-from hotpartition_messages.keys import build_key, build_sort_key, parse_conversation_id, parse_sort_key
+from hotpartition_messages.keys import build_key, build_sort_key, parse_sort_key
 from hotpartition_messages.message_ids import (
     MAX_TIME_MS,
     first_message_id_at,
     last_message_id_before,
     message_time_ms,
-    parse_message_id,
 )
 from hotpartition_messages.messages import Message
 
@@ -31,14 +29,17 @@ CACHED_LIMITS = (DEFAULT_LIMIT, MAX_LIMIT)
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which page is wanted. Messages lie at or after `after_ms` and before `before_ms` (Unix ms; None: no bound)."""
+    """Which page is wanted. Messages lie at or after `after_ms` and before `before_ms` (Unix ms; None: no bound).
+
+    REQUIRES: an allowed conversation id and limit; a cursor of this conversation and order.
+    """
 
     conversation_id: str
     newest_first: bool = True
     limit: int = DEFAULT_LIMIT
     after_ms: int | None = None
     before_ms: int | None = None
-    cursor: str | None = None
+    cursor: Cursor | None = None
     is_strong: bool = False
 
     @property
@@ -60,7 +61,7 @@ class PageResult:
     """
 
     messages: tuple[Message, ...]
-    next_cursor: str | None
+    next_cursor: Cursor | None
     settled_until: str
     etag: str | None = None
     age_ms: int | None = None
@@ -105,7 +106,6 @@ class MessageReader:
             fits: says how many of the messages the response can carry; the page ends there, at one message at least.
 
         Raises:
-            InvalidRequestError: the conversation id, limit or cursor is wrong.
             RetryLaterError: a key could not be read within the budget.
         """
         started_ms = self._now_ms()
@@ -120,8 +120,7 @@ class MessageReader:
                 fits=fits,
                 remaining_ms=remaining_ms,
             )
-            page = cut_page(newest.page, fits(newest.page.items))
-            return self._result(request, page, newest.read_at_ms, newest.age_ms)
+            return self._result(request, newest.page, newest.read_at_ms, newest.age_ms)
         page = self.gatherer.gather(
             page_range,
             is_strong=request.is_strong,
@@ -133,16 +132,13 @@ class MessageReader:
     def read_message(
         self, conversation_id: str, message_id: str, *, is_strong: bool = False, remaining_ms: float = float("inf")
     ) -> Message:
-        """Read one message by its id.
+        """Read one message. REQUIRES: an allowed conversation id, a canonical message id.
 
         Raises:
-            InvalidRequestError: an id is malformed.
             MessageNotFoundError: it is not stored, or has expired.
             MessageGoneError: it was deleted.
             RetryLaterError: it could not be looked up within the budget.
         """
-        parse_conversation_id(conversation_id)
-        message_id = parse_message_id(message_id)
         key = build_key(conversation_id, message_id)
         copies = self.gatherer.locate(key, is_strong=is_strong, remaining_ms=remaining_ms).copies
         if not copies:
@@ -159,12 +155,8 @@ class MessageReader:
     ) -> PageResult:
         last = parse_sort_key(page.last) if page.last else None
         # What lies behind the cursor was read since the walk began, and no page of it looks there again.
-        walk_started_ms = _walk_start(request, started_ms)
-        next_cursor = None
-        if page.has_more and last:
-            next_cursor = build_cursor(
-                request.conversation_id, last, newest_first=request.newest_first, walk_started_ms=walk_started_ms
-            )
+        walk_started_ms = min(started_ms, request.cursor.walk_started_ms) if request.cursor else started_ms
+        next_cursor = Cursor(last, walk_started_ms) if page.has_more and last else None
         settled_ms = max(0, int(walk_started_ms - self._settle_ms))
         if next_cursor and last and not request.newest_first:
             settled_ms = min(settled_ms, message_time_ms(last))
@@ -182,23 +174,8 @@ def _etag_of(page: Page[Message]) -> str:
     return f'W/"{blake2b(f"{ids}{edits}{page.has_more}".encode(), digest_size=12).hexdigest()}"'
 
 
-def _walk_start(request: PageRequest, started_ms: int) -> int:
-    """Tell when the walk over the pages began, Unix ms, at a page that began at `started_ms`."""
-    if request.cursor is None:
-        return started_ms
-    position = parse_cursor(request.cursor, request.conversation_id, newest_first=request.newest_first)
-    return started_ms if position.walk_started_ms is None else min(started_ms, position.walk_started_ms)
-
-
 def build_range(request: PageRequest) -> PageRange | None:
-    """Turn a request into bounds on sort keys; None when no message can lie between them.
-
-    Raises:
-        InvalidRequestError: naming what is wrong.
-    """
-    parse_conversation_id(request.conversation_id)
-    if not 1 <= request.limit <= MAX_LIMIT:
-        raise InvalidRequestError.of("limit", f"should be a whole number from 1 to {MAX_LIMIT}")
+    """Turn a request into bounds on sort keys; None when no message can lie between them."""
     first = first_message_id_at(request.after_ms) if request.after_ms is not None else None
     last = last_message_id_before(request.before_ms) if request.before_ms is not None else None
     is_empty = request.before_ms is not None and last is None
@@ -206,7 +183,7 @@ def build_range(request: PageRequest) -> PageRange | None:
     is_empty |= first is not None and last is not None and first > last
     after = None
     if request.cursor is not None:
-        after = parse_cursor(request.cursor, request.conversation_id, newest_first=request.newest_first).message_id
+        after = request.cursor.message_id
         begin, end = (last, first) if request.newest_first else (first, last)
         if begin is not None and _precedes(after, begin, newest_first=request.newest_first):
             after = None  # the page begins behind it anyway

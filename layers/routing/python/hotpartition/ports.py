@@ -194,10 +194,15 @@ class Registry(Protocol):
 
 
 class StoredPage(NamedTuple):
-    """A cached page as text, when its read began (Unix ms), how long that took, and the read units of it."""
+    """A cached page as text, and its read units.
+
+    It was read under a lease that was taken at `leased_at_ms` of the store's clock (Unix ms), expires `keep_ms` after
+    that, and took `cost_ms` to read.
+    """
 
     payload: str
-    read_at_ms: int
+    leased_at_ms: int
+    keep_ms: int
     cost_ms: int
     units: float
 
@@ -208,20 +213,24 @@ class PageStore(Protocol):
     Every method raises `RegistryUnavailableError`.
     """
 
-    def get(self, collection: str, variant: str, copy: int) -> StoredPage | None:
-        """Read one copy of a page; None where there is none.
+    def get(self, collection: str, variant: str, copy: int) -> tuple[StoredPage, int] | None:
+        """Read one copy of a page, and how long ago its lease was taken, in ms of the store's clock.
 
         Raises:
-            MalformedPageError: what lies there is no page.
+            MalformedPageError: what lies there is not a page.
         """
         ...
 
-    def put(self, collection: str, variant: str, page: StoredPage, *, copies: int, keep_ms: int) -> None:
-        """Store all copies of a page for `keep_ms`, in place of whatever is there. Tries each; raises if one failed."""
+    def put(self, collection: str, variant: str, page: StoredPage, *, copies: int) -> None:
+        """Store all copies of a page, in place of whatever is there. Tries each; raises if one failed."""
         ...
 
-    def take_lease(self, collection: str, variant: str, lease_ms: int) -> bool:
-        """Take the right to read a page for all, unless somebody has it. It ends by itself, and is not given back."""
+    def take_lease(self, collection: str, variant: str, lease_ms: int) -> int | None:
+        """Take the right to read a page for all. It ends by itself, and is not given back.
+
+        Returns:
+            When it was taken, in Unix ms of the store's clock; None where another has it.
+        """
         ...
 
 

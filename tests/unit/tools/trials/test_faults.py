@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition.core.route import Generation
-from tools.demo.observer import ControlError
+from tools.load.observer import ControlError
 from tools.local.dynamodb_faults import READ_REASONS, WRITE_REASONS, parse_rules
-from tools.trials.faults import KINDS, SHARE_OF_SLOT, FaultInjector, FaultKind, PlannedFault, plan_faults
+from tools.trials.faults import KINDS, FaultInjector, FaultKind, PlannedFault, plan_faults
 
 SLOW = FaultKind(
     name="slow",
@@ -77,21 +76,6 @@ def test_a_plan_tries_everything_within_its_time(seed, seconds):
     assert plan == plan_faults(seed=seed, seconds=seconds)
 
 
-def test_another_seed_is_another_plan():
-    """Otherwise nobody would learn anything from a second run."""
-    plans = [[f.kind.name for f in plan_faults(seed=seed, seconds=600)] for seed in range(5)]
-    assert len({tuple(plan) for plan in plans}) == 5
-
-
-def test_ten_minutes_hold_every_kind_several_times():
-    """And leave each part in peace for a good part of them."""
-    plan = plan_faults(seed=1, seconds=600)
-    for kind in KINDS:
-        assert sum(fault.kind is kind for fault in plan) >= 2, kind.name
-    for part in {kind.part for kind in KINDS}:
-        assert sum(fault.seconds for fault in plan if fault.kind.part == part) <= SHARE_OF_SLOT * 600
-
-
 def test_the_table_names_every_fault_of_the_local_run():
     """All rules are ones that the local run takes, all sixteen reasons among them, and every name is used once."""
     rules = [rule for kind in KINDS for rule in parse_rules([dict(rule) for rule in kind.rules])]
@@ -102,24 +86,6 @@ def test_the_table_names_every_fault_of_the_local_run():
     assert {"/redis/kill", "/redis/start?fresh=1", "/redis/pause", "/redis/fail-over"} <= orders
     functions = {order.split("/")[2] for order in orders if order.startswith("/functions/")}
     assert functions == {"write_message", "read_messages", "consume_reports"}
-
-
-def test_faults_of_different_parts_overlap():
-    """The rules of both hold together, each is taken back alone, and orders come in their order."""
-    control = FakeControl()
-    plan = [PlannedFault(0.0, LATE, 0.15), PlannedFault(0.05, SLOW, 0.05), PlannedFault(0.01, KILLED, 0.02)]
-    injector, said = inject(plan, control, kinds=(LATE, SLOW, KILLED))
-    assert control.orders == ["/redis/kill", "/redis/start", "/k"]
-    assert control.rules == [["UpdateItem"], ["UpdateItem", "PutItem"], ["UpdateItem"], []]
-    assert injector.injected == {"late": 1, "slow": 1, "killed": 1}
-    assert injector.met["slow"] >= 1
-    assert len(said) == 3
-
-
-def test_a_fault_lasts_until_a_request_has_met_it():
-    """A moment without load is no trial; but nobody waits for ever."""
-    injector, _ = inject([PlannedFault(0.0, SLOW, 0.01)], FakeControl(meets=False), kinds=(SLOW,))
-    assert (injector.injected["slow"], injector.met["slow"]) == (1, 0)
 
 
 def test_nothing_stays_broken_when_the_load_ends():
@@ -169,18 +135,3 @@ def test_what_is_scribbled_into_redis_is_taken_back(kind):
     with pytest.raises(ExceptionGroup):
         inject(plan, FakeControl(), kinds=(kind,), stop_after=0.05, **parts)
     assert commands == [scribble.write[0], *reversed(scribble.take_back)]
-
-
-@given(seed=st.integers(0, 10_000))
-def test_scribbles_touch_every_structure(seed):
-    """Routes, report streams and the heartbeat; only entries of streams, which are skipped and trimmed, stay."""
-    invented, noise, types = (kind.scribble("t", CONVERSATIONS, Random(seed)) for kind in SCRIBBLES)
-    members = [Generation.decode(command[2]) for command in invented.write]
-    assert len(members) == 4
-    assert max(member.shard_count for member in members) == 1024
-    assert len(noise.write[0]) > 500
-    assert {command[1] for command in noise.write} > {f"hp:t:reports:{{{number}}}" for number in range(4)}
-    assert "hp:t:consumer" in {command[1] for command in types.write}
-    for scribble in (invented, noise, types):
-        kept = {command[1] for command in scribble.write} - {command[1] for command in scribble.take_back}
-        assert all(":reports:" in key for key in kept)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tools.demo.client import Recorder
-from tools.demo.read_rush import Asked
 from tools.history_checker import Acknowledged, Read, Seen
+from tools.load.client import Recorder
+from tools.load.readers import Asked
 from tools.trials.read import Kill, Run, judge, summarize
 
 FOUND = 100.0
@@ -15,7 +15,7 @@ MESSAGE = "0" * 26
 
 
 def served(age: float = 0.3) -> Asked:
-    return Asked(LATER, LATER + 0.01, 200, LATER + 0.01 - age)
+    return Asked(LATER, LATER + 0.01, 200, LATER - age)
 
 
 def run_of(*asked: Asked, kills: tuple[bool, ...] = (True,)) -> Run:

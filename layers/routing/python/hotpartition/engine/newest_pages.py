@@ -15,7 +15,10 @@ from hotpartition.engine.route_cache import RouteSource
 
 @dataclass(frozen=True, slots=True)
 class NewestPage(Generic[ItemT]):
-    """A newest page, and when its read began (Unix ms). `age_ms` is None where it was read for this request."""
+    """A newest page, and when its read began (Unix ms, by this process's clock).
+
+    `age_ms` is None where it was read for this request.
+    """
 
     page: Page[ItemT]
     read_at_ms: int
@@ -67,7 +70,7 @@ class NewestPages(Generic[ItemT]):
             collection: whose page it is.
             limit: how many items it may have, no more than the largest of the cached limits.
             is_shown_at: says whether an item belongs on a page at a time (Unix ms).
-            fits: says how many of the items a response can carry; more are not cached.
+            fits: says how many of the items a response can carry; the page ends there, at one item at least.
             remaining_ms: time the caller has left.
 
         Raises:
@@ -77,22 +80,23 @@ class NewestPages(Generic[ItemT]):
         started_ms = self._now_ms()
         known = self._routes.get_for_reading(collection, started_ms)
 
-        def gather(limit: int, at_ms: int) -> Page[ItemT]:
-            return self._gatherer.gather(
+        def gather_fitting(limit: int, at_ms: int) -> Page[ItemT]:
+            page = self._gatherer.gather(
                 PageRange(collection, newest_first=True, limit=limit),
                 is_strong=False,
                 remaining_ms=remaining_ms,
                 is_shown=lambda item: is_shown_at(item, at_ms),
                 hint=known.route,
             )
+            return cut_page(page, fits(page.items))
 
         if not known.copies:
-            return NewestPage(gather(limit, started_ms), started_ms)
+            return NewestPage(gather_fitting(limit, started_ms), started_ms)
         cached_limit = next(each for each in self._limits if each >= limit)
 
         def fill() -> Filled[Page[ItemT]]:
-            page = gather(cached_limit, self._now_ms())
-            return Filled(cut_page(page, fits(page.items)), page.units)
+            page = gather_fitting(cached_limit, self._now_ms())
+            return Filled(page, page.units)
 
         cached = self._cache.get_page(
             collection, f"newest-{cached_limit}", known.copies, fill, remaining_ms=remaining_ms
@@ -102,4 +106,4 @@ class NewestPages(Generic[ItemT]):
         now_ms = self._now_ms()
         page = narrow_newest(cached.page, limit, lambda item: is_shown_at(item, now_ms))
         age_ms = None if cached.origin is Origin.DYNAMODB else cached.age_ms
-        return NewestPage(page, cached.read_at_ms, age_ms)
+        return NewestPage(page, now_ms - cached.age_ms, age_ms)

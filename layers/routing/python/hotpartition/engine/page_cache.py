@@ -1,9 +1,10 @@
 """Pages of read-hot collections: kept in the environment and in Redis, and read once for the whole fleet.
 
-Only for collections that were found read-hot (`RouteSource.get_for_reading`). Who finds a page stale takes a lease; its
-holder reads DynamoDB and stores the page for all. The others are served the last page while it is within the staleness
-bound, or wait a little, or read for themselves. Redis away, full or filled with garbage costs reads, never an error;
-nothing is served that is older than the bound (`core/page_freshness.py`).
+Only for collections that were found read-hot (`RouteSource.get_for_reading`). An environment that finds a page stale
+takes a lease; its holder reads DynamoDB and stores the page for all. The others are served the last page while it is
+within the staleness bound, or wait a little, or read for themselves. Redis away, full or filled with garbage costs
+reads, never an error. No page is served that is older than the bound, and no age is reported that is too small,
+whatever wall clocks say and however late a page reaches Redis (`core/page_freshness.py`).
 """
 
 from __future__ import annotations
@@ -79,30 +80,27 @@ class Origin(StrEnum):
 class CachedPage(Generic[PageT]):
     """A page as it is served.
 
-    `read_at_ms` is when its read began, by the clock of who read it; `age_ms` is how long ago that is, and `units` is
-    what reading it from DynamoDB takes.
+    `age_ms` is how long ago its read began, at most; `units` is the cost of reading it from DynamoDB.
     """
 
     page: PageT
     origin: Origin
-    read_at_ms: int
     age_ms: int
     units: float
 
 
 class _Entry(NamedTuple, Generic[PageT]):
     page: PageT
-    read_at_ms: int
+    leased_at_ms: int | None
+    """When the lease to read it was taken, by Redis's clock: two pages of one collection have different ones. None: it
+    was read without a lease."""
     units: float
     size: int
     freshness: Freshness
 
-    def is_newer_than(self, other: _Entry[PageT], now_ms: float) -> bool:
-        """Say whether it should be kept rather than another; what cannot be served any more should not.
-
-        Clocks of environments differ: a page that was read by one that is ahead must not hide those that come after.
-        """
-        return self.read_at_ms > other.read_at_ms and self.freshness.is_usable_at(now_ms)
+    def is_newer_than(self, other: _Entry[PageT]) -> bool:
+        """Say whether it should be kept rather than another."""
+        return self.freshness.read_at_ms > other.freshness.read_at_ms
 
 
 class _Refusal(NamedTuple):
@@ -153,6 +151,7 @@ class PageCache(Generic[PageT]):
         limits: PageLimits,
         telemetry: Telemetry,
         clock: Clock,
+        timer: Callable[[], float],
         environment_id: str,
         max_entries: int,
         max_bytes: int,
@@ -163,8 +162,9 @@ class PageCache(Generic[PageT]):
             store: the fleet's pages.
             codec: how pages are written there.
             limits: TTL and staleness bound.
-            telemetry: told where pages came from, and how old they were.
-            clock: time and chance.
+            telemetry: gets where pages came from, and how old they were.
+            clock: waits and chance; its time is not used.
+            timer: a monotonic clock, in seconds.
             environment_id: unique in the fleet; it decides which copy is read.
             max_entries: how many pages the environment keeps.
             max_bytes: how many bytes of them, as written in Redis.
@@ -174,6 +174,7 @@ class PageCache(Generic[PageT]):
         self._limits = limits
         self._telemetry = telemetry
         self._clock = clock
+        self._timer = timer
         self._environment_id = environment_id
         self._memory: _Memory[PageT] = _Memory(max_entries, max_bytes)
         self._refusals: dict[tuple[str, str], _Refusal] = {}
@@ -200,7 +201,7 @@ class PageCache(Generic[PageT]):
             RetryLaterError: `fill` raised it, and there is no page within the bound.
         """
         key = collection, variant
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         held = self._memory.get(key)
         if held is not None and held.freshness.is_fresh_at(now_ms):
             return self._serve(held, Origin.L1)
@@ -228,15 +229,15 @@ class PageCache(Generic[PageT]):
         origin = Origin.REDIS
         while True:
             told = self._ask(key, copies, held)
-            now_ms = self._clock.now_ms()
-            if told is not None and (held is None or not held.is_newer_than(told, now_ms)):
+            now_ms = self._now_ms()
+            if told is not None and (held is None or not held.is_newer_than(told)):
                 held = told
                 self._memory.put(key, told)
             if held is not None and held.freshness.is_fresh_at(now_ms):
                 return self._serve(held, origin)
-            if self._store.take_lease(*key, self._limits.lease_ms):
-                return self._read(key, copies, fill, held, is_for_all=True)
-            now_ms = self._clock.now_ms()
+            if (leased_at_ms := self._store.take_lease(*key, self._limits.lease_ms)) is not None:
+                return self._read(key, copies, fill, held, leased_at_ms=leased_at_ms)
+            now_ms = self._now_ms()
             if held is not None and held.freshness.is_usable_at(now_ms):
                 return self._serve(held, origin if held is told else Origin.L1)
             pause_ms = WAIT_STEP_MS * (0.5 + self._clock.random())
@@ -249,13 +250,14 @@ class PageCache(Generic[PageT]):
 
     def _ask(self, key: tuple[str, str], copies: int, held: _Entry[PageT] | None) -> _Entry[PageT] | None:
         """Read this environment's copy in Redis; None where there is none that can be read."""
-        asked_at_ms = self._clock.now_ms()
+        asked_at_ms = self._now_ms()
         try:
-            stored = self._store.get(*key, choose_page_copy(self._environment_id, copies))
-            if stored is None:
+            found = self._store.get(*key, choose_page_copy(self._environment_id, copies))
+            if found is None:
                 return None
+            stored, age_ms = found
             size = len(stored.payload)
-            is_held = held is not None and (held.read_at_ms, held.size) == (stored.read_at_ms, size)
+            is_held = held is not None and (held.leased_at_ms, held.size) == (stored.leased_at_ms, size)
             page = held.page if held is not None and is_held else self._codec.decode(stored.payload)
         except MalformedPageError:
             self._telemetry.count(MetricName.PAGES_MALFORMED)
@@ -263,11 +265,11 @@ class PageCache(Generic[PageT]):
         freshness = freshness_of_copy(
             self._limits,
             asked_at_ms=asked_at_ms,
-            read_at_ms=stored.read_at_ms,
+            age_ms=age_ms,
             cost_ms=stored.cost_ms,
             random=self._clock.random,
         )
-        return _Entry(page, stored.read_at_ms, stored.units, size, freshness)
+        return _Entry(page, stored.leased_at_ms, stored.units, size, freshness)
 
     def _read(
         self,
@@ -276,63 +278,66 @@ class PageCache(Generic[PageT]):
         fill: Callable[[], Filled[PageT]],
         held: _Entry[PageT] | None,
         *,
-        is_for_all: bool = False,
+        leased_at_ms: int | None = None,
     ) -> CachedPage[PageT]:
-        """Read the page from DynamoDB, `is_for_all` with the lease; where that refuses, serve the last page."""
-        read_at_ms = self._clock.now_ms()
+        """Read the page from DynamoDB, for all with a lease; where DynamoDB refuses, serve the last page."""
+        read_at_ms = self._now_ms()
         try:
             filled = fill()
         except RetryLaterError as error:
             self._remember_refusal(key, error)
-            if is_for_all:
+            if leased_at_ms is not None:
                 self._telemetry.count(MetricName.PAGE_FILLS_FAILED)
             if (last := self._find_usable(key, copies, held)) is None:
                 raise
             return self._serve(last, Origin.L1 if last is held else Origin.REDIS)
-        cost_ms = max(0, self._clock.now_ms() - read_at_ms)
-        stored = StoredPage(self._codec.encode(filled.page), read_at_ms, cost_ms, filled.units)
+        cost_ms = round(self._now_ms() - read_at_ms)
+        payload = self._codec.encode(filled.page)
         freshness = freshness_of_read(self._limits, read_at_ms=read_at_ms, cost_ms=cost_ms, random=self._clock.random)
-        entry = _Entry(filled.page, read_at_ms, filled.units, len(stored.payload), freshness)
+        entry = _Entry(filled.page, leased_at_ms, filled.units, len(payload), freshness)
         self._memory.put(key, entry)
-        if is_for_all:
-            self._store_for_all(key, stored, copies)
+        if leased_at_ms is not None:
+            keep_ms = int(self._limits.bound_ms)
+            self._store_for_all(key, StoredPage(payload, leased_at_ms, keep_ms, cost_ms, filled.units), copies)
         return self._serve(entry, Origin.DYNAMODB)
 
     def _find_usable(self, key: tuple[str, str], copies: int, held: _Entry[PageT] | None) -> _Entry[PageT] | None:
         """Find a page within the bound: the one at hand or, since trying to read took its time, Redis's once more."""
-        if held is not None and held.freshness.is_usable_at(self._clock.now_ms()):
+        if held is not None and held.freshness.is_usable_at(self._now_ms()):
             return held
         try:
             told = self._ask(key, copies, held)
         except RegistryUnavailableError as error:
             self._count_failure(error)
             return None
-        return told if told is not None and told.freshness.is_usable_at(self._clock.now_ms()) else None
+        return told if told is not None and told.freshness.is_usable_at(self._now_ms()) else None
 
     def _remember_refusal(self, key: tuple[str, str], error: RetryLaterError) -> None:
         if len(self._refusals) >= MAX_REFUSALS:
             self._refusals.clear()
-        self._refusals[key] = _Refusal(error, self._clock.now_ms() + REFUSED_MS)
+        self._refusals[key] = _Refusal(error, self._now_ms() + REFUSED_MS)
 
     def _store_for_all(self, key: tuple[str, str], page: StoredPage, copies: int) -> None:
         self._telemetry.count(MetricName.PAGE_FILLS)
-        keep_ms = self._limits.keep_ms(self._clock.now_ms() - page.read_at_ms)
-        if not keep_ms or len(page.payload) > MAX_PAGE_BYTES:
+        if len(page.payload) > MAX_PAGE_BYTES:
             return
         try:
-            self._store.put(*key, page, copies=copies, keep_ms=keep_ms)
+            self._store.put(*key, page, copies=copies)
         except RegistryUnavailableError as error:
             self._count_failure(error)
 
     def _count_failure(self, error: RegistryUnavailableError) -> None:
-        if not isinstance(error, RegistryForeignError):  # which is told by who met it
+        if not isinstance(error, RegistryForeignError):  # the store has logged it
             self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
 
     def _serve(self, entry: _Entry[PageT], origin: Origin) -> CachedPage[PageT]:
-        age_ms = max(0, self._clock.now_ms() - entry.read_at_ms)
+        age_ms = round(self._now_ms() - entry.freshness.read_at_ms)
         self._telemetry.count(_METRICS[origin])
         self._telemetry.count(MetricName.PAGE_AGE_MS, age_ms)
-        return CachedPage(entry.page, origin, entry.read_at_ms, age_ms, entry.units)
+        return CachedPage(entry.page, origin, age_ms, entry.units)
+
+    def _now_ms(self) -> float:
+        return self._timer() * 1000
 
 
 _METRICS = {

@@ -9,8 +9,9 @@ hints about reads have a TTL, and the server's eviction policy is `noeviction`. 
 `hp:<table>:reads:{<collection>}`, string: in how many copies its newest page is kept; TTL 60 s
     Written by the consumer while the collection is read-hot, read by readers together with the route. If it vanishes,
     each read goes to DynamoDB until the consumer writes it again, some seconds later.
-`hp:<table>:page:{<collection>/<copy>}:<variant>`, hash with the field `page`, whose TTL is the staleness bound at most:
-    format, when its read began (Unix ms), how long that took (ms), its read units, the page
+`hp:<table>:page:{<collection>/<copy>}:<variant>`, hash with the field `page`: format, when the lease to read it was
+    taken (Unix ms, by Redis's clock), how long after that it expires (ms: the staleness bound), how long the read took
+    (ms), its read units, the page
     Written by the reader that has the lease, all copies; read by readers, each its own. If it vanishes, it is read
     from DynamoDB again.
 `hp:<table>:lease:{<collection>}:<variant>`, hash with the field `holder`; TTL a quarter of a second
@@ -62,7 +63,8 @@ _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError, ssl.SSL
 """What another try with the same user, password and rights would meet again."""
 
 _KEY_PLACES = dict.fromkeys(
-    ("sscan", "sadd", "exists", "getrange", "hget", "hsetex", "set", "xadd", "zadd", "zscore"), 1
+    ("sscan", "sadd", "exists", "getrange", "hget", "hpexpiretime", "hpttl", "hsetex", "set", "xadd", "zadd", "zscore"),
+    1,
 ) | {"xread": 4}
 """The commands in use on keys, and where in each the key stands."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from hotpartition.core.backoff import Clock
 from hotpartition.core.page_freshness import PageLimits
 from hotpartition.core.sampler import ReadSampler
@@ -48,6 +50,7 @@ def build_page_cache(
         limits=build_page_limits(settings),
         telemetry=telemetry,
         clock=clock,
+        timer=time.monotonic,
         environment_id=environment_id,
         max_entries=settings.page_l1_entries,
         max_bytes=settings.page_l1_bytes,

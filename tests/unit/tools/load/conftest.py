@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tools.demo.client import Client, NoResponseError, Recorder, Response, mint_message_id
+from tools.load.client import Client, NoResponseError, Recorder, Response, mint_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Protocol
 import aiohttp
 from ulid import ULID
 
-from tools.demo.workload import Offer, Workload
 from tools.history_checker import (
     Acknowledged,
     Consistency,
@@ -29,6 +28,7 @@ from tools.history_checker import (
     content_digest,
     join_pages,
 )
+from tools.load.workload import Offer, Workload
 
 OK = frozenset({200, 201})
 REFUSED = frozenset({429, 503})
@@ -176,6 +176,7 @@ class Recorder:
     reads: list[Read] = field(default_factory=list)
     offered_at: list[tuple[float, str]] = field(default_factory=list)
     timings: list[Timing] = field(default_factory=list)
+    late_seconds: list[float] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def history(self) -> History:
@@ -204,6 +205,9 @@ class Client:
     now: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     mint: Mint = mint_half
+    replay_share: float = REPLAY_SHARE
+    """Of the acknowledged messages, as many are sent once more on purpose."""
+    give_up_seconds: float = GIVE_UP_SECONDS
 
     async def write(self, offer: Offer) -> None:
         """Write one message, again with the same id while it is refused, and record the outcome."""
@@ -213,15 +217,15 @@ class Client:
             message["message_id"] = message_id
         self.recorder.counts.offered += 1
         self.recorder.offered_at.append((self.now(), offer.conversation_id))
-        deadline = self.now() + GIVE_UP_SECONDS
+        deadline = self.now() + self.give_up_seconds
         if not await self._write_until(deadline, offer, message):
             digest = content_digest(offer.conversation_id, offer.sender, offer.body)
             self.recorder.unresolved.append(
                 Unresolved(conversation_id=offer.conversation_id, message_id=message.get("message_id"), digest=digest)
             )
-        elif "message_id" in message and self.rng.random() < REPLAY_SHARE:
+        elif "message_id" in message and self.rng.random() < self.replay_share:
             await self.sleep(REPLAY_DELAY_SECONDS)
-            if await self._write_until(self.now() + GIVE_UP_SECONDS, offer, message):
+            if await self._write_until(self.now() + self.give_up_seconds, offer, message):
                 self.recorder.counts.replays += 1
 
     async def read(
@@ -308,7 +312,7 @@ class Client:
         parameters = {"order": order, "consistency": consistency, "limit": str(limit)}
         if cursor is not None:
             parameters["cursor"] = cursor
-        deadline = self.now() + GIVE_UP_SECONDS
+        deadline = self.now() + self.give_up_seconds
         for attempt in range(1_000_000):
             wait = None
             started_at = self.now()
@@ -352,6 +356,7 @@ async def play(client: Client, offers: Iterable[Offer]) -> None:
     async with asyncio.TaskGroup() as writes:
         for offer in offers:
             await asyncio.sleep(max(0.0, start + offer.at_seconds - loop.time()))
+            client.recorder.late_seconds.append(loop.time() - start - offer.at_seconds)
             writes.create_task(client.write(offer))
 
 

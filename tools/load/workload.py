@@ -20,7 +20,7 @@ from typing import Any
 
 from hotpartition_messages.errors import InvalidConversationIdError
 from hotpartition_messages.keys import parse_conversation_id
-from tools.demo.scale import Scale
+from tools.load.scale import Scale
 
 DEFAULT_DURATION_SECONDS = 66.0
 QUIET_CONVERSATIONS = 64
@@ -207,6 +207,14 @@ def find_onset(times: Sequence[float], *, limit_per_second: float) -> float:
         if end - start > limit_per_second:
             return at
     return ordered[0]
+
+
+def steady_load(
+    conversation_id: str, *, rate: float, seconds: float, sender: str = "trial", first: int = 0
+) -> Iterator[Offer]:
+    """Lay messages of one write unit each over a time, evenly; their numbers begin with `first`."""
+    for index in range(int(rate * seconds)):
+        yield Offer(index / rate, conversation_id, sender, f"message {first + index}")
 
 
 def generate_offer(conversation_id: str, at_seconds: float, rng: random.Random) -> Offer:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.runtime.settings import ReaderSettings
-from tools.demo.client import OK, REFUSED, Api, NoResponseError, Recorder, Response, seen_in
 from tools.history_checker import Page, join_pages
+from tools.load.client import OK, REFUSED, Api, NoResponseError, Recorder, Response, seen_in
 from tools.local.logs import read_log
 from tools.quantiles import nearest_rank
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from tools.local.partitions import SLOT_MS, TimelineRow
@@ -11,16 +13,17 @@ from tools.quantiles import nearest_rank
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tools.demo.observer import Raise
-    from tools.demo.workload import Workload
     from tools.history_checker import Verdict
+    from tools.load.observer import Raise
+    from tools.load.workload import Workload
 
 LEAST_ACKNOWLEDGED = 5000
 LEAST_CONVERSATIONS = 50
 LEAST_MAX_N = 4
 LONGEST_ONSET_TO_RAISE_SECONDS = 3.0
 LONG_QUEUE_SECONDS = 0.05
-MOST_QUEUED_SHARE = 0.05
+LATE_SECONDS = 0.25
+MOST_BEHIND_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,7 @@ class Throttles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """How well this machine kept up: what its write requests waited for a free execution environment.
+    """How well this machine kept up: how late it offered messages, and what they waited for an execution environment.
 
     Lambda would have started another environment. So these waits are the machine's, not DynamoDB's or the product's.
     """
@@ -61,11 +64,14 @@ class Machine:
     requests: int
     queued_long: int
     queued_p99_ms: float
+    offered: int
+    offered_late: int
 
     @property
     def kept_up(self) -> bool:
-        """Say whether few enough requests waited long; else latencies and the time to the raise are the machine's."""
-        return self.queued_long <= MOST_QUEUED_SHARE * self.requests
+        """Say whether the load was offered in time; else latencies and the time to the raise are the machine's."""
+        is_late = self.offered_late > MOST_BEHIND_SHARE * self.offered
+        return not is_late and self.queued_long <= MOST_BEHIND_SHARE * self.requests
 
     @property
     def waited_percent(self) -> float:
@@ -77,13 +83,15 @@ class Machine:
         figures = (
             f"{self.queued_long:,} of {self.requests:,} write requests ({self.waited_percent:.1f} %) waited more than "
             f"{1000 * LONG_QUEUE_SECONDS:g} ms for a free execution environment of this machine "
-            f"(p99 of that wait: {self.queued_p99_ms:,.0f} ms)"
+            f"(p99 of that wait: {self.queued_p99_ms:,.0f} ms), and {self.offered_late:,} of {self.offered:,} messages "
+            f"were offered more than {1000 * LATE_SECONDS:g} ms late"
         )
         if self.kept_up:
             return f"The machine kept up: {figures}."
         return (
-            f"The machine could not keep up: {figures}. Latencies are too long by that, and a raise may come late. "
-            "Stop what else runs here, or take a machine with more cores, and run it again."
+            f"The machine could not keep up: {figures}. Latencies are too long by that, and a raise may come late: "
+            "what depends on time is not judged. Stop what else runs here, or take a machine with more cores, and run "
+            "it again."
         )
 
 
@@ -121,11 +129,15 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition of the verdict: its name, whether it holds, and the figures in words."""
+    """One condition of the verdict: its name, whether it holds, and the figures in words.
+
+    One that is not judged holds: it is about a load that the machine could not offer in time.
+    """
 
     name: str
     holds: bool
     figures: str
+    is_judged: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +155,11 @@ class Judgement:
     def reasons(self) -> tuple[str, ...]:
         """Say why the run failed; empty when it passed."""
         return tuple(f"{one.name}: {one.figures}" for one in self.conditions if not one.holds)
+
+    @property
+    def not_judged(self) -> tuple[str, ...]:
+        """Name the conditions that were not judged."""
+        return tuple(one.name for one in self.conditions if not one.is_judged)
 
 
 def bars_for(workload: Workload, *, shortened: bool = False) -> Bars:
@@ -181,12 +198,14 @@ def count_throttles(
     )
 
 
-def measure_machine(queued_seconds: Sequence[float]) -> Machine:
-    """Measure how well the machine kept up by what each write request waited for an execution environment."""
+def measure_machine(queued_seconds: Sequence[float], late_seconds: Sequence[float]) -> Machine:
+    """Measure how well the machine kept up by what each write request waited, and how late each message was offered."""
     return Machine(
         requests=len(queued_seconds),
         queued_long=sum(seconds > LONG_QUEUE_SECONDS for seconds in queued_seconds),
         queued_p99_ms=1000 * nearest_rank(sorted(queued_seconds), 0.99) if queued_seconds else 0.0,
+        offered=len(late_seconds),
+        offered_late=sum(seconds > LATE_SECONDS for seconds in late_seconds),
     )
 
 
@@ -195,8 +214,24 @@ def first_raise_after(raises: Sequence[Raise], moment: float) -> Raise | None:
     return min((raised for raised in raises if raised.seen_at >= moment), default=None)
 
 
+def count_busiest_second(timeline: Iterable[TimelineRow], conversation_id: str) -> int:
+    """Count the writes, stored and refused, that DynamoDB saw in the busiest second of a conversation."""
+    seconds: Counter[int] = Counter()
+    for row in timeline:
+        if is_key_of(row.key, conversation_id):
+            seconds[row.at_ms // 1000] += row.writes + row.throttled_writes
+    return max(seconds.values(), default=0)
+
+
 def judge(
-    *, summary: Summary, history: Verdict, throttles: Throttles, bars: Bars, unexpected: Sequence[str] = ()
+    *,
+    summary: Summary,
+    history: Verdict,
+    throttles: Throttles,
+    bars: Bars,
+    unexpected: Sequence[str] = (),
+    kept_up: bool = True,
+    busiest_second: int = 0,
 ) -> Judgement:
     """Judge a run: every condition with its figures, in the order in which a reader cares.
 
@@ -204,26 +239,38 @@ def judge(
     is good or says to come back later (429 and 503), also while Redis is dead or DynamoDB refuses: any other 4xx or 5xx
     is a fault of the product, even if a repetition repaired it and no message was lost. A request without a response is
     none: connections break, and its message counts as unresolved in the history.
+
+    On a machine that has not kept up, what depends on time is not judged, and N has to do for what DynamoDB saw in the
+    `busiest_second`. The promises are judged in any case.
     """
     raised = summary.onset_to_raise_seconds
+    partitions = ceil(busiest_second / summary.partition_limit_wcu)
+    least_n = bars.max_n if kept_up else min(bars.max_n, partitions if partitions > 1 else 0)
+    falls = throttles.in_last_third < throttles.in_first_second
     return Judgement(
         (
             *promise_conditions(summary, history, unexpected),
-            at_least("messages acknowledged", summary.acknowledged, bars.acknowledged),
+            in_time(at_least("messages acknowledged", summary.acknowledged, bars.acknowledged), kept_up=kept_up),
             at_least("conversations", summary.conversations, bars.conversations),
-            at_least("largest N", summary.max_n, bars.max_n),
-            Condition(
-                "onset to raise",
-                raised is not None and raised <= bars.onset_to_raise_seconds,
-                "N was never raised after the onset"
-                if raised is None
-                else f"{raised:.2f} s, at most {bars.onset_to_raise_seconds:g} s allowed",
+            at_least("largest N", summary.max_n, least_n),
+            in_time(
+                Condition(
+                    "onset to raise",
+                    raised is not None and raised <= bars.onset_to_raise_seconds,
+                    "N was never raised after the onset"
+                    if raised is None
+                    else f"{raised:.2f} s, at most {bars.onset_to_raise_seconds:g} s allowed",
+                ),
+                kept_up=kept_up,
             ),
-            Condition(
-                "throttles fall",
-                throttles.in_last_third < throttles.in_first_second,
-                f"{throttles.in_last_third} in the last third of the hot period, fewer than the "
-                f"{throttles.in_first_second} of its first second needed",
+            in_time(
+                Condition(
+                    "throttles fall",
+                    falls,
+                    f"{throttles.in_last_third} in the last third of the hot period, fewer than the "
+                    f"{throttles.in_first_second} of its first second needed",
+                ),
+                kept_up=kept_up,
             ),
         )
     )
@@ -251,6 +298,12 @@ def promise_conditions(summary: Summary, history: Verdict, unexpected: Sequence[
     )
 
 
+def in_time(condition: Condition, *, kept_up: bool) -> Condition:
+    """Judge a condition that depends on time only where the load was offered in time."""
+    is_judged = kept_up or condition.holds
+    return replace(condition, holds=condition.holds or not kept_up, is_judged=is_judged)
+
+
 def at_least(name: str, count: int, needed: int) -> Condition:
     """Build the condition that there are so many of something."""
     return Condition(name, count >= needed, f"{count}, at least {needed} needed")
@@ -258,7 +311,7 @@ def at_least(name: str, count: int, needed: int) -> Condition:
 
 def summary_document(summary: Summary, judgement: Judgement) -> dict[str, Any]:
     """Build what `summary.json` holds."""
-    return {**asdict(summary), "verdict": judgement.verdict}
+    return {**asdict(summary), "verdict": judgement.verdict, "not_judged": list(judgement.not_judged)}
 
 
 def _none(name: str, count: int, history: Verdict) -> Condition:
