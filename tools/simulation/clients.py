@@ -20,12 +20,11 @@ from hotpartition_messages.message_ids import message_time_ms, mint_message_id
 from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage, Written
 from tools.history_checker import Page, Seen
-from tools.simulation.engine import Engine, Work
+from tools.simulation.engine import EPOCH_MS, MOST_SKEW_MS, Engine, Work
 from tools.simulation.functions import Function, NoResponseError, TooManyRequestsError
 from tools.simulation.measure import Meter
 from tools.simulation.record import Record, digest_of, seen
 from tools.simulation.scenarios import Scenario
-from tools.simulation.wiring import EPOCH_MS, MOST_SKEW_MS
 from tools.simulation.workloads import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
 
 RequestT = TypeVar("RequestT")
@@ -122,7 +121,10 @@ class WritingClients(_Clients[NewMessage, WriteResponse]):
         new = self._new_message(arrival)
         digest = digest_of(new.sender, new.body)
         if new.message_id is not None and self._scenario.is_judged:
-            self._record.note_offer(arrival.conversation_id, new.message_id, digest, expires_at=_expiry(new))
+            expires_at = _expiry(new)
+            self._record.note_offer(
+                arrival.conversation_id, new.message_id, digest, offered_at=began, expires_at=expires_at
+            )
         for _ in self._attempts(clients.attempts):
             meter.requests += 1
             engine.sleep(clients.network_seconds)
@@ -276,7 +278,7 @@ class ChangingClients(_Clients[Change, Message | None]):
                 self._note(target, digest, began, None)
             except (MessageChangedError, MessageGoneError, MessageNotFoundError) as error:
                 if not isinstance(error, MessageChangedError):
-                    self._record.note_lookup(target.conversation_id, target.message_id, None, began, engine.now)
+                    self._record.note_lookup(target.conversation_id, target.message_id, (), began, engine.now)
                 if attempt:
                     break  # an attempt before this one may have been done
                 return
@@ -463,16 +465,16 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
         message_id = self._random.choice(recent)
         lookup = Lookup(conversation_id, message_id, is_strong=True)
 
-        def ask() -> Message | None:
+        def ask() -> tuple[Seen, ...]:
             try:
                 found = self._function.invoke(lookup, timeout_seconds=self._timeout)
             except (MessageNotFoundError, MessageGoneError):
-                return None
-            return found if isinstance(found, Message) else None
+                return ()
+            return seen([found]) if isinstance(found, Message) else ()
 
-        began, response = self._try(lambda: (ask(),))
+        began, response = self._try(ask)
         if response is not None:
-            self._record.note_lookup(conversation_id, message_id, response[0], began, self._engine.now)
+            self._record.note_lookup(conversation_id, message_id, response, began, self._engine.now)
 
     @property
     def _timeout(self) -> float:

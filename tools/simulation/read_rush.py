@@ -27,7 +27,7 @@ from hotpartition_messages.writing import NewMessage
 from tools.history_checker import FAULTS, Page
 from tools.scaling import scale_reads
 from tools.simulation.clients import ReadFunction, ReadingClients, WriteResponse, WritingClients
-from tools.simulation.engine import Engine
+from tools.simulation.engine import EPOCH_MS, Engine
 from tools.simulation.functions import Function, FunctionConfig, TooManyRequestsError
 from tools.simulation.measure import Meter
 from tools.simulation.phases import Phases
@@ -37,9 +37,8 @@ from tools.simulation.scenarios import HOT, Scenario, table_of
 from tools.simulation.store import READER
 from tools.simulation.strategies import Ours
 from tools.simulation.studies import at_least, at_most
-from tools.simulation.wiring import EPOCH_MS, HOST, TABLE_NAME, Parts, ProductSettings
+from tools.simulation.wiring import HOST, TABLE_NAME, Parts, ProductSettings, build_world
 from tools.simulation.workloads import Constant, ConversationFlow, Workload, name_for
-from tools.simulation.world import build_world
 
 PAGES_PER_SECOND = 50_000.0
 ENVIRONMENTS = 1_000
@@ -315,9 +314,11 @@ class _RushRun:
         self.record = Record()
         world = self.world = build_world(
             engine,
-            scenario,
             seed,
             replace(parts, page_cache=observed(parts.page_cache, self.tally, has_l1=rush.has_l1)),
+            table=scenario.table,
+            redis_nodes=scenario.redis_nodes,
+            settings=scenario.settings,
             observer=self.meter,
             on_report=self.meter.note_report,
         )

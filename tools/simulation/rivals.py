@@ -119,7 +119,7 @@ class Alarm(Fixed):
 
         def spread() -> None:
             self._spread.add(scenario.hot_conversation)
-            generation = Generation(since_ms=world.now_ms(), shard_count=STATIC_SHARDS)
+            generation = Generation(since_ms=world.engine.now_ms(), shard_count=STATIC_SHARDS)
             world.store.observer.raised(scenario.hot_conversation, [generation], "by hand")
 
         world.engine.at(scenario.onset + HAND_SECONDS, spread)

@@ -23,11 +23,13 @@ from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cel
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
+from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.newest_pages import NewestPages
 from hotpartition.engine.page_cache import PageCache
+from hotpartition.engine.raising import Raiser
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.route_cache import RouteCache, RouteSource
 from hotpartition.engine.writer import Writer
@@ -47,19 +49,15 @@ from hotpartition_messages.keys import describe_table, position_of
 from hotpartition_messages.page_codec import MessagePageCodec
 from hotpartition_messages.reading import CACHED_LIMITS, MessageReader
 from hotpartition_messages.writing import MessageWriter
-from tools.partition_model import Table
-from tools.simulation.engine import Engine, Process, SimulatedExecutor, wait_for
+from tools.partition_model import Table, TableConfig
+from tools.simulation.engine import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
 from tools.simulation.redis_model import RedisServer, SimulatedConnection
-from tools.simulation.store import READER, Store
+from tools.simulation.store import READER, Network, Observer, Store
 
 TABLE_NAME = "simulated"
 TABLE = describe_table(TABLE_NAME, index_name="routing-index")
 COUNTERS = describe_counter_table(TABLE_NAME)
 HOST = "simulated"
-MOST_SKEW_MS = 2_000.0
-"""No clock of a function is further off; beyond 5 s, messages would be refused as lying ahead."""
-EPOCH_MS = 1_800_000_000_000
-"""When every run begins: an instant in 2027 that starts a slot and a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +94,8 @@ class World:
     engine: Engine
     seed: int
     table: Table
-    store: Store
+    store: Any
+    """A `Network` with a client for each role: `Store`, or another one for the table that a run brings along."""
     redis: RedisServer
     settings: ProductSettings
     parts: Parts
@@ -109,21 +108,60 @@ class World:
         """Make a source of chance of its own, so that nothing depends on who draws first."""
         return Random(f"{self.seed}/{name}")  # a text's seed goes through SHA-512, not through hash()
 
-    def now_ms(self) -> int:
-        """Tell the true time, Unix ms."""
-        return EPOCH_MS + int(self.engine.now * 1000)
-
     def clock(self, random: Random) -> Clock:
         """Build the clock of one environment."""
         skew_ms = round(max(-MOST_SKEW_MS, min(MOST_SKEW_MS, random.gauss(0.0, self.skew_ms)))) if self.skew_ms else 0
         engine = self.engine
-        return Clock(
-            now_ms=lambda: EPOCH_MS + skew_ms + int(engine.now * 1000), sleep=engine.sleep, random=random.random
-        )
+        return Clock(now_ms=lambda: skew_ms + engine.now_ms(), sleep=engine.sleep, random=random.random)
 
     def timer(self) -> float:
         """Tell a monotonic time in seconds."""
         return self.engine.now
+
+    def connect(self, timeout_ms: int, owner: Process | None = None) -> SimulatedConnection:
+        """Connect to Redis; `owner`: whose writes of routes are its last at times (`FaultPlan.consumer_crash`)."""
+        cooldown_ms = self.settings.writer.registry_rest_ms
+        return SimulatedConnection(self.redis, timeout_ms=timeout_ms, cooldown_ms=cooldown_ms, owner=owner)
+
+    def charge_others(self, wcu: float, every_seconds: float) -> None:
+        """Charge the table with other traffic from now on, `wcu` units a second on all its partitions alike."""
+
+        def charge() -> None:
+            self.table.write_evenly(wcu * every_seconds, self.engine.now, every_seconds)
+            self.engine.after(every_seconds, charge)
+
+        self.engine.after(every_seconds, charge)
+
+
+def build_world(
+    engine: Engine,
+    seed: int,
+    parts: Parts | None = None,
+    *,
+    table: TableConfig,
+    redis_nodes: int,
+    settings: ProductSettings,
+    observer: Observer,
+    skew_ms: float = 0.0,
+    on_report: Callable[[], None] = lambda: None,
+    store: Network | None = None,
+    seeds: str = "",
+) -> World:
+    """Build what all functions of a run share; `seeds` goes before the names of the sources of chance."""
+    prefix = f"{seed}/{seeds}"
+    throughput = Table(table, Random(f"{prefix}table"))
+    if store is None:
+        store = Store(engine, throughput, table_name=TABLE_NAME, random=Random(f"{prefix}store"), observer=observer)
+    return World(
+        engine=engine,
+        seed=seed,
+        table=throughput,
+        store=store,
+        redis=RedisServer(engine, nodes=redis_nodes, random=Random(f"{prefix}redis"), on_report=on_report),
+        settings=settings,
+        parts=parts or Parts(),
+        skew_ms=skew_ms,
+    )
 
 
 class SharedTelemetry:
@@ -152,7 +190,7 @@ def build_writer(world: World, process: Process, index: int) -> MessageWriter:
     clock = world.clock(random)
     telemetry = SharedTelemetry(world)
     calls = ThreadedCalls(world.store.client("writer").call)
-    connection = _connect(world, settings.registry_command_timeout_ms)
+    connection = world.connect(settings.registry_command_timeout_ms)
     writer = world.parts.writer(
         routes=world.parts.routes(
             cache=_build_cache(settings, random.random),
@@ -242,7 +280,7 @@ def build_reader(world: World, process: Process, index: int) -> MessageReader:
     engine = world.engine
     policy = HedgePolicy(quantile=settings.hedge_quantile) if settings.hedge_quantile else None
     calls = open_reader_calls(world, process, policy)
-    connection = _connect(world, settings.registry_command_timeout_ms)
+    connection = world.connect(settings.registry_command_timeout_ms)
     routes = world.parts.routes(
         cache=_build_cache(settings, random.random),
         registry=RedisRegistry(connection, TABLE_NAME),
@@ -325,7 +363,7 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
     """Build one environment of the stream consumer."""
     settings = world.settings.consumer
     _, command_timeout_ms = PATIENT_TIMEOUTS_MS
-    connection = _connect(world, command_timeout_ms, process)
+    connection = world.connect(command_timeout_ms, process)
     calls = ThreadedCalls(world.store.client("consumer", process).call)
     return world.parts.consumer(
         source=RedisReportSource(connection, TABLE_NAME),
@@ -341,10 +379,16 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
     )
 
 
+def build_raiser(world: World, process: Process, index: int, place: JournalPlace) -> Raiser:
+    """Build one environment that raises by hand, as operators do."""
+    _, command_timeout_ms = PATIENT_TIMEOUTS_MS
+    return Raiser(
+        journal=DynamoDBJournal(ThreadedCalls(world.store.client("operator", process).call), place),
+        registry=RedisRegistry(world.connect(command_timeout_ms, process), TABLE_NAME),
+        telemetry=SharedTelemetry(world),
+        clock=world.clock(world.random(f"raiser-{index}")),
+    )
+
+
 def _build_cache(settings: WriterSettings | ReaderSettings, random: Callable[[], float]) -> RouteCache:
     return RouteCache(ttl_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=random)
-
-
-def _connect(world: World, timeout_ms: int, owner: Process | None = None) -> SimulatedConnection:
-    cooldown_ms = world.settings.writer.registry_rest_ms
-    return SimulatedConnection(world.redis, timeout_ms=timeout_ms, cooldown_ms=cooldown_ms, owner=owner)
