@@ -7,7 +7,6 @@ are adaptive, the product's own consumer raises them. Only DynamoDB and Redis ar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,18 +17,12 @@ from typing import Any, NamedTuple
 from boto3.dynamodb.conditions import Attr, ConditionBase, Key
 from botocore.exceptions import ClientError
 
-from hotpartition.core.backoff import Clock
 from hotpartition.core.route import Generation
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import RedisReportSink
-from hotpartition.runtime.background import BackgroundThread
-from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, by_sort_key, fixed
-from hotpartition.table.adaptive import REPORTS_PAUSE_SECONDS, AdaptiveRoutes, Limits
+from hotpartition.table import TimeBuckets, at_random, by_attribute, by_sort_key, fixed
 from hotpartition.table.hashing import Hashing
-from hotpartition.table.schema import Schema
 from hotpartition.table.time_buckets import time_of_text
 from tools.patterns.model import (
     DEVICES,
@@ -42,14 +35,14 @@ from tools.patterns.model import (
     Workload,
 )
 from tools.patterns.table import COARSE_SECONDS, INDEX, INDEX_KEY, Client, Counts, Lump, Server
-from tools.simulation.engine import Engine, Process, SimulatedExecutor
-from tools.simulation.redis_model import SimulatedConnection
+from tools.simulation.engine import EPOCH_MS, Engine, Process, SimulatedExecutor
 from tools.simulation.scenarios import STEP
 from tools.simulation.store import Observer
-from tools.simulation.wiring import EPOCH_MS, TABLE, TABLE_NAME, Parts, SharedTelemetry, World, build_consumer
-from tools.simulation.world import build_world
+from tools.simulation.wiring import TABLE, TABLE_NAME, SimulatedShards, SimulatedTable, build_consumer, build_world
 
 BUDGET_MS = 300.0
+PATIENT_MS = 10_000.0
+"""How long a reader tries again: what it waits for is part of what the read takes."""
 LUMPS_PER_SECOND = 50
 """Puts that stand for a whole second's in the middle of a run."""
 LEARNT_SECONDS = 2.0
@@ -95,17 +88,6 @@ class Sample:
     reads: dict[str, ReadKind] = field(default_factory=dict)
 
 
-class SimulatedTable(ShardedTable):
-    """A `ShardedTable` whose threads are tasks of one process of the engine."""
-
-    simulated: Executor
-
-    def _open_executor(self, threads: int) -> Executor:
-        """Run the queries of a page at the same time, on the virtual clock."""
-        del threads
-        return self.simulated
-
-
 class Raises(Observer):
     """Notes what the consumer raises."""
 
@@ -117,53 +99,6 @@ class Raises(Observer):
         """Implement `Observer.raised`."""
         del conversation_id
         self.seen += [Raised(round(self._engine.now, 3), each.shard_count, reason) for each in generations]
-
-
-@dataclass(frozen=True, slots=True)
-class Adaptive:
-    """What a `ShardedTable` takes as its shards: `adaptive()`, with the simulated Redis and journal."""
-
-    world: World
-    process: Process
-    name: str
-
-    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
-        """Build the routes as `Adaptive.build_routes` of the library does."""
-        del table
-        settings, world = self.world.settings.writer, self.world
-        connection = SimulatedConnection(
-            world.redis, timeout_ms=settings.registry_command_timeout_ms, cooldown_ms=settings.registry_rest_ms
-        )
-
-        def background() -> BackgroundThread:
-            return BackgroundThread(executor=SimulatedExecutor(world.engine, self.process, 1))
-
-        return AdaptiveRoutes(
-            registry=RedisRegistry(connection, TABLE_NAME),
-            reports=RedisReportSink(
-                connection,
-                TABLE_NAME,
-                partitions=settings.stream_partitions,
-                background=background(),
-                now_ms=clock.now_ms,
-                pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
-            ),
-            journal=DynamoDBJournal(ThreadedCalls(world.store.client("table").call), TABLE.journal),
-            place=JournalPlace(TABLE_NAME, "pk", sort_key=""),
-            background=background(),
-            telemetry=SharedTelemetry(world),
-            clock=clock,
-            schema=schema,
-            choices=3,
-            limits=Limits(
-                route_cache_seconds=settings.route_cache_seconds,
-                route_cache_entries=settings.route_cache_entries,
-                sampling_distance_wcu=settings.sampling_distance_wcu,
-                budget_ms=budget_ms,
-            ),
-            timer=world.timer,
-            process_id=self.name,
-        )
 
 
 def simulate(pattern: Pattern, workload: Workload, seed: int, course: Course = TEN_MINUTES) -> Sample:
@@ -184,10 +119,17 @@ class _Run:
         engine = self.engine = Engine()
         self.raises = Raises(engine)
         self.world = build_world(
-            engine, STEP, seed, Parts(), observer=self.raises, on_report=lambda: None, seeds="patterns/"
+            engine,
+            seed,
+            table=STEP.table,
+            redis_nodes=STEP.redis_nodes,
+            settings=STEP.settings,
+            observer=self.raises,
+            seeds="patterns/",
         )
         self.server = Server(self.world, pattern, seed)
-        self.base = f"SENSOR_READING#{seed}"
+        self.journal = DynamoDBJournal(ThreadedCalls(self.world.store.client("table").call), TABLE.journal)
+        self.base = f"SENSOR_READING-{seed}"
         self.random = Random(f"patterns/{seed}")
         self.numbers = count()
         shift = timedelta(seconds=3_600 - course.edge)
@@ -195,21 +137,31 @@ class _Run:
         self.idle: list[SimulatedTable] = []
         """Writing environments that wait for a call: each makes one at a time."""
 
-    def _open(self, name: str, client: Client) -> SimulatedTable:
+    def _open(self, name: str, client: Client, budget_ms: float = BUDGET_MS) -> SimulatedTable:
         process, random = Process(), self.world.random(name)
-        pattern = self.pattern
+        pattern, settings = self.pattern, self.world.settings.writer
         table: Any = client
-        # One key alone: adaptive shards that no consumer raises.
-        shards: Any = fixed(pattern.shards) if pattern.shards else Adaptive(self.world, process, name)
+        shards: Any = SimulatedShards(
+            world=self.world,
+            process=process,
+            process_id=name,
+            table_name=TABLE_NAME,
+            place=JournalPlace(TABLE_NAME, "pk", sort_key=""),
+            journal=self.journal,
+            timeout_ms=settings.registry_command_timeout_ms,
+            stream_partitions=settings.stream_partitions,
+            route_cache_seconds=settings.route_cache_seconds,
+        )
         opened = SimulatedTable(
             table,
-            shards=shards,
+            # One key alone: adaptive shards that no consumer raises.
+            shards=fixed(pattern.shards) if pattern.shards else shards,
             hashed=_hashing(pattern, random),
             position=_position if pattern.shards is None else None,
             time_buckets=self.buckets if pattern.buckets is Buckets.SHARDED else None,
             append_only=True,
             clock=self.world.clock(random),
-            budget_ms=BUDGET_MS,
+            budget_ms=budget_ms,
         )
         opened.simulated = SimulatedExecutor(self.engine, process, client.meta.config.max_pool_connections)
         return opened
@@ -328,7 +280,9 @@ class _Run:
             ("newest", self._newest),
         ):
             client = Client(self.server)
-            work = partial(self._read_often, name, client, self._open(f"reader-{name}", client), queries, seconds)
+            work = partial(
+                self._read_often, name, client, self._open(f"reader-{name}", client, PATIENT_MS), queries, seconds
+            )
             self.engine.at(begin, partial(self.engine.spawn, work))
 
     def _read_often(

@@ -8,7 +8,6 @@ raises as consumer and operators do, journal first, and dies in between now and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -17,18 +16,13 @@ from typing import Any
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from hotpartition.core.backoff import Clock
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import InvalidRequestError, RetryLaterError
-from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import RedisReportSink
-from hotpartition.runtime.background import BackgroundThread
-from hotpartition.table import ShardedTable, at_random, by_attribute, by_sort_key
-from hotpartition.table.adaptive import REPORTS_PAUSE_SECONDS, AdaptiveRoutes, Limits, TableJournal
+from hotpartition.table import at_random, by_attribute, by_sort_key
+from hotpartition.table.adaptive import AdaptiveRoutes, TableJournal
 from hotpartition.table.hashing import Hashing
-from hotpartition.table.schema import Schema
 from tools.history_checker import Finding, Seen
 from tools.simulation.engine import Engine, Process, SimulatedExecutor
 from tools.simulation.faults import FaultDriver, RaisesByHand
@@ -37,7 +31,7 @@ from tools.simulation.record import Offer, Record
 from tools.simulation.scenarios import FAULTS, FaultPlan
 from tools.simulation.store import Observer
 from tools.simulation.table_network import Aws, MotoNetwork
-from tools.simulation.wiring import SharedTelemetry, build_world
+from tools.simulation.wiring import SimulatedShards, SimulatedTable, build_world
 
 TABLE_NAME = "readings"
 COLLECTIONS = ("hot|1", "cold")
@@ -75,17 +69,6 @@ _HASHINGS: tuple[Callable[[Random], Hashing], ...] = (
     lambda random: at_random(lambda: f"{random.getrandbits(64):016x}"),
 )
 _KEYS = [{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK")]
-
-
-class SimulatedTable(ShardedTable):
-    """A `ShardedTable` whose threads are tasks of one process of the engine."""
-
-    simulated: Executor
-
-    def _open_executor(self, threads: int) -> Executor:
-        """Run the queries of a page at the same time, on the virtual clock."""
-        del threads
-        return self.simulated
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,15 +259,18 @@ class _Run:
     def _build(self, process: Process, index: int) -> Callable[[Callable[[SimulatedTable], Any]], Any]:
         """Build one environment: it makes the calls that it is asked for on a table of its own."""
         name = f"environment-{index}"
-        run = self
-
-        class Routes:
-            """What `ShardedTable` takes as its shards."""
-
-            def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
-                return run._build_routes(process, name, table, schema, clock, budget_ms)
-
-        shards: Any = Routes()
+        shards: Any = SimulatedShards(
+            world=self.world,
+            process=process,
+            process_id=name,
+            table_name=TABLE_NAME,
+            place=self.place,
+            journal=TableJournal(Boto3Call(self.table.meta.client), self.place),
+            timeout_ms=REDIS_TIMEOUT_MS,
+            stream_partitions=1,
+            route_cache_seconds=1.0,
+            routes=self.parts.routes,
+        )
         opened = self.parts.table(
             self.table,
             shards=shards,
@@ -295,35 +281,6 @@ class _Run:
         )
         opened.simulated = SimulatedExecutor(self.engine, process, THREADS)
         return lambda call: call(opened)
-
-    def _build_routes(
-        self, process: Process, name: str, table: Any, schema: Schema, clock: Clock, budget_ms: float
-    ) -> AdaptiveRoutes:
-        connection = self.world.connect(REDIS_TIMEOUT_MS)
-        background = BackgroundThread(executor=SimulatedExecutor(self.engine, process, 1))
-        return self.parts.routes(
-            registry=RedisRegistry(connection, TABLE_NAME),
-            reports=RedisReportSink(
-                connection,
-                TABLE_NAME,
-                partitions=1,
-                background=BackgroundThread(executor=SimulatedExecutor(self.engine, process, 1)),
-                now_ms=clock.now_ms,
-                pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
-            ),
-            journal=TableJournal(Boto3Call(table.meta.client), self.place),
-            place=self.place,
-            background=background,
-            telemetry=SharedTelemetry(self.world),
-            clock=clock,
-            schema=schema,
-            choices=3,
-            limits=Limits(
-                route_cache_seconds=1.0, route_cache_entries=100, sampling_distance_wcu=5.0, budget_ms=budget_ms
-            ),
-            timer=self.world.timer,
-            process_id=name,
-        )
 
     # What clients do.
 

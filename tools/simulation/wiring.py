@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from random import Random
@@ -33,6 +34,7 @@ from hotpartition.engine.raising import Raiser
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.route_cache import RouteCache, RouteSource
 from hotpartition.engine.writer import Writer
+from hotpartition.ports import JournalReading
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource
@@ -42,6 +44,9 @@ from hotpartition.runtime.table_settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_read_thresholds, build_thresholds
 from hotpartition.runtime.wiring import PATIENT_TIMEOUTS_MS
 from hotpartition.runtime.wiring_pages import build_page_limits
+from hotpartition.table import ShardedTable
+from hotpartition.table.adaptive import REPORTS_PAUSE_SECONDS, AdaptiveRoutes, Limits
+from hotpartition.table.schema import Schema
 from hotpartition_messages import Message
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.counters import CounterReader, CounterWriter, describe_counter_table
@@ -392,3 +397,65 @@ def build_raiser(world: World, process: Process, index: int, place: JournalPlace
 
 def _build_cache(settings: WriterSettings | ReaderSettings, random: Callable[[], float]) -> RouteCache:
     return RouteCache(ttl_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=random)
+
+
+class SimulatedTable(ShardedTable):
+    """A `ShardedTable` whose threads are tasks of one process of the engine."""
+
+    simulated: Executor
+
+    def _open_executor(self, threads: int) -> Executor:
+        """Run the queries of a page at the same time, on the virtual clock."""
+        del threads
+        return self.simulated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedShards:
+    """What a `ShardedTable` takes as its shards in one environment: `adaptive()` on the simulated Redis."""
+
+    world: World
+    process: Process
+    process_id: str
+    table_name: str
+    place: JournalPlace
+    journal: JournalReading
+    timeout_ms: int
+    stream_partitions: int
+    route_cache_seconds: float
+    routes: type[AdaptiveRoutes] = AdaptiveRoutes
+
+    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
+        """Build the routes, as `Adaptive.build_routes` does."""
+        del table
+        world, connection = self.world, self.world.connect(self.timeout_ms)
+
+        def background() -> BackgroundThread:
+            return BackgroundThread(executor=SimulatedExecutor(world.engine, self.process, 1))
+
+        return self.routes(
+            registry=RedisRegistry(connection, self.table_name),
+            reports=RedisReportSink(
+                connection,
+                self.table_name,
+                partitions=self.stream_partitions,
+                background=background(),
+                now_ms=clock.now_ms,
+                pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
+            ),
+            journal=self.journal,
+            place=self.place,
+            background=background(),
+            telemetry=SharedTelemetry(world),
+            clock=clock,
+            schema=schema,
+            choices=3,
+            limits=Limits(
+                route_cache_seconds=self.route_cache_seconds,
+                route_cache_entries=100,
+                sampling_distance_wcu=5.0,
+                budget_ms=budget_ms,
+            ),
+            timer=world.timer,
+            process_id=self.process_id,
+        )
