@@ -34,7 +34,8 @@ def test_sixteen_shards_take_the_load():
 def test_one_index_key_refuses_what_the_shards_would_take():
     """With one index key for each hour, the index is the hot key, and its entries come late."""
     sample = simulate(PATTERNS["buckets"], EVEN, 1, SECOND)
-    assert failed_share(sample) > 0.4
+    # What it takes in a second, what it saved in the one before, and a second's backlog.
+    assert sample.counts.stored == pytest.approx(3_000, rel=0.1)
     assert sample.counts.refused_by_index == sample.counts.refused
     assert max(sample.counts.lag_seconds) > 0.9
 
