@@ -32,20 +32,19 @@ TRANSFER_SECONDS_PER_MB: Final = 0.02
 class Course:
     """How long a run is, in seconds.
 
-    The load is steady, so only its beginning and its end are played write by write (`close_up`). What lies between them
-    is played second by second: nothing happens there but what takes minutes, since partitions split for heat and at
-    `edge` the next hour begins, and with it the next bucket. Reads begin `reads` before the end; 0: there is a
-    beginning only.
+    The load is steady, so only its beginning and its end are played write by write (`close_up`). Between them a put
+    stands for a hundred: nothing happens there but what takes minutes, since partitions split for heat and at `edge`
+    the next hour begins, and with it the next bucket. Reads begin `reads` before the end; 0: there is a beginning only.
     """
 
     whole: float = 600.0
-    close_up: float = 20.0
+    close_up: float = 6.0
     edge: float = 300.0
-    reads: float = 12.0
+    reads: float = 3.5
 
 
 TEN_MINUTES = Course()
-BEGINNING = Course(whole=8.0, close_up=8.0, reads=0.0)
+BEGINNING = Course(whole=4.0, close_up=4.0, reads=0.0)
 
 
 class Hashed(StrEnum):
@@ -116,15 +115,15 @@ PLANNED_SHARDS: Sequence[int] = (3, 5, 8, 16, 32)
 ASSUMPTIONS: Sequence[str] = (
     (
         f"{WRITES_PER_SECOND:,.0f} writes a second of {ITEM_BYTES:,} bytes to one key for {TEN_MINUTES.whole:,.0f} s. "
-        f"The first and the last {TEN_MINUTES.close_up:.0f} s are played write by write, what lies between them second "
-        "by second."
+        f"The first and the last {TEN_MINUTES.close_up:.0f} s are played write by write; between them a put stands for "
+        "a hundred."
     ),
     f"Table and index have {TABLE_PARTITIONS} partitions each, of 1,000 WCU/s and 3,000 RCU/s, and no other traffic.",
     (
         f"An index partition may fall {INDEX_BACKLOG_SECONDS:g} s behind before writes to the table are refused; one "
         f"that keeps up lags by {INDEX_LAG_SECONDS * 1000:.0f} ms on average. AWS publishes neither."
     ),
-    "Every client repeats a refused write with jitter for 300 ms, and then gives up.",
+    "Every call tries a refused write again with jitter for 300 ms; then it has failed.",
     "Reads are eventually consistent; all keys of one read are asked side by side, without hedging.",
     (
         "Latencies are those of the partition model; a query takes "

@@ -69,9 +69,10 @@ class PatternResult:
     @classmethod
     def of(cls, pattern: Pattern, workload: Workload, samples: Sequence[Sample]) -> PatternResult:
         """Sum up the runs of one pattern."""
-        attempts = sum(sample.attempts for sample in samples)
+        counts = [sample.counts for sample in samples]
+        attempts = sum(each.attempts for each in counts)
         writes = sorted(each for sample in samples for each in sample.write_seconds)
-        lags = sorted(each for sample in samples for each in sample.lag_seconds)
+        lags = sorted(each for of_run in counts for each in of_run.lag_seconds)
         raises = [sample.raises[0].at_seconds for sample in samples if sample.raises]
         shares = [sample.failed / sample.offered for sample in samples]
         return cls(
@@ -81,9 +82,9 @@ class PatternResult:
             seeds=len(samples),
             failed_share=_round(fmean(shares)),
             failed_share_worst=_round(max(shares)),
-            failed_share_at_end=_mean([list(sample.failed_share_by_window.values())[-1] for sample in samples], 5),
-            refused_share=_round(sum(sample.refused for sample in samples) / attempts),
-            refused_by_index_share=_round(sum(sample.refused_by_index for sample in samples) / attempts),
+            failed_share_at_end=_mean([sample.failed_share_at_end for sample in samples], 5),
+            refused_share=_round(sum(each.refused for each in counts) / attempts),
+            refused_by_index_share=_round(sum(each.refused_by_index for each in counts) / attempts),
             index_refusals_after_raise=_round(sum(sample.index_refusals_after_raise for sample in samples)),
             write_p50_ms=_ms(writes, 0.5),
             write_p99_ms=_ms(writes, 0.99),

@@ -1,45 +1,32 @@
-"""One run: a pattern, a workload and a seed, ten minutes of writes on a virtual clock, and reads at their end."""
+"""One run: a pattern, a workload and a seed, ten minutes of writes on a virtual clock, and reads at their end.
+
+Every write and read is a call of a `ShardedTable`, each in an environment that serves one call at a time. Where shards
+are adaptive, the product's own consumer raises them. Only DynamoDB and Redis are models.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from itertools import islice
-from math import inf
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import count
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from hotpartition.core.backoff import BASE_DELAY_MS, MAX_DELAY_MS
-from hotpartition.core.capacity import read_units
-from hotpartition.core.keys import KeyForm
-from hotpartition.core.merge import KeyQuery, PageMerge, PageRange, QueryResponse
-from hotpartition.core.reports import WriteReport
-from hotpartition.core.route import EMPTY_ROUTE, Route, choose_shards
-from hotpartition_messages.message_ids import first_message_id_at, message_time_ms, mint_message_id
-from tools.partition_model import (
-    READ_PROFILE,
-    REFUSAL_PROFILE,
-    WRITE_PROFILE,
-    IndexConfig,
-    Kind,
-    Latency,
-    OnDemand,
-    Partitions,
-    Resource,
-    Table,
-    TableConfig,
-)
+from boto3.dynamodb.conditions import Attr, ConditionBase, Key
+from botocore.exceptions import ClientError
+
+from hotpartition.core.route import Generation
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.table import TimeBuckets, at_random, by_attribute, by_sort_key, fixed
+from hotpartition.table.hashing import Hashing
+from hotpartition.table.time_buckets import time_of_text
 from tools.patterns.model import (
     DEVICES,
-    INDEX_BACKLOG_SECONDS,
-    INDEX_LAG_SECONDS,
-    ITEM_BYTES,
-    TABLE_PARTITIONS,
     TEN_MINUTES,
-    TRANSFER_SECONDS_PER_MB,
     WRITES_PER_SECOND,
     Buckets,
     Course,
@@ -47,15 +34,21 @@ from tools.patterns.model import (
     Pattern,
     Workload,
 )
-from tools.patterns.routing import ENVIRONMENTS, AdaptiveRouting, FixedRouting, Place, Raised, Routing
-from tools.simulation.engine import Engine
+from tools.patterns.table import COARSE_SECONDS, INDEX, INDEX_KEY, Client, Counts, Lump, Server
+from tools.simulation.engine import EPOCH_MS, Engine, Process, SimulatedExecutor
+from tools.simulation.scenarios import STEP
+from tools.simulation.store import Observer
+from tools.simulation.wiring import TABLE, TABLE_NAME, SimulatedShards, SimulatedTable, build_consumer, build_world
 
-EPOCH_MS = 1_800_000_000_000
-INDEX = "by-time"
-BUDGET_SECONDS = 0.3
-PAGE_BYTES = 1_000_000
+BUDGET_MS = 300.0
+PATIENT_MS = 10_000.0
+"""How long a reader tries again: what it waits for is part of what the read takes."""
+LUMPS_PER_SECOND = 50
+"""Puts that stand for a whole second's in the middle of a run."""
+LEARNT_SECONDS = 2.0
+"""After a raise every writer has the route: the TTL of a cached one."""
 NEWEST_ITEMS = 50
-READS = {"range": 100, "targeted": 100, "newest": 300}
+READS = {"range": 15, "targeted": 40, "newest": 80}
 """How many reads of each kind are sampled."""
 RANGE_SECONDS = 1.0
 SETTLED_SECONDS = 1.5
@@ -70,10 +63,13 @@ class ReadKind(NamedTuple):
     seconds: list[float]
     items: list[int]
 
-    @classmethod
-    def empty(cls) -> ReadKind:
-        """Start with no reads."""
-        return cls([], [], [], [])
+
+class Raised(NamedTuple):
+    """A generation that was added."""
+
+    at_seconds: float
+    shard_count: int
+    reason: str
 
 
 @dataclass(slots=True)
@@ -82,62 +78,27 @@ class Sample:
 
     offered: float = 0.0
     failed: float = 0.0
-    attempts: int = 0
-    refused: int = 0
-    refused_by_index: int = 0
+    counts: Counts = field(default_factory=Counts)
     index_refusals_after_raise: float = 0.0
     write_seconds: list[float] = field(default_factory=list)
-    lag_seconds: list[float] = field(default_factory=list)
     wcu_per_write: float = 0.0
     final_shard_count: int = 0
-    failed_share_by_window: dict[str, float] = field(default_factory=dict)
+    failed_share_at_end: float = 0.0
     raises: list[Raised] = field(default_factory=list)
     reads: dict[str, ReadKind] = field(default_factory=dict)
 
 
-class Event(NamedTuple):
-    """What is stored of one event."""
+class Raises(Observer):
+    """Notes what the consumer raises."""
 
-    sort_key: str
-    device: int
-    visible_at: float
+    def __init__(self, engine: Engine) -> None:
+        self.seen: list[Raised] = []
+        self._engine = engine
 
-    @property
-    def rank(self) -> str:
-        """What orders copies; there are none."""
-        return self.sort_key
-
-    def has_same_content(self, other: Event) -> bool:
-        """Compare copies."""
-        return self == other
-
-
-@dataclass(slots=True)
-class _Merge(PageMerge[str, Event]):
-    """The product's merge, over keys that are known beforehand."""
-
-    keys: tuple[str, ...] = ()
-
-    def _needed(self, route: Route, edge: str | None) -> tuple[str, ...]:
-        del route, edge
-        return self.keys
-
-
-@dataclass(slots=True, eq=False)
-class Write:
-    """One event on its way, with the client's patience."""
-
-    created_at: float
-    device: int
-    sort_key: str
-    environment: int
-    rounds: int = 0
-    report: WriteReport | None = None
-
-
-@lru_cache(maxsize=200_000)
-def _shards_of(hashed: str, shard_count: int, choices: int) -> tuple[int, ...]:
-    return choose_shards(hashed, shard_count, choices=choices)
+    def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
+        """Implement `Observer.raised`."""
+        del conversation_id
+        self.seen += [Raised(round(self._engine.now, 3), each.shard_count, reason) for each in generations]
 
 
 def simulate(pattern: Pattern, workload: Workload, seed: int, course: Course = TEN_MINUTES) -> Sample:
@@ -153,344 +114,231 @@ class _Run:
     """The parts of one run."""
 
     def __init__(self, pattern: Pattern, workload: Workload, seed: int, course: Course) -> None:
-        self.pattern, self.workload = pattern, workload
+        self.pattern, self.workload, self.course = pattern, workload, course
         self.sample = Sample()
-        self.engine = Engine()
-        self.course = course
-        self.base = f"SENSOR_READING#{seed}"
-        random = Random(f"patterns/{seed}")
-        warm = OnDemand(warm_wcu=1_000.0 * TABLE_PARTITIONS)
-        partitions = Partitions(count=TABLE_PARTITIONS)
-        indexes = (
-            {} if pattern.buckets is Buckets.NONE else {INDEX: IndexConfig(throughput=warm, partitions=partitions)}
+        engine = self.engine = Engine()
+        self.raises = Raises(engine)
+        self.world = build_world(
+            engine,
+            seed,
+            table=STEP.table,
+            redis_nodes=STEP.redis_nodes,
+            settings=STEP.settings,
+            observer=self.raises,
+            seeds="patterns/",
         )
-        self.table = Table(
-            TableConfig(throughput=warm, partitions=partitions, indexes=indexes), Random(f"patterns/{seed}/table")
+        self.server = Server(self.world, pattern, seed)
+        self.journal = DynamoDBJournal(ThreadedCalls(self.world.store.client("table").call), TABLE.journal)
+        self.base = f"SENSOR_READING-{seed}"
+        self.random = Random(f"patterns/{seed}")
+        self.numbers = count()
+        shift = timedelta(seconds=3_600 - course.edge)
+        self.buckets = TimeBuckets("hour", INDEX, lambda sort_value: time_of_text(sort_value) + shift)
+        self.idle: list[SimulatedTable] = []
+        """Writing environments that wait for a call: each makes one at a time."""
+
+    def _open(self, name: str, client: Client, budget_ms: float = BUDGET_MS) -> SimulatedTable:
+        process, random = Process(), self.world.random(name)
+        pattern = self.pattern
+        table: Any = client
+        shards: Any = SimulatedShards(
+            world=self.world,
+            process=process,
+            index=next(self.numbers),
+            place=JournalPlace(TABLE_NAME, "pk", sort_key=""),
+            journal=self.journal,
         )
-        self.index: Resource | None = self.table.indexes.get(INDEX)
-        self.routing: Routing = (
-            AdaptiveRouting(self.engine, self.base, Random(f"patterns/{seed}/fleet"), EPOCH_MS)
-            if pattern.shards is None
-            else FixedRouting(pattern.shards)
+        opened = SimulatedTable(
+            table,
+            # One key alone: adaptive shards that no consumer raises.
+            shards=fixed(pattern.shards) if pattern.shards else shards,
+            hashed=_hashing(pattern, random),
+            position=_position if pattern.shards is None else None,
+            time_buckets=self.buckets if pattern.buckets is Buckets.SHARDED else None,
+            append_only=True,
+            clock=self.world.clock(random),
+            budget_ms=budget_ms,
         )
-        self.random = random
-        self.write_latency = Latency(WRITE_PROFILE, random)
-        self.read_latency = Latency(READ_PROFILE, random)
-        self.refusal_latency = Latency(REFUSAL_PROFILE, random)
-        self.stored: dict[str, list[Event]] = {}
-        self.indexed: dict[str, list[Event]] = {}
-        self.stored_count = 0.0
-        self.keeps_items = False
+        opened.simulated = SimulatedExecutor(self.engine, process, client.meta.config.max_pool_connections)
+        return opened
 
     def play(self) -> Sample:
         """Play the run."""
-        engine, sample = self.engine, self.sample
-        engine.after(self.random.expovariate(WRITES_PER_SECOND), self._arrive)
-        engine.run_until(self.course.close_up)
-        self._note_window("beginning", 0.0, 0.0)
-        if self.course.reads:
+        course, engine, sample = self.course, self.engine, self.sample
+        with_consumer = self.pattern.shards is None
+        consumer = self._start_consumer() if with_consumer else None
+        self._write_until(course.close_up)
+        engine.run_until(course.close_up)
+        if course.reads:
+            if consumer is not None:
+                engine.kill(consumer)
             self._play_middle()
+            if with_consumer:
+                self._start_consumer()
+            self.server.keeps_items = True
             offered, failed = sample.offered, sample.failed
-            self.keeps_items = True
-            engine.after(self.random.expovariate(WRITES_PER_SECOND), self._arrive)
+            self._write_until(course.whole)
             self._plan_reads()
-            engine.run_until(self.course.whole + 2.0)
-            self._note_window("end", offered, failed)
-        sample.raises = list(self.routing.raises)
-        sample.final_shard_count = self.routing.route.max_shard_count
-        resources = [self.table, *self.table.indexes.values()]
-        sample.wcu_per_write = sum(each.consumed(Kind.WRITE) for each in resources) / max(1.0, self.stored_count)
+            engine.run_until(course.whole + 2.0)
+            offered, failed = sample.offered - offered, sample.failed - failed
+        else:
+            offered, failed = sample.offered, sample.failed
+        sample.failed_share_at_end = failed / max(1.0, offered)
+        sample.counts = self.server.counts
+        sample.raises = self.raises.seen
+        sample.final_shard_count = max([each.shard_count for each in sample.raises] or [self.pattern.shards or 0])
+        sample.wcu_per_write = self.server.wcu_per_write
+        sample.index_refusals_after_raise = self._index_refusals_after_raise()
         return sample
 
-    def _note_window(self, name: str, offered_before: float, failed_before: float) -> None:
-        offered = self.sample.offered - offered_before
-        self.sample.failed_share_by_window[name] = (self.sample.failed - failed_before) / max(1.0, offered)
+    def _index_refusals_after_raise(self) -> float:
+        """Count them from the moment on when every writer has the raised route; with a fixed N, from the beginning."""
+        learnt_at = 0.0 if self.pattern.shards else float("inf")
+        if self.raises.seen:
+            learnt_at = self.raises.seen[0].at_seconds + LEARNT_SECONDS
+        return sum(units for at, units in self.server.counts.index_refusals if at >= learnt_at)
 
-    # Writes, one by one.
+    def _start_consumer(self) -> Process:
+        process = Process()
+        consumer = build_consumer(self.world, process, next(self.numbers))
+        self.engine.spawn(lambda: consumer.run(self.course.whole * 1000), process)
+        return process
 
-    def _arrive(self) -> None:
-        engine, random = self.engine, self.random
-        now = engine.now
-        if now >= (self.course.whole if self.keeps_items else self.course.close_up):
-            return
-        engine.after(random.expovariate(WRITES_PER_SECOND), self._arrive)
-        self.sample.offered += 1
-        sort_key = mint_message_id(EPOCH_MS + int(now * 1000), random.getrandbits)
-        write = Write(now, self._draw_device(), sort_key, random.randrange(ENVIRONMENTS))
-        self._begin(write)
+    # Writes.
 
-    def _draw_device(self) -> int:
-        """Device 0 has its share of the events; the others are alike."""
-        if self.random.random() < self.workload.share:
-            return 0
-        return self.random.randrange(1, DEVICES)
+    def _write_until(self, end: float) -> None:
+        """Plan a Poisson process of puts from now on."""
 
-    def _begin(self, write: Write) -> None:
-        """Begin a round of attempts, with the route as it is known now."""
-        now_ms = self._now_ms()
-        route = self.routing.known_to(write.environment, now_ms)
-        places = self._places(route, write.device, write.sort_key, now_ms)
-        places = self.routing.order(write.environment, places, now_ms)
-        if not write.rounds:
-            write.report = self.routing.count(write.environment, now_ms, places[0].shard_count)
-        write.rounds += 1
-        self._try(write, places, 0)
+        def arrive() -> None:
+            if self.engine.now >= end:
+                return
+            self.engine.after(self.random.expovariate(WRITES_PER_SECOND), arrive)
+            self.sample.offered += 1
+            self._spawn_put(self._new_item())
 
-    def _places(self, route: Route, device: int, sort_key: str, now_ms: int) -> Sequence[Place]:
-        shard_count = route.shard_count_at(now_ms)
-        bucket = self._bucket_key(now_ms)
-        if not shard_count:
-            return (Place(self.base, 0, bucket),)
-        return [
-            Place(f"{self.base}#_{shard}", shard_count, self._index_key(bucket, shard))
-            for shard in self._choose(device, sort_key, shard_count)
-        ]
+        self.engine.after(self.random.expovariate(WRITES_PER_SECOND), arrive)
 
-    def _choose(self, device: int, sort_key: str, shard_count: int) -> tuple[int, ...]:
-        match self.pattern.hashed:
-            case Hashed.AT_RANDOM:
-                return (self.random.randrange(shard_count),)
-            case Hashed.BY_SORT_KEY:
-                return choose_shards(sort_key, shard_count, choices=self.pattern.choices)
-            case Hashed.BY_ATTRIBUTE:
-                return _shards_of(f"dev-{device}", shard_count, self.pattern.choices)
+    def _new_item(self) -> dict[str, Any]:
+        """Build an event: device 0 has its share of them, the others are alike."""
+        random = self.random
+        device = 0 if random.random() < self.workload.share else random.randrange(1, DEVICES)
+        sort_key = f"{_time_text(self.engine.now)}#{next(self.numbers):08}"
+        item = {"PK": self.base, "SK": sort_key, "device": f"dev-{device}"}
+        if self.pattern.buckets is Buckets.PLAIN:
+            item[INDEX_KEY] = self._bucket_key(sort_key)
+        return item
 
-    def _bucket_key(self, now_ms: int) -> str | None:
-        if self.index is None:
-            return None
-        is_next_hour = now_ms - EPOCH_MS >= self.course.edge * 1000
-        return f"{self.base}#2026-11-21T{'10' if is_next_hour else '09'}"
+    def _bucket_key(self, sort_key: str) -> str:
+        return f"{self.base}#{self.buckets.bucket_of(sort_key)}"
 
-    def _index_key(self, bucket: str | None, shard: int) -> str | None:
-        return f"{bucket}#_{shard}" if bucket and self.pattern.buckets is Buckets.SHARDED else bucket
+    def _spawn_put(self, item: dict[str, Any]) -> None:
+        began, idle = self.engine.now, self.idle
+        if idle:
+            place = self.random.randrange(len(idle))
+            idle[place], idle[-1] = idle[-1], idle[place]
+        writer = idle.pop() if idle else self._open(f"writer-{next(self.numbers)}", Client(self.server))
 
-    def _try(self, write: Write, places: Sequence[Place], number: int) -> None:
-        place = places[number]
-        now = self.engine.now
-        self.sample.attempts += 1
-        if self._is_refused(place, now):
-            self.sample.refused += 1
-            self.routing.note_refusal(write.environment, place.partition_key, self._now_ms())
-            is_last = number + 1 == len(places)
-            then = partial(self._wait, write) if is_last else partial(self._try, write, places, number + 1)
-            self.engine.after(self.refusal_latency.draw(), then)
-            return
-        done_at = now + self.write_latency.draw()
-        self.sample.write_seconds.append(done_at - write.created_at)
-        self.stored_count += 1
-        self._store(place, write, now)
+        def put() -> None:
+            try:
+                writer.put_item(Item=item)
+            except ClientError:
+                self.sample.failed += 1
+            else:
+                if item["SK"] not in self.server.lumps:
+                    self.sample.write_seconds.append(self.engine.now - began)
+            finally:
+                idle.append(writer)
 
-    def _is_refused(self, place: Place, now: float) -> bool:
-        """Ask the index first, which refuses once it has fallen behind, and then the table's partition."""
-        if self.index is not None and place.index_key is not None:
-            buckets = self.index.buckets(Kind.WRITE, place.index_key, now)
-            if max(bucket.spent for bucket in buckets) - now > INDEX_BACKLOG_SECONDS:
-                self.sample.refused_by_index += 1
-                self._note_index_refusals(1.0, now)
-                return True
-        return self.table.write(place.partition_key, 1.0, now) is not None
-
-    def _note_index_refusals(self, count: float, now: float) -> None:
-        """Count refusals of the index from the moment on when every writer has the raised route."""
-        raises = self.routing.raises
-        learnt_by = raises[0].at_seconds + 2.0 if raises else 0.0 if self.pattern.shards else inf
-        if now >= learnt_by:
-            self.sample.index_refusals_after_raise += count
-
-    def _store(self, place: Place, write: Write, now: float) -> None:
-        if self.index is not None and place.index_key is not None:
-            self.index.charge(Kind.WRITE, place.index_key, 1.0, now)
-            behind = max(b.spent - now for b in self.index.buckets(Kind.WRITE, place.index_key, now))
-            lag = max(0.0, behind) + self.random.expovariate(1 / INDEX_LAG_SECONDS)
-            self.sample.lag_seconds.append(lag)
-            if self.keeps_items:
-                insort(self.indexed.setdefault(place.index_key, []), Event(write.sort_key, write.device, now + lag))
-        if self.keeps_items:
-            insort(self.stored.setdefault(place.partition_key, []), Event(write.sort_key, write.device, now))
-
-    def _wait(self, write: Write) -> None:
-        """Wait before the next round, or give up."""
-        self.routing.refused_everywhere(write.environment, self._now_ms(), write.report)
-        ceiling_ms = min(MAX_DELAY_MS, BASE_DELAY_MS * 2 ** (write.rounds - 1))
-        delay = self.random.random() * ceiling_ms / 1000
-        if self.engine.now + delay >= write.created_at + BUDGET_SECONDS:
-            self.sample.failed += 1
-            return
-        self.engine.after(delay, partial(self._begin, write))
-
-    def _now_ms(self) -> int:
-        return EPOCH_MS + int(self.engine.now * 1000)
-
-    # Writes, second by second.
+        self.engine.spawn(put)
 
     def _play_middle(self) -> None:
-        """Play what lies between the close-ups, each second's demand at once."""
-        now = self.course.close_up
-        while now < self.course.whole - self.course.close_up:
-            now += 1.0
-            self.engine.run_until(now)
-            now_ms = self._now_ms()
-            for places, units in self._demands(now_ms):
-                left = units
-                for place in places:
-                    left -= self._take(place, left, now)
-                    if left <= 0:
-                        break
-                self.sample.offered += units
-                self.sample.failed += left
-                self.stored_count += units - left
-
-    def _take(self, place: Place, units: float, now: float) -> float:
-        if self.index is not None and place.index_key is not None:
-            admitted = self.index.write_many(place.index_key, units, now, 1.0).units
-            if admitted < units:
-                self._note_index_refusals(units - admitted, now)
-            units = admitted
-        return self.table.write_many(place.partition_key, units, now, 1.0).units
-
-    def _demands(self, now_ms: int) -> Iterator[tuple[Sequence[Place], float]]:
-        """List a second's writes by where they may go. What a shard refuses of many small hashes goes to all others."""
-        route = self.routing.route
-        shard_count = route.shard_count_at(now_ms)
-        if not shard_count:
-            yield self._places(route, 0, "", now_ms), WRITES_PER_SECOND
-            return
-        bucket = self._bucket_key(now_ms)
-        share = self.workload.share
-        rates: defaultdict[tuple[int, ...], float] = defaultdict(float)
-        if self.pattern.hashed is Hashed.BY_ATTRIBUTE:
-            rates[self._choose(0, "", shard_count)] += share * WRITES_PER_SECOND
-            each = (1 - share) * WRITES_PER_SECOND / (DEVICES - 1)
-            for device in range(1, DEVICES):
-                rates[self._choose(device, "", shard_count)] += each
-        else:
-            spill = self.pattern.choices > 1
-            for shard in range(shard_count):
-                others = tuple((shard + step) % shard_count for step in range(1, self.pattern.choices)) if spill else ()
-                rates[(shard, *others)] += WRITES_PER_SECOND / shard_count
-        for shards, rate in rates.items():
-            yield (
-                [Place(f"{self.base}#_{s}", shard_count, self._index_key(bucket, s)) for s in shards],
-                rate,
-            )
+        """Play what lies between the close-ups, a hundredth of its puts, each of which stands for all hundred."""
+        lumps, course = self.server.lumps, self.course
+        units = WRITES_PER_SECOND * COARSE_SECONDS / LUMPS_PER_SECOND
+        self.engine.run_until(course.close_up + COARSE_SECONDS)
+        while self.engine.now < course.whole - course.close_up:
+            for _ in range(LUMPS_PER_SECOND):
+                item = self._new_item()
+                lumps[item["SK"]] = Lump(units, self.pattern.choices if self.raises.seen else 1)
+                self._spawn_put(item)
+            self.engine.run_until(self.engine.now + COARSE_SECONDS)
+            self.sample.offered += units * LUMPS_PER_SECOND
+            self.sample.failed += sum(lump.left for lump in lumps.values())
+            lumps.clear()
 
     # Reads.
 
     def _plan_reads(self) -> None:
-        begin = self.course.whole - self.course.reads
-        for name, read in (
-            ("range", self._read_range),
-            ("targeted", self._read_targeted),
-            ("newest", self._read_newest),
+        begin, seconds = self.course.whole - self.course.reads, self.course.reads - 1.0
+        for name, queries in (
+            ("range", self._range),
+            ("targeted", self._targeted),
+            ("newest", self._newest),
         ):
-            self.sample.reads[name] = ReadKind.empty()
-            step = (self.course.reads - 1.0) / READS[name]
-            for number in range(READS[name]):
-                self.engine.at(begin + (number + self.random.random()) * step, partial(self._start, read))
+            client = Client(self.server)
+            work = partial(
+                self._read_often, name, client, self._open(f"reader-{name}", client, PATIENT_MS), queries, seconds
+            )
+            self.engine.at(begin, partial(self.engine.spawn, work))
 
-    def _start(self, read: Callable[[], None]) -> None:
-        self.engine.spawn(read)
+    def _read_often(
+        self, name: str, client: Client, table: SimulatedTable, build: Callable[[], dict[str, Any]], seconds: float
+    ) -> None:
+        """Read one kind again and again, with pauses, by one reader."""
+        kind = self.sample.reads[name] = ReadKind([], [], [], [])
+        for _ in range(READS[name]):
+            began, queries, rcu = self.engine.now, client.queries, client.rcu
+            request = build()
+            pages = [table.query(**request)] if "Limit" in request else table.query_pages(**request)
+            items = sum(len(page["Items"]) for page in pages)
+            kind.queries.append(client.queries - queries)
+            kind.rcu.append(client.rcu - rcu)
+            kind.seconds.append(self.engine.now - began)
+            kind.items.append(items)
+            pause = seconds / READS[name] - (self.engine.now - began)
+            self.engine.sleep(max(0.0, pause))
 
-    def _read_range(self) -> None:
-        """Read every event of one second, from all keys that hold some, as the source's readers do."""
-        self._read_whole("range", self._keys(), lambda _: True)
+    def _range(self) -> dict[str, Any]:
+        """Every event of one second."""
+        end = self.engine.now - SETTLED_SECONDS
+        return self._between(end - RANGE_SECONDS, end)
 
-    def _read_targeted(self) -> None:
-        """Read the events of device 0 in one second; what is of others is filtered out after it was read and paid."""
-        keys = self._keys()
-        if self.pattern.hashed is Hashed.BY_ATTRIBUTE:
-            shard_count = self.routing.route.shard_count_at(self._now_ms())
-            keys = [self.base, *(f"{self.base}#_{s}" for s in self._choose(0, "", shard_count))]
-        self._read_whole("targeted", keys, lambda event: event.device == 0)
+    def _targeted(self) -> dict[str, Any]:
+        """The events of device 0 in one second; what is of others is filtered out after it was read and paid."""
+        return {**self._range(), "FilterExpression": Attr("device").eq("dev-0")}
 
-    def _read_whole(self, name: str, keys: Sequence[str], matches: Callable[[Event], bool]) -> None:
-        started = self.engine.now
-        end = EPOCH_MS + int((started - SETTLED_SECONDS) * 1000)
-        first, last = first_message_id_at(end - int(RANGE_SECONDS * 1000)), first_message_id_at(end)
-        counts = []
-        items = 0
-        for key in keys:
-            events = self._events(key)
-            found = events[bisect_left(events, (first,)) : bisect_left(events, (last,))]
-            counts.append(len(found))
-            items += sum(matches(event) for event in found)
-        page = PAGE_BYTES // ITEM_BYTES
-        queries, rcu = 0, 0.0
-        while counts:
-            asked = [(key, min(count, page)) for key, count in zip(keys, counts, strict=True)]
-            queries += len(asked)
-            rcu += self._round(asked)
-            left = [(key, count - page) for key, count in zip(keys, counts, strict=True) if count >= page]
-            keys, counts = [key for key, _ in left], [count for _, count in left]
-        self._note(name, queries, rcu, started, items)
+    def _newest(self) -> dict[str, Any]:
+        newest = {"ScanIndexForward": False, "Limit": NEWEST_ITEMS}
+        if self.pattern.buckets is Buckets.NONE:
+            return {"KeyConditionExpression": Key("PK").eq(self.base), **newest}
+        return {**self._between(self.engine.now - self.course.reads, self.engine.now), **newest}
 
-    def _read_newest(self) -> None:
-        """Read the newest page by the product's merge: little of each key at first, and more where it lies."""
-        started = self.engine.now
-        merge = _Merge(
-            PageRange(self.base, newest_first=True, limit=NEWEST_ITEMS),
-            KeyForm(),
-            message_time_ms,
-            keys=tuple(self._keys()),
-        )
-        queries, rcu = 0, 0.0
-        while asked := merge.next_queries(EMPTY_ROUTE):
-            queries += len(asked)
-            counts = []
-            for query in asked:
-                page = self._page_of(query, started)
-                merge.add(query, QueryResponse(tuple(page), is_exhausted=len(page) < query.limit))
-                counts.append((query.partition_key, len(page)))
-            rcu += self._round(counts)
-        self._note("newest", queries, rcu, started, len(merge.page().items))
-
-    def _page_of(self, query: KeyQuery[str], now: float) -> Sequence[Event]:
-        """List what a query for the newest of a key gets: what an index does not have yet is not seen."""
-        after = query.after
-        visible = (
-            event
-            for event in reversed(self._events(query.partition_key))
-            if event.visible_at <= now and (after is None or event.sort_key < after)
-        )
-        return [event for event in islice(visible, query.limit) if query.first is None or event.sort_key >= query.first]
-
-    def _keys(self) -> list[str]:
-        """List the keys that can hold events of now: base key and shards, of the table or of the index's bucket."""
-        now_ms = self._now_ms()
-        count = self.routing.route.shard_count_at(now_ms)
-        bucket = self._bucket_key(now_ms)
-        base = bucket or self.base
+    def _between(self, first: float, last: float) -> dict[str, Any]:
+        """Build a query of a range of time: of the table, or of the index."""
+        bounds = _time_text(first), _time_text(last)
+        condition: ConditionBase = Key("PK").eq(self.base) & Key("SK").between(*bounds)
+        if self.pattern.buckets is Buckets.NONE:
+            return {"KeyConditionExpression": condition}
         if self.pattern.buckets is Buckets.PLAIN:
-            return [base]
-        return [base, *(f"{base}#_{shard}" for shard in range(count))]
+            condition = Key(INDEX_KEY).eq(self._bucket_key(bounds[0])) & Key("SK").between(*bounds)
+        return {"IndexName": INDEX, "KeyConditionExpression": condition}
 
-    def _events(self, key: str) -> list[Event]:
-        return (self.stored if self.index is None else self.indexed).get(key, [])
 
-    def _round(self, asked: Sequence[tuple[str, int]]) -> float:
-        """Ask keys for so many items each, side by side; what is refused is asked again. Returns the RCU."""
-        resource: Resource = self.table if self.index is None else self.index
-        rcu, slowest, open_queries, tries = 0.0, 0.0, list(asked), 0
-        while open_queries:
-            again = []
-            for key, count in open_queries:
-                units = read_units(count * ITEM_BYTES, is_strong=False)
-                if Resource.read(resource, key, units, self.engine.now) is not None:
-                    again.append((key, count))
-                    continue
-                rcu += units
-                transfer = count * ITEM_BYTES / 1e6 * TRANSFER_SECONDS_PER_MB
-                slowest = max(slowest, self.read_latency.draw() + transfer)
-            self.engine.sleep(slowest)
-            open_queries = again
-            if again:
-                tries += 1
-                self.engine.sleep(self.random.random() * min(MAX_DELAY_MS, BASE_DELAY_MS * 2**tries) / 1000)
-        return rcu
+def _hashing(pattern: Pattern, random: Random) -> Hashing:
+    match pattern.hashed:
+        case Hashed.AT_RANDOM:
+            return at_random(lambda: f"{random.getrandbits(64):016x}")
+        case Hashed.BY_SORT_KEY:
+            return by_sort_key()
+        case Hashed.BY_ATTRIBUTE:
+            return by_attribute("device")
 
-    def _note(self, name: str, queries: int, rcu: float, started: float, items: int) -> None:
-        kind = self.sample.reads[name]
-        kind.queries.append(queries)
-        kind.rcu.append(rcu)
-        kind.seconds.append(self.engine.now - started)
-        kind.items.append(items)
+
+def _time_text(seconds: float) -> str:
+    """Write an instant of the run as sort keys begin."""
+    return datetime.fromtimestamp(EPOCH_MS / 1000 + seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _position(sort_value: Any) -> int:
+    """Tell the time in a sort key, Unix ms."""
+    return round(time_of_text(sort_value).timestamp() * 1000)

@@ -30,8 +30,7 @@ from tools.scaling import scale_reads
 from tools.simulation.clients import ReadFunction, ReadingClients, WriteResponse, WritingClients
 from tools.simulation.engine import EPOCH_MS, Engine
 from tools.simulation.functions import Function, FunctionConfig, TooManyRequestsError
-from tools.simulation.measure import Meter
-from tools.simulation.phases import Phases
+from tools.simulation.measure import Meter, Phases
 from tools.simulation.record import Record, seen
 from tools.simulation.results import Bar, Latency, Safety
 from tools.simulation.scenarios import HOT, Scenario, table_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hotpartition.core.detector import Reason
 from tools.reports.charts import Picture
 from tools.reports.page import number, percent, render, seconds
-from tools.simulation.phases import PhaseName
+from tools.simulation.measure import PhaseName
 from tools.simulation.read_rush import RushRun
 from tools.simulation.report_pictures import STRATEGY_NAMES, Contents, course_of
 from tools.simulation.results import Comparison, Distribution, StrategySummary

@@ -20,8 +20,7 @@ from tools.simulation.clients import (
 from tools.simulation.engine import MOST_SKEW_MS, Engine
 from tools.simulation.faults import FaultDriver, dynamodb_struck
 from tools.simulation.functions import Function
-from tools.simulation.measure import Meter
-from tools.simulation.phases import Phases
+from tools.simulation.measure import Meter, Phases
 from tools.simulation.plain import Strategy
 from tools.simulation.record import Record
 from tools.simulation.results import Cost, Reads, RunResult, Safety

@@ -8,7 +8,6 @@ raises as consumer and operators do, journal first, and dies in between now and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -17,16 +16,13 @@ from typing import Any
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from hotpartition.core.backoff import Clock
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import InvalidRequestError, RetryLaterError
-from hotpartition.runtime.settings import AdaptiveSettings
-from hotpartition.table import ShardedTable, at_random, by_attribute, by_sort_key
+from hotpartition.table import at_random, by_attribute, by_sort_key
 from hotpartition.table.adaptive import AdaptiveRoutes, TableJournal
 from hotpartition.table.hashing import Hashing
-from hotpartition.table.schema import Schema
 from tools.history_checker import Finding, Seen
 from tools.simulation.engine import Engine, Process, SimulatedExecutor
 from tools.simulation.faults import FaultDriver, RaisesByHand
@@ -35,7 +31,7 @@ from tools.simulation.record import Offer, Record
 from tools.simulation.scenarios import FAULTS, FaultPlan
 from tools.simulation.store import Observer
 from tools.simulation.table_network import Aws, MotoNetwork
-from tools.simulation.wiring import build_ends, build_world
+from tools.simulation.wiring import SimulatedShards, SimulatedTable, build_world
 
 TABLE_NAME = "readings"
 COLLECTIONS = ("hot|1", "cold")
@@ -72,17 +68,6 @@ _HASHINGS: tuple[Callable[[Random], Hashing], ...] = (
     lambda random: at_random(lambda: f"{random.getrandbits(64):016x}"),
 )
 _KEYS = [{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK")]
-
-
-class SimulatedTable(ShardedTable):
-    """A `ShardedTable` whose threads are tasks of one process of the engine."""
-
-    simulated: Executor
-
-    def _open_executor(self, threads: int) -> Executor:
-        """Run the queries of a page at the same time, on the virtual clock."""
-        del threads
-        return self.simulated
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,31 +253,21 @@ class _Run:
 
     def _build(self, process: Process, index: int) -> Callable[[Callable[[SimulatedTable], Any]], Any]:
         """Build one environment: it makes the calls that it is asked for on a table of its own."""
-        run, name = self, f"environment-{index}"
-
-        class Routes:
-            """What `ShardedTable` takes as its shards."""
-
-            def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
-                del clock
-                ends, _ = build_ends(run.world, process, index, run.world.random(name), repairs=True)
-                return run.parts.routes(
-                    ends,
-                    AdaptiveSettings.defaults(route_cache_seconds=1.0),
-                    journal=TableJournal(Boto3Call(table.meta.client), run.place),
-                    place=run.place,
-                    schema=schema,
-                    choices=3,
-                    budget_ms=budget_ms,
-                )
-
-        shards: Any = Routes()
+        shards: Any = SimulatedShards(
+            world=self.world,
+            process=process,
+            index=index,
+            place=self.place,
+            journal=TableJournal(Boto3Call(self.table.meta.client), self.place),
+            route_cache_seconds=1.0,
+            routes=self.parts.routes,
+        )
         opened = self.parts.table(
             self.table,
             shards=shards,
             hashed=self.hashing,
             position=_position if self.has_positions else None,
-            clock=self.world.clock(self.world.random(name)),
+            clock=self.world.clock(self.world.random(f"environment-{index}")),
             budget_ms=600.0,
         )
         opened.simulated = SimulatedExecutor(self.engine, process, THREADS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from random import Random
@@ -31,6 +32,7 @@ from hotpartition.engine.page_cache import PageCache
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.route_cache import RouteSource
 from hotpartition.engine.writer import Writer
+from hotpartition.ports import JournalReading
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource
@@ -39,7 +41,10 @@ from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.building import Ends
 from hotpartition.runtime.building import Parts as EngineParts
 from hotpartition.runtime.ends import PATIENT_TIMEOUTS_MS
-from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings
+from hotpartition.table import ShardedTable
+from hotpartition.table.adaptive import AdaptiveRoutes
+from hotpartition.table.schema import Schema
 from hotpartition_messages import Message, wiring_reader, wiring_writer
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.counters import CounterReader, CounterWriter, describe_counter_table
@@ -323,3 +328,42 @@ def build_raiser(world: World, process: Process, index: int, place: JournalPlace
         telemetry=SharedTelemetry(world),
         clock=world.clock(world.random(f"raiser-{index}")),
     )
+
+
+class SimulatedTable(ShardedTable):
+    """A `ShardedTable` whose threads are tasks of one process of the engine."""
+
+    simulated: Executor
+
+    def _open_executor(self, threads: int) -> Executor:
+        """Run the queries of a page at the same time, on the virtual clock."""
+        del threads
+        return self.simulated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedShards:
+    """What a `ShardedTable` takes as its shards in one environment: `adaptive()` on the simulated Redis."""
+
+    world: World
+    process: Process
+    index: int
+    place: JournalPlace
+    journal: JournalReading
+    route_cache_seconds: float = 2.0
+    routes: type[AdaptiveRoutes] = AdaptiveRoutes
+
+    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
+        """Build the routes, as `Adaptive.build_routes` does."""
+        del table, clock
+        random = self.world.random(f"table-{self.index}")
+        ends, _ = build_ends(self.world, self.process, self.index, random, repairs=True)
+        return self.routes(
+            ends,
+            AdaptiveSettings.defaults(route_cache_seconds=self.route_cache_seconds),
+            journal=self.journal,
+            place=self.place,
+            schema=schema,
+            choices=3,
+            budget_ms=budget_ms,
+        )

@@ -20,8 +20,7 @@ from support.builders import message_id
 from tools.partition_model import Partitions, Table, TableConfig
 from tools.request_tokens import RequestTokens
 from tools.simulation.engine import Engine
-from tools.simulation.measure import Meter
-from tools.simulation.phases import Phases
+from tools.simulation.measure import Meter, Phases
 from tools.simulation.store import Store, StoreFaults
 
 TABLE = describe_table("t", index_name="routing-index")

@@ -5,13 +5,11 @@ from dataclasses import replace
 import pytest
 
 from tools.history_checker import FAULTS
-from tools.simulation.__main__ import COMMANDS, MISUSED, main
 from tools.simulation.fault_study import judge_messages
 from tools.simulation.results import Distribution, FaultSeed, Latency, Raise, RunResult, Safety, Series
 from tools.simulation.run import NO_SAFETY, simulate
 from tools.simulation.scenarios import scenario_by_name
 from tools.simulation.step_study import judge as judge_step
-from tools.simulation.studies import run_all
 
 SOUND = replace(NO_SAFETY, acknowledged=10, reads=5)
 
@@ -119,17 +117,3 @@ def test_safety_holds_only_without_any_breach():
     assert SOUND.holds
     assert not any(replace(SOUND, **{kind: 1}).holds for kind in kinds)
     assert isinstance(SOUND, Safety)
-
-
-def test_a_wrong_command_is_refused(capsys):
-    """The refusal names the commands."""
-    assert main(["fault"]) == MISUSED
-    refusal = capsys.readouterr().err
-    assert all(command in refusal for command in COMMANDS)
-
-
-def test_progress_is_said_without_a_terminal(capfd):
-    """A line for each tenth of the seeds, and nothing else."""
-    assert run_all("squares", abs, range(-20, 0), replay=str) == list(range(20, 0, -1))
-    lines = capfd.readouterr().err.splitlines()
-    assert [line.rsplit(",", 1)[0] for line in lines] == [f"squares: {done} of 20 seeds" for done in range(2, 21, 2)]

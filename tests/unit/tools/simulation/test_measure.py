@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.simulation.phases import CALM_SECONDS, PhaseName, Phases
+from tools.simulation.measure import CALM_SECONDS, PhaseName, Phases
 
 PHASES = {"onset": 4.0, "heat_end": 14.0, "end": 25.0}
 
