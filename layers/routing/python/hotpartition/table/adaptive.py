@@ -16,7 +16,7 @@ from hotpartition.core.backoff import Clock
 from hotpartition.core.route import MAX_CHOICES
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.verifying import RouteVerifier, VerifiedRoutes
-from hotpartition.ports import JournalEntry, JournalReading, PageStore, Telemetry
+from hotpartition.ports import JournalEntry, JournalReading, Telemetry
 from hotpartition.runtime.building import Ends, build_journal_place, build_routes, build_writer
 from hotpartition.runtime.building_pages import build_page_cache, build_read_counting
 from hotpartition.runtime.settings import AdaptiveSettings
@@ -48,7 +48,6 @@ class Adaptive:
         """
         # Only a table that adapts needs redis-py.
         from hotpartition.dynamodb.boto3_client import Boto3Call  # noqa: PLC0415
-        from hotpartition.redis.pages import RedisPageStore  # noqa: PLC0415
         from hotpartition.runtime.ends import connect_redis, open_ends  # noqa: PLC0415
 
         environ = os.environ if self.environ is None else self.environ
@@ -77,7 +76,6 @@ class Adaptive:
             schema=schema,
             choices=self.choices,
             budget_ms=budget_ms,
-            page_store=RedisPageStore(connection, settings.store.table_name, telemetry),
         )
 
 
@@ -144,7 +142,6 @@ class AdaptiveRoutes(VerifiedRoutes):
         schema: Schema,
         choices: int,
         budget_ms: float,
-        page_store: PageStore | None = None,
     ) -> None:
         """Start knowing nothing.
 
@@ -156,7 +153,6 @@ class AdaptiveRoutes(VerifiedRoutes):
             schema: the table's keys.
             choices: how many shards may hold an item under one N.
             budget_ms: how long a write is tried for.
-            page_store: the fleet's pages, for queries that ask for them; None: pages are not cached.
         """
         self.choices = choices
         self.journal: JournalPlace | None = place
@@ -166,8 +162,8 @@ class AdaptiveRoutes(VerifiedRoutes):
         )
         super().__init__(reading, verifier, ends.clock.now_ms)
         self.cached: CachedQueries | None = None
-        if page_store is not None and settings.pages.page_cache:
-            pages = build_page_cache(ends, settings.pages, page_store, QueryCodec())
+        if ends.page_store is not None and settings.pages.page_cache:
+            pages = build_page_cache(ends, settings.pages, ends.page_store, QueryCodec())
             self.cached = CachedQueries(reading, pages, build_read_counting(ends, settings.pages), ends.clock.now_ms)
         self.writer = build_writer(
             ends,
