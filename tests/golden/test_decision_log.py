@@ -86,6 +86,6 @@ def test_a_raise_that_takes_long_does_not_blur_the_next():
     stage.fleet = WritingFleet(Writers(loads, seed=31), stage.registry)
     consumer = stage.start_consumer(at_ms=START_MS, run_ms=8_000)
     stage.run(START_MS + 9_000)
-    raised = [facts["conversation_id"] for _, facts in consumer.telemetry.decisions if facts["reason"] == "raised"]
+    raised = [facts["collection"] for _, facts in consumer.telemetry.decisions if facts["reason"] == "raised"]
     assert raised == ["room", "hall"]
     assert 9 <= stage.routes()["hall"].max_shard_count <= 12

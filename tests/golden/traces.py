@@ -56,7 +56,7 @@ class Run:
         """List a conversation's raises in the order of the log."""
         found = []
         for at_ms, facts in self.decisions:
-            if facts["generation"] and facts["conversation_id"] == conversation_id:
+            if facts["generation"] and facts["collection"] == conversation_id:
                 generation = Generation.decode(str(facts["generation"]))
                 found.append(
                     Raise(
@@ -372,7 +372,7 @@ def _decision_line(run: Run, at_ms: int, facts: Mapping[str, object]) -> str:
     load_class = f"{facts['load_class']} shards" if facts["load_class"] else "base key"
     generation = _generation_text(run, Generation.decode(str(facts["generation"]))) if facts["generation"] else "-"
     return (
-        f"  {_seconds(run.since_onset(at_ms)):8} {facts['conversation_id']:12} {facts['reason']:18} {load_class:9}"
+        f"  {_seconds(run.since_onset(at_ms)):8} {facts['collection']:12} {facts['reason']:18} {load_class:9}"
         f"{facts['rate_wcu_per_second']:7.0f} {facts['throttled_wcu']:9.0f}  {generation:20}"
         f"  {first:+d}: {' '.join(f'{wcu:g}' for wcu in parts)}"
     )

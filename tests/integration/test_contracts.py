@@ -107,12 +107,15 @@ class TestMessageStoreAndJournal:
             store.create(message.to_item(key))
         store.create(build_message(8).to_item("c#1"))
         keys = ["c", "c#1", "c#3"]
-        assert store.get(keys, message.sort_key, is_strong=True, journal_of="c") == (
+        assert store.get([(key, message.sort_key) for key in keys], is_strong=True, journals_of=["c"]) == (
             (Copy("c", message), Copy("c#3", message)),
-            JournalEntry(),
+            {"c": JournalEntry()},
         )
         entry = journal.add("c", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
-        assert store.get(["c#0"], message.sort_key, is_strong=True, journal_of="c") == ((), entry)
+        assert store.get([(key, message.sort_key) for key in ["c#0"]], is_strong=True, journals_of=["c"]) == (
+            (),
+            {"c": entry},
+        )
 
     def test_a_route_only_grows(self, table):
         """Adding is a union and answers with all of it; what is read is what was added."""

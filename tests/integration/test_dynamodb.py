@@ -16,6 +16,7 @@ from hotpartition.dynamodb.item_store import MAX_BATCH_ROUNDS, DynamoDBItemStore
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES, ROUTING_PARTITIONS, routing_partition_of
 from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.route_cache import RouteCache, RouteSource
 from hotpartition.engine.writer import Writer
 from hotpartition.errors import (
@@ -85,7 +86,7 @@ class TestReplace:
         return first, second, second.delete(deleted_at="t")
 
     def stored(self, dynamodb, message, *partition_keys):
-        copies, _ = dynamodb.store.get(partition_keys, message.sort_key, is_strong=True)
+        copies, _ = dynamodb.store.get([(key, message.sort_key) for key in partition_keys], is_strong=True)
         return {copy.partition_key: copy.item for copy in copies}
 
     def test_one_is_a_put_and_several_a_transaction(self, dynamodb, versions):
@@ -187,7 +188,9 @@ class TestFetch:
         reads = [
             lambda: dynamodb.store.fetch([newest()], is_strong=True, journal_of="c"),
             lambda: dynamodb.store.fetch([oldest()], is_strong=True, journal_of="c"),
-            lambda: dynamodb.store.get(["c"], build_sort_key(message_id(1)), is_strong=True, journal_of="c"),
+            lambda: dynamodb.store.get(
+                [(key, build_sort_key(message_id(1))) for key in "c"], is_strong=True, journals_of=["c"]
+            ),
             lambda: dynamodb.journal.get("c", is_strong=True),
         ]
         for read in reads:
@@ -209,8 +212,10 @@ class TestGetWithJournal:
             dynamodb.store.create(message.to_item(key))
         entry = dynamodb.journal.add("c", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
         dynamodb.server.clear()
-        found = dynamodb.store.get(["c", "c#1", "c#2"], message.sort_key, is_strong=True, journal_of="c")
-        assert found == ((Copy("c", message), Copy("c#2", message)), entry)
+        found = dynamodb.store.get(
+            [(key, message.sort_key) for key in ["c", "c#1", "c#2"]], is_strong=True, journals_of=["c"]
+        )
+        assert found == ((Copy("c", message), Copy("c#2", message)), {"c": entry})
         assert dynamodb.server.operations == {"BatchGetItem": 1}
 
     @pytest.mark.parametrize("count", [99, 100, 1_024])
@@ -221,8 +226,8 @@ class TestGetWithJournal:
         entry = dynamodb.journal.add("c", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
         dynamodb.server.clear()
         keys = [f"c#{index}" for index in range(count)]
-        found = dynamodb.store.get(keys, message.sort_key, is_strong=True, journal_of="c")
-        assert found == ((Copy(keys[-1], message),), entry)
+        found = dynamodb.store.get([(key, message.sort_key) for key in keys], is_strong=True, journals_of=["c"])
+        assert found == ((Copy(keys[-1], message),), {"c": entry})
         asked = [e.request["RequestItems"][TABLE_NAME]["Keys"] for e in dynamodb.server.exchanges]
         assert max(len(part) for part in asked) == 100
         assert sum(len(part) for part in asked) == count + 1
@@ -239,8 +244,8 @@ class TestGetWithJournal:
             {"Responses": {TABLE_NAME: [routing]}, "UnprocessedKeys": {}},
         ]
         dynamodb.server.script.extend(Scripted(200, response) for response in responses)
-        found = dynamodb.store.get(["c"], message.sort_key, is_strong=True, journal_of="c")
-        assert found == ((Copy("c", message),), JournalEntry(route_of((4, 5)), 1500))
+        found = dynamodb.store.get([(key, message.sort_key) for key in "c"], is_strong=True, journals_of=["c"])
+        assert found == ((Copy("c", message),), {"c": JournalEntry(route_of((4, 5)), 1500)})
         assert [e.request["RequestItems"] for e in dynamodb.server.exchanges[1:]] == [left_out, left_out]
 
     def test_keys_that_stay_unprocessed_are_never_taken_for_absent(self, dynamodb):
@@ -248,7 +253,7 @@ class TestGetWithJournal:
         left_out = {TABLE_NAME: {"Keys": [{"pk": {"S": "c"}, "sk": {"S": "r#"}}]}}
         dynamodb.server.intervene = lambda *_: Scripted(200, {"Responses": {}, "UnprocessedKeys": left_out})
         with pytest.raises(ThrottledError):
-            dynamodb.store.get(["c"], build_sort_key(message_id(1)), is_strong=True, journal_of="c")
+            dynamodb.store.get([(key, build_sort_key(message_id(1))) for key in "c"], is_strong=True, journals_of=["c"])
         assert dynamodb.server.operations == {"BatchGetItem": MAX_BATCH_ROUNDS}
 
 
@@ -333,7 +338,10 @@ def operations(dynamodb):
     items = DynamoDBRoutingItems(dynamodb.calls, TABLE.journal)
     return [
         ("PutItem", lambda: store.create(build_message(1).to_item("c"))),
-        ("BatchGetItem", lambda: store.get(["c"], build_sort_key(message_id(1)), is_strong=True, journal_of="c")),
+        (
+            "BatchGetItem",
+            lambda: store.get([(key, build_sort_key(message_id(1))) for key in "c"], is_strong=True, journals_of=["c"]),
+        ),
         ("GetItem", lambda: journal.get("c", is_strong=True)),
         ("UpdateItem", lambda: journal.add("c", [FOUR], cause=Cause("raised"), now_ms=1)),
         ("GetItem", lambda: items.read("c")),
@@ -450,9 +458,13 @@ class TestCost:
         )
         gatherer = Gatherer(
             store=dynamodb.store,
-            registry=registry,
-            routes=routes(),
-            background=InlineBackground(),
+            routes=ReadRepair(
+                registry=registry,
+                routes=routes(),
+                background=InlineBackground(),
+                telemetry=telemetry,
+                now_ms=lambda: 0,
+            ),
             telemetry=telemetry,
             clock=clock.as_clock(),
             budget_ms=300,

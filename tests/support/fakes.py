@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.merge import KeyQuery
+from hotpartition.core.merge import KeyQuery, QueryResponse
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.route_history import Cause, decode_raises, encode_raises
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.dynamodb.item_store import Replacement
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError, RetryLaterError, ThrottledError
-from hotpartition.ports import Copy, Fetched, JournalEntry, QueryResponse, ReadRoute, RoutingItem, StreamEntry
+from hotpartition.ports import Copy, Fetched, Got, JournalEntry, ReadRoute, RoutingItem, StreamEntry
 from hotpartition_messages import Message
 from hotpartition_messages.keys import ROUTING_SORT_KEY
 
@@ -136,16 +136,11 @@ class FakeTable:
         return QueryResponse(tuple(taken), is_exhausted=len(taken) < query.limit)
 
     def get(
-        self, partition_keys: Sequence[str], sort_key: str, *, is_strong: bool, journal_of: str | None = None
-    ) -> tuple[tuple[Copy[Message], ...], JournalEntry | None]:
-        self._call(f"batch-get {','.join(partition_keys)}")
-        found = [
-            Copy(pk, Message.from_item(self.items[pk, sort_key]))
-            for pk in partition_keys
-            if (pk, sort_key) in self.items
-        ]
-        entry = None if journal_of is None else self.routes.get(journal_of, JournalEntry())
-        return tuple(found), entry
+        self, places: Sequence[tuple[str, str]], *, is_strong: bool, journals_of: Sequence[str] = ()
+    ) -> Got[Message]:
+        self._call(f"batch-get {','.join(partition_key for partition_key, _ in places)}")
+        found = [Copy(place[0], Message.from_item(self.items[place])) for place in places if place in self.items]
+        return Got(tuple(found), {name: self.routes.get(name, JournalEntry()) for name in journals_of})
 
 
 class FakeJournal:

@@ -174,7 +174,7 @@ def measure_route(setup: Setup) -> Measured:
         def work() -> None:
             for key in writes:
                 plain[key.collection]
-                hashlib.blake2b(key.hashed.encode(), digest_size=8).digest()
+                hashlib.blake2b((key.hashed or "").encode(), digest_size=8).digest()
 
         return (cpu_seconds(work) - cpu_seconds(nothing)) / count * MICROSECONDS
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from hotpartition.core.backoff import BASE_DELAY_MS, MAX_DELAY_MS
 from hotpartition.core.capacity import read_units
 from hotpartition.core.keys import KeyForm
-from hotpartition.core.merge import KeyQuery, PageMerge, PageRange
+from hotpartition.core.merge import KeyQuery, PageMerge, PageRange, QueryResponse
 from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, Route, choose_shards
 from hotpartition_messages.message_ids import first_message_id_at, message_time_ms, mint_message_id
@@ -113,7 +113,7 @@ class Event(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Merge(PageMerge[Event]):
+class _Merge(PageMerge[str, Event]):
     """The product's merge, over keys that are known beforehand."""
 
     keys: tuple[str, ...] = ()
@@ -439,12 +439,12 @@ class _Run:
             counts = []
             for query in asked:
                 page = self._page_of(query, started)
-                merge.add(query, page, is_exhausted=len(page) < query.limit)
+                merge.add(query, QueryResponse(tuple(page), is_exhausted=len(page) < query.limit))
                 counts.append((query.partition_key, len(page)))
             rcu += self._round(counts)
         self._note("newest", queries, rcu, started, len(merge.page().items))
 
-    def _page_of(self, query: KeyQuery, now: float) -> Sequence[Event]:
+    def _page_of(self, query: KeyQuery[str], now: float) -> Sequence[Event]:
         """List what a query for the newest of a key gets: what an index does not have yet is not seen."""
         after = query.after
         visible = (

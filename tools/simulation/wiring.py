@@ -68,7 +68,7 @@ class Parts:
 
     routes: type[RouteSource] = RouteSource
     writer: type[Writer] = Writer
-    gatherer: type[Gatherer[Message]] = Gatherer
+    gatherer: type[Gatherer[str, Message]] = Gatherer
     consumer: type[Consumer] = Consumer
     changer: type[MessageChanger] = MessageChanger
     page_cache: type[PageCache[Any]] = PageCache
@@ -190,7 +190,7 @@ def build_writer(world: World, process: Process, index: int) -> MessageWriter:
 
 def _build_writer(world: World, process: Process, index: int) -> tuple[Ends, MessageWriter]:
     random = world.random(f"writer-{index}")
-    ends = _build_ends(world, process, index, random, repairs=False)
+    ends = build_ends(world, process, index, random, repairs=False)
     calls = ThreadedCalls(world.store.client("writer").call)
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
     journal = DynamoDBJournal(calls, TABLE.journal)
@@ -224,7 +224,7 @@ def build_reader(world: World, process: Process, index: int) -> MessageReader:
 
 def _build_reader(world: World, process: Process, index: int) -> tuple[Ends, MessageReader]:
     settings = world.settings.reader
-    ends = _build_ends(world, process, index, world.random(f"reader-{index}"), repairs=True)
+    ends = build_ends(world, process, index, world.random(f"reader-{index}"), repairs=True)
     quantile = settings.queries.hedge_quantile
     calls = open_reader_calls(world, process, HedgePolicy(quantile=quantile) if quantile else None)
     return ends, build_message_reader(
@@ -243,7 +243,7 @@ def build_counter_reader(world: World, process: Process, index: int) -> CounterR
     return wiring_reader.build_counter_reader(ends, world.settings.reader, messages, cells, summer=world.parts.summer)
 
 
-def _build_ends(world: World, process: Process, index: int, random: Random, *, repairs: bool) -> Ends:
+def build_ends(world: World, process: Process, index: int, random: Random, *, repairs: bool) -> Ends:
     """Build what an environment stands on."""
     connection = world.connect(world.settings.writer.registry.registry_command_timeout_ms)
     registry, clock = RedisRegistry(connection, TABLE_NAME), world.clock(random)
@@ -272,13 +272,13 @@ def _build_ends(world: World, process: Process, index: int, random: Random, *, r
 class _RememberingCodec(MessagePageCodec):
     """The product's codec, which decodes a text once for all environments: a thousand of them get the same one."""
 
-    def decode(self, text: str) -> Page[Message]:
+    def decode(self, text: str) -> Page[str, Message]:
         """Implement `PageCodec.decode`."""
         return _decode_page(text)
 
 
 @lru_cache(maxsize=8)
-def _decode_page(text: str) -> Page[Message]:
+def _decode_page(text: str) -> Page[str, Message]:
     return MessagePageCodec().decode(text)
 
 

@@ -43,7 +43,7 @@ def test_the_decision_is_logged_with_its_reason_and_rate():
     world.consumer().run(run_ms=500)
     decisions = [facts for message, facts in world.telemetry.events if message == "decision"]
     raised = next(d for d in decisions if d["reason"] == "raised")
-    assert raised["conversation_id"] == "c"
+    assert raised["collection"] == "c"
     assert raised["generation"] in world.table.routes["c"].route.encode()
     assert 3_000 < raised["rate_wcu_per_second"] < 5_000
     assert world.telemetry.counts["Decision-raised"] == 1
@@ -427,8 +427,8 @@ def test_a_read_hot_conversation_is_marked_and_says_why():
     assert world.registry.copies == {"c": 3}
     assert (summary.raises, world.table.calls.count("get c")) == (0, 0)
     (decision,) = read_decisions(world)
-    assert {name: decision[name] for name in ("conversation_id", "reason", "copies", "trigger")} == {
-        "conversation_id": "c",
+    assert {name: decision[name] for name in ("collection", "reason", "copies", "trigger")} == {
+        "collection": "c",
         "reason": "read-hot",
         "copies": 3,
         "trigger": "at-once",

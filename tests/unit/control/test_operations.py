@@ -214,7 +214,7 @@ class TestRaise:
         ((message, facts),) = world.telemetry.events
         assert message == "raise by hand"
         assert facts == {
-            "conversation_id": "c",
+            "collection": "c",
             "generation": f"8@{since_ms}",
             "changed": True,
             "shard_count_before": 0,

@@ -301,7 +301,7 @@ def test_a_route_that_cannot_be_read_is_reported(stored):
     break_journal(stored)
     stored.call(page_event("c"))
     assert stored.world.telemetry.counts["JournalMalformed"] == 1
-    assert stored.world.telemetry.events[-1][1]["conversation_id"] == "c"
+    assert stored.world.telemetry.events[-1][1]["collection"] == "c"
 
 
 def test_a_refused_write_is_repeated_with_the_id_of_its_response(api):

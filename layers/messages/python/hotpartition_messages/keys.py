@@ -56,7 +56,7 @@ def describe_table(table_name: str, *, index_name: str = "") -> TableForm:
     )
 
 
-def build_key(conversation_id: str, message_id: str) -> ItemKey:
+def build_key(conversation_id: str, message_id: str) -> ItemKey[str]:
     """Build a message's key as the engine knows it. REQUIRES: a canonical message id."""
     return ItemKey(conversation_id, MESSAGE_PREFIX + message_id, message_time_ms(message_id), message_id)
 

@@ -72,7 +72,7 @@ class MessageReader:
 
     def __init__(
         self,
-        gatherer: Gatherer[Message],
+        gatherer: Gatherer[str, Message],
         *,
         now_ms: Callable[[], int],
         settle_ms: float,
@@ -148,7 +148,7 @@ class MessageReader:
         return message
 
     def _result(
-        self, request: PageRequest, page: Page[Message], started_ms: int, age_ms: int | None = None
+        self, request: PageRequest, page: Page[str, Message], started_ms: int, age_ms: int | None = None
     ) -> PageResult:
         last = parse_sort_key(page.last) if page.last else None
         # What lies behind the cursor was read since the walk began, and no page of it looks there again.
@@ -161,7 +161,7 @@ class MessageReader:
         return PageResult(page.items, next_cursor, format_time(settled_ms), etag, age_ms)
 
 
-def _etag_of(page: Page[Message]) -> str:
+def _etag_of(page: Page[str, Message]) -> str:
     """Tell pages that show different messages, or different versions of them, apart.
 
     It is weak: cursor and `settled_until` count from when a page was read. Those of an older one serve as well.
@@ -171,7 +171,7 @@ def _etag_of(page: Page[Message]) -> str:
     return f'W/"{blake2b(f"{ids}{edits}{page.has_more}".encode(), digest_size=12).hexdigest()}"'
 
 
-def build_range(request: PageRequest) -> PageRange | None:
+def build_range(request: PageRequest) -> PageRange[str] | None:
     """Turn a request into bounds on sort keys; None when no message can lie between them."""
     first = first_message_id_at(request.after_ms) if request.after_ms is not None else None
     last = last_message_id_before(request.before_ms) if request.before_ms is not None else None

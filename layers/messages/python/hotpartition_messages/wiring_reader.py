@@ -10,6 +10,7 @@ from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.counter_store import decode_cell
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.counters import Summer
+from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.page_cache import PageCache, PageCodec
 from hotpartition.ports import ItemStore, Telemetry
 from hotpartition.runtime.building import Ends
@@ -39,9 +40,9 @@ def open_readers(
 def build_message_reader(
     ends: Ends,
     settings: ReadSettings,
-    store: ItemStore[Message],
+    store: ItemStore[str, Message],
     *,
-    codec: PageCodec[Page[Message]] | None = None,
+    codec: PageCodec[Page[str, Message]] | None = None,
     page_cache: type[PageCache[Any]] = PageCache,
 ) -> MessageReader:
     """Build the job that reads messages."""
@@ -63,20 +64,17 @@ def build_counter_reader(
     ends: Ends,
     settings: ReadSettings,
     messages: MessageReader,
-    cells: ItemStore[Cell],
+    cells: ItemStore[str, Cell],
     *,
     summer: type[Summer] = Summer,
 ) -> CounterReader:
     """Build the job that reads counters, by the routes of the one that reads messages."""
-    return CounterReader(
-        summer(
-            cells,
-            messages.gatherer.routes,
-            has_journal=True,
-            is_alone=True,
-            form=KEY_FORM,
-            telemetry=ends.telemetry,
-            clock=ends.clock,
-            budget_ms=settings.requests.request_budget_ms,
-        )
+    gatherer = Gatherer(
+        store=cells,
+        routes=messages.gatherer.routes,
+        telemetry=ends.telemetry,
+        clock=ends.clock,
+        budget_ms=settings.requests.request_budget_ms,
+        form=KEY_FORM,
     )
+    return CounterReader(summer(gatherer, is_alone=True, form=KEY_FORM))

@@ -41,7 +41,7 @@ class Written:
     is_replay: bool
 
 
-class MessageStore(ItemStore[Message], Protocol):
+class MessageStore(ItemStore[str, Message], Protocol):
     """The messages. Fails closed: a message is acknowledged only after `create` returned."""
 
     def create(self, item: Item) -> Message | None:
@@ -107,7 +107,8 @@ class MessageWriter:
             return self.store.create({"pk": {"S": partition_key}, **attributes})
 
         def find(partition_keys: Sequence[str]) -> Message | None:
-            copies, _ = self.store.get(partition_keys, key.sort_key, is_strong=True)
+            places = [(partition_key, key.sort_key) for partition_key in partition_keys]
+            copies = self.store.get(places, is_strong=True).copies
             return choose_copy([copy.item for copy in copies]) if copies else None
 
         existing = self.writer.write(

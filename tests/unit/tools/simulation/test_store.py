@@ -182,7 +182,7 @@ def test_a_batch_asks_again_for_what_was_left(rig):
 
     def work():
         rig.put(IDS[0], key="c#1")
-        found, _ = rig.messages.get(["c", "c#0", "c#1"], build_sort_key(IDS[0]), is_strong=True)
+        found, _ = rig.messages.get([(key, build_sort_key(IDS[0])) for key in ["c", "c#0", "c#1"]], is_strong=True)
         return [copy.item.message_id for copy in found], rig.table.struck["unprocessed"] > 0
 
     assert rig.run(work) == ([IDS[0]], True)

@@ -211,7 +211,7 @@ class Consumer:
 
     def _report_malformed(self, collection: str, error: MalformedGenerationError) -> None:
         self._telemetry.count(MetricName.JOURNAL_MALFORMED)
-        self._telemetry.event("routing item cannot be read", conversation_id=collection, reason=str(error))
+        self._telemetry.event("routing item cannot be read", collection=collection, reason=str(error))
 
     def _raise(self, state: _State, decision: Decision, generation: Generation, deadline_ms: int) -> None:
         """Raise a route; what Redis does not take now, `_push` repeats."""
@@ -221,7 +221,7 @@ class Consumer:
         try:
             raised = self._raiser.raise_route(collection, (generation,), cause=cause, deadline_ms=deadline_ms)
         except RetryLaterError:
-            self._telemetry.event("raise failed, to be decided again", conversation_id=collection)
+            self._telemetry.event("raise failed, to be decided again", collection=collection)
             return
         except MalformedGenerationError as error:
             self._report_malformed(collection, error)
@@ -277,7 +277,7 @@ class Consumer:
 def describe(decision: Decision) -> dict[str, object]:
     """Spell a decision out as log fields."""
     return {
-        "conversation_id": decision.collection,
+        "collection": decision.collection,
         "reason": str(decision.reason),
         "load_class": decision.shard_count,
         "rate_wcu_per_second": round(decision.rate_wcu_per_second, 1),

@@ -236,7 +236,7 @@ class Operations:
             is_in_registry = self._raiser.publish(collection, route)
         self._telemetry.event(
             "raise by hand",
-            conversation_id=collection,
+            collection=collection,
             generation=generation.encode(),
             changed=is_changed,
             shard_count_before=before,

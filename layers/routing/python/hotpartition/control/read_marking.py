@@ -94,7 +94,7 @@ class ReadMarker:
 def describe_reads(decision: ReadDecision) -> dict[str, object]:
     """Spell a decision about reads out as log fields."""
     return {
-        "conversation_id": decision.collection,
+        "collection": decision.collection,
         "reason": str(decision.reason),
         "copies": decision.copies,
         "trigger": decision.trigger and str(decision.trigger),

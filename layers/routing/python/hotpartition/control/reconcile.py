@@ -210,14 +210,14 @@ class Reconciler:
             raise RegistryUnavailableError("Redis did not take the route; repeating the command is safe")
         self._telemetry.event(
             "route mended by hand",
-            conversation_id=state.collection,
+            collection=state.collection,
             agreement=str(state.agreement),
             generations=sorted(known.encode()),
         )
 
     def _note_malformed(self, collection: str) -> None:
         self._telemetry.count(MetricName.JOURNAL_MALFORMED)
-        self._telemetry.event("routing item cannot be read", conversation_id=collection)
+        self._telemetry.event("routing item cannot be read", collection=collection)
 
     def _is_collection(self, text: str) -> bool:
         try:

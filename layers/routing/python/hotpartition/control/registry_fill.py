@@ -45,7 +45,7 @@ class RegistryFill:
         for item in items:
             if item.route is None:
                 self._telemetry.count(MetricName.JOURNAL_MALFORMED)
-                self._telemetry.event("routing item cannot be read", conversation_id=item.collection)
+                self._telemetry.event("routing item cannot be read", collection=item.collection)
                 malformed.append(item.collection)
             else:
                 with suppress(RegistryForeignError):  # an operator has to remove what is there

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.items import KeyT
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import ItemT, PositionOf
 from hotpartition.core.route import MAX_CHOICES
@@ -18,7 +19,8 @@ from hotpartition.core.sampler import LoadSampler
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.read_counting import ReadCounting
-from hotpartition.engine.route_cache import KnownRoutes, RouteCache, RouteSource
+from hotpartition.engine.read_repair import ReadRepair
+from hotpartition.engine.route_cache import RouteCache, Routes, RouteSource
 from hotpartition.engine.writer import Writer
 from hotpartition.ports import Background, ItemStore, JournalReading, PageStore, Registry, ReportSink, Telemetry
 from hotpartition.runtime.settings import (
@@ -40,7 +42,7 @@ class Parts:
 
     routes: type[RouteSource] = RouteSource
     writer: type[Writer] = Writer
-    gatherer: type[Gatherer[Any]] = Gatherer
+    gatherer: type[Gatherer[Any, Any]] = Gatherer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,19 +107,23 @@ def build_writer(
 def build_gatherer(
     ends: Ends,
     settings: EngineSettings,
-    routes: KnownRoutes,
+    routes: Routes,
     *,
-    store: ItemStore[ItemT],
+    store: ItemStore[KeyT, ItemT],
     form: KeyForm,
-    position_of: PositionOf,
+    position_of: PositionOf[KeyT],
     counting: ReadCounting | None = None,
-) -> Gatherer[ItemT]:
+) -> Gatherer[KeyT, ItemT]:
     """Build what gathers pages and locates items."""
     return ends.parts.gatherer(
         store=store,
-        registry=ends.repairs,
-        routes=routes,
-        background=ends.background,
+        routes=ReadRepair(
+            registry=ends.repairs,
+            routes=routes,
+            background=ends.background,
+            telemetry=ends.telemetry,
+            now_ms=ends.clock.now_ms,
+        ),
         telemetry=ends.telemetry,
         clock=ends.clock,
         budget_ms=settings.requests.request_budget_ms,
@@ -128,7 +134,7 @@ def build_gatherer(
 
 
 def build_key_form(settings: ConsumerSettings | OperateSettings) -> KeyForm:
-    """Build the form of a table's partition keys; in commands and logs a collection is called `conversation_id`."""
+    """Build the form of a table's partition keys; in commands a collection is called `conversation_id`."""
     return KeyForm(settings.keys.key_separator, label="conversation_id")
 
 

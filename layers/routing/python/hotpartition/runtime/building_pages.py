@@ -21,7 +21,7 @@ from hotpartition.runtime.settings import PageSettings, ReaderSettings
 class Reading(NamedTuple, Generic[ItemT]):
     """What reads the items of a table. `newest` is None where pages are not cached."""
 
-    gatherer: Gatherer[ItemT]
+    gatherer: Gatherer[str, ItemT]
     newest: NewestPages[ItemT] | None
 
 
@@ -62,10 +62,10 @@ def build_reading(
     ends: Ends,
     settings: ReaderSettings,
     *,
-    store: ItemStore[ItemT],
+    store: ItemStore[str, ItemT],
     form: KeyForm,
-    position_of: PositionOf,
-    codec: PageCodec[Page[ItemT]],
+    position_of: PositionOf[str],
+    codec: PageCodec[Page[str, ItemT]],
     cached_limits: Sequence[int],
     page_cache: type[PageCache[Any]] = PageCache,
 ) -> Reading[ItemT]:

@@ -8,23 +8,21 @@ the last known route says.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.route import MAX_CHOICES
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.engine.verifying import RouteVerifier, VerifiedRoutes
 from hotpartition.ports import JournalEntry, JournalReading, Telemetry
 from hotpartition.runtime.building import Ends, build_journal_place, build_routes, build_writer
 from hotpartition.runtime.building_pages import build_page_cache, build_read_counting
 from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition.table.cached_queries import CachedQueries, QueryCodec
-from hotpartition.table.journal_items import key_of_journal, read_entry
-from hotpartition.table.routes import LoggedTelemetry, SharedSampler
-from hotpartition.table.schema import Schema
-from hotpartition.table.sizes import attributes_size_bytes
+from hotpartition.table.item_store import key_of_journal, read_entries
+from hotpartition.table.routes import LoggedTelemetry, SharedSampler, TableRoutes
+from hotpartition.table.schema import Schema, attributes_size_bytes
 
 REPORTS_PAUSE_SECONDS = 0.025
 """Between two sendings of reports: alone, each would take a fifth of a put's CPU. With it they still arrive within the
@@ -120,11 +118,12 @@ class TableJournal:
         """Implement `JournalReading.get`."""
         key = key_of_journal(self._place, collection)
         request = {"TableName": self._place.table_name, "Key": key, "ConsistentRead": is_strong}
-        return read_entry(self._call("GetItem", request).get("Item"))
+        item = self._call("GetItem", request).get("Item")
+        return read_entries({} if item is None else {collection: item}, [collection])[collection]
 
 
-class AdaptiveRoutes(VerifiedRoutes):
-    """`Routes` that the journal holds and Redis tells. Safe under threads.
+class AdaptiveRoutes(TableRoutes):
+    """Routes that the journal holds and Redis tells. Safe under threads.
 
     Writes use a generation only once the journal has shown it to this process; reads take Redis's word and verify it.
     So each has a cache of its own.
@@ -155,13 +154,15 @@ class AdaptiveRoutes(VerifiedRoutes):
             budget_ms: how long a write is tried for.
         """
         self.choices = choices
-        self.journal: JournalPlace | None = place
+        self.journal = place
         reading = build_routes(ends, settings)
-        verifier = RouteVerifier(
-            registry=ends.repairs, routes=reading, background=ends.background, telemetry=ends.telemetry
+        super().__init__(
+            registry=ends.repairs,
+            routes=reading,
+            background=ends.background,
+            telemetry=ends.telemetry,
+            now_ms=ends.clock.now_ms,
         )
-        super().__init__(reading, verifier, ends.clock.now_ms)
-        self.cached: CachedQueries | None = None
         if ends.page_store is not None and settings.pages.page_cache:
             pages = build_page_cache(ends, settings.pages, ends.page_store, QueryCodec())
             self.cached = CachedQueries(reading, pages, build_read_counting(ends, settings.pages), ends.clock.now_ms)
@@ -175,14 +176,6 @@ class AdaptiveRoutes(VerifiedRoutes):
             sampler=SharedSampler,
         )
 
-    def meet(self, items: Iterable[Mapping[str, Any]]) -> None:
-        """Implement `Routes.meet`: the journal says all that there is to know."""
-
-    def marks_of(self, position: int) -> dict[str, int]:
-        """Implement `Routes.marks_of`: the journal says under which N items may lie."""
-        del position
-        return {}
-
     def size_of(self, attributes: Mapping[str, Any]) -> int:
-        """Implement `Routes.size_of`."""
+        """Implement `TableRoutes.size_of`."""
         return attributes_size_bytes(attributes)
