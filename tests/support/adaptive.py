@@ -24,7 +24,7 @@ class AdaptiveShards:
         self.clock = FakeClock()
 
     def build_routes(
-        self, table: Any, schema: Any, clock: Any, budget_ms: float, *, process_id: str = "p", **more: Any
+        self, table: Any, schema: Any, clock: Any, budget_ms: float, *, process_id: str = "p", page_store: Any = None
     ) -> AdaptiveRoutes:
         """Build one process's routes."""
         settings = AdaptiveSettings.defaults(
@@ -40,6 +40,7 @@ class AdaptiveShards:
             telemetry=self.telemetry,
             clock=clock,
             timer=lambda: clock.now_ms() / 1000,
+            page_store=page_store,
             environment_id=process_id,
         )
         return AdaptiveRoutes(
@@ -50,5 +51,4 @@ class AdaptiveShards:
             schema=schema,
             choices=3,
             budget_ms=budget_ms,
-            **more,
         )

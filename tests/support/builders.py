@@ -117,6 +117,7 @@ class World:
             telemetry=self.telemetry,
             clock=self.clock.as_clock(random),
             timer=lambda: self.clock.now_ms / 1000,
+            page_store=self.pages,
             environment_id=environment or f"e{self.random.getrandbits(32)}",
         )
 
@@ -143,7 +144,7 @@ class World:
         distance_rcu = sampling_distance_rcu or inf
         vars(settings.pages).update(page_cache=bool(environment), read_sampling_distance_rcu=distance_rcu)
         random = self.random.random if sampling_distance_rcu else lambda: 0.5
-        return build_message_reader(self.ends(environment, random=random), settings, self.table, self.pages)
+        return build_message_reader(self.ends(environment, random=random), settings, self.table)
 
     def adder(self, writer: Writer | None = None, *, budget_ms: float = 300) -> Adder:
         return Adder(

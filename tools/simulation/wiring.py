@@ -195,7 +195,7 @@ def build_writer(world: World, process: Process, index: int) -> MessageWriter:
 
 def _build_writer(world: World, process: Process, index: int) -> tuple[Ends, MessageWriter]:
     random = world.random(f"writer-{index}")
-    ends, _ = build_ends(world, process, index, random, repairs=False)
+    ends = build_ends(world, process, index, random, repairs=False)
     calls = ThreadedCalls(world.store.client("writer").call)
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
     journal = DynamoDBJournal(calls, TABLE.journal)
@@ -229,14 +229,13 @@ def build_reader(world: World, process: Process, index: int) -> MessageReader:
 
 def _build_reader(world: World, process: Process, index: int) -> tuple[Ends, MessageReader]:
     settings = world.settings.reader
-    ends, connection = build_ends(world, process, index, world.random(f"reader-{index}"), repairs=True)
+    ends = build_ends(world, process, index, world.random(f"reader-{index}"), repairs=True)
     quantile = settings.queries.hedge_quantile
     calls = open_reader_calls(world, process, HedgePolicy(quantile=quantile) if quantile else None)
     return ends, build_message_reader(
         ends,
         settings,
         world.parts.store(calls, TABLE, world.parts.message.from_item),
-        RedisPageStore(connection, TABLE_NAME, ends.telemetry),
         codec=_RememberingCodec(),
         page_cache=world.parts.page_cache,
     )
@@ -249,14 +248,13 @@ def build_counter_reader(world: World, process: Process, index: int) -> CounterR
     return wiring_reader.build_counter_reader(ends, world.settings.reader, messages, cells, summer=world.parts.summer)
 
 
-def build_ends(
-    world: World, process: Process, index: int, random: Random, *, repairs: bool
-) -> tuple[Ends, SimulatedConnection]:
+def build_ends(world: World, process: Process, index: int, random: Random, *, repairs: bool) -> Ends:
     """Build what an environment stands on."""
     connection = world.connect(world.settings.writer.registry.registry_command_timeout_ms)
     registry, clock = RedisRegistry(connection, TABLE_NAME), world.clock(random)
+    telemetry = SharedTelemetry(world)
     background = BackgroundThread(executor=SimulatedExecutor(world.engine, process, 1))
-    ends = Ends(
+    return Ends(
         registry=registry,
         repairs=registry if repairs else None,
         reports=RedisReportSink(
@@ -267,13 +265,13 @@ def build_ends(
             now_ms=clock.now_ms,
         ),
         background=background,
-        telemetry=SharedTelemetry(world),
+        telemetry=telemetry,
         clock=clock,
         timer=world.timer,
+        page_store=RedisPageStore(connection, TABLE_NAME, telemetry),
         environment_id=f"{index:032x}",
         parts=EngineParts(world.parts.routes, world.parts.writer, world.parts.gatherer),
     )
-    return ends, connection
 
 
 class _RememberingCodec(MessagePageCodec):
@@ -357,7 +355,7 @@ class SimulatedShards:
         """Build the routes, as `Adaptive.build_routes` does."""
         del table, clock
         random = self.world.random(f"table-{self.index}")
-        ends, _ = build_ends(self.world, self.process, self.index, random, repairs=True)
+        ends = build_ends(self.world, self.process, self.index, random, repairs=True)
         return self.routes(
             ends,
             AdaptiveSettings.defaults(route_cache_seconds=self.route_cache_seconds),

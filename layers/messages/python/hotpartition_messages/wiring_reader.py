@@ -12,8 +12,7 @@ from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.counters import Summer
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.page_cache import PageCache, PageCodec
-from hotpartition.ports import ItemStore, PageStore, Telemetry
-from hotpartition.redis.pages import RedisPageStore
+from hotpartition.ports import ItemStore, Telemetry
 from hotpartition.runtime.building import Ends
 from hotpartition.runtime.building_pages import build_reading
 from hotpartition.runtime.ends import connect_redis, open_ends
@@ -33,7 +32,7 @@ def open_readers(
     ends = open_ends(settings, telemetry, connection, repairs=True)
     name = settings.store.table_name
     store = DynamoDBItemStore(calls, describe_table(name), Message.from_item)
-    messages = build_message_reader(ends, settings, store, RedisPageStore(connection, name, telemetry))
+    messages = build_message_reader(ends, settings, store)
     cells = DynamoDBItemStore(calls, describe_counter_table(name), decode_cell)
     return messages, build_counter_reader(ends, settings, messages, cells)
 
@@ -42,7 +41,6 @@ def build_message_reader(
     ends: Ends,
     settings: ReadSettings,
     store: ItemStore[str, Message],
-    page_store: PageStore,
     *,
     codec: PageCodec[Page[str, Message]] | None = None,
     page_cache: type[PageCache[Any]] = PageCache,
@@ -54,7 +52,6 @@ def build_message_reader(
         store=store,
         form=KEY_FORM,
         position_of=position_of,
-        page_store=page_store,
         codec=codec or MessagePageCodec(),
         cached_limits=CACHED_LIMITS,
         page_cache=page_cache,

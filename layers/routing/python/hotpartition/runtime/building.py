@@ -22,7 +22,7 @@ from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.route_cache import RouteCache, Routes, RouteSource
 from hotpartition.engine.writer import Writer
-from hotpartition.ports import Background, ItemStore, JournalReading, Registry, ReportSink, Telemetry
+from hotpartition.ports import Background, ItemStore, JournalReading, PageStore, Registry, ReportSink, Telemetry
 from hotpartition.runtime.settings import (
     AdaptiveSettings,
     ConsumerSettings,
@@ -58,6 +58,8 @@ class Ends:
     clock: Clock
     timer: Callable[[], float]
     """A monotonic clock in seconds."""
+    page_store: PageStore | None = None
+    """The fleet's cached pages; None: pages are not cached."""
     environment_id: str
     """Unique in the fleet. Made on the first request: SnapStart clones what is made earlier."""
     parts: Parts = Parts()

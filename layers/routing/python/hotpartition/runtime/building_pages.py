@@ -65,7 +65,6 @@ def build_reading(
     store: ItemStore[str, ItemT],
     form: KeyForm,
     position_of: PositionOf[str],
-    page_store: PageStore,
     codec: PageCodec[Page[str, ItemT]],
     cached_limits: Sequence[int],
     page_cache: type[PageCache[Any]] = PageCache,
@@ -76,9 +75,9 @@ def build_reading(
     gatherer = build_gatherer(
         ends, settings, routes, store=store, form=form, position_of=position_of, counting=counting
     )
-    if not settings.pages.page_cache:
+    if ends.page_store is None or not settings.pages.page_cache:
         return Reading(gatherer, None)
-    cache = build_page_cache(ends, settings.pages, page_store, codec, kind=page_cache)
+    cache = build_page_cache(ends, settings.pages, ends.page_store, codec, kind=page_cache)
     newest = NewestPages(
         gatherer, routes=routes, cache=cache, limits=cached_limits, counting=counting, now_ms=ends.clock.now_ms
     )

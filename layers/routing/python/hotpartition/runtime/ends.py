@@ -18,6 +18,7 @@ from hotpartition.aws.environment import Certificates, find_certificates
 from hotpartition.core.backoff import Clock
 from hotpartition.ports import Telemetry
 from hotpartition.redis.cluster import Connected, RedisConnection
+from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink
 from hotpartition.runtime.background import BackgroundThread
@@ -78,6 +79,7 @@ def open_ends(
         telemetry=telemetry,
         clock=clock,
         timer=time.monotonic,
+        page_store=RedisPageStore(connection, name, telemetry),
         environment_id=uuid.uuid4().hex,
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 from hotpartition.core.backoff import Clock
 from hotpartition.core.route import MAX_CHOICES
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.ports import JournalEntry, JournalReading, PageStore, Telemetry
+from hotpartition.ports import JournalEntry, JournalReading, Telemetry
 from hotpartition.runtime.building import Ends, build_journal_place, build_routes, build_writer
 from hotpartition.runtime.building_pages import build_page_cache, build_read_counting
 from hotpartition.runtime.settings import AdaptiveSettings
@@ -46,7 +46,6 @@ class Adaptive:
         """
         # Only a table that adapts needs redis-py.
         from hotpartition.dynamodb.boto3_client import Boto3Call  # noqa: PLC0415
-        from hotpartition.redis.pages import RedisPageStore  # noqa: PLC0415
         from hotpartition.runtime.ends import connect_redis, open_ends  # noqa: PLC0415
 
         environ = os.environ if self.environ is None else self.environ
@@ -75,7 +74,6 @@ class Adaptive:
             schema=schema,
             choices=self.choices,
             budget_ms=budget_ms,
-            page_store=RedisPageStore(connection, settings.store.table_name, telemetry),
         )
 
 
@@ -143,7 +141,6 @@ class AdaptiveRoutes(TableRoutes):
         schema: Schema,
         choices: int,
         budget_ms: float,
-        page_store: PageStore | None = None,
     ) -> None:
         """Start knowing nothing.
 
@@ -155,7 +152,6 @@ class AdaptiveRoutes(TableRoutes):
             schema: the table's keys.
             choices: how many shards may hold an item under one N.
             budget_ms: how long a write is tried for.
-            page_store: the fleet's pages, for queries that ask for them; None: pages are not cached.
         """
         self.choices = choices
         self.journal = place
@@ -167,8 +163,8 @@ class AdaptiveRoutes(TableRoutes):
             telemetry=ends.telemetry,
             now_ms=ends.clock.now_ms,
         )
-        if page_store is not None and settings.pages.page_cache:
-            pages = build_page_cache(ends, settings.pages, page_store, QueryCodec())
+        if ends.page_store is not None and settings.pages.page_cache:
+            pages = build_page_cache(ends, settings.pages, ends.page_store, QueryCodec())
             self.cached = CachedQueries(reading, pages, build_read_counting(ends, settings.pages), ends.clock.now_ms)
         self.writer = build_writer(
             ends,
