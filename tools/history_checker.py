@@ -29,7 +29,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
@@ -132,8 +132,8 @@ class Page:
     consistency: Consistency
     started_at: float
     messages: tuple[Seen, ...]
-    cursor: Hashable | None
-    next_cursor: Hashable | None
+    cursor: str | None
+    next_cursor: str | None
     ended_at: float = inf
     bound_seconds: float | None = None
     """How old what it shows may be; None where nothing is promised (an eventual read) or nothing may be (a strong one).

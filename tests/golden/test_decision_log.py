@@ -20,7 +20,7 @@ def test_a_recorded_stream_replays_to_the_same_log(name):
     """A fresh consumer over the entries, as they arrived: every decision again, at the same time."""
     run, stage = run_trace(name), Stage()
     for entry in run.recording:
-        stage.expect(entry.at_ms, entry.fields)
+        stage.expect(entry.at_ms, entry.text)
     consumer = stage.start_consumer(at_ms=START_MS, run_ms=run.trace.duration_ms)
     stage.run(START_MS + run.trace.duration_ms + 1_000)
     assert consumer.telemetry.decisions == run.decisions
@@ -86,6 +86,6 @@ def test_a_raise_that_takes_long_does_not_blur_the_next():
     stage.fleet = WritingFleet(Writers(loads, seed=31), stage.registry)
     consumer = stage.start_consumer(at_ms=START_MS, run_ms=8_000)
     stage.run(START_MS + 9_000)
-    raised = [facts["conversation_id"] for _, facts in consumer.telemetry.decisions if facts["reason"] == "raised"]
+    raised = [facts["collection"] for _, facts in consumer.telemetry.decisions if facts["reason"] == "raised"]
     assert raised == ["room", "hall"]
     assert 9 <= stage.routes()["hall"].max_shard_count <= 12

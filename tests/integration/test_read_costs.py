@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from hotpartition.core.route import Generation, Route, choose_placement
+from hotpartition.core.route_history import Cause
 from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.route_cache import RouteCache, RouteSource
 from hotpartition_messages.keys import KEY_FORM, build_key, position_of
 from hotpartition_messages.reading import MessageReader, PageRequest
@@ -67,7 +69,7 @@ def sharded(dynamodb):
         puts.append({"PutRequest": {"Item": message.to_item(placement.partition_key)}})
     for start in range(0, len(puts), 25):
         dynamodb.client.batch_write_item(RequestItems={TABLE_NAME: puts[start : start + 25]})
-    dynamodb.journal.add("c", [generation], reason="raised", now_ms=NOW_MS)
+    dynamodb.journal.add("c", [generation], cause=Cause("raised"), now_ms=NOW_MS)
     return generation
 
 
@@ -80,9 +82,13 @@ def read(dynamodb, request, *, known=()):
     cache = RouteCache(ttl_seconds=2, max_entries=10, random=lambda: 0.0)
     gatherer = Gatherer(
         store=costs,
-        registry=registry,
-        routes=RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=lambda: 0.0, journal=None),
-        background=InlineBackground(),
+        routes=ReadRepair(
+            registry=registry,
+            routes=RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=lambda: 0.0, journal=None),
+            background=InlineBackground(),
+            telemetry=telemetry,
+            now_ms=lambda: 0,
+        ),
         telemetry=telemetry,
         clock=FakeClock(NOW_MS + MESSAGES).as_clock(),
         budget_ms=300,

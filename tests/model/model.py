@@ -43,7 +43,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from hotpartition.core.items import ItemKey
 from hotpartition.core.keys import KeyForm
-from hotpartition.core.merge import KeyQuery, PageMerge
+from hotpartition.core.merge import KeyQuery, PageMerge, QueryResponse
 from hotpartition.core.route import Generation, Placement, Route, choose_placements, next_candidates
 from hotpartition_messages import Message
 from hotpartition_messages.cursor import Cursor
@@ -363,8 +363,8 @@ class ProtocolModel:
         assert page_range is not None
         merge = self.variant.merge_type(page_range, KEY_FORM, position_of)
         for response in reading.past:
-            messages = [self._messages[message_id] for message_id in response.message_ids]
-            merge.add(response.query, messages, is_exhausted=response.is_exhausted)
+            messages = tuple(self._messages[message_id] for message_id in response.message_ids)
+            merge.add(response.query, QueryResponse(messages, response.is_exhausted))
         return merge
 
     def _run_query(self, state: State, index: int) -> list[tuple[Step, State]]:

@@ -9,7 +9,7 @@ from random import Random
 
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation, choose_placements
-from hotpartition.ports import Copy, Fetched, JournalEntry, QueryResponse
+from hotpartition.ports import Copy, Fetched, Got, JournalEntry, QueryResponse
 from hotpartition_messages.errors import MessageNotFoundError
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key
 from hotpartition_messages.reading import PageRequest
@@ -63,13 +63,15 @@ class _ScriptedTable(FakeTable):
         assert tuple(message.message_id for message in messages) == told.message_ids
         return QueryResponse(messages, told.is_exhausted)
 
-    def get(self, partition_keys, sort_key, *, is_strong, journal_of=None):
+    def get(self, places, *, is_strong, journals_of=()):
         if self.is_written:
-            return (), None
-        queries = [KeyQuery(key, newest_first=True, limit=1, first=sort_key, last=sort_key) for key in partition_keys]
+            return Got((), {})
+        queries = [KeyQuery(key, newest_first=True, limit=1, first=sk, last=sk) for key, sk in places]
+        journal_of = next(iter(journals_of), None)
         fetched = self.fetch(queries, is_strong=is_strong, journal_of=journal_of)
-        responded = zip(partition_keys, fetched.responses, strict=True)
-        return tuple(Copy(key, message) for key, response in responded for message in response.items), fetched.journal
+        responded = zip(places, fetched.responses, strict=True)
+        copies = tuple(Copy(place[0], message) for place, response in responded for message in response.items)
+        return Got(copies, {journal_of: fetched.journal} if journal_of else {})
 
 
 class Replay:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.merge import KeyQuery
-from hotpartition.core.reports import ReadReport, Report, stream_partition_of
+from hotpartition.core.merge import KeyQuery, QueryResponse
+from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.route import Generation, Route
-from hotpartition.core.route_history import decode_raises, encode_raises
+from hotpartition.core.route_history import Cause, decode_raises, encode_raises
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.dynamodb.item_store import Replacement
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError, RetryLaterError, ThrottledError
-from hotpartition.ports import Copy, Fetched, JournalEntry, QueryResponse, ReadRoute, RoutingItem, StreamEntry
+from hotpartition.ports import Copy, Fetched, Got, JournalEntry, ReadRoute, RoutingItem, StreamEntry
 from hotpartition_messages import Message
 from hotpartition_messages.keys import ROUTING_SORT_KEY
 
@@ -136,16 +136,11 @@ class FakeTable:
         return QueryResponse(tuple(taken), is_exhausted=len(taken) < query.limit)
 
     def get(
-        self, partition_keys: Sequence[str], sort_key: str, *, is_strong: bool, journal_of: str | None = None
-    ) -> tuple[tuple[Copy[Message], ...], JournalEntry | None]:
-        self._call(f"batch-get {','.join(partition_keys)}")
-        found = [
-            Copy(pk, Message.from_item(self.items[pk, sort_key]))
-            for pk in partition_keys
-            if (pk, sort_key) in self.items
-        ]
-        entry = None if journal_of is None else self.routes.get(journal_of, JournalEntry())
-        return tuple(found), entry
+        self, places: Sequence[tuple[str, str]], *, is_strong: bool, journals_of: Sequence[str] = ()
+    ) -> Got[Message]:
+        self._call(f"batch-get {','.join(partition_key for partition_key, _ in places)}")
+        found = [Copy(place[0], Message.from_item(self.items[place])) for place in places if place in self.items]
+        return Got(tuple(found), {name: self.routes.get(name, JournalEntry()) for name in journals_of})
 
 
 class FakeJournal:
@@ -160,11 +155,11 @@ class FakeJournal:
             return self.table.lagging[collection]
         return self.table.routes.get(collection, JournalEntry())
 
-    def add(self, collection: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
+    def add(self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int) -> JournalEntry:
         self.table._call(f"update {collection}")
         generations = list(generations)
-        self.table.reasons[collection] = reason
-        self.table.raises.setdefault(collection, set()).update(encode_raises(generations, reason=reason, now_ms=now_ms))
+        self.table.reasons[collection] = cause.encode()
+        self.table.raises.setdefault(collection, set()).update(encode_raises(generations, cause=cause, now_ms=now_ms))
         known = self.table.routes.get(collection, JournalEntry()).route
         entry = JournalEntry(known.union(Route(frozenset(generations))), now_ms)
         self.table.routes[collection] = entry
@@ -265,7 +260,7 @@ class FakeReports:
     def __init__(self, partitions: int = 2) -> None:
         self.partitions = partitions
         self.streams: list[list[StreamEntry]] = [[] for _ in range(partitions)]
-        self.sent: list[Report | ReadReport] = []
+        self.sent: list[WriteReport | ReadReport] = []
         self.latest: dict[Share, int] = {}
         self.is_down = False
         self.away: set[int] = set()
@@ -276,14 +271,14 @@ class FakeReports:
         if self.is_down:
             raise RegistryUnavailableError("down")
 
-    def send(self, report: Report | ReadReport) -> None:
+    def send(self, report: WriteReport | ReadReport) -> None:
         self.sent.append(report)
         partition = stream_partition_of(report.collection, self.partitions)
         self.append(partition, report.encode(), (report.slot + 1) * 250)
 
-    def append(self, partition: int, fields: Mapping[str, str], at_ms: int) -> None:
+    def append(self, partition: int, text: str, at_ms: int) -> None:
         self._sequence += 1
-        self.streams[partition].append(StreamEntry(f"{at_ms}-{self._sequence}", fields))
+        self.streams[partition].append(StreamEntry(f"{at_ms}-{self._sequence}", text))
 
     def take_dropped(self) -> int:
         return 0

@@ -6,6 +6,7 @@ from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.route_cache import RouteSource
 from hotpartition.engine.writer import Writer
+from hotpartition.ports import Got
 from hotpartition_messages import Message
 from tools.simulation.wiring import Parts
 
@@ -20,7 +21,7 @@ class TrustingRoutes(RouteSource):
 class UnverifyingGatherer(Gatherer):
     """Takes Redis's word for the route."""
 
-    def _verify(self, collection, hint, entry, *, is_strong):
+    def _compare(self, collection, hint, entry, *, is_strong):
         return EMPTY_ROUTE
 
 
@@ -29,11 +30,10 @@ class MergingGatherer(Gatherer):
 
     merge_type = PageMerge
 
-    def _gather(self, reading):
-        merge = reading.merge
-        reading.merge = self.merge_type(merge.range, self._form, self._position_of, is_shown=merge.is_shown)
-        reading.merge.now_ms = self._clock.now_ms()
-        return super()._gather(reading)
+    def _plan_page(self, page_range, is_shown):
+        merge = self.merge_type(page_range, self._form, self._position_of, is_shown=is_shown)
+        merge.now_ms = self._clock.now_ms()
+        return merge
 
 
 class MergeWithoutBaseKey(PageMerge):
@@ -97,10 +97,10 @@ class OutsideWriter(Writer):
 class FirstChoicesGatherer(Gatherer):
     """Takes what a point read's first request did not find for absent."""
 
-    def _get(self, keys, sort_key, budget, *, is_strong, journal_of):
-        if journal_of is None:
-            return (), None
-        return super()._get(keys, sort_key, budget, is_strong=is_strong, journal_of=journal_of)
+    def _get(self, places, budget, *, is_strong, journals_of):
+        if not journals_of:
+            return Got((), {})
+        return super()._get(places, budget, is_strong=is_strong, journals_of=journals_of)
 
 
 def merging(merge_type):

@@ -17,12 +17,16 @@ from typing import Any, NamedTuple
 from boto3.dynamodb.conditions import Attr, ConditionBase, Key
 from botocore.exceptions import ClientError
 
+from hotpartition.core.backoff import Clock
 from hotpartition.core.route import Generation
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition.table import TimeBuckets, at_random, by_attribute, by_sort_key, fixed
+from hotpartition.table.adaptive import AdaptiveRoutes
 from hotpartition.table.hashing import Hashing
+from hotpartition.table.schema import Schema
 from hotpartition.table.time_buckets import time_of_text
 from tools.patterns.model import (
     DEVICES,
@@ -38,7 +42,8 @@ from tools.patterns.table import COARSE_SECONDS, INDEX, INDEX_KEY, Client, Count
 from tools.simulation.engine import EPOCH_MS, Engine, Process, SimulatedExecutor
 from tools.simulation.scenarios import STEP
 from tools.simulation.store import Observer
-from tools.simulation.wiring import TABLE, TABLE_NAME, SimulatedShards, SimulatedTable, build_consumer, build_world
+from tools.simulation.table_run import SimulatedTable
+from tools.simulation.wiring import TABLE, TABLE_NAME, build_consumer, build_ends, build_world
 
 BUDGET_MS = 300.0
 PATIENT_MS = 10_000.0
@@ -138,20 +143,27 @@ class _Run:
         """Writing environments that wait for a call: each makes one at a time."""
 
     def _open(self, name: str, client: Client, budget_ms: float = BUDGET_MS) -> SimulatedTable:
-        process, random = Process(), self.world.random(name)
-        pattern, settings = self.pattern, self.world.settings.writer
+        process, random, numbers = Process(), self.world.random(name), self.numbers
+        pattern, world, journal = self.pattern, self.world, self.journal
+
+        class Routes:
+            """What `ShardedTable` takes as its shards: `adaptive()` on the simulated Redis and journal."""
+
+            def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
+                del table, clock
+                ends, _ = build_ends(world, process, next(numbers), world.random(f"{name}/routes"), repairs=True)
+                return AdaptiveRoutes(
+                    ends,
+                    AdaptiveSettings.defaults(),
+                    journal=journal,
+                    place=JournalPlace(TABLE_NAME, "pk", sort_key=""),
+                    schema=schema,
+                    choices=3,
+                    budget_ms=budget_ms,
+                )
+
         table: Any = client
-        shards: Any = SimulatedShards(
-            world=self.world,
-            process=process,
-            process_id=name,
-            table_name=TABLE_NAME,
-            place=JournalPlace(TABLE_NAME, "pk", sort_key=""),
-            journal=self.journal,
-            timeout_ms=settings.registry_command_timeout_ms,
-            stream_partitions=settings.stream_partitions,
-            route_cache_seconds=settings.route_cache_seconds,
-        )
+        shards: Any = Routes()
         opened = SimulatedTable(
             table,
             # One key alone: adaptive shards that no consumer raises.

@@ -14,12 +14,13 @@ from typing import Generic, NamedTuple, TypeVar
 from hotpartition.errors import RetryLaterError
 from hotpartition_messages import Message
 from hotpartition_messages.changing import Edit, MessageChanger, Target
+from hotpartition_messages.cursor import Cursor, build_cursor
 from hotpartition_messages.errors import MessageChangedError, MessageGoneError, MessageNotFoundError
 from hotpartition_messages.keys import parse_sort_key
 from hotpartition_messages.message_ids import message_time_ms, mint_message_id
 from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage, Written
-from tools.history_checker import Page, Seen
+from tools.history_checker import Edited, Page, Seen
 from tools.simulation.engine import EPOCH_MS, MOST_SKEW_MS, Engine, Work
 from tools.simulation.functions import Function, NoResponseError, TooManyRequestsError
 from tools.simulation.measure import Meter
@@ -292,7 +293,8 @@ class ChangingClients(_Clients[Change, Message | None]):
         if digest is None:
             self._record.note_deletion(target.conversation_id, target.message_id, began=began, ended=ended)
         else:
-            self._record.note_edit(target.conversation_id, target.message_id, digest, began=began, ended=ended)
+            place = {"conversation_id": target.conversation_id, "message_id": target.message_id}
+            self._record.edits.append(Edited(**place, digest=digest, started_at=began, ended_at=ended))
 
     def _choose(self) -> tuple[str, str] | None:
         """Choose a message that is known to be stored: one that was just changed, a new one, or any."""
@@ -343,21 +345,17 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
 
         The pollers go on until they have walked once more.
         """
-        is_over = False
         self._is_all_written = True
 
         def read_all() -> None:
-            nonlocal is_over
             while self._polling:
                 self._engine.sleep(POLL_SECONDS)
             for conversation_id in self._record.conversations:
                 for newest_first in (True, False):
                     request = PageRequest(conversation_id, newest_first, limit=200, is_strong=True)
                     self._read(request, pages=LONGEST_READ_PAGES)
-            is_over = True
 
-        self._engine.spawn(read_all)
-        self._engine.run_while(lambda: not is_over, seconds)
+        self._engine.run_to_end(read_all, seconds)
 
     def _read_something(self) -> None:
         plan, random = self._plan, self._random
@@ -411,8 +409,8 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
                     consistency="strong" if request.is_strong else "eventual",
                     started_at=began,
                     messages=seen(response.messages),
-                    cursor=request.cursor,
-                    next_cursor=response.next_cursor,
+                    cursor=_cursor_text(request, request.cursor),
+                    next_cursor=_cursor_text(request, response.next_cursor),
                     ended_at=self._engine.now,
                 )
             )
@@ -509,3 +507,7 @@ def _id_of(error: Exception) -> str | None:
     """Return the id that a refusal names, where it does."""
     sort_key: str | None = getattr(error, "sort_key", None)
     return sort_key and parse_sort_key(sort_key)
+
+
+def _cursor_text(request: PageRequest, cursor: Cursor | None) -> str | None:
+    return build_cursor(request.conversation_id, cursor, newest_first=request.newest_first)

@@ -181,18 +181,13 @@ class _Run:
 
     def audit(self, counters: Sequence[str]) -> None:
         """Read everything once more, when all is over."""
-        left = set(counters)
 
         def read() -> None:
             for counter in counters:
                 while not self.read(counter):
                     self.engine.sleep(0.1)
-                left.discard(counter)
 
-        self.engine.spawn(read)
-        self.engine.run_while(lambda: left, AUDIT_SECONDS)
-        if left:
-            raise RuntimeError(f"the last reads did not end: {sorted(left)}")
+        self.engine.run_to_end(read, AUDIT_SECONDS)
 
 
 def run_rush(seed: int, parts: Parts | None = None, *, per_second: float = RUSH_PER_SECOND) -> RushRun:

@@ -137,6 +137,24 @@ class Engine:
         while is_awaited() and self.now < limit:
             self.run_until(self.now + 1.0)
 
+    def run_to_end(self, work: Work, seconds: float) -> None:
+        """Let a task run to its end.
+
+        Raises:
+            RuntimeError: it has not ended within so many seconds.
+        """
+        is_over = False
+
+        def run() -> None:
+            nonlocal is_over
+            work()
+            is_over = True
+
+        self.spawn(run)
+        self.run_while(lambda: not is_over, seconds)
+        if not is_over:
+            raise RuntimeError(f"not over within {seconds:g} s")
+
     def close(self) -> None:
         """End all tasks, wherever they wait: what a suspended greenlet refers to is never freed otherwise."""
         for task in self._tasks:

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from hotpartition.core.route import Generation
+from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import RetryLaterError
 from tools.simulation.engine import EPOCH_MS, Process
@@ -254,7 +255,7 @@ class RaisesByHand:
 
         def handle(asked: tuple[str, Generation]) -> None:
             collection, generation = asked
-            raiser.raise_route(collection, (generation,), reason="simulated")
+            raiser.raise_route(collection, (generation,), cause=Cause("simulated"))
 
         return handle
 

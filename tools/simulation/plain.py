@@ -13,12 +13,11 @@ from typing import Protocol
 
 from hotpartition.control.consumer import RunSummary
 from hotpartition.core.backoff import Budget, Clock
-from hotpartition.core.merge import KeyQuery, PageMerge
+from hotpartition.core.merge import KeyQuery, PageMerge, QueryResponse
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import RetryLaterError
-from hotpartition.ports import QueryResponse
 from hotpartition_messages import Message
 from hotpartition_messages.cursor import Cursor
 from hotpartition_messages.errors import MessageNotFoundError
@@ -86,7 +85,7 @@ class PlainWriter:
         self._clock = world.clock(random)
         self._store = DynamoDBItemStore(ThreadedCalls(world.store.client("writer").call), TABLE, Message.from_item)
         self._random_bits = random.getrandbits
-        budget_ms = world.settings.writer.request_budget_ms
+        budget_ms = world.settings.writer.requests.request_budget_ms
         self._retries: Retries = retries or (lambda clock: Budget(clock, budget_ms))
         self._place = place
         self._observer = world.store.observer
@@ -114,7 +113,7 @@ class PlainWriter:
 
 
 @dataclass(slots=True)
-class _KeysMerge(PageMerge[Message]):
+class _KeysMerge(PageMerge[str, Message]):
     """A merge over keys that are known beforehand."""
 
     keys: tuple[str, ...] = ()
@@ -132,7 +131,7 @@ class PlainReader:
         self._clock = world.clock(world.random(f"reader-{index}"))
         calls = open_reader_calls(world, process, policy=None)
         self._store = DynamoDBItemStore(calls, TABLE, Message.from_item)
-        self._budget_ms = settings.request_budget_ms
+        self._budget_ms = settings.requests.request_budget_ms
         self._keys = keys
 
     def read(self, request: ReadRequest) -> ReadResponse:
@@ -151,14 +150,14 @@ class PlainReader:
         return PageResult(page.items, cursor, "")
 
     def _run_round(
-        self, merge: PageMerge[Message], queries: list[KeyQuery], budget: Budget, *, is_strong: bool
+        self, merge: PageMerge[str, Message], queries: list[KeyQuery[str]], budget: Budget, *, is_strong: bool
     ) -> None:
         while queries:
             fetched = self._store.fetch(queries, is_strong=is_strong)
-            failures: list[tuple[KeyQuery, RetryLaterError]] = []
+            failures: list[tuple[KeyQuery[str], RetryLaterError]] = []
             for query, response in zip(queries, fetched.responses, strict=True):
                 if isinstance(response, QueryResponse):
-                    merge.add(query, response.items, is_exhausted=response.is_exhausted)
+                    merge.add(query, response)
                 else:
                     failures.append((query, response))
             if failures and not budget.wait():
@@ -167,7 +166,8 @@ class PlainReader:
 
     def _look_up(self, lookup: Lookup) -> Message:
         keys = self._keys(lookup.conversation_id)
-        found, _ = self._store.get(keys, build_sort_key(lookup.message_id), is_strong=lookup.is_strong)
+        places = [(key, build_sort_key(lookup.message_id)) for key in keys]
+        found = self._store.get(places, is_strong=lookup.is_strong).copies
         if not found:
             raise MessageNotFoundError(lookup.conversation_id, lookup.message_id)
         return found[0].item

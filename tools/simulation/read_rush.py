@@ -21,7 +21,8 @@ from hotpartition.core.route import Generation
 from hotpartition.engine.page_cache import CachedPage, Filled, Origin, PageCache, PageT
 from hotpartition.errors import RetryLaterError
 from hotpartition.redis.cluster import read_hot_key, route_key
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition_messages.cursor import build_cursor
 from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage
 from tools.history_checker import FAULTS, Page
@@ -337,7 +338,7 @@ class _RushRun:
         self.random = world.random("rush")
         self.flag = read_hot_key(TABLE_NAME, self.conversation)
         self.found_seconds: float | None = None
-        self.bound_seconds = scenario.settings.reader.page_staleness_seconds + LAG_SECONDS
+        self.bound_seconds = scenario.settings.reader.pages.page_staleness_seconds + LAG_SECONDS
 
     def result(self) -> RushRun:
         """Let it happen, and sum it up."""
@@ -443,7 +444,7 @@ class _RushRun:
             started_at=began,
             messages=seen(page.messages),
             cursor=None,
-            next_cursor=page.next_cursor,
+            next_cursor=build_cursor(self.conversation, page.next_cursor, newest_first=True),
             ended_at=self.engine.now,
             bound_seconds=self.bound_seconds if self.rush.copies or self.rush.is_watched else LAG_SECONDS,
         )
@@ -471,7 +472,7 @@ def run_rushes(rushes: Sequence[ReadRush], *, seed: int, pool: Executor, progres
     for future in futures:
         future.add_done_callback(lambda _: progress())
     runs = tuple(future.result() for future in futures)
-    bound_ms = ProductSettings().reader.page_staleness_seconds * 1000
+    bound_ms = ProductSettings().reader.pages.page_staleness_seconds * 1000
     bars = tuple(judge(runs, bound_ms=bound_ms))
     return RushStudy(seed=seed, bound_ms=bound_ms, runs=runs, bars=bars, passed=all(bar.holds for bar in bars))
 

@@ -113,16 +113,6 @@ class Record:
         if offer.acknowledged_at is None:
             offer.acknowledged_at = at
 
-    def note_edit(
-        self, conversation_id: str, message_id: str, digest: str, *, began: float, ended: float | None
-    ) -> None:
-        """A message was edited, or nobody knows whether it was."""
-        self.edits.append(
-            Edited(
-                conversation_id=conversation_id, message_id=message_id, digest=digest, started_at=began, ended_at=ended
-            )
-        )
-
     def note_deletion(
         self, conversation_id: str, message_id: str, *, began: float, ended: float | None = None
     ) -> Deleted:

@@ -8,6 +8,7 @@ raises as consumer and operators do, journal first, and dies in between now and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -16,13 +17,16 @@ from typing import Any
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError, ReadTimeoutError
 
+from hotpartition.core.backoff import Clock
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import InvalidRequestError, RetryLaterError
-from hotpartition.table import at_random, by_attribute, by_sort_key
+from hotpartition.runtime.settings import AdaptiveSettings
+from hotpartition.table import ShardedTable, at_random, by_attribute, by_sort_key
 from hotpartition.table.adaptive import AdaptiveRoutes, TableJournal
 from hotpartition.table.hashing import Hashing
+from hotpartition.table.schema import Schema
 from tools.history_checker import Finding, Seen
 from tools.simulation.engine import Engine, Process, SimulatedExecutor
 from tools.simulation.faults import FaultDriver, RaisesByHand
@@ -31,7 +35,7 @@ from tools.simulation.record import Offer, Record
 from tools.simulation.scenarios import FAULTS, FaultPlan
 from tools.simulation.store import Observer
 from tools.simulation.table_network import Aws, MotoNetwork
-from tools.simulation.wiring import SimulatedShards, SimulatedTable, build_world
+from tools.simulation.wiring import build_ends, build_world
 
 TABLE_NAME = "readings"
 COLLECTIONS = ("hot|1", "cold")
@@ -41,7 +45,6 @@ SECONDS = 14.0
 DRAIN_SECONDS = 8.0
 WAIT_SECONDS = 0.12
 """Mean time between two calls of one client."""
-REDIS_TIMEOUT_MS = 30
 AUDIT_SECONDS = 60.0
 EXPECTED_CODES = frozenset(
     {
@@ -71,6 +74,17 @@ _HASHINGS: tuple[Callable[[Random], Hashing], ...] = (
 _KEYS = [{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK")]
 
 
+class SimulatedTable(ShardedTable):
+    """A `ShardedTable` whose threads are tasks of one process of the engine."""
+
+    simulated: Executor
+
+    def _open_executor(self, threads: int) -> Executor:
+        """Run the queries of a page at the same time, on the virtual clock."""
+        del threads
+        return self.simulated
+
+
 @dataclass(frozen=True, slots=True)
 class TableParts:
     """The classes that a run is built from; a test breaks the library on purpose by replacing one."""
@@ -96,9 +110,11 @@ class TableRun:
     breaches: tuple[Finding, ...]
 
 
-def run_table(aws: Aws, seed: int, parts: TableParts | None = None, *, seconds: float = SECONDS) -> TableRun:
-    """Run one seed, which decides everything that is left to chance."""
-    run = _Run(seed, parts or TableParts(), aws, seconds)
+def run_table(
+    aws: Aws, seed: int, parts: TableParts | None = None, *, seconds: float = SECONDS, late_share: float = LATE_SHARE
+) -> TableRun:
+    """Run one seed, which decides everything that is left to chance; so much of all creations happens late."""
+    run = _Run(seed, parts or TableParts(), aws, seconds, late_share)
     try:
         with closing(run.network), closing(run.engine):
             return run.result()
@@ -141,7 +157,7 @@ class _LateObserver(Observer):
 class _Run:
     """The parts of one run, put together."""
 
-    def __init__(self, seed: int, parts: TableParts, aws: Aws, seconds: float) -> None:
+    def __init__(self, seed: int, parts: TableParts, aws: Aws, seconds: float, late_share: float) -> None:
         self.seed, self.parts, self.seconds = seed, parts, seconds
         engine = self.engine = Engine()
         self.record = Record()
@@ -151,7 +167,7 @@ class _Run:
         self.place = self._create_tables(aws.raw)
         self.table = aws.resource.Table(TABLE_NAME)
         self.hashing = _HASHINGS[seed % len(_HASHINGS)](Random(f"{seed}/hashed"))
-        plan = _fault_plan()
+        plan = _fault_plan(late_share)
         observer = _LateObserver()
         self.network = MotoNetwork(engine, aws, self.place, seed=str(seed), observer=observer)
         world = self.world = build_world(
@@ -238,39 +254,39 @@ class _Run:
     def _audit(self) -> None:
         """Read all there is, by an environment that has just been born; as a whole and one by one."""
         self.function = Function(self.engine, FunctionConfig(warm=1), self._build, self.world.random("audit"))
-        is_read = False
 
         def read() -> None:
-            nonlocal is_read
             for collection in COLLECTIONS:
                 for newest_first in (False, True):
                     self._read_collection(collection, is_strong=True, newest_first=newest_first, limit=None)
                 for sort_key in sorted(self.record.offers.get(collection, {})):
                     self._read_one(collection, sort_key)
-            is_read = True
 
-        self.engine.spawn(read)
-        self.engine.run_while(lambda: not is_read, AUDIT_SECONDS)
-        if not is_read:
-            raise RuntimeError("the last reads did not end")
+        self.engine.run_to_end(read, AUDIT_SECONDS)
 
     # Environments.
 
     def _build(self, process: Process, index: int) -> Callable[[Callable[[SimulatedTable], Any]], Any]:
         """Build one environment: it makes the calls that it is asked for on a table of its own."""
-        name = f"environment-{index}"
-        shards: Any = SimulatedShards(
-            world=self.world,
-            process=process,
-            process_id=name,
-            table_name=TABLE_NAME,
-            place=self.place,
-            journal=TableJournal(Boto3Call(self.table.meta.client), self.place),
-            timeout_ms=REDIS_TIMEOUT_MS,
-            stream_partitions=1,
-            route_cache_seconds=1.0,
-            routes=self.parts.routes,
-        )
+        run, name = self, f"environment-{index}"
+
+        class Routes:
+            """What `ShardedTable` takes as its shards."""
+
+            def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
+                del clock
+                ends, _ = build_ends(run.world, process, index, run.world.random(name), repairs=True)
+                return run.parts.routes(
+                    ends,
+                    AdaptiveSettings.defaults(route_cache_seconds=1.0),
+                    journal=TableJournal(Boto3Call(table.meta.client), run.place),
+                    place=run.place,
+                    schema=schema,
+                    choices=3,
+                    budget_ms=budget_ms,
+                )
+
+        shards: Any = Routes()
         opened = self.parts.table(
             self.table,
             shards=shards,
@@ -466,13 +482,13 @@ class _Run:
             self.record.note_lookup(collection, sort_key, found, began, self.engine.now)
 
 
-def _fault_plan() -> FaultPlan:
+def _fault_plan(late_share: float) -> FaultPlan:
     """Build the plan of all faults, with late creations and keys that refuse besides."""
     plan = FAULTS.faults or FaultPlan()
     return replace(
         plan,
-        store=replace(plan.store, late=LATE_SHARE, hot_keys=HOT_SHARE),
-        spell=replace(plan.spell, late=LATE_SHARE, hot_keys=HOT_SHARE_IN_SPELLS),
+        store=replace(plan.store, late=late_share, hot_keys=HOT_SHARE),
+        spell=replace(plan.spell, late=late_share, hot_keys=HOT_SHARE_IN_SPELLS),
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition.core.merge import PageMerge, PageRange
+from hotpartition.core.merge import PageMerge, PageRange, QueryResponse
 from hotpartition.core.route import EMPTY_ROUTE, choose_placement
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, position_of
 from hotpartition_messages.message_ids import first_message_id_at
@@ -28,7 +28,7 @@ def run_page(table, page_range, route, *, shuffle=lambda _: None):
         replies = list(zip(queries, fetched.responses, strict=True))
         shuffle(replies)
         for query, response in replies:
-            merge.add(query, response.items, is_exhausted=response.is_exhausted)
+            merge.add(query, response)
     return merge.page(), rounds
 
 
@@ -73,8 +73,8 @@ def test_two_copies_that_differ_are_one_entry_always_the_same():
     first, second = build_message(5, 1, body="a"), build_message(5, 1, body="b")
     merge = PageMerge(PageRange("c", newest_first=True, limit=5), KEY_FORM, position_of)
     base, shard = merge.next_queries(route_of((1, 0)))
-    merge.add(shard, [second], is_exhausted=True)
-    merge.add(base, [first], is_exhausted=True)
+    merge.add(shard, QueryResponse((second,), is_exhausted=True))
+    merge.add(base, QueryResponse((first,), is_exhausted=True))
     assert merge.page().items == (first,)
     assert merge.page().divergent == 1
 
@@ -115,7 +115,7 @@ class Shelf:
                 told = taken[: max(1, cut(taken))]
                 self.items += len(told)
                 messages = [self.keys[query.partition_key][identifier] for identifier in told]
-                merge.add(query, messages, is_exhausted=len(told) == len(within) < query.limit)
+                merge.add(query, QueryResponse(messages, is_exhausted=len(told) == len(within) < query.limit))
             if len(routes) > 1:
                 routes.pop(0)
         return merge.page()
@@ -186,7 +186,7 @@ def test_later_rounds_read_only_what_may_be_on_the_page(shards, skew, newest_fir
             taken = ids[: query.limit]
             known.update(taken)
             messages = [keys[query.partition_key][identifier] for identifier in taken]
-            merge.add(query, messages, is_exhausted=len(taken) < query.limit)
+            merge.add(query, QueryResponse(messages, is_exhausted=len(taken) < query.limit))
 
 
 def read_even(shards, limit, seed, *, count=None):
@@ -276,6 +276,6 @@ def test_a_larger_route_adds_queries_and_keeps_what_was_read():
     merge = PageMerge(PageRange("c", newest_first=True, limit=20), KEY_FORM, position_of)
     (query,) = merge.next_queries(EMPTY_ROUTE)
     (response,) = table.fetch([query], is_strong=True).responses
-    merge.add(query, response.items, is_exhausted=response.is_exhausted)
+    merge.add(query, response)
     assert merge.next_queries(EMPTY_ROUTE) == []
     assert {q.partition_key for q in merge.next_queries(route)} == {f"c#{i}" for i in range(4)}

@@ -55,7 +55,7 @@ class Stage(AdaptiveShards):
         totals = {}
         for stream in self.reports.streams:
             for entry in stream:
-                collection, value = entry.fields["r"].split("|")[1], float(entry.fields["r"].split("|")[3])
+                collection, value = entry.text.split("|")[1], float(entry.text.split("|")[3])
                 totals[collection] = max(totals.get(collection, 0.0), value)
         return totals
 
@@ -222,7 +222,7 @@ class TestSettings:
         environ = {"HOTPARTITION_REGISTRY_HOST": "a.example", "HOTPARTITION_REGISTRY_PORT": "6380"}
         shards = adaptive(environ=environ, registry_host="b.example", registry_tls=False)
         built = ShardedTable(plain, shards=shards)._parts.items._sharding.routes
-        assert built._reading._registry._connection._options["url"] == "redis://b.example:6380"
+        assert built._routes._registry._connection._options["url"] == "redis://b.example:6380"
         assert built.journal == JournalPlace("readings", "PK", "SK", "r#")
 
     def test_a_journal_of_its_own_is_named(self, plain):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotpartition.core.capacity import item_size_bytes
-from hotpartition.table.sizes import attributes_size_bytes
+from hotpartition.table.schema import attributes_size_bytes
 
 INTEGERS = st.integers(-(10**38) + 1, 10**38 - 1)
 NUMBERS = INTEGERS | st.builds(lambda digits, exponent: Decimal(f"{digits}E{exponent}"), INTEGERS, st.integers(-60, 60))

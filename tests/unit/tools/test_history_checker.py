@@ -51,18 +51,26 @@ def read(*numbers: int, order="oldest", consistency="strong", at: float = 10.0, 
     )
 
 
-def history(*records: Acknowledged | Unresolved | Read) -> History:
+def history(*records, clock_error: float = 0.0) -> History:
+    """Build a history of records of all kinds."""
+
+    def all_of(kind):
+        return tuple(record for record in records if isinstance(record, kind))
+
     return History(
-        acknowledged=tuple(record for record in records if isinstance(record, Acknowledged)),
-        unresolved=tuple(record for record in records if isinstance(record, Unresolved)),
-        reads=tuple(record for record in records if isinstance(record, Read)),
+        acknowledged=all_of(Acknowledged),
+        unresolved=all_of(Unresolved),
+        reads=all_of(Read),
+        edits=all_of(Edited),
+        deletions=all_of(Deleted),
+        additions=all_of(Added),
+        clock_error=clock_error,
     )
 
 
 def faults(given_history: History) -> dict[str, int]:
     verdict = check_history(given_history)
-    names = FAULTS
-    return {name: getattr(verdict, name) for name in names if getattr(verdict, name)}
+    return {name: getattr(verdict, name) for name in FAULTS if getattr(verdict, name)}
 
 
 @st.composite
@@ -253,17 +261,8 @@ def test_the_digest_tells_contents_apart():
 
 def changed(*changes, reads, expires_at=None, clock_error=0.0, offered_at=0.0):
     """The faults of one message, acknowledged at 1, with what was done to it and how it was read."""
-    return faults(
-        History(
-            acknowledged=(replace(acknowledged(1, at=1.0), expires_at=expires_at, offered_at=offered_at),),
-            unresolved=(),
-            reads=tuple(reads),
-            edits=tuple(change for change in changes if isinstance(change, Edited)),
-            deletions=tuple(change for change in changes if isinstance(change, Deleted)),
-            additions=tuple(change for change in changes if isinstance(change, Added)),
-            clock_error=clock_error,
-        )
-    )
+    one = replace(acknowledged(1, at=1.0), expires_at=expires_at, offered_at=offered_at)
+    return faults(history(one, *changes, *reads, clock_error=clock_error))
 
 
 def edited(digest: str, began: float, ended: float | None) -> Edited:
@@ -446,21 +445,9 @@ def served_late(draw: st.DrawFn) -> tuple[tuple[Acknowledged | Edited | Deleted,
     return tuple(records), page, instant
 
 
-def bounded_history(records: tuple[Acknowledged | Edited | Deleted, ...], *reads: Read) -> History:
-    closing = read(*sorted(int(r.message_id) for r in records if isinstance(r, Acknowledged)), at=0.0)
-    return History(
-        acknowledged=tuple(r for r in records if isinstance(r, Acknowledged)),
-        unresolved=(),
-        edits=tuple(r for r in records if isinstance(r, Edited)),
-        deletions=tuple(r for r in records if isinstance(r, Deleted)),
-        # A read before everything: nobody looks for the messages, which is of no matter here.
-        reads=(replace(closing, messages=(), ended_at=0.0), *reads),
-    )
-
-
 def staleness(records: tuple[Acknowledged | Edited | Deleted, ...], page: Read) -> set[str]:
     """List what is called late of a page, and no other fault than that nobody looked for the messages."""
-    verdict = check_history(bounded_history(records, page))
+    verdict = check_history(history(*records, page))
     assert {name for name in FAULTS if getattr(verdict, name)} <= {"stale", "unverified"}
     return {finding.message_id for finding in verdict.examples if finding.fault == "stale"}
 

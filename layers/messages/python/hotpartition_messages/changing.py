@@ -73,7 +73,7 @@ class MessageChanger:
     def __init__(
         self,
         messages: MessageWriter,
-        gatherer: Gatherer[Message],
+        gatherer: Gatherer[str, Message],
         *,
         telemetry: Telemetry,
         clock: Clock,
@@ -180,7 +180,7 @@ class MessageChanger:
 
     def _look(
         self,
-        key: ItemKey,
+        key: ItemKey[str],
         target: Target,
         decide: Callable[[Message], Message | None],
         remaining_ms: float,
@@ -213,7 +213,7 @@ class MessageChanger:
             return error
         return None if is_done else RetryLaterError("others kept changing the message")
 
-    def _locate(self, key: ItemKey, target: Target, remaining_ms: float) -> tuple[Located[Message], Message]:
+    def _locate(self, key: ItemKey[str], target: Target, remaining_ms: float) -> tuple[Located[Message], Message]:
         """Find all copies of a message that its caller may change, and the one that counts."""
         located = self._gatherer.locate(key, is_strong=True, everywhere=True, remaining_ms=remaining_ms)
         if not located.copies:
@@ -226,7 +226,7 @@ class MessageChanger:
                 raise NotTheSenderError("only who sent a message may edit or delete it")
         return located, found
 
-    def _count(self, key: ItemKey, found: Message, replacements: Sequence[Replacement]) -> None:
+    def _count(self, key: ItemKey[str], found: Message, replacements: Sequence[Replacement]) -> None:
         """Count the write as offered. An item that is replaced costs the larger of both."""
         largest = max(item_size_bytes(replacement.item) for replacement in replacements)
         check_item_size(largest)
@@ -240,7 +240,7 @@ def _check_tag(target: Target, found: Message) -> None:
         raise MessageChangedError(found.etag)
 
 
-def _find_missing_place(key: ItemKey, located: Located[Message]) -> str | None:
+def _find_missing_place(key: ItemKey[str], located: Located[Message]) -> str | None:
     """Name the first choice of a message of which no copy lies where point reads always look; None: one does."""
     looked_at = candidate_keys(located.route, key, KEY_FORM, choices=1)
     if any(copy.partition_key in looked_at for copy in located.copies):

@@ -12,7 +12,7 @@ from hotpartition_messages.messages import Message
 class MessagePageCodec:
     """`PageCodec` of pages of messages."""
 
-    def encode(self, page: Page[Message]) -> str:
+    def encode(self, page: Page[str, Message]) -> str:
         """Implement `PageCodec.encode`."""
         document = {
             "items": [message.to_attributes() for message in page.items],
@@ -22,7 +22,7 @@ class MessagePageCodec:
         }
         return json.dumps(document, separators=(",", ":"))
 
-    def decode(self, text: str) -> Page[Message]:
+    def decode(self, text: str) -> Page[str, Message]:
         """Implement `PageCodec.decode`."""
         try:
             document = json.loads(text)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 
 from hotpartition.core.capacity import item_size_bytes, read_units
-from hotpartition.core.merge import KeyQuery, PageMerge, PageRange
+from hotpartition.core.merge import KeyQuery, PageMerge, PageRange, QueryResponse
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, choose_placement
 from hotpartition.core.route_history import Cause, encode_raises
 from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key, position_of
@@ -57,20 +57,21 @@ def read_pages(shard_count: int, load: Load) -> PageCost:
 def _read_page(route: Route, load: Load, random: Random) -> tuple[int, int, int, float]:
     """Read a newest page of a conversation with history: queries, rounds, items and RCU (strongly consistent)."""
     keys = _fill_keys(route, load.page, random)
-    page_range = PageRange(_CONVERSATION, newest_first=True, limit=load.page)
-    merge: PageMerge[Message] = PageMerge(page_range, KEY_FORM, position_of)
+    page_range: PageRange[str] = PageRange(_CONVERSATION, newest_first=True, limit=load.page)
+    merge: PageMerge[str, Message] = PageMerge(page_range, KEY_FORM, position_of)
     routing_bytes = _routing_item_bytes(route)
     queries = rounds = items = 0
     rcu = 0.0
     while asked := merge.next_queries(route):
         rounds += 1
         for query in asked:
-            found, is_exhausted = _answer(keys.get(query.partition_key, ()), query)
+            response = _respond(keys.get(query.partition_key, ()), query)
             # The newest page of the base key passes the routing item.
             extra = routing_bytes if query.partition_key == _CONVERSATION and query.after is None else 0
-            merge.add(query, found, is_exhausted=is_exhausted)
-            queries, items = queries + 1, items + len(found)
-            rcu += read_units(len(found) * load.item_bytes + extra, is_strong=True)
+            merge.add(query, response)
+            found = len(response.items)
+            queries, items = queries + 1, items + found
+            rcu += read_units(found * load.item_bytes + extra, is_strong=True)
     return queries, rounds, items, rcu
 
 
@@ -86,14 +87,14 @@ def _fill_keys(route: Route, page: int, random: Random) -> Mapping[str, Sequence
     return keys
 
 
-def _answer(stored: Sequence[Message], query: KeyQuery) -> tuple[tuple[Message, ...], bool]:
+def _respond(stored: Sequence[Message], query: KeyQuery[str]) -> QueryResponse[str, Message]:
     within = [
         message
         for message in stored
         if (query.first is None or message.sort_key >= query.first)
         and (query.after is None or message.sort_key < query.after)
     ]
-    return tuple(within[: query.limit]), len(within) < query.limit
+    return QueryResponse(tuple(within[: query.limit]), is_exhausted=len(within) < query.limit)
 
 
 def _routing_item_bytes(route: Route) -> int:
@@ -101,7 +102,7 @@ def _routing_item_bytes(route: Route) -> int:
     if not route:
         return 0
     members = sorted(route.encode())
-    history = encode_raises(route.generations, reason=Cause("raised", 9_999).encode(), now_ms=_NOW_MS)
+    history = encode_raises(route.generations, cause=Cause("raised", 9_999), now_ms=_NOW_MS)
     texts = {"pk": _CONVERSATION, "sk": ROUTING_SORT_KEY, "updated_at": "0" * 24, "reason": "raised rate=9999"}
     return item_size_bytes(
         {

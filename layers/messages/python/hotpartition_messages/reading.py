@@ -72,7 +72,7 @@ class MessageReader:
 
     def __init__(
         self,
-        gatherer: Gatherer[Message],
+        gatherer: Gatherer[str, Message],
         *,
         now_ms: Callable[[], int],
         settle_ms: float,
@@ -80,11 +80,8 @@ class MessageReader:
     ) -> None:
         """Start with nothing read.
 
-        Args:
-            gatherer: reads and merges the items.
-            now_ms: Unix time in ms.
-            settle_ms: how far behind the present no message is expected to come any more.
-            newest: reads newest pages, those of read-hot conversations from a cache; None: they are read as all others.
+        Farther than `settle_ms` behind the present no message is expected to come any more. `newest` reads newest
+        pages, those of read-hot conversations from a cache; None: they are read as all others.
         """
         self.gatherer = gatherer
         self._newest = newest
@@ -102,8 +99,8 @@ class MessageReader:
 
         Args:
             request: which page.
-            remaining_ms: time the function has left; the budget never passes it.
-            fits: says how many of the messages the response can carry; the page ends there, at one message at least.
+            remaining_ms: time the function has left.
+            fits: returns how many of the messages the response can carry; the page ends there, at one message at least.
 
         Raises:
             RetryLaterError: a key could not be read within the budget.
@@ -151,7 +148,7 @@ class MessageReader:
         return message
 
     def _result(
-        self, request: PageRequest, page: Page[Message], started_ms: int, age_ms: int | None = None
+        self, request: PageRequest, page: Page[str, Message], started_ms: int, age_ms: int | None = None
     ) -> PageResult:
         last = parse_sort_key(page.last) if page.last else None
         # What lies behind the cursor was read since the walk began, and no page of it looks there again.
@@ -164,7 +161,7 @@ class MessageReader:
         return PageResult(page.items, next_cursor, format_time(settled_ms), etag, age_ms)
 
 
-def _etag_of(page: Page[Message]) -> str:
+def _etag_of(page: Page[str, Message]) -> str:
     """Tell pages that show different messages, or different versions of them, apart.
 
     It is weak: cursor and `settled_until` count from when a page was read. Those of an older one serve as well.
@@ -174,7 +171,7 @@ def _etag_of(page: Page[Message]) -> str:
     return f'W/"{blake2b(f"{ids}{edits}{page.has_more}".encode(), digest_size=12).hexdigest()}"'
 
 
-def build_range(request: PageRequest) -> PageRange | None:
+def build_range(request: PageRequest) -> PageRange[str] | None:
     """Turn a request into bounds on sort keys; None when no message can lie between them."""
     first = first_message_id_at(request.after_ms) if request.after_ms is not None else None
     last = last_message_id_before(request.before_ms) if request.before_ms is not None else None

@@ -158,7 +158,9 @@ class RegistryForeignError(RegistryUnavailableError):
 
 
 class MalformedGenerationError(HotPartitionError):
-    """A stored generation is not of the form `<shard count>@<since, ms>`."""
+    """A stored generation is not of the form `<shard count>@<since, ms>`. `collection` says whose it is."""
+
+    collection: str | None = None
 
 
 class MalformedReportError(HotPartitionError):

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol
 
 from hotpartition.core.counter_items import Addition
-from hotpartition.core.merge import KeyQuery
+from hotpartition.core.items import KeyT
+from hotpartition.core.merge import ItemT, KeyQuery, QueryResponse
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.reports import ReadReport, Report
+from hotpartition.core.reports import ReadReport, WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
-from hotpartition.core.route_history import Raise
+from hotpartition.core.route_history import Cause, Raise
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import RetryLaterError
-
-ItemT = TypeVar("ItemT")
-"""What an item's owner knows it as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +30,14 @@ class JournalEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryResponse(Generic[ItemT]):
-    """One key's response. `is_exhausted`: nothing more lies within the query's bounds.
-
-    `reached` is the sort key that was looked at last, where items were left out behind the last one in `items`.
-    """
-
-    items: tuple[ItemT, ...]
-    is_exhausted: bool
-    reached: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched(Generic[ItemT]):
+class Fetched(Generic[KeyT, ItemT]):
     """The outcome of one round of queries, in their order; what failed is there as its error.
 
     `journal` is None where it was not asked for. `hedged` is how many queries were asked a second time, for being slow.
     `units` is what those that succeeded took, in RCU, each of them once.
     """
 
-    responses: tuple[QueryResponse[ItemT] | RetryLaterError, ...]
+    responses: tuple[QueryResponse[KeyT, ItemT] | RetryLaterError, ...]
     journal: JournalEntry | RetryLaterError | None = None
     hedged: int = 0
     units: float = 0.0
@@ -65,13 +51,22 @@ class Copy(Generic[ItemT]):
     item: ItemT
 
 
-class ItemStore(Protocol[ItemT]):
+class Got(NamedTuple, Generic[ItemT]):
+    """The copies that were found, and the routing items that were asked for, by collection."""
+
+    copies: tuple[Copy[ItemT], ...]
+    journals: Mapping[str, JournalEntry] = {}
+
+
+class ItemStore(Protocol[KeyT, ItemT]):
     """The items of a table. Fails closed: a page is complete or an error.
 
     `get` raises `ThrottledError` or `StoreUnavailableError` after one attempt.
     """
 
-    def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched[ItemT]:
+    def fetch(
+        self, queries: Sequence[KeyQuery[KeyT]], *, is_strong: bool, journal_of: str | None = None
+    ) -> Fetched[KeyT, ItemT]:
         """Run a round of queries at the same time, one attempt each; failures are returned, not raised.
 
         With `journal_of`, that collection's routing item is read in the same round and with the same consistency: for
@@ -83,11 +78,14 @@ class ItemStore(Protocol[ItemT]):
         ...
 
     def get(
-        self, partition_keys: Sequence[str], sort_key: str, *, is_strong: bool, journal_of: str | None = None
-    ) -> tuple[tuple[Copy[ItemT], ...], JournalEntry | None]:
-        """Read one item from keys that may hold it, and with `journal_of` that collection's routing item.
+        self, places: Sequence[tuple[str, KeyT]], *, is_strong: bool, journals_of: Sequence[str] = ()
+    ) -> Got[ItemT]:
+        """Read what lies at partition keys and sort keys, and the routing items of collections.
 
         What DynamoDB leaves unprocessed is asked for again, never taken for absent.
+
+        Raises:
+            MalformedGenerationError: a routing item cannot be read; its `collection` is named.
         """
         ...
 
@@ -133,13 +131,13 @@ class JournalReading(Protocol):
 class Journal(JournalReading, Protocol):
     """The routes as DynamoDB holds them: the truth. Fails closed, as `JournalReading`."""
 
-    def add(self, collection: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
+    def add(self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int) -> JournalEntry:
         """Add generations to a collection's route: idempotent, commutative, never takes anything away.
 
         Args:
             collection: whose route grows.
             generations: what is added, at least one.
-            reason: why, for operators: a word, or an encoded `raises.Cause`.
+            cause: why, for operators.
             now_ms: Unix time in ms.
 
         Returns:
@@ -290,7 +288,7 @@ class RegistryListing(Protocol):
 class ReportSink(Protocol):
     """Where reports go. Fails open, returns at once: a report that cannot be sent is dropped and counted."""
 
-    def send(self, report: Report | ReadReport) -> None:
+    def send(self, report: WriteReport | ReadReport) -> None:
         """Send a report, in the background."""
         ...
 
@@ -300,10 +298,10 @@ class ReportSink(Protocol):
 
 
 class StreamEntry(NamedTuple):
-    """One stream entry: its id, and its fields as texts."""
+    """One stream entry: its id, and its text; empty where it has none."""
 
     entry_id: str
-    fields: Mapping[str, str]
+    text: str
 
 
 class ReportSource(Protocol):

@@ -8,7 +8,7 @@ from hotpartition.core.route import stable_hash
 from hotpartition.engine.counters import Adder, Summer
 from tools.history_checker import Finding
 from tools.simulation.counter_run import run_rush, run_tokens
-from tools.simulation.counter_study import judge
+from tools.simulation.fault_study import judge_counters
 from tools.simulation.wiring import Parts
 
 pytestmark = pytest.mark.slow
@@ -106,9 +106,9 @@ def test_what_misses_the_bar(run, rush):
     """A wrong sum in one seed; an addition that was refused after the raise; a raise that never came."""
     raised = replace(rush, per_second=10_000.0, raised_seconds=1.0)
     enough = replace(run, persisted=2_000)
-    assert judge([enough], [raised], least_seeds=1).passed
+    assert judge_counters([enough], [raised], least_seeds=1).passed
     wrong = replace(enough, breaches=(Finding("altered", "c", "sum", "41 in a read"),))
-    assert not judge([wrong], [raised], least_seeds=1).passed
-    assert not judge([run], [raised], least_seeds=1).passed
+    assert not judge_counters([wrong], [raised], least_seeds=1).passed
+    assert not judge_counters([run], [raised], least_seeds=1).passed
     for missed in (rush, replace(raised, refused_after=1), replace(raised, raised_seconds=None)):
-        assert not judge([enough], [missed], least_seeds=1).passed
+        assert not judge_counters([enough], [missed], least_seeds=1).passed

@@ -27,6 +27,15 @@ class Cell(NamedTuple):
     sort_key: str
     amount: int
 
+    @property
+    def rank(self) -> int:
+        """Implement `MergeItem.rank`."""
+        return self.amount
+
+    def has_same_content(self, other: Cell) -> bool:
+        """Implement `MergeItem.has_same_content`."""
+        return self.amount == other.amount
+
 
 class Addition(NamedTuple):
     """An addition that counts once: DynamoDB's own token for it, the cell that it goes to, and how much it adds.

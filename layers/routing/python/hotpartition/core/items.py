@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 
-class ItemKey(NamedTuple):
+class Ordered(Protocol):
+    """What has an order: texts, numbers, bytes, and tuples of them."""
+
+    def __lt__(self, other: Any, /) -> bool: ...
+
+    def __le__(self, other: Any, /) -> bool: ...
+
+    def __gt__(self, other: Any, /) -> bool: ...
+
+    def __ge__(self, other: Any, /) -> bool: ...
+
+
+KeyT = TypeVar("KeyT", bound=Ordered)
+"""What a table's sort keys are to the engine."""
+
+
+class ItemKey(NamedTuple, Generic[KeyT]):
     """One item of a table, as its owner names it.
 
     `position` is an integer that never falls as the sort key grows, and what a generation's `since` means; messages
     have their time in ms. 0 everywhere for a table that has none: then every read asks all shards. `hashed` is the text
-    that the shard is chosen by.
+    that the shard is chosen by; None where that is not known: it may lie on any shard then, and cannot be placed.
     """
 
     collection: str
-    sort_key: str
+    sort_key: KeyT
     position: int
-    hashed: str
+    hashed: str | None

@@ -10,13 +10,14 @@ the keys that turned out to hold more, and only for what may still be on the pag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, sqrt
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from hotpartition.core.items import KeyT, Ordered
 from hotpartition.core.keys import KeyForm
-from hotpartition.core.route import MAX_CHOICES, Route, keys_of_hashed, needed_keys
+from hotpartition.core.route import MAX_CHOICES, Route, keys_of_hashed
 
 SLACK_DEVIATIONS = 2.0
 """Slack of a first question, in standard deviations of a shard's share: a shard that holds more is asked again."""
@@ -31,11 +32,14 @@ SMALL_PAGE = 50
 """Smaller pages may read as much as this one: their items share read units, so another question costs more."""
 
 
-class MergeItem(Protocol):
+KeyT_co = TypeVar("KeyT_co", bound=Ordered, covariant=True)
+
+
+class MergeItem(Protocol[KeyT_co]):
     """What a merge must know of an item."""
 
     @property
-    def sort_key(self) -> str:
+    def sort_key(self) -> KeyT_co:
         """Its sort key: what pages are sorted by, and what makes two copies one item."""
         ...
 
@@ -49,15 +53,19 @@ class MergeItem(Protocol):
         ...
 
 
-ItemT = TypeVar("ItemT", bound=MergeItem)
+ItemT = TypeVar("ItemT", bound=MergeItem[Any])
 
 
-PositionOf = Callable[[str], int | None]
+PositionOf = Callable[[KeyT], int | None]
 """Tells the position of a sort key, or of a bound that need not be one; None: it cannot be told."""
 
 
+NO_LIMIT = 2**31 - 1
+"""A page, or a query, of as many items as DynamoDB returns at once."""
+
+
 @dataclass(frozen=True, slots=True)
-class PageRange:
+class PageRange(Generic[KeyT]):
     """The items that a page is taken from, by sort key: `first` and `last` are inclusive, `None` is no bound.
 
     `after` is where the last page ended: only what follows it, in the page's order, is wanted. REQUIRES: it lies within
@@ -67,25 +75,39 @@ class PageRange:
     collection: str
     newest_first: bool
     limit: int
-    first: str | None = None
-    last: str | None = None
-    after: str | None = None
+    first: KeyT | None = None
+    last: KeyT | None = None
+    after: KeyT | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class KeyQuery:
+class KeyQuery(Generic[KeyT]):
     """One query: up to `limit` items of one partition key, in the page's order; bounds as those of `PageRange`."""
 
     partition_key: str
     newest_first: bool
     limit: int
-    first: str | None = None
-    last: str | None = None
-    after: str | None = None
+    first: KeyT | None = None
+    last: KeyT | None = None
+    after: KeyT | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[ItemT]):
+class QueryResponse(Generic[KeyT, ItemT]):
+    """One key's response. `is_exhausted`: nothing more lies within the query's bounds.
+
+    `reached` is the sort key that was looked at last, where items were left out behind the last one in `items`.
+    `is_cut`: it ended before its limit and its end, as a response does at 1 MB.
+    """
+
+    items: tuple[ItemT, ...]
+    is_exhausted: bool
+    reached: KeyT | None = None
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[KeyT, ItemT]):
     """Items in the page's order, each once. `divergent` counts sort keys whose copies differ in content.
 
     `last` is the sort key that the page ends with, shown or not: the next page begins behind it. `hidden` are the items
@@ -95,37 +117,113 @@ class Page(Generic[ItemT]):
     items: tuple[ItemT, ...]
     has_more: bool
     divergent: int
-    last: str | None = None
+    last: KeyT | None = None
     hidden: tuple[ItemT, ...] = ()
     units: float = field(default=0.0, compare=False)
 
 
+class Plan(Protocol[KeyT, ItemT]):
+    """What a read asks for, round by round."""
+
+    def next_queries(self, route: Route) -> list[KeyQuery[KeyT]]:
+        """List the queries to run next; none are left when all is there that lies under this route."""
+        ...
+
+    def add(self, query: KeyQuery[KeyT], response: QueryResponse[KeyT, ItemT]) -> None:
+        """Take a response in."""
+        ...
+
+
 @dataclass(slots=True)
-class _KeyState:
-    reached: str | None = None
+class _Planned(Generic[KeyT]):
+    """The range that a plan is about, and the keys that can hold its items."""
+
+    range: PageRange[KeyT]
+    form: KeyForm
+    position_of: PositionOf[KeyT]
+    hashed: str | None = None
+    """Only keys that can hold items with this hashed value are asked; None: all."""
+    choices: int = MAX_CHOICES
+    """With `hashed`: how many shards may hold an item under one N."""
+
+    def _keys_until(self, route: Route, position: int | None) -> tuple[str, ...]:
+        return keys_of_hashed(route, self.range.collection, self.hashed, position, self.form, choices=self.choices)
+
+    def _query(self, key: str, limit: int) -> KeyQuery[KeyT]:
+        """Build a query of all that a key holds of the range."""
+        page_range = self.range
+        return KeyQuery(key, page_range.newest_first, limit, page_range.first, page_range.last, page_range.after)
+
+
+@dataclass(slots=True)
+class EachOnce(_Planned[KeyT], Generic[KeyT, ItemT]):
+    """Asks each key once, and ends the page where the first of them was read to: nothing past it is certain yet."""
+
+    limits: Mapping[str, int] | None = None
+    """Asks these keys, for so many items each; None: all that can hold items of the range, for its limit."""
+    read: dict[str, QueryResponse[KeyT, ItemT]] = field(default_factory=dict)
+    """What was read of each key."""
+
+    def keys(self, route: Route) -> tuple[str, ...]:
+        """List the keys that can hold items of the range."""
+        page_range = self.range
+        last = page_range.last
+        if page_range.newest_first and page_range.after is not None:
+            last = page_range.after
+        return self._keys_until(route, None if last is None else self.position_of(last))
+
+    def next_queries(self, route: Route) -> list[KeyQuery[KeyT]]:
+        """Implement `Plan.next_queries`."""
+        limits = dict.fromkeys(self.keys(route), self.range.limit) if self.limits is None else self.limits
+        return [self._query(key, limit) for key, limit in limits.items() if key not in self.read]
+
+    def add(self, query: KeyQuery[KeyT], response: QueryResponse[KeyT, ItemT]) -> None:
+        """Implement `Plan.add`; what is behind an earlier response of the key is added to it."""
+        before = self.read.get(query.partition_key)
+        items = response.items if before is None else before.items + response.items
+        self.read[query.partition_key] = replace(response, items=items)
+
+    def page(self) -> Page[KeyT, ItemT]:
+        """Build the page, of no more items than its limit."""
+        newest_first, limit = self.range.newest_first, self.range.limit
+        found: dict[KeyT, list[ItemT]] = {}
+        ends: list[KeyT] = []
+        for response in self.read.values():
+            for item in response.items:
+                found.setdefault(item.sort_key, []).append(item)
+            if response.reached is not None and not response.is_exhausted:
+                ends.append(response.reached)
+        sort_keys = sorted(found, reverse=newest_first)
+        end: KeyT | None = None
+        if ends:
+            end = max(ends) if newest_first else min(ends)
+            sort_keys = [key for key in sort_keys if (key >= end if newest_first else key <= end)]
+        if len(sort_keys) > limit:
+            sort_keys = sort_keys[:limit]
+            end = sort_keys[-1]
+        items = tuple([choose_copy(found[key]) for key in sort_keys])
+        return Page(items, has_more=end is not None, divergent=0, last=end)
+
+
+@dataclass(slots=True)
+class _KeyState(Generic[KeyT]):
+    reached: KeyT | None = None
     is_exhausted: bool = False
     asked: int = 0
     rounds: int = 0
 
 
 @dataclass(slots=True)
-class PageMerge(Generic[ItemT]):
+class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
     """The state of one page while its queries run. Not safe for use by several threads at once."""
 
-    range: PageRange
-    form: KeyForm
-    position_of: PositionOf
-    hashed: str | None = None
-    """Only keys that can hold items with this hashed value are asked; None: all."""
-    choices: int = MAX_CHOICES
-    """With `hashed`: how many shards may hold an item under one N."""
     is_shown: Callable[[ItemT], bool] | None = None
     """Says whether an item belongs on a page; of several copies, whether the chosen one does. None: all do."""
     _has_hidden: bool = False
-    _keys: dict[str, _KeyState] = field(default_factory=dict)
-    _found: dict[str, list[ItemT]] = field(default_factory=dict)
+    _keys: dict[str, _KeyState[KeyT]] = field(default_factory=dict)
+    _found: dict[KeyT, list[ItemT]] = field(default_factory=dict)
 
-    def next_queries(self, route: Route) -> list[KeyQuery]:
+    def next_queries(self, route: Route) -> list[KeyQuery[KeyT]]:
         """List the queries to run next; none are left when the page is complete under this route.
 
         Call it again with a larger route when the journal turns out to know more: what was fetched stays of use.
@@ -135,20 +233,16 @@ class PageMerge(Generic[ItemT]):
         live = [key for key in needed if key not in self._keys or not self._keys[key].is_exhausted]
         first_shares = {} if self._keys.keys() >= set(live) else self._first_shares(needed)
         return [
-            self._query(key, edge, first_shares[key] if key not in self._keys else self._share(key, edge, len(live)))
+            self._next_query(
+                key, edge, first_shares[key] if key not in self._keys else self._share(key, edge, len(live))
+            )
             for key in live
             if not self._is_read_up_to(key, edge)
         ]
 
-    def add(self, query: KeyQuery, items: Sequence[ItemT], *, is_exhausted: bool, reached: str | None = None) -> None:
-        """Take a response in.
-
-        Args:
-            query: what was asked.
-            items: what it found, in order.
-            is_exhausted: whether the key holds no more within the query's bounds.
-            reached: how far the key was looked through, where that is further than the last item found.
-        """
+    def add(self, query: KeyQuery[KeyT], response: QueryResponse[KeyT, ItemT]) -> None:
+        """Implement `Plan.add`."""
+        items, is_exhausted = response.items, response.is_exhausted
         state = self._keys.setdefault(query.partition_key, _KeyState())
         state.asked = query.limit
         state.rounds += 1
@@ -156,8 +250,8 @@ class PageMerge(Generic[ItemT]):
             self._found.setdefault(item.sort_key, []).append(item)
             if self.is_shown is not None and not self.is_shown(item):
                 self._has_hidden = True
-        if reached is not None or items:
-            state.reached = reached or items[-1].sort_key
+        if response.reached is not None or items:
+            state.reached = response.reached or items[-1].sort_key
         end, range_end = self._end_of(query), self._end_of(self.range)
         if is_exhausted and end != range_end:
             # The query ended at the edge: the key is read up to there, though it may hold more.
@@ -165,7 +259,7 @@ class PageMerge(Generic[ItemT]):
         else:
             state.is_exhausted = is_exhausted or (range_end is not None and state.reached == range_end)
 
-    def page(self) -> Page[ItemT]:
+    def page(self) -> Page[KeyT, ItemT]:
         """Build the page. REQUIRES: `next_queries` has nothing left to ask."""
         sort_keys = self._sorted_keys()
         end = self._find_edge(sort_keys)
@@ -188,32 +282,32 @@ class PageMerge(Generic[ItemT]):
         """One more than the page holds: the extra one tells whether there is a next page."""
         return self.range.limit + 1
 
-    def _sorted_keys(self) -> list[str]:
+    def _sorted_keys(self) -> list[KeyT]:
         return sorted(self._found, reverse=self.range.newest_first)
 
-    def _edge(self) -> str | None:
+    def _edge(self) -> KeyT | None:
         """The last sort key that matters, if so many are known already. What is past it cannot be on the page."""
         sort_keys = self._sorted_keys()
         end = self._find_edge(sort_keys)
         return None if end is None else sort_keys[end]
 
-    def _find_edge(self, sort_keys: Sequence[str]) -> int | None:
+    def _find_edge(self, sort_keys: Sequence[KeyT]) -> int | None:
         """Find the edge among the sort keys that are known: the first one behind a full page."""
         if not self._has_hidden:
             return self.range.limit if len(sort_keys) >= self._want else None
         return _find_end(len(sort_keys), self.range.limit, lambda index: self._shows(sort_keys[index]))
 
-    def _shows(self, sort_key: str) -> bool:
+    def _shows(self, sort_key: KeyT) -> bool:
         return self.is_shown is None or self.is_shown(choose_copy(self._found[sort_key]))
 
-    def _is_read_up_to(self, key: str, edge: str | None) -> bool:
+    def _is_read_up_to(self, key: str, edge: KeyT | None) -> bool:
         """Say whether a key was read up to the edge, so that it holds nothing more before it."""
         state = self._keys.get(key)
         return (
             edge is not None and state is not None and state.reached is not None and self._precedes(edge, state.reached)
         )
 
-    def _needed(self, route: Route, edge: str | None) -> tuple[str, ...]:
+    def _needed(self, route: Route, edge: KeyT | None) -> tuple[str, ...]:
         """The keys that can hold what is still open: the base key and shards up to N(t2), docs/architecture.md.
 
         t2 is the range's upper bound; oldest-first, the position of the edge bounds it as well.
@@ -232,17 +326,11 @@ class PageMerge(Generic[ItemT]):
                 return self._keys_until(route, 0)
         return self._keys_until(route, None if last is None else self.position_of(last))
 
-    def _keys_until(self, route: Route, position: int | None) -> tuple[str, ...]:
-        collection = self.range.collection
-        if self.hashed is None:
-            return needed_keys(route, collection, position, self.form)
-        return keys_of_hashed(route, collection, self.hashed, position, self.form, choices=self.choices)
-
-    def _end_of(self, bounds: KeyQuery | PageRange) -> str | None:
+    def _end_of(self, bounds: KeyQuery[KeyT] | PageRange[KeyT]) -> KeyT | None:
         """The bound that lies last in the page's order."""
         return bounds.first if self.range.newest_first else bounds.last
 
-    def _query(self, key: str, edge: str | None, limit: int) -> KeyQuery:
+    def _next_query(self, key: str, edge: KeyT | None, limit: int) -> KeyQuery[KeyT]:
         """Build a query of what is left of a key; of what lies past the edge nothing can be on the page."""
         page_range = self.range
         first, last = page_range.first, page_range.last
@@ -272,7 +360,7 @@ class PageMerge(Generic[ItemT]):
         shares = {key: min(most, each + (index < left)) for index, key in enumerate(spread)}
         return {base_key: 1, **shares}
 
-    def _share(self, key: str, edge: str | None, live: int) -> int:
+    def _share(self, key: str, edge: KeyT | None, live: int) -> int:
         """Choose how much to ask one key for when it is asked again.
 
         Up to the edge, where there is one: all that may be on the page. Otherwise its fair share of what is open, with
@@ -290,12 +378,12 @@ class PageMerge(Generic[ItemT]):
         again = (0, state.asked + 1, 2 * state.asked)[min(state.rounds, 2)]
         return max(1, min(room, max(fair, again)))
 
-    def _precedes(self, sort_key: str, reached: str) -> bool:
+    def _precedes(self, sort_key: KeyT, reached: KeyT) -> bool:
         """Say whether a sort key comes no later than another, in the page's order."""
         return sort_key >= reached if self.range.newest_first else sort_key <= reached
 
 
-def cut_page(page: Page[ItemT], count: int) -> Page[ItemT]:
+def cut_page(page: Page[KeyT, ItemT], count: int) -> Page[KeyT, ItemT]:
     """End a page behind so many of its items, one at least."""
     count = max(1, count)
     if count >= len(page.items):
@@ -306,7 +394,7 @@ def cut_page(page: Page[ItemT], count: int) -> Page[ItemT]:
     return replace(page, items=page.items[:count], has_more=True, last=last, hidden=hidden)
 
 
-def narrow_newest(page: Page[ItemT], limit: int, is_shown: Callable[[ItemT], bool]) -> Page[ItemT]:
+def narrow_newest(page: Page[KeyT, ItemT], limit: int, is_shown: Callable[[ItemT], bool]) -> Page[KeyT, ItemT]:
     """Build the page that the same read with another limit, and what is shown by now, would have given.
 
     Args:

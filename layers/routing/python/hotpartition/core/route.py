@@ -15,7 +15,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import NamedTuple
 
-from hotpartition.core.items import ItemKey
+from hotpartition.core.items import ItemKey, KeyT
 from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
 from hotpartition.errors import MalformedGenerationError
 
@@ -163,22 +163,27 @@ def choose_shards(hashed: str, shard_count: int, *, choices: int = MAX_CHOICES) 
     return (first, second, third)
 
 
-def choose_placement(route: Route, key: ItemKey, form: KeyForm) -> Placement:
-    """Choose the first partition key to try for a write. Any older route gives one that readers still look at."""
+def choose_placement(route: Route, key: ItemKey[KeyT], form: KeyForm) -> Placement:
+    """Choose the first partition key to try for a write. Any older route gives one that readers still look at.
+
+    REQUIRES: it is known what the item's shard is chosen by.
+    """
     collection, _, position, hashed = key
     shard_count = route.shard_count_at(position)
     if not shard_count:
         return _new_tuple(Placement, (collection, 0))
+    assert hashed is not None  # noqa: S101  required
     return _new_tuple(Placement, (collection + form.suffixes[stable_hash(hashed) % shard_count], shard_count))
 
 
 def choose_placements(
-    route: Route, key: ItemKey, form: KeyForm, *, choices: int = MAX_CHOICES
+    route: Route, key: ItemKey[KeyT], form: KeyForm, *, choices: int = MAX_CHOICES
 ) -> tuple[Placement, ...]:
     """List all partition keys that a write may go to, that of `choose_placement` first; the base key has no other."""
     shard_count = route.shard_count_at(key.position)
     if not shard_count:
         return (Placement(key.collection, 0),)
+    assert key.hashed is not None  # noqa: S101  required
     shards = choose_shards(key.hashed, shard_count, choices=choices)
     return tuple([Placement(form.shard_key(key.collection, shard), shard_count) for shard in shards])
 
@@ -192,7 +197,7 @@ def needed_keys(route: Route, collection: str, until_position: int | None, form:
 def keys_of_hashed(
     route: Route,
     collection: str,
-    hashed: str,
+    hashed: str | None,
     until_position: int | None,
     form: KeyForm,
     *,
@@ -200,30 +205,34 @@ def keys_of_hashed(
 ) -> tuple[str, ...]:
     """List the partition keys that can hold items with one hashed value up to a position: the base key first.
 
+    Without one, those that can hold any: as `needed_keys`.
+
     All generations count that begin by then, dominated ones too: a stale writer may have known only those.
 
     Args:
         route: what is known of the collection.
         collection: of which collection.
-        hashed: what their shards are chosen by.
+        hashed: what their shards are chosen by; None: that is not known.
         until_position: how far they lie, at most; None: without bound.
         form: how partition keys are built.
         choices: 1 leaves out where an item lies only when its first choice refused it.
     """
+    if hashed is None:
+        return needed_keys(route, collection, until_position, form)
     reached = (g for g in route.generations if until_position is None or g.since_ms <= until_position)
     by_count = [choose_shards(hashed, count, choices=choices) for count in sorted({g.shard_count for g in reached})]
     shards = [ranked[rank] for rank in range(choices) for ranked in by_count if rank < len(ranked)]
     return tuple(dict.fromkeys((collection, *[form.shard_key(collection, shard) for shard in shards])))
 
 
-def candidate_keys(route: Route, key: ItemKey, form: KeyForm, *, choices: int = MAX_CHOICES) -> tuple[str, ...]:
+def candidate_keys(route: Route, key: ItemKey[KeyT], form: KeyForm, *, choices: int = MAX_CHOICES) -> tuple[str, ...]:
     """List the partition keys that can hold one item: base key, and its choices under every generation it may be of."""
     return keys_of_hashed(route, key.collection, key.hashed, key.position, form, choices=choices)
 
 
 def next_candidates(
     route: Route,
-    key: ItemKey,
+    key: ItemKey[KeyT],
     form: KeyForm,
     *,
     asked: Collection[str],

@@ -17,14 +17,14 @@ from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.counters import Adder, Summer
+from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import InvalidRequestError
 from hotpartition.ports import JournalEntry, JournalReading
 from hotpartition.table.adaptive import Adaptive
 from hotpartition.table.client_table import ClientTable
-from hotpartition.table.routes import LoggedTelemetry, Routes
+from hotpartition.table.routes import Fixed, TableRoutes
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharded_table import DEFAULT_BUDGET_MS, REAL_CLOCK
-from hotpartition.table.shards import Fixed
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -201,6 +201,15 @@ class ShardedCounter:
             sort_key=schema.sort,
         )
         journal: JournalReading = DynamoDBJournal(calls, place) if routes.journal else _ToldRoutes(routes)
+        gatherer = Gatherer(
+            store=DynamoDBItemStore(calls, form, partial(decode_cell, sort_key=schema.sort)),
+            routes=routes,
+            telemetry=routes.telemetry,
+            clock=self._clock,
+            budget_ms=self._budget_ms,
+            form=schema.form,
+            has_journal=routes.journal is not None,
+        )
         return _Parts(
             schema,
             Adder(
@@ -212,23 +221,14 @@ class ShardedCounter:
                 budget_ms=self._budget_ms,
                 choices=routes.choices,
             ),
-            Summer(
-                DynamoDBItemStore(calls, form, partial(decode_cell, sort_key=schema.sort)),
-                routes,
-                has_journal=routes.journal is not None,
-                is_alone=False,
-                form=schema.form,
-                telemetry=LoggedTelemetry(),
-                clock=self._clock,
-                budget_ms=self._budget_ms,
-            ),
+            Summer(gatherer, is_alone=False, form=schema.form),
         )
 
 
 class _ToldRoutes:
     """`JournalReading` where code tells the routes: those that are read include all that anybody writes under."""
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, routes: TableRoutes) -> None:
         self._routes = routes
 
     def get(self, collection: str, *, is_strong: bool) -> JournalEntry:

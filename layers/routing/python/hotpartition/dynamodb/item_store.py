@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, AttributeValue, Item, item_size_bytes, read_units
-from hotpartition.core.merge import KeyQuery
+from hotpartition.core.merge import ItemT, KeyQuery, QueryResponse
 from hotpartition.dynamodb.calls import Call, DynamoDBCalls, Outcome, Response, Round
-from hotpartition.dynamodb.stored_route import read_entry
+from hotpartition.dynamodb.stored_route import read_entries, read_entry
 from hotpartition.dynamodb.table import TableForm
 from hotpartition.errors import (
     ConditionFailedError,
@@ -17,7 +17,7 @@ from hotpartition.errors import (
     StoreRefusedError,
     ThrottledError,
 )
-from hotpartition.ports import Copy, Fetched, ItemT, JournalEntry, QueryResponse
+from hotpartition.ports import Copy, Fetched, Got, JournalEntry
 
 BATCH_GET_KEYS = 100
 """BatchGetItem takes no more keys at once."""
@@ -122,7 +122,9 @@ class DynamoDBItemStore(Generic[ItemT]):
             request["ExpressionAttributeValues"] = values
         return request
 
-    def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched[ItemT]:
+    def fetch(
+        self, queries: Sequence[KeyQuery[str]], *, is_strong: bool, journal_of: str | None = None
+    ) -> Fetched[str, ItemT]:
         """Implement `ItemStore.fetch`."""
         carrier = next((q for q in queries if self._passes_routing_item(q, journal_of)), None)
         calls = [self._build_query(query, is_strong=is_strong, with_journal=query is carrier) for query in queries]
@@ -137,7 +139,7 @@ class DynamoDBItemStore(Generic[ItemT]):
         if journal_of is not None and carrier is None:
             outcome = outcomes.pop()
             journal = outcome if isinstance(outcome, RetryLaterError) else read_entry(outcome.get("Item"))
-        responses: list[QueryResponse[ItemT] | RetryLaterError] = []
+        responses: list[QueryResponse[str, ItemT] | RetryLaterError] = []
         for query, outcome in zip(queries, outcomes, strict=True):
             if isinstance(outcome, RetryLaterError):
                 responses.append(outcome)
@@ -148,21 +150,25 @@ class DynamoDBItemStore(Generic[ItemT]):
             journal = entry if query is carrier else journal
         return Fetched(tuple(responses), journal, hedged, units)
 
-    def get(
-        self, partition_keys: Sequence[str], sort_key: str, *, is_strong: bool, journal_of: str | None = None
-    ) -> tuple[tuple[Copy[ItemT], ...], JournalEntry | None]:
+    def get(self, places: Sequence[tuple[str, str]], *, is_strong: bool, journals_of: Sequence[str] = ()) -> Got[ItemT]:
         """Implement `ItemStore.get`."""
         table, place = self._table, self._table.journal
-        keys = [table.key_of(partition_key, sort_key) for partition_key in partition_keys]
-        if journal_of is None or place.is_apart:
-            copies = self._copies(self._batch_get(keys, is_strong=is_strong))
-            if journal_of is None:
-                return copies, None
-            operation, request = place.build_get(journal_of, is_strong=is_strong)
-            return copies, read_entry(self._calls.call(operation, request).get("Item"))
-        items = self._batch_get([*keys, place.key_of(journal_of)], is_strong=is_strong)
-        routing = next((item for item in items if item[table.sort_key]["S"] == place.routing_sort_key), None)
-        return self._copies([item for item in items if item is not routing]), read_entry(routing)
+        keys = [table.key_of(*each) for each in places]
+        if not place.is_apart:
+            keys += [place.key_of(collection) for collection in journals_of]
+        routing: dict[str, Item] = {}
+        items: list[Item] = []
+        for item in self._batch_get(keys, is_strong=is_strong):
+            if not place.is_apart and item[table.sort_key]["S"] == place.routing_sort_key:
+                routing[item[table.partition_key]["S"]] = item
+            else:
+                items.append(item)
+        if place.is_apart:
+            for collection in journals_of:
+                operation, request = place.build_get(collection, is_strong=is_strong)
+                if (found := self._calls.call(operation, request).get("Item")) is not None:
+                    routing[collection] = found
+        return Got(self._copies(items), read_entries(routing, journals_of))
 
     def _copies(self, items: Sequence[Item]) -> tuple[Copy[ItemT], ...]:
         return tuple([Copy(item[self._table.partition_key]["S"], self._decode(item)) for item in items])
@@ -181,7 +187,7 @@ class DynamoDBItemStore(Generic[ItemT]):
                 outcomes[index] = outcome
         return Round(outcomes, hedged)
 
-    def _build_query(self, query: KeyQuery, *, is_strong: bool, with_journal: bool) -> Call:
+    def _build_query(self, query: KeyQuery[str], *, is_strong: bool, with_journal: bool) -> Call:
         """Build a query; the routing item, where it is asked for, comes first (its sort key is above all items')."""
         table = self._table
         low = query.first or table.first_sort_key
@@ -199,13 +205,13 @@ class DynamoDBItemStore(Generic[ItemT]):
             request["ExclusiveStartKey"] = table.key_of(query.partition_key, query.after)
         return Call("Query", request)
 
-    def _passes_routing_item(self, query: KeyQuery, collection: str | None) -> bool:
+    def _passes_routing_item(self, query: KeyQuery[str], collection: str | None) -> bool:
         is_from_the_top = query.newest_first and query.last is None and query.after is None
         return query.partition_key == collection and is_from_the_top and not self._table.journal.is_apart
 
     def _read_response(
-        self, query: KeyQuery, response: Response, *, with_journal: bool
-    ) -> tuple[QueryResponse[ItemT], JournalEntry | None]:
+        self, query: KeyQuery[str], response: Response, *, with_journal: bool
+    ) -> tuple[QueryResponse[str, ItemT], JournalEntry | None]:
         found = response["Items"]
         entry = None
         if with_journal:

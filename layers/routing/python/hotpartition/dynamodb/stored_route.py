@@ -10,13 +10,14 @@ Routing item (journal); `table.JournalPlace` says where it lies:
 | reason | S | why it last grew (`core/route_history.py`) |
 | routing_partition | S | "00" to "15", the sparse index's partition key |
 
-Written by the consumer (raises), by readers (what only Redis knew) and by operators; read by readers, writers and the
-consumer. If it vanished, items on shards could not be found: the table is retained and has point-in-time recovery.
+Written by the consumer and by operators, both through `engine/raising.py`; read by readers, writers and the consumer.
+If it vanished, items on shards could not be found: the table is retained and has point-in-time recovery.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from hotpartition.core.capacity import Item
@@ -50,6 +51,22 @@ def read_entry(item: Item | None) -> JournalEntry:
     if not generations:
         raise MalformedGenerationError("the routing item has no string set `generations`")
     return JournalEntry(Route.decode(generations), _read_time_ms(item.get("updated_at", {}).get("S", "")))
+
+
+def read_entries(routing_items: Mapping[str, Item], collections: Iterable[str]) -> dict[str, JournalEntry]:
+    """Read the routing items of collections; those that have none have the empty route.
+
+    Raises:
+        MalformedGenerationError: one cannot be read; it names the collection.
+    """
+    entries: dict[str, JournalEntry] = {}
+    for collection in collections:
+        try:
+            entries[collection] = read_entry(routing_items.get(collection))
+        except MalformedGenerationError as error:
+            error.collection = collection
+            raise
+    return entries
 
 
 def read_routing_item(item: Item, place: JournalPlace) -> RoutingItem:

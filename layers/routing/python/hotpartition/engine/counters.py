@@ -12,40 +12,23 @@ became of earlier attempts, at most one shard counts it; all that is left is to 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.counter_items import CELLS, Addition, Cell
 from hotpartition.core.items import ItemKey
 from hotpartition.core.keys import KeyForm
-from hotpartition.core.merge import KeyQuery
-from hotpartition.core.metrics import MetricName
+from hotpartition.core.merge import KeyQuery, QueryResponse
 from hotpartition.core.route import MAX_CHOICES, Route, keys_of_hashed, needed_keys
+from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.writer import Writer
-from hotpartition.errors import MalformedGenerationError, RetryLaterError, TokenReusedError
-from hotpartition.ports import CounterStore, ItemStore, JournalEntry, JournalReading, Telemetry
+from hotpartition.errors import RetryLaterError, TokenReusedError
+from hotpartition.ports import CounterStore, JournalReading
 
 TRANSACTION_FACTOR = 2
 """What a transaction costs, in the units of a plain write."""
 _ITEMS = CELLS + 2
 """More than a shard of a counter has items."""
-
-
-class ReadRoutes(Protocol):
-    """The routes that reads begin with, and what becomes of them. Safe under threads."""
-
-    def get(self, collection: str) -> Route:
-        """Return what a read begins with."""
-        ...
-
-    def verify(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
-        """Take in what the journal says beside a hint of `get`, and return it."""
-        ...
-
-    def name_unreadable(self, collection: str, error: MalformedGenerationError) -> None:
-        """Be told that a routing item cannot be read: the read fails, since it could be incomplete."""
-        ...
 
 
 class Adder:
@@ -186,39 +169,18 @@ class Adder:
 class Summer:
     """Sums counters up. One per execution environment, or one per process; safe under threads."""
 
-    def __init__(
-        self,
-        store: ItemStore[Cell],
-        routes: ReadRoutes,
-        *,
-        has_journal: bool,
-        is_alone: bool,
-        form: KeyForm,
-        telemetry: Telemetry,
-        clock: Clock,
-        budget_ms: float,
-    ) -> None:
+    def __init__(self, gatherer: Gatherer[str, Cell], *, is_alone: bool, form: KeyForm) -> None:
         """Start with nothing read.
 
         Args:
-            store: the counters' items.
-            routes: where they may lie.
-            has_journal: whether routing items say so as well.
+            gatherer: reads the counters' items.
             is_alone: whether nothing else lies under the partition keys, so that the base key's query shows the
                 routing item for free.
             form: how partition keys are built.
-            telemetry: told of what is wrong.
-            clock: time and chance.
-            budget_ms: how long a read goes on trying.
         """
-        self._store = store
-        self._routes = routes
-        self._has_journal = has_journal
+        self._gatherer = gatherer
         self._is_alone = is_alone
         self._form = form
-        self._telemetry = telemetry
-        self._clock = clock
-        self._budget_ms = budget_ms
 
     def sum_up(self, collection: str, *, is_strong: bool, remaining_ms: float = float("inf")) -> int:
         """Return what a counter has counted: on its base key and on all shards.
@@ -232,45 +194,34 @@ class Summer:
             RetryLaterError: a shard could not be read within the budget.
             MalformedGenerationError: the routing item cannot be read.
         """
-        try:
-            return self._sum_up(
-                collection, Budget(self._clock, min(self._budget_ms, remaining_ms)), is_strong=is_strong
-            )
-        except MalformedGenerationError as error:
-            self._routes.name_unreadable(collection, error)
-            raise
+        plan = _Sum(collection, self._form, newest_first=self._is_alone)
+        self._gatherer.run(plan, collection, is_strong=is_strong, remaining_ms=remaining_ms)
+        return plan.total
 
-    def _sum_up(self, collection: str, budget: Budget, *, is_strong: bool) -> int:
-        route = hint = self._routes.get(collection)
-        total = 0
-        asked: set[str] = set()
-        queries: list[KeyQuery] = []
-        journal_of = collection if self._has_journal else None
-        while True:
-            places = [place for place in needed_keys(route, collection, None, self._form) if place not in asked]
-            asked.update(places)
-            queries += [KeyQuery(place, newest_first=self._is_alone, limit=_ITEMS) for place in places]
-            if not queries and journal_of is None:
-                return total
-            fetched = self._store.fetch(queries, is_strong=is_strong, journal_of=journal_of)
-            failures: list[RetryLaterError] = []
-            unfinished: list[KeyQuery] = []
-            for query, response in zip(queries, fetched.responses, strict=True):
-                if isinstance(response, RetryLaterError):
-                    failures.append(response)
-                    unfinished.append(query)
-                    continue
-                total += sum(cell.amount for cell in response.items)
-                if not response.is_exhausted:
-                    after = response.items[-1].sort_key if response.items else query.after
-                    unfinished.append(replace(query, after=after))
-            if isinstance(fetched.journal, RetryLaterError):
-                failures.append(fetched.journal)
-            elif fetched.journal is not None:
-                route = route.union(self._routes.verify(collection, hint, fetched.journal, is_strong=is_strong))
-                journal_of = None
-            if failures:
-                self._telemetry.count(MetricName.READS_RETRIED, len(failures))
-                if not budget.wait():
-                    raise failures[0]
-            queries = unfinished
+
+@dataclass(slots=True)
+class _Sum:
+    """`Plan` of all items of a counter."""
+
+    collection: str
+    form: KeyForm
+    newest_first: bool
+    total: int = 0
+    _reached: dict[str, str | None] = field(default_factory=dict)
+    """How far each key was read that is not read to its end."""
+    _exhausted: set[str] = field(default_factory=set)
+
+    def next_queries(self, route: Route) -> list[KeyQuery[str]]:
+        """Implement `Plan.next_queries`."""
+        return [
+            KeyQuery(key, self.newest_first, _ITEMS, after=self._reached.get(key))
+            for key in needed_keys(route, self.collection, None, self.form)
+            if key not in self._exhausted
+        ]
+
+    def add(self, query: KeyQuery[str], response: QueryResponse[str, Cell]) -> None:
+        """Implement `Plan.add`."""
+        self.total += sum(cell.amount for cell in response.items)
+        self._reached[query.partition_key] = response.items[-1].sort_key if response.items else query.after
+        if response.is_exhausted:
+            self._exhausted.add(query.partition_key)

@@ -1,4 +1,4 @@
-"""Reading a collection: from every key that can hold its items, merged, with the route verified against the journal.
+"""Reading collections: from every key that can hold their items, with the route compared with the journal.
 
 Redis is a hint. In the same round as the items, and with the same consistency, the journal is read, and the union of
 both decides which keys are needed; what the hint did not know is queried in a second round. So a wrong, stale,
@@ -9,96 +9,116 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Generic
+from dataclasses import dataclass, field, replace
+from typing import Generic, NamedTuple
 
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.capacity import read_units
-from hotpartition.core.items import ItemKey
+from hotpartition.core.items import ItemKey, KeyT
 from hotpartition.core.keys import KeyForm
-from hotpartition.core.merge import ItemT, KeyQuery, Page, PageMerge, PageRange, PositionOf
+from hotpartition.core.merge import ItemT, KeyQuery, Page, PageMerge, PageRange, Plan, PositionOf, QueryResponse
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.route import MAX_CHOICES, Route, next_candidates
+from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Route, next_candidates
 from hotpartition.engine.read_counting import ReadCounting
-from hotpartition.engine.route_cache import KnownRoutes
-from hotpartition.engine.verifying import RouteVerifier, VerifiedRoutes
+from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.errors import MalformedGenerationError, RetryLaterError
-from hotpartition.ports import Background, Copy, ItemStore, JournalEntry, QueryResponse, Registry, Telemetry
+from hotpartition.ports import Copy, Got, ItemStore, JournalEntry, Telemetry
 
 
 @dataclass(frozen=True, slots=True)
 class Located(Generic[ItemT]):
-    """The stored copies of one item, nearly always one or none, and the route that says where others could lie."""
+    """The stored copies of one item, nearly always one or none, and the route that says where others could lie.
+
+    `confirmed` is what the journal showed of it, read strongly consistent: what a new item may be placed by.
+    """
 
     copies: tuple[Copy[ItemT], ...]
     route: Route
+    confirmed: Route = EMPTY_ROUTE
+
+
+class Gathered(NamedTuple):
+    """The route that a read went by, and what it took, in RCU."""
+
+    route: Route
+    units: float
 
 
 @dataclass(slots=True)
-class _Reading(Generic[ItemT]):
-    """One page under way, and the RCU that it took so far."""
+class _Reading(Generic[KeyT, ItemT]):
+    """A plan under way, and the RCU that it took so far."""
 
-    merge: PageMerge[ItemT]
+    plan: Plan[KeyT, ItemT]
+    collection: str
     budget: Budget
     is_strong: bool
-    hint: Route | None
     units: float = 0.0
 
 
-class Gatherer(Generic[ItemT]):
-    """Reads pages and single items of collections. One per execution environment, or one per process."""
+@dataclass(slots=True)
+class _Search(Generic[KeyT, ItemT]):
+    """One item that is looked for."""
+
+    key: ItemKey[KeyT]
+    hint: Route
+    route: Route
+    confirmed: Route = EMPTY_ROUTE
+    asked: set[str] = field(default_factory=set)
+    copies: list[Copy[ItemT]] = field(default_factory=list)
+
+
+class Gatherer(Generic[KeyT, ItemT]):
+    """Reads pages and single items of collections. Safe under threads if its store is."""
 
     def __init__(
         self,
         *,
-        store: ItemStore[ItemT],
-        registry: Registry | None,
-        routes: KnownRoutes,
-        background: Background,
+        store: ItemStore[KeyT, ItemT],
+        routes: ReadRepair,
         telemetry: Telemetry,
         clock: Clock,
         budget_ms: float,
         form: KeyForm,
-        position_of: PositionOf,
+        position_of: PositionOf[KeyT] = lambda _: None,
         choices: int = MAX_CHOICES,
+        has_journal: bool = True,
         counting: ReadCounting | None = None,
     ) -> None:
         """Start with nothing read.
 
         Args:
             store: the items.
-            registry: repaired where it knows less than the journal; None: left as it is.
-            routes: the collections' routes as Redis has them.
-            background: repairs beside the request.
+            routes: what reads begin with.
             telemetry: told of what is wrong.
             clock: time and chance.
             budget_ms: how long a read goes on trying.
             form: how partition keys are built.
             position_of: the position of a sort key, or of a bound.
             choices: how many shards may hold an item under one N.
+            has_journal: whether routing items say where items lie; otherwise `routes` learn it from the items.
             counting: told of each page and what it took; None: pages are not counted. Single items never are, since no
                 cache of pages would help them.
         """
         self._store = store
         self._counting = counting
-        verifier = RouteVerifier(registry=registry, routes=routes, background=background, telemetry=telemetry)
-        self.routes = VerifiedRoutes(routes, verifier, clock.now_ms)
+        self.routes = routes
         self._telemetry = telemetry
         self._clock = clock
         self._budget_ms = budget_ms
         self._form = form
         self._position_of = position_of
         self._choices = choices
+        self._has_journal = has_journal
 
     def gather(
         self,
-        page_range: PageRange,
+        page_range: PageRange[KeyT],
         *,
         is_strong: bool,
         remaining_ms: float = float("inf"),
         is_shown: Callable[[ItemT], bool] | None = None,
         hint: Route | None = None,
-    ) -> Page[ItemT]:
+    ) -> Page[KeyT, ItemT]:
         """Read one page: complete, or an error.
 
         Args:
@@ -112,55 +132,103 @@ class Gatherer(Generic[ItemT]):
             RetryLaterError: a key could not be read within the budget.
             MalformedGenerationError: the routing item cannot be read.
         """
-        merge = PageMerge(page_range, self._form, self._position_of, is_shown=is_shown)
-        reading = _Reading(merge, Budget(self._clock, min(self._budget_ms, remaining_ms)), is_strong, hint)
-        try:
-            with self._naming_unreadable_routes(page_range.collection):
-                page = self._gather(reading)
-        finally:
-            if self._counting is not None and reading.units:
-                self._counting.count(page_range.collection, reading.units)
+        merge = self._plan_page(page_range, is_shown)
+        gathered = self.run(merge, page_range.collection, is_strong=is_strong, remaining_ms=remaining_ms, hint=hint)
+        page = merge.page()
         if page.divergent:
             self._telemetry.count(MetricName.DIVERGENT_COPIES, page.divergent)
-        return page
+        return replace(page, units=gathered.units)
 
-    def locate(
-        self, key: ItemKey, *, is_strong: bool, everywhere: bool = False, remaining_ms: float = float("inf")
-    ) -> Located[ItemT]:
-        """Find the copies of one item: at its first choices, and at the others if nothing was found there.
+    def run(
+        self,
+        plan: Plan[KeyT, ItemT],
+        collection: str,
+        *,
+        is_strong: bool,
+        remaining_ms: float = float("inf"),
+        hint: Route | None = None,
+        is_compared: bool = False,
+    ) -> Gathered:
+        """Read what a plan asks for, round by round, until it has nothing left to ask.
 
         Args:
-            key: which item.
+            plan: what is read.
+            collection: whose items.
+            is_strong: whether the read is strongly consistent, the journal's included.
+            remaining_ms: time the caller has left; the budget never passes it.
+            hint: the collection's route as Redis has it, if that was asked already.
+            is_compared: whether `hint` is the route of an earlier plan of the same read, which read the journal.
+
+        Raises:
+            RetryLaterError: a key could not be read within the budget.
+            MalformedGenerationError: the routing item cannot be read.
+        """
+        reading = _Reading(plan, collection, self._begin(remaining_ms), is_strong)
+        try:
+            with self._naming_unreadable_routes(collection):
+                route = self._run(reading, hint, wants_journal=self._has_journal and not is_compared)
+        finally:
+            if self._counting is not None and reading.units:
+                self._counting.count(collection, reading.units)
+        return Gathered(route, reading.units)
+
+    def locate(
+        self, key: ItemKey[KeyT], *, is_strong: bool, everywhere: bool = False, remaining_ms: float = float("inf")
+    ) -> Located[ItemT]:
+        """Find the copies of one item, as `locate_all`."""
+        (found,) = self.locate_all([key], is_strong=is_strong, everywhere=everywhere, remaining_ms=remaining_ms)
+        return found
+
+    def locate_all(
+        self,
+        keys: Sequence[ItemKey[KeyT]],
+        *,
+        is_strong: bool,
+        everywhere: bool = False,
+        remaining_ms: float = float("inf"),
+    ) -> list[Located[ItemT]]:
+        """Find the copies of items: at their first choices, and at the others if nothing was found there.
+
+        Args:
+            keys: which items. REQUIRES: each once.
             is_strong: whether the read is strongly consistent, the journal's included.
             everywhere: asks all choices at once, found or not: for who must know of every copy.
             remaining_ms: time the caller has left; the budget never passes it.
 
         Raises:
-            RetryLaterError: it could not be looked up within the budget.
-            MalformedGenerationError: the routing item cannot be read.
+            RetryLaterError: they could not be looked up within the budget.
+            MalformedGenerationError: a routing item cannot be read.
         """
-        budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
-        route = hint = self.routes.get(key.collection)
-        asked: set[str] = set()
-        copies: list[Copy[ItemT]] = []
-        journal_of: str | None = key.collection
-        while keys := next_candidates(
-            route,
-            key,
-            self._form,
-            asked=asked,
-            is_found=bool(copies),
-            everywhere=everywhere,
-            choices=self._choices,
-        ):
-            with self._naming_unreadable_routes(key.collection):
-                found, entry = self._get(keys, key.sort_key, budget, is_strong=is_strong, journal_of=journal_of)
-            asked.update(keys)
-            copies.extend(found)
-            if entry is not None:
-                route = route.union(self._verify(key.collection, hint, entry, is_strong=is_strong))
-                journal_of = None
-        return Located(tuple(copies), route)
+        budget = self._begin(remaining_ms)
+        searches: list[_Search[KeyT, ItemT]] = []
+        for key in keys:
+            hint = self.routes.get(key.collection)
+            searches.append(_Search(key, hint, hint))
+        journals_of = sorted({key.collection for key in keys}) if self._has_journal else []
+        while places := self._next_places(searches, everywhere=everywhere):
+            got = self._get(list(places), budget, is_strong=is_strong, journals_of=journals_of)
+            for copy in got.copies:
+                places[copy.partition_key, copy.item.sort_key].copies.append(copy)
+            for search in searches:
+                self._learn(search, got, is_strong=is_strong)
+            journals_of = []
+        return [Located(tuple(search.copies), search.route, search.confirmed) for search in searches]
+
+    def confirm(self, collection: str) -> Route:
+        """Return a collection's route as reads must use it, strongly consistent, without reading any item."""
+        hint = self.routes.get(collection)
+        if not self._has_journal:
+            return hint
+        got = self._get([], self._begin(float("inf")), is_strong=True, journals_of=[collection])
+        return hint.union(self._compare(collection, hint, got.journals[collection], is_strong=True))
+
+    def _begin(self, remaining_ms: float) -> Budget:
+        return Budget(self._clock, min(self._budget_ms, remaining_ms))
+
+    def _plan_page(
+        self, page_range: PageRange[KeyT], is_shown: Callable[[ItemT], bool] | None
+    ) -> PageMerge[KeyT, ItemT]:
+        return PageMerge(page_range, self._form, self._position_of, is_shown=is_shown)
 
     @contextmanager
     def _naming_unreadable_routes(self, collection: str) -> Iterator[None]:
@@ -168,47 +236,46 @@ class Gatherer(Generic[ItemT]):
         try:
             yield
         except MalformedGenerationError as error:
-            self.routes.name_unreadable(collection, error)
+            self.routes.name_unreadable(error.collection or collection, error)
             raise
 
-    def _gather(self, reading: _Reading[ItemT]) -> Page[ItemT]:
-        merge = reading.merge
-        collection = merge.range.collection
-        hint = reading.hint
+    def _run(self, reading: _Reading[KeyT, ItemT], hint: Route | None, *, wants_journal: bool) -> Route:
+        plan, collection = reading.plan, reading.collection
         if hint is None:
             hint = self.routes.get(collection)
         route = hint
-        is_verified = False
-        while (queries := merge.next_queries(route)) or not is_verified:
-            entry = self._run_round(reading, queries, with_journal=not is_verified)
+        while (queries := plan.next_queries(route)) or wants_journal:
+            entry = self._run_round(reading, queries, with_journal=wants_journal)
             if entry is not None:
-                route = route.union(self._verify(collection, hint, entry, is_strong=reading.is_strong))
-                is_verified = True
-        return replace(merge.page(), units=reading.units)
+                route = route.union(self._compare(collection, hint, entry, is_strong=reading.is_strong))
+                wants_journal = False
+            elif not self._has_journal:
+                route = route.union(self.routes.get(collection))
+        return route
 
     def _run_round(
-        self, reading: _Reading[ItemT], queries: list[KeyQuery], *, with_journal: bool
+        self, reading: _Reading[KeyT, ItemT], queries: list[KeyQuery[KeyT]], *, with_journal: bool
     ) -> JournalEntry | None:
         """Run one round of queries, and those that fail again within the budget.
 
         Raises:
             RetryLaterError: one still failed when the budget was spent.
         """
-        merge, is_strong = reading.merge, reading.is_strong
+        is_strong = reading.is_strong
         journal: JournalEntry | None = None
         while True:
             wants_journal = with_journal and journal is None
             fetched = self._store.fetch(
-                queries, is_strong=is_strong, journal_of=merge.range.collection if wants_journal else None
+                queries, is_strong=is_strong, journal_of=reading.collection if wants_journal else None
             )
             reading.units += fetched.units
             if fetched.hedged:
                 self._telemetry.count(MetricName.QUERIES_HEDGED, fetched.hedged)
             failures: list[RetryLaterError] = []
-            failed: list[KeyQuery] = []
+            failed: list[KeyQuery[KeyT]] = []
             for query, response in zip(queries, fetched.responses, strict=True):
                 if isinstance(response, QueryResponse):
-                    merge.add(query, response.items, is_exhausted=response.is_exhausted, reached=response.reached)
+                    reading.plan.add(query, response)
                 else:
                     failures.append(response)
                     failed.append(query)
@@ -225,16 +292,46 @@ class Gatherer(Generic[ItemT]):
                 raise failures[0]
             queries = failed
 
+    def _next_places(
+        self, searches: Sequence[_Search[KeyT, ItemT]], *, everywhere: bool
+    ) -> dict[tuple[str, KeyT], _Search[KeyT, ItemT]]:
+        """List the places to read next, with the search that each belongs to, and take them for asked."""
+        places: dict[tuple[str, KeyT], _Search[KeyT, ItemT]] = {}
+        for search in searches:
+            keys = next_candidates(
+                search.route,
+                search.key,
+                self._form,
+                asked=search.asked,
+                is_found=bool(search.copies),
+                everywhere=everywhere,
+                choices=self._choices,
+            )
+            search.asked.update(keys)
+            places |= {(partition_key, search.key.sort_key): search for partition_key in keys}
+        return places
+
+    def _learn(self, search: _Search[KeyT, ItemT], got: Got[ItemT], *, is_strong: bool) -> None:
+        collection = search.key.collection
+        entry = got.journals.get(collection)
+        if entry is not None:
+            shown = self._compare(collection, search.hint, entry, is_strong=is_strong)
+            search.route = search.route.union(shown)
+            search.confirmed = shown if is_strong else EMPTY_ROUTE
+        elif not self._has_journal:
+            search.route = search.route.union(self.routes.get(collection))
+
     def _get(
-        self, keys: Sequence[str], sort_key: str, budget: Budget, *, is_strong: bool, journal_of: str | None
-    ) -> tuple[tuple[Copy[ItemT], ...], JournalEntry | None]:
+        self, places: Sequence[tuple[str, KeyT]], budget: Budget, *, is_strong: bool, journals_of: Sequence[str]
+    ) -> Got[ItemT]:
         while True:
             try:
-                return self._store.get(keys, sort_key, is_strong=is_strong, journal_of=journal_of)
+                with self._naming_unreadable_routes(journals_of[0] if journals_of else ""):
+                    return self._store.get(places, is_strong=is_strong, journals_of=journals_of)
             except RetryLaterError:
                 self._telemetry.count(MetricName.READS_RETRIED)
                 if not budget.wait():
                     raise
 
-    def _verify(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
-        return self.routes.verify(collection, hint, entry, is_strong=is_strong)
+    def _compare(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
+        return self.routes.compare(collection, hint, entry, is_strong=is_strong)

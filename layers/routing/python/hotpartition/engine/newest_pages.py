@@ -20,7 +20,7 @@ class NewestPage(Generic[ItemT]):
     `age_ms` is None where it was read for this request.
     """
 
-    page: Page[ItemT]
+    page: Page[str, ItemT]
     read_at_ms: int
     age_ms: int | None = None
 
@@ -30,10 +30,10 @@ class NewestPages(Generic[ItemT]):
 
     def __init__(
         self,
-        gatherer: Gatherer[ItemT],
+        gatherer: Gatherer[str, ItemT],
         *,
         routes: RouteSource,
-        cache: PageCache[Page[ItemT]],
+        cache: PageCache[Page[str, ItemT]],
         limits: Sequence[int],
         now_ms: Callable[[], int],
         counting: ReadCounting | None = None,
@@ -80,7 +80,7 @@ class NewestPages(Generic[ItemT]):
         started_ms = self._now_ms()
         known = self._routes.get_for_reading(collection, started_ms)
 
-        def gather_fitting(limit: int, at_ms: int) -> Page[ItemT]:
+        def gather_fitting(limit: int, at_ms: int) -> Page[str, ItemT]:
             page = self._gatherer.gather(
                 PageRange(collection, newest_first=True, limit=limit),
                 is_strong=False,
@@ -94,7 +94,7 @@ class NewestPages(Generic[ItemT]):
             return NewestPage(gather_fitting(limit, started_ms), started_ms)
         cached_limit = next(each for each in self._limits if each >= limit)
 
-        def fill() -> Filled[Page[ItemT]]:
+        def fill() -> Filled[Page[str, ItemT]]:
             page = gather_fitting(cached_limit, self._now_ms())
             return Filled(page, page.units)
 

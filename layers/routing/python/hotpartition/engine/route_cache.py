@@ -140,8 +140,8 @@ class RouteCache:
         return merged
 
 
-class KnownRoutes(Protocol):
-    """The routes as an environment knows them: `RouteSource`, or what code told."""
+class Routes(Protocol):
+    """The routes as a process knows them: `RouteSource`, or what code told. Safe under threads."""
 
     def get_route(self, collection: str, now_ms: int) -> Route:
         """Return a collection's route."""
@@ -149,6 +149,10 @@ class KnownRoutes(Protocol):
 
     def learn(self, collection: str, route: Route, now_ms: int) -> Route:
         """Take in a route that the journal showed, and return what is known then."""
+        ...
+
+    def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
+        """Return the route as it is after all choices refused: the collection may have been raised meanwhile."""
         ...
 
 

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.capacity import write_units
-from hotpartition.core.items import ItemKey
+from hotpartition.core.items import ItemKey, KeyT
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.refusals import RecentRefusals
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Placement, Route, choose_placement, choose_placements
 from hotpartition.core.sampler import LoadSampler
-from hotpartition.engine.route_cache import KnownRoutes
+from hotpartition.engine.route_cache import Routes
 from hotpartition.errors import RetryLaterError, StoreUnavailableError, ThrottledError
 from hotpartition.ports import ReportSink, Telemetry
 
@@ -41,19 +41,11 @@ Find = Callable[[Sequence[str]], FoundT | None]
 """Looks for the item under partition keys; None: none of them has it. It raises as `Put` does."""
 
 
-class WriterRoutes(KnownRoutes, Protocol):
-    """The routes that a writer places by: confirmed by the journal, or told by code."""
-
-    def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
-        """Return the route as it is after all choices refused: the collection may have been raised meanwhile."""
-        ...
-
-
 @dataclass(slots=True)
 class _Write(Generic[FoundT]):
     """One write under way: where it may go, and where it has not been refused yet."""
 
-    key: ItemKey
+    key: ItemKey[str]
     put: Put[FoundT]
     find: Find[FoundT]
     may_be_stored: bool
@@ -72,7 +64,7 @@ class Writer:
     def __init__(
         self,
         *,
-        routes: WriterRoutes,
+        routes: Routes,
         sampler: LoadSampler,
         reports: ReportSink,
         telemetry: Telemetry,
@@ -105,7 +97,7 @@ class Writer:
 
     def write(
         self,
-        key: ItemKey,
+        key: ItemKey[str],
         *,
         put: Put[FoundT],
         find: Find[FoundT],
@@ -160,7 +152,7 @@ class Writer:
                     route = self.routes.refresh_after_throttle(key.collection, self._clock.now_ms())
                     self._begin(write, route.union(confirmed), self._clock.now_ms())
 
-    def place(self, key: ItemKey, *, size_bytes: int) -> Placement:
+    def place(self, key: ItemKey[KeyT], *, size_bytes: int) -> Placement:
         """Count a write, and choose the partition key to try first for it: for writes that go into one batch.
 
         Args:
@@ -180,7 +172,7 @@ class Writer:
         """Take in that a partition key left a write of a batch unprocessed."""
         self._refusals.add(partition_key, self._clock.now_ms())
 
-    def count(self, key: ItemKey, wcu: float) -> None:
+    def count(self, key: ItemKey[KeyT], wcu: float) -> None:
         """Count a write that can only go where its item lies: an update or a delete."""
         self._record(key, wcu, 0, self._clock.now_ms())
 
@@ -251,20 +243,20 @@ class Writer:
         return existing
 
     def _count(
-        self, key: ItemKey, size_bytes: int, placement: Placement, now_ms: int, *, factor: int = 1
-    ) -> Report | None:
+        self, key: ItemKey[KeyT], size_bytes: int, placement: Placement, now_ms: int, *, factor: int = 1
+    ) -> WriteReport | None:
         """Count a write as offered; report it, beside the request, if it crosses a sampling point."""
         suffix_bytes = len(placement.partition_key) - len(key.collection)
         return self._record(key, factor * write_units(size_bytes + suffix_bytes), placement.shard_count, now_ms)
 
-    def _record(self, key: ItemKey, wcu: float, shard_count: int, now_ms: int) -> Report | None:
+    def _record(self, key: ItemKey[KeyT], wcu: float, shard_count: int, now_ms: int) -> WriteReport | None:
         # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
         if dropped := self._reports.take_dropped():
             self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
         crossing = self._sampler.record(key.collection, wcu, now_ms)
         if crossing is None:
             return None
-        report = Report(
+        report = WriteReport(
             collection=key.collection,
             slot=crossing.slot,
             source=crossing.source,
@@ -275,7 +267,7 @@ class Writer:
         self._reports.send(report)
         return report
 
-    def _report_throttle(self, report: Report | None, error: RetryLaterError) -> Report | None:
+    def _report_throttle(self, report: WriteReport | None, error: RetryLaterError) -> WriteReport | None:
         """Count a write that all choices refused; where a report was sent, say so in it.
 
         Only if the limit was surely that of partitions: for the table's, no N is large enough.

@@ -113,7 +113,7 @@ class RedisRegistry:
     def _tell(self, collection: str, reason: str) -> None:
         if self._telemetry is not None:
             self._telemetry.count(MetricName.REGISTRY_MALFORMED)
-            self._telemetry.event("foreign data in redis skipped", conversation_id=collection, reason=reason)
+            self._telemetry.event("foreign data in redis skipped", collection=collection, reason=reason)
 
 
 def _parse(members: Iterable[str]) -> tuple[Sequence[Generation], Sequence[str]]:

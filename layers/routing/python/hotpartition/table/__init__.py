@@ -10,8 +10,8 @@ faster without it.
 
 from hotpartition.table.adaptive import adaptive
 from hotpartition.table.hashing import at_random, by_attribute, by_sort_key
+from hotpartition.table.routes import fixed
 from hotpartition.table.sharded_table import ShardedTable
-from hotpartition.table.shards import fixed
 from hotpartition.table.time_buckets import TimeBuckets
 
 __all__ = ["ShardedTable", "TimeBuckets", "adaptive", "at_random", "by_attribute", "by_sort_key", "fixed"]

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
 from hotpartition.core.backoff import MAX_DELAY_MS
 from hotpartition.core.capacity import write_units
-from hotpartition.table.consumed import Requests
-from hotpartition.table.copies import Copy
-from hotpartition.table.locating import Locator
-from hotpartition.table.patience import Patience, as_boto3_raises
-from hotpartition.table.schema import CHANGES, SHARDS, Attributes, order_of
+from hotpartition.table.item_store import StoredItem, locate, open_locator
+from hotpartition.table.requests import Requests, as_boto3_raises
+from hotpartition.table.schema import Attributes, order_of
 from hotpartition.table.sharding import Sharding, Target
 
 BATCH_WRITES = 25
@@ -34,15 +31,11 @@ class Built(NamedTuple):
 class Batches:
     """Writes batches. What they replace or delete is located first, all in one request. Safe under threads."""
 
-    def __init__(
-        self, sharding: Sharding, locator: Locator, requests: Requests, patience: Patience, *, append_only: bool
-    ) -> None:
+    def __init__(self, sharding: Sharding, requests: Requests, *, append_only: bool) -> None:
         self._sharding = sharding
         self._schema = sharding.schema
         self._routes = sharding.routes
-        self._locator = locator
         self._requests = requests
-        self._patience = patience
         self._append_only = append_only
 
     def batch_write_item(self, RequestItems: Mapping[str, Sequence[Attributes]]) -> Attributes:  # noqa: N803
@@ -54,7 +47,7 @@ class Batches:
             for start in range(0, len(built), BATCH_WRITES):
                 left |= self._send(built[start : start + BATCH_WRITES])
         if left:
-            clock = self._patience.clock
+            clock = self._sharding.clock
             clock.sleep(clock.random() * MAX_DELAY_MS / 1000)
         return {"UnprocessedItems": {table_name: list(left.values())} if left else {}}
 
@@ -62,7 +55,7 @@ class Batches:
         """Send stored writes, and return the owner's writes of what was left unprocessed, each once."""
         name = self._requests.table_name
         items = {name: [each.stored for each in built]}
-        response = self._patience.send(partial(self._requests.send_many, "BatchWriteItem", RequestItems=items))
+        response = self._requests.send_patiently("BatchWriteItem", RequestItems=items)
         unprocessed = {self._place_of(stored) for stored in response.get("UnprocessedItems", {}).get(name, ())}
         for partition_key, _ in unprocessed:
             self._routes.writer.refused(partition_key)
@@ -80,8 +73,9 @@ class Batches:
             for write, target in zip(writes, targets, strict=True)
             if not (self._append_only and "PutRequest" in write)
         }
-        located = self._locator.locate(self._requests, list(sought.values())) if sought else []
-        copies = {place: found.copies for place, found in zip(sought, located, strict=True)}
+        locator = open_locator(self._sharding, self._requests)
+        located = locate(locator, list(sought.values())) if sought else []
+        copies = {place: found for place, (found, _) in zip(sought, located, strict=True)}
         return [
             Built(stored, write)
             for write, target in zip(writes, targets, strict=True)
@@ -99,18 +93,17 @@ class Batches:
             return self._sharding.target_of_item(attributes)
         return self._sharding.target_of_key(attributes, None)
 
-    def _build_one(self, write: Attributes, target: Target, copies: Sequence[Copy]) -> list[Attributes]:
+    def _build_one(self, write: Attributes, target: Target, copies: Sequence[StoredItem]) -> list[Attributes]:
         attributes = _attributes(write)
         if "PutRequest" in write and not copies:
             return [self._build_new(attributes, target)]
         for copy in copies or (None,):
-            self._count(target, attributes if copy is None or "PutRequest" in write else copy.item)
+            self._count(target, attributes if copy is None or "PutRequest" in write else copy.attributes)
         if "DeleteRequest" in write:
             gone = [copy.partition_key for copy in copies] or [target.collection]
             return [self._delete(partition_key, attributes) for partition_key in gone]
         valid, *others = copies
-        marks = {name: int(valid.item[name]) for name in (SHARDS,) if name in valid.item}
-        put = self._put(attributes, valid.partition_key, {**marks, CHANGES: valid.changes + 1})
+        put = self._put(attributes, valid.partition_key, self._schema.marks_of_change(valid.attributes))
         return [put, *(self._delete(other.partition_key, attributes) for other in others)]
 
     def _build_new(self, item: Attributes, target: Target) -> Attributes:
@@ -122,7 +115,7 @@ class Batches:
     def _count(self, target: Target, attributes: Attributes) -> None:
         """Count a write that goes where its item lies, by the item that is given: DynamoDB tells no more of a batch."""
         units = write_units(self._routes.size_of(attributes))
-        self._routes.writer.count(self._sharding.key_of_stored(target), units)
+        self._routes.writer.count(target, units)
 
     def _put(self, item: Attributes, partition_key: str, marks: Mapping[str, int]) -> Attributes:
         keys = self._sharding.index_keys(partition_key, item)

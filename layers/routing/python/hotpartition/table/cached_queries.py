@@ -11,26 +11,14 @@ from typing import Any
 
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
+from hotpartition.dynamodb.calls import Response
 from hotpartition.engine.page_cache import Filled, Origin, PageCache
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.route_cache import RouteSource
 from hotpartition.errors import MalformedPageError
-from hotpartition.table.schema import Attributes
 
 Document = Mapping[str, Any]
 """A query's response as it is cached: its items and last key in DynamoDB's own form, which nobody changes."""
-
-NEWEST_PAGE = frozenset(
-    {
-        "KeyConditionExpression",
-        "ScanIndexForward",
-        "Limit",
-        "ProjectionExpression",
-        "ExpressionAttributeNames",
-        "ExpressionAttributeValues",
-    }
-)
-"""What a query may say that is served from the cache."""
 
 _BYTES = "base64"
 _serialize = TypeSerializer().serialize
@@ -61,8 +49,8 @@ class CachedQueries:
         self._now_ms = now_ms
 
     def read(
-        self, collection: str, request: Mapping[str, Any], gather: Callable[[], tuple[Attributes, float]]
-    ) -> Attributes:
+        self, collection: str, request: Mapping[str, Any], gather: Callable[[], tuple[Response, float]]
+    ) -> Response:
         """Read one page.
 
         Args:
@@ -74,14 +62,14 @@ class CachedQueries:
             ThrottledError: DynamoDB refused, and there is no page within the staleness bound.
         """
 
-        def count(response: Attributes, units: float) -> Attributes:
+        def count(response: Response, units: float) -> Response:
             self._counting.count(collection, units)
             return response
 
         copies = self._routes.get_for_reading(collection, self._now_ms()).copies
         if not copies:
             return count(*gather())
-        metadata: Attributes = {}
+        metadata: Response = {}
 
         def fill() -> Filled[Document]:
             response, units = gather()
@@ -111,7 +99,7 @@ class QueryCodec:
         return page
 
 
-def _store(response: Attributes) -> Document:
+def _store(response: Response) -> Document:
     last = response.get("LastEvaluatedKey")
     return {
         **response,
@@ -120,7 +108,7 @@ def _store(response: Attributes) -> Document:
     }
 
 
-def _show(page: Document) -> Attributes:
+def _show(page: Document) -> Response:
     """Build the response anew, so that whoever gets it may change it."""
     shown = {**page, "Items": [_deserialize(item) for item in page["Items"]], "Count": page["Count"]}
     last = shown.pop("LastEvaluatedKey")

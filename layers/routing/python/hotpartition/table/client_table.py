@@ -11,7 +11,7 @@ from typing import Any
 from boto3.dynamodb.transform import TransformationInjector
 from botocore import xform_name
 
-from hotpartition.table.schema import Attributes
+from hotpartition.dynamodb.calls import Response
 
 
 class ClientTable:
@@ -21,7 +21,7 @@ class ClientTable:
         """Use the client as it is; its own values stay as they are for whoever else uses it."""
         self.name = name
         self.meta = SimpleNamespace(client=PythonValues(client))
-        self._description: Attributes | None = None
+        self._description: Response | None = None
 
     def __getattr__(self, name: str) -> Any:
         """Return a method of the client about this table, or what DescribeTable tells (`key_schema`, …)."""
@@ -59,7 +59,7 @@ class PythonValues:
         found = getattr(self._client, name)
         return partial(self._call, found, self.methods[name]) if name in self.methods else found
 
-    def _call(self, method: Callable[..., Attributes], operation: str, **request: Any) -> Attributes:
+    def _call(self, method: Callable[..., Response], operation: str, **request: Any) -> Response:
         model = self._client.meta.service_model.operation_model(operation)
         params = copy.deepcopy(request)
         self._injector.inject_condition_expressions(params, model)

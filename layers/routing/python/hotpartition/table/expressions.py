@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
-from hotpartition.table.schema import Attributes, Schema
+from hotpartition.table.schema import CHANGES, Attributes, Schema
 
 _TOKEN = re.compile(r"\s*([#:]?\w+|<=|>=|<>|[^\s\w])")
 _COMPARISONS = frozenset({"=", "<", "<=", ">", ">="})
@@ -314,3 +314,63 @@ def with_key_condition(request: Mapping[str, Any], names: Sequence[str], conditi
         "ExpressionAttributeNames": {**(request.get("ExpressionAttributeNames") or {}), **used_names},
         "ExpressionAttributeValues": {**(request.get("ExpressionAttributeValues") or {}), **used_values},
     }
+
+
+_SET = re.compile(r"(?<![#:.\w])SET(?=\s)", re.IGNORECASE)
+_ADD = re.compile(r"(?<![#:.\w])ADD(?!\w)", re.IGNORECASE)
+
+
+def count_change(request: Attributes, marks: Mapping[str, int]) -> Attributes:
+    """Let an update count itself, and mark what it creates."""
+    additions = {CHANGES: 1, **marks}
+    names = {f"#hpn{position}": name for position, name in enumerate(additions)}
+    values = {f":hpn{position}": value for position, value in enumerate(additions.values())}
+    added = ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True))
+    expression = request.get("UpdateExpression")
+    if expression and _ADD.search(expression):
+        expression = _ADD.sub(f"ADD {added},", expression, count=1)
+    else:
+        expression = f"{expression or ''} ADD {added}".strip()
+    return {
+        **request,
+        "UpdateExpression": expression,
+        "ExpressionAttributeNames": {**(request.get("ExpressionAttributeNames") or {}), **names},
+        "ExpressionAttributeValues": {**(request.get("ExpressionAttributeValues") or {}), **values},
+    }
+
+
+def set_also(request: Attributes, attributes: Mapping[str, Any]) -> Attributes:
+    """Let an update set attributes of ours as well."""
+    if not attributes:
+        return request
+    names = {f"#hpi{position}": name for position, name in enumerate(attributes)}
+    values = {f":hpi{position}": value for position, value in enumerate(attributes.values())}
+    added = ", ".join(f"{name} = {value}" for name, value in zip(names, values, strict=True))
+    expression = request["UpdateExpression"]
+    is_setting = _SET.search(expression)
+    return {
+        **request,
+        "UpdateExpression": _SET.sub(f"SET {added},", expression, count=1)
+        if is_setting
+        else f"SET {added} {expression}",
+        "ExpressionAttributeNames": {**request["ExpressionAttributeNames"], **names},
+        "ExpressionAttributeValues": {**request["ExpressionAttributeValues"], **values},
+    }
+
+
+def guard(request: Attributes, condition_of_ours: str, names: Mapping[str, str]) -> Attributes:
+    """Add a condition of ours to the owner's, and ask for the item that fails it."""
+    condition = request.get("ConditionExpression")
+    owner_names, owner_values = request.get("ExpressionAttributeNames"), request.get("ExpressionAttributeValues")
+    if isinstance(condition, ConditionBase):
+        condition, built_names, built_values = ConditionExpressionBuilder().build_expression(condition)
+        owner_names, owner_values = {**(owner_names or {}), **built_names}, {**(owner_values or {}), **built_values}
+    guarded = {
+        **request,
+        "ConditionExpression": f"{enclose(condition)} AND {condition_of_ours}" if condition else condition_of_ours,
+        "ExpressionAttributeNames": {**(owner_names or {}), **names},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+    if owner_values:
+        guarded["ExpressionAttributeValues"] = owner_values
+    return guarded

@@ -4,71 +4,54 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.keys import KeyForm
+from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.reports import ReadReport, Report
-from hotpartition.core.route import Generation, Route
+from hotpartition.core.reports import ReadReport, WriteReport
+from hotpartition.core.route import MAX_CHOICES, Generation, Route
 from hotpartition.core.sampler import Crossing, LoadSampler
 from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.writer import Writer
-from hotpartition.errors import MalformedGenerationError
-from hotpartition.ports import JournalEntry
 from hotpartition.table.cached_queries import CachedQueries
-from hotpartition.table.schema import SHARDS
-
-if TYPE_CHECKING:
-    from hotpartition.table.shards import Fixed
+from hotpartition.table.schema import SHARDS, Schema
 
 _logger = logging.getLogger(__name__)
 
 
-class Routes(Protocol):
+class TableRoutes(ReadRepair):
     """The routes of a table's collections. Safe under threads."""
 
     choices: int
     """How many shards may hold an item under one N."""
     writer: Writer
     """Places new items, and counts all writes."""
-    journal: JournalPlace | None
+    journal: JournalPlace | None = None
     """Where the routing items lie that reads must look at; None: there are none, and `get` tells all."""
-    cached: CachedQueries | None
+    cached: CachedQueries | None = None
     """Reads newest pages through the page cache; None: there is none."""
-
-    def get(self, collection: str) -> Route:
-        """Return what a read begins with."""
-        ...
-
-    def verify(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
-        """Take in what the journal says beside a hint of `get`, and return it."""
-        ...
-
-    def name_unreadable(self, collection: str, error: MalformedGenerationError) -> None:
-        """Be told that a routing item cannot be read: the read fails, since it could be incomplete."""
-        ...
+    is_counted = False
+    """Whether the units of all writes are counted."""
 
     def meet(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Learn from stored items that were read."""
-        ...
 
     def marks_of(self, position: int) -> dict[str, int]:
         """Return the attributes of ours that a new item on a shard gets."""
-        ...
+        del position
+        return {}
 
     def size_of(self, attributes: Mapping[str, Any]) -> int:
-        """Return the bytes of a new item that are counted; 0 where nobody counts."""
-        ...
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether the units of all writes are counted."""
-        ...
+        """Return the bytes of a new item that are counted; 0 where they are not."""
+        del attributes
+        return 0
 
 
-class FixedRoutes:
+class FixedRoutes(TableRoutes):
     """Routes that the code tells: the same for every partition key.
 
     Items on shards say under which N they were written. One that was written under a larger N than the code knows
@@ -76,42 +59,43 @@ class FixedRoutes:
     then on it is looked there too, and a warning is logged, once for each N.
     """
 
-    journal: JournalPlace | None = None
-    cached: CachedQueries | None = None
-    is_counted = False
+    def __init__(
+        self, route: Route, written: Route, *, choices: int, form: KeyForm, clock: Clock, budget_ms: float
+    ) -> None:
+        """Place items as the code says; what is written is counted nowhere.
 
-    def __init__(self, shards: Fixed, form: KeyForm, clock: Clock, budget_ms: float) -> None:
-        """Place items as the code says; what is written is counted nowhere."""
-        self.choices = shards.choices
-        self._written = shards.written
-        self._route = shards.route
+        Args:
+            route: all generations that items may have been written under.
+            written: those that new items are written under.
+            choices: how many shards may hold an item under one N.
+            form: how partition keys are built.
+            clock: time and chance.
+            budget_ms: how long a write goes on trying.
+        """
+        telemetry = LoggedTelemetry()
+        super().__init__(registry=None, routes=self, background=None, telemetry=telemetry, now_ms=clock.now_ms)
+        self.choices = choices
+        self._written = written
+        self._route = route
         self._lock = Lock()
         self.writer = Writer(
             routes=self,
             sampler=SharedSampler(environment_id="", sampling_distance_wcu=_NEVER_WCU, random=clock.random),
             reports=NoReports(),
-            telemetry=LoggedTelemetry(),
+            telemetry=telemetry,
             clock=clock,
             budget_ms=budget_ms,
             form=form,
-            choices=shards.choices,
+            choices=choices,
         )
 
     def get(self, collection: str) -> Route:
-        """Implement `Routes.get`."""
+        """Return what reads begin with: more than what is written under, where there is more to read."""
         del collection
         return self._route
 
-    def verify(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
-        """Implement `Routes.verify`: there is no journal."""
-        del collection, entry, is_strong
-        return hint
-
-    def name_unreadable(self, collection: str, error: MalformedGenerationError) -> None:
-        """Implement `Routes.name_unreadable`: there is none."""
-
     def meet(self, items: Iterable[Mapping[str, Any]]) -> None:
-        """Implement `Routes.meet`."""
+        """Implement `TableRoutes.meet`."""
         most = max((int(item.get(SHARDS, 0)) for item in items), default=0)
         if most <= self._route.max_shard_count:
             return
@@ -125,26 +109,21 @@ class FixedRoutes:
                 )
 
     def marks_of(self, position: int) -> dict[str, int]:
-        """Implement `Routes.marks_of`."""
+        """Implement `TableRoutes.marks_of`."""
         return {SHARDS: self._written.shard_count_at(position)}
 
-    def size_of(self, attributes: Mapping[str, Any]) -> int:
-        """Implement `Routes.size_of`."""
-        del attributes
-        return 0
-
     def get_route(self, collection: str, now_ms: int) -> Route:
-        """Implement `WriterRoutes.get_route`."""
+        """Implement `Routes.get_route`."""
         del collection, now_ms
         return self._written
 
     def learn(self, collection: str, route: Route, now_ms: int) -> Route:
-        """Implement `KnownRoutes.learn`: there is no journal."""
+        """Implement `Routes.learn`: there is no journal."""
         del collection, route, now_ms
         return self._written
 
     def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
-        """Implement `WriterRoutes.refresh_after_throttle`: nothing but the code changes it."""
+        """Implement `Routes.refresh_after_throttle`: nothing but the code changes it."""
         del collection, now_ms
         return self._written
 
@@ -169,7 +148,7 @@ class SharedSampler(LoadSampler):
 class NoReports:
     """A `ReportSink` that nobody reads."""
 
-    def send(self, report: Report | ReadReport) -> None:
+    def send(self, report: WriteReport | ReadReport) -> None:
         """Implement `ReportSink.send`."""
 
     def take_dropped(self) -> int:
@@ -189,3 +168,59 @@ class LoggedTelemetry:
 
     def flush(self) -> None:
         """Implement `Telemetry.flush`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """As many shards for every partition key as the code says."""
+
+    route: Route
+    """All generations that items may have been written under."""
+    written: Route
+    """Those that new items are written under."""
+    choices: int = 1
+
+    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> FixedRoutes:
+        """Build the routes of a table, whichever it is."""
+        del table
+        return FixedRoutes(
+            self.route, self.written, choices=self.choices, form=schema.form, clock=clock, budget_ms=budget_ms
+        )
+
+
+def fixed(*shards: int | tuple[int, int], choices: int = 1, readable: int = 0) -> Fixed:
+    """Spread every partition key over n shards. Needs no Redis and no deployment.
+
+    The base key, without a suffix, is always read as well: a table that has items already needs no rewriting.
+
+    More shards later: name all numbers that were ever used, `fixed(4, 16)`. With positions (`position=`), a number can
+    hold from a position on, `fixed(4, (16, since))`: then reads of what is older ask fewer shards. A number is never
+    lowered: what lies on the shards that it left out could not be found.
+
+    Args:
+        shards: the number of shards, at first and after each raise; each alone, or with the position since when.
+        choices: how many of the shards may take one item: where its first one refuses, the next does.
+        readable: a number that items are not written under yet, but read. For raising while instances of both versions
+            run: `fixed(4, readable=16)` everywhere first, then `fixed(4, 16)`.
+
+    Raises:
+        ValueError: no number, one out of range, or one that is lower than one before.
+
+    Example:
+        >>> fixed(16)
+    """
+    pairs = [entry if isinstance(entry, tuple) else (entry, 0) for entry in shards]
+    if not pairs:
+        raise ValueError("fixed() needs the number of shards, for instance fixed(16)")
+    for count, since in [*pairs, (readable or 1, 0)]:
+        if not 1 <= count <= MAX_SHARD_COUNT:
+            raise ValueError(f"{count} shards: should be from 1 to {MAX_SHARD_COUNT}")
+        if since < 0:
+            raise ValueError(f"since {since}: should be a position, 0 or more")
+    if not 1 <= choices <= MAX_CHOICES:
+        raise ValueError(f"choices={choices}: should be from 1 to {MAX_CHOICES}")
+    if pairs != sorted(pairs) or [since for _, since in pairs] != sorted(since for _, since in pairs):
+        raise ValueError(f"{pairs}: numbers of shards are only raised. Name all that were used, the oldest first")
+    written = Route(frozenset(Generation(since, count) for count, since in pairs))
+    more = Route(frozenset({Generation(0, readable)})) if readable else Route()
+    return Fixed(written.union(more), written, choices)

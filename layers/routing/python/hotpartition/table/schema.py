@@ -11,18 +11,27 @@ Both are taken out of whatever is returned. Nothing else is stored beside the ow
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from typing import Any
 
 from boto3.dynamodb.types import Binary
 
+from hotpartition.core.capacity import (
+    CONTAINER_OVERHEAD_BYTES,
+    ELEMENT_OVERHEAD_BYTES,
+    number_size_bytes,
+    text_size_bytes,
+)
 from hotpartition.core.keys import KeyForm
 
 CHANGES = "hp_changes"
 SHARDS = "hp_shards"
 RESERVED = frozenset({CHANGES, SHARDS})
 
+Place = tuple[Any, ...]
+"""Where an item lies in its collection's order: what its sort key compares as; in an index, both sort keys."""
 Attributes = dict[str, Any]
 """An item, a key or a request as boto3's `Table` takes and gives them: Python values."""
 
@@ -113,6 +122,18 @@ class Schema:
         """Take an item's key out of it."""
         return {self.partition: item[self.partition], self.sort: item[self.sort]}
 
+    def marks_of_change(self, item: Mapping[str, Any]) -> dict[str, int]:
+        """Return the attributes of ours that a stored item has once it is put or changed in its place."""
+        marks = {SHARDS: int(item[SHARDS])} if SHARDS in item else {}
+        return {**marks, CHANGES: int(item.get(CHANGES, 0)) + 1}
+
+    def show(self, item: Mapping[str, Any], hidden: frozenset[str] = frozenset()) -> Attributes:
+        """Turn a stored item into the owner's: its own partition key, and no attribute that was not asked for."""
+        shown = {name: value for name, value in item.items() if name not in self.reserved and name not in hidden}
+        if self.partition in shown:
+            shown[self.partition] = self.collection_of(shown[self.partition])
+        return shown
+
 
 def _key_names(key_schema: Any) -> Index:
     by_type = {entry["KeyType"]: entry["AttributeName"] for entry in key_schema}
@@ -150,3 +171,29 @@ def text_of(value: Any) -> str:
     if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
         return f"{_NUMBERS.plus(_NUMBERS.normalize(Decimal(value))):f}"
     raise TypeError(f"{value!r} is no string, number or binary: no shard can be chosen by it")
+
+
+def attributes_size_bytes(attributes: Mapping[str, Any]) -> int:
+    """Compute what `core.capacity.item_size_bytes` says of the encoded item; what boto3 will refuse counts nothing."""
+    return sum([text_size_bytes(str(name)) + _value_size_bytes(value) for name, value in attributes.items()])
+
+
+def _value_size_bytes(value: Any) -> int:
+    match value:
+        case str():
+            return text_size_bytes(value)
+        case bool() | None:
+            return 1
+        case int() | Decimal():
+            return number_size_bytes(str(value))
+        case bytes() | bytearray() | Binary():
+            return len(order_of(value))
+        case AbstractSet():
+            return sum([_value_size_bytes(element) for element in value])
+        case list() | tuple():
+            elements = [ELEMENT_OVERHEAD_BYTES + _value_size_bytes(element) for element in value]
+            return CONTAINER_OVERHEAD_BYTES + sum(elements)
+        case Mapping():
+            return CONTAINER_OVERHEAD_BYTES + len(value) * ELEMENT_OVERHEAD_BYTES + attributes_size_bytes(value)
+        case _:
+            return 0

@@ -17,19 +17,16 @@ from boto3.dynamodb.table import BatchWriter
 from hotpartition.core.backoff import Clock
 from hotpartition.table.adaptive import Adaptive
 from hotpartition.table.batches import Batches
-from hotpartition.table.boto3_table import Boto3Table
-from hotpartition.table.changing import Changer
 from hotpartition.table.client_table import ClientTable
-from hotpartition.table.gathering import Gatherer
+from hotpartition.table.gathering import PageReader
 from hotpartition.table.hashing import Hashing, by_sort_key
-from hotpartition.table.item_calls import ItemCalls
-from hotpartition.table.locating import Locator
+from hotpartition.table.item_calls import Changer, ItemCalls
 from hotpartition.table.page_calls import PageCalls, read_pages
-from hotpartition.table.patience import Patience
 from hotpartition.table.refused import refuse_method
+from hotpartition.table.requests import Boto3Table
+from hotpartition.table.routes import Fixed
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharding import Position, Sharding
-from hotpartition.table.shards import Fixed
 from hotpartition.table.time_buckets import BucketIndex, TimeBuckets
 
 if TYPE_CHECKING:
@@ -130,7 +127,8 @@ class ShardedTable:
         self._position = position
         self._time_buckets = time_buckets
         self._append_only = append_only
-        self._patience = Patience(clock, budget_ms)
+        self._clock = clock
+        self._budget_ms = budget_ms
         self._built: _Parts | None = None
         self._lock = Lock()
 
@@ -296,18 +294,18 @@ class ShardedTable:
         if self._time_buckets is not None:
             index = BucketIndex.of(self._time_buckets, schema)
             schema = replace(schema, reserved=schema.reserved | index.attributes)
-        routes = self._shards.build_routes(self._table, schema, self._patience.clock, self._patience.budget_ms)
-        sharding = Sharding(schema, routes, self._hashing, self._position, index)
-        table = Boto3Table(self._table, is_counted=routes.is_counted)
-        locator = Locator(sharding, self._patience)
-        changer = Changer(sharding, locator, self._patience, append_only=self._append_only)
+        clock, budget_ms = self._clock, self._budget_ms
+        routes = self._shards.build_routes(self._table, schema, clock, budget_ms)
+        sharding = Sharding(schema, routes, self._hashing, self._position, index, clock, budget_ms)
+        table = Boto3Table(table=self._table, is_counted=routes.is_counted, clock=clock, budget_ms=budget_ms)
+        changer = Changer(sharding, append_only=self._append_only)
         # As many threads as the client has connections: more would wait for one.
         config: Any = self._table.meta.client.meta.config
         executor = self._open_executor(config.max_pool_connections)
         return _Parts(
-            items=ItemCalls(table, sharding, locator, changer),
-            pages=PageCalls(table, sharding, Gatherer(sharding, executor, self._patience)),
-            batches=Batches(sharding, locator, table.requests({}), self._patience, append_only=self._append_only),
+            items=ItemCalls(table, sharding, changer),
+            pages=PageCalls(table, sharding, PageReader(sharding, executor)),
+            batches=Batches(sharding, table.requests({}), append_only=self._append_only),
         )
 
     def _open_executor(self, threads: int) -> Executor:

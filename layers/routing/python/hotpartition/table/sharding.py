@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+from hotpartition.core.backoff import Clock
 from hotpartition.core.items import ItemKey
-from hotpartition.core.route import Route, candidate_keys, needed_keys
-from hotpartition.errors import InvalidRequestError, MalformedGenerationError
-from hotpartition.ports import JournalEntry
+from hotpartition.core.merge import ItemT
+from hotpartition.engine.gatherer import Gatherer
+from hotpartition.errors import InvalidRequestError
+from hotpartition.ports import ItemStore
 from hotpartition.table.hashing import Hashing
-from hotpartition.table.journal_items import is_journal, read_entry
-from hotpartition.table.routes import Routes
-from hotpartition.table.schema import Attributes, Schema, text_of
+from hotpartition.table.routes import TableRoutes
+from hotpartition.table.schema import Attributes, Place, Schema, order_of, text_of
 from hotpartition.table.time_buckets import BucketIndex
 
 Position = Callable[[Any], int | None]
@@ -23,13 +24,8 @@ It is called with bounds of queries as well, which need be no whole sort keys; f
 """
 
 
-class Target(NamedTuple):
-    """One item, as its owner names it. `hashed` is None where it is not known what its shard was chosen by."""
-
-    collection: str
-    sort_value: Any
-    position: int
-    hashed: str | None
+Target = ItemKey[Place]
+"""One item, as its owner names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +33,32 @@ class Sharding:
     """How one table is sharded."""
 
     schema: Schema
-    routes: Routes
+    routes: TableRoutes
     hashing: Hashing
     position: Position | None
-    index: BucketIndex | None = None
+    index: BucketIndex | None
     """An index by time, if there is one."""
+    clock: Clock
+    budget_ms: float
+    """How long one call may try again what DynamoDB refused."""
+
+    def gatherer(self, store: ItemStore[Place, ItemT]) -> Gatherer[Place, ItemT]:
+        """Build what reads through a store, for one call."""
+        return Gatherer(
+            store=store,
+            routes=self.routes,
+            telemetry=self.routes.telemetry,
+            clock=self.clock,
+            budget_ms=self.budget_ms,
+            form=self.schema.form,
+            choices=self.routes.choices,
+            has_journal=self.routes.journal is not None,
+        )
+
+    def is_journal(self, item: Mapping[str, Any]) -> bool:
+        """Say whether an item of the table, or its key, is a routing item."""
+        place = self.routes.journal
+        return place is not None and not place.is_apart and item.get(self.schema.sort) == place.routing_sort_key
 
     def index_keys(self, partition_key: str, attributes: Mapping[str, Any]) -> Attributes:
         """Build what is stored in an item for the index by time, under a partition key; nothing without one."""
@@ -72,46 +89,18 @@ class Sharding:
         """
         for name in sorted(self.schema.reserved & item.keys()):
             raise InvalidRequestError.of(name, "is reserved for ShardedTable. Call the attribute something else")
-        if is_journal(self.routes.journal, self.schema, item):
+        if self.is_journal(item):
             raise InvalidRequestError.of(self.schema.sort, f"{item[self.schema.sort]!r} is reserved for ShardedTable")
 
-    def key_of_stored(self, target: Target) -> ItemKey:
-        """Build the engine's key of an item that is stored already: what its shard was chosen by matters no more."""
-        return ItemKey(target.collection, text_of(target.sort_value), target.position, target.hashed or "")
-
-    def key_of_new(self, target: Target, *, must_meet: bool = False) -> ItemKey:
+    def key_of_new(self, target: Target, *, must_meet: bool = False) -> ItemKey[str]:
         """Build the engine's key of an item that is to be created; `must_meet`: the same one by whoever creates it.
 
         Raises:
             InvalidRequestError: nothing tells what its shard is chosen by.
         """
-        sort_key = text_of(target.sort_value)
+        sort_key = text_of(target.sort_key[0])
         hashed = self.hashing.of_nothing(sort_key if must_meet else None) if target.hashed is None else target.hashed
         return ItemKey(target.collection, sort_key, target.position, hashed)
-
-    def next_places(self, route: Route, target: Target, *, asked: Collection[str]) -> tuple[str, ...]:
-        """List the partition keys that are asked next for an item; none: what was not found is not there.
-
-        All its choices are asked, found or not: a late copy at one may be older than the item at another.
-        """
-        form = self.schema.form
-        if target.hashed is None:
-            keys = needed_keys(route, target.collection, target.position, form)
-        else:
-            keys = candidate_keys(route, self.key_of_new(target), form, choices=self.routes.choices)
-        return tuple(key for key in keys if key not in asked)
-
-    def read_entry(self, collection: str, routing_item: Mapping[str, Any] | None) -> JournalEntry:
-        """Read a collection's routing item; None where there is none.
-
-        Raises:
-            MalformedGenerationError: it cannot be read; an operator is told.
-        """
-        try:
-            return read_entry(routing_item)
-        except MalformedGenerationError as error:
-            self.routes.name_unreadable(collection, error)
-            raise
 
     def position_of(self, sort_value: Any) -> int | None:
         """Return the position of a sort key or bound; 0 where the table gives none, None where it cannot be told."""
@@ -120,4 +109,4 @@ class Sharding:
     def _target(self, attributes: Mapping[str, Any], hashed: str | None) -> Target:
         collection = self.schema.form.check(attributes[self.schema.partition])
         sort_value = attributes[self.schema.sort]
-        return Target(collection, sort_value, self.position_of(sort_value) or 0, hashed)
+        return ItemKey(collection, (order_of(sort_value),), self.position_of(sort_value) or 0, hashed)

@@ -1,0 +1,87 @@
+"""Read repair: the journal has the last word on a route that Redis told, and Redis is repaired where it knows less."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.route import Route
+from hotpartition.engine.route_cache import Routes
+from hotpartition.errors import MalformedGenerationError, RegistryUnavailableError
+from hotpartition.ports import Background, JournalEntry, Registry, Telemetry
+
+MAX_NAMED = 20
+"""Generations that one log line names."""
+
+
+class ReadRepair:
+    """The routes that reads begin with, each compared with what the journal shows beside it. Safe under threads."""
+
+    def __init__(
+        self,
+        *,
+        registry: Registry | None,
+        routes: Routes,
+        background: Background | None,
+        telemetry: Telemetry,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Start with nothing read.
+
+        Args:
+            registry: repaired where it knows less than the journal; None: left as it is.
+            routes: what reads begin with; learns what the journal showed.
+            background: repairs beside the request; None without a registry.
+            telemetry: told of what differs.
+            now_ms: Unix time in ms.
+        """
+        self._registry = registry
+        self._routes = routes
+        self._background = background
+        self.telemetry = telemetry
+        self._now_ms = now_ms
+
+    def get(self, collection: str) -> Route:
+        """Return what Redis tells, or the last route known."""
+        return self._routes.get_route(collection, self._now_ms())
+
+    def compare(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
+        """Compare Redis's word with the journal's, repair Redis where it knows less, and return the journal's.
+
+        Args:
+            collection: whose route it is.
+            hint: what `get` returned before the journal was read.
+            entry: what the journal showed.
+            is_strong: whether the journal was read strongly consistent.
+        """
+        if not hint.covers(entry.route):
+            self._routes.learn(collection, entry.route, self._now_ms())
+            self._repair(collection, entry.route)
+        # Redis was asked first and raises go to the journal first, so a strong read has all that a raise put there.
+        if is_strong and not entry.route.covers(hint):
+            self.telemetry.count(MetricName.REGISTRY_AHEAD_OF_JOURNAL)
+            self.telemetry.event(
+                "registry is ahead of the journal",
+                collection=collection,
+                generations=sorted(g.encode() for g in hint.minus(entry.route))[:MAX_NAMED],
+            )
+        return entry.route
+
+    def name_unreadable(self, collection: str, error: MalformedGenerationError) -> None:
+        """Tell an operator whose routing item must be repaired; the read fails, since it could be incomplete."""
+        self.telemetry.count(MetricName.JOURNAL_MALFORMED)
+        self.telemetry.event("routing item cannot be read", collection=collection, reason=str(error))
+
+    def _repair(self, collection: str, route: Route) -> None:
+        self.telemetry.count(MetricName.REGISTRY_BEHIND_JOURNAL)
+        registry, background = self._registry, self._background
+        if registry is None or background is None:
+            return
+
+        def add() -> None:
+            # Not counted: this runs beside the request, whose thread alone may touch the metrics.
+            with suppress(RegistryUnavailableError):
+                registry.add(collection, route.generations)
+
+        background.submit(add)

@@ -1,0 +1,346 @@
+"""The items of a table through boto3, as one call of a `ShardedTable` asks for them: the engine's `ItemStore`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from boto3.dynamodb.types import Binary, TypeSerializer
+
+from hotpartition.core.merge import NO_LIMIT, KeyQuery, QueryResponse
+from hotpartition.core.route import Route
+from hotpartition.dynamodb import stored_route
+from hotpartition.dynamodb.item_store import BATCH_GET_KEYS, MAX_BATCH_ROUNDS
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.engine.gatherer import Gatherer
+from hotpartition.errors import RetryLaterError, ThrottledError
+from hotpartition.ports import Copy, Fetched, Got, JournalEntry
+from hotpartition.table.expressions import Comparison, KeyCondition, with_key_condition
+from hotpartition.table.requests import Requests
+from hotpartition.table.schema import CHANGES, SHARDS, Attributes, Index, Place, Schema, order_of
+from hotpartition.table.sharding import Sharding, Target
+
+GENERATIONS = "generations"
+"""The attribute of a routing item that holds the route."""
+
+_serialize = TypeSerializer().serialize
+
+
+class StoredItem(NamedTuple):
+    """One stored copy of an item: its place in the collection's order, and how often it was changed."""
+
+    sort_key: Place
+    partition_key: str
+    changes: int
+    attributes: Attributes
+
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        """Implement `MergeItem.rank`, the valid one first: the most changed, and always the same one of equals."""
+        return -self.changes, len(self.partition_key), self.partition_key
+
+    def has_same_content(self, other: StoredItem) -> bool:
+        """Implement `MergeItem.has_same_content`: copies may differ, and the most changed one is the item."""
+        del other
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query of one collection, as its owner asked for it."""
+
+    collection: str
+    condition: Comparison | None
+    """The part of its key condition that is about the sort key."""
+    names: Index
+    """The keys of what is queried: the table's, or those of an index with the table's partition key."""
+    request: Attributes
+    """All other parameters, without the key condition."""
+    limit: int | None
+    newest_first: bool
+    start: Attributes | None
+    """Its `ExclusiveStartKey`."""
+    hashed: str | None
+    """What the shards of all wanted items were chosen by, where that is known."""
+    bucket: Callable[[str], Attributes] | None = None
+    """For an index by time: builds its hash key for a place. What sorts it is the table's sort key."""
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether it is strongly consistent."""
+        return bool(self.request.get("ConsistentRead"))
+
+    @property
+    def is_sorted_otherwise(self) -> bool:
+        """Whether what is queried is sorted by another attribute than positions are told by."""
+        return "IndexName" in self.request and self.bucket is None
+
+    def sorted_by(self, schema: Schema) -> list[str]:
+        """List the attributes that what is queried is sorted by."""
+        return list(dict.fromkeys(name for name in (self.names.sort, schema.sort) if name is not None))
+
+    def may_pass_journal(self, journal: JournalPlace | None) -> bool:
+        """Say whether the base key's query, from its start, would meet the routing item behind all items."""
+        return (
+            journal is not None
+            and not journal.is_apart
+            and self.newest_first
+            and self.start is None
+            and self.condition is None
+            and not {"FilterExpression", "IndexName"} & self.request.keys()
+        )
+
+
+class TableStore:
+    """`ItemStore` of one call. Safe under threads as far as `fetch` runs its requests on some.
+
+    What DynamoDB refuses for another reason than a limit is raised as boto3's own error.
+    """
+
+    def __init__(
+        self,
+        sharding: Sharding,
+        requests: Requests,
+        options: Attributes,
+        *,
+        query: Query | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            sharding: how the table is sharded.
+            requests: sends what this call needs.
+            options: the parameters of each query; or those of BatchGetItem for the table, without a query.
+            query: what the owner asked for.
+            executor: runs the queries of one round at the same time.
+        """
+        self._sharding = sharding
+        self._schema = sharding.schema
+        self._journal = sharding.routes.journal
+        self._requests = requests
+        self._options = options
+        self._query = query
+        self._executor = executor
+        self._sorted_by = [self._schema.sort] if query is None else query.sorted_by(self._schema)
+        self.metadata: Attributes = {}
+        """The last response's."""
+        self.scanned = 0
+        """How many items all queries looked at."""
+
+    def fetch(
+        self, queries: Sequence[KeyQuery[Place]], *, is_strong: bool, journal_of: str | None = None
+    ) -> Fetched[Place, StoredItem]:
+        """Implement `ItemStore.fetch`.
+
+        Where the base key's query would pass the routing item, it is not asked for again, unless that query ends
+        before its place. The limit stays the owner's: what was never raised costs what it costs without shards.
+        """
+        carrier = next((query for query in queries if self._passes_journal(query, journal_of)), None)
+        sends = [self._build_query(query) for query in queries]
+        if journal_of is not None and carrier is None:
+            sends.append(self._build_journal_read(journal_of, is_strong=is_strong))
+        outcomes = self._run(sends)
+        journal: JournalEntry | RetryLaterError | None = None
+        if journal_of is not None and carrier is None:
+            journal = self._read_journal(journal_of, outcomes.pop())
+        responses: list[QueryResponse[Place, StoredItem] | RetryLaterError] = []
+        for query, outcome in zip(queries, outcomes, strict=True):
+            if isinstance(outcome, RetryLaterError):
+                responses.append(outcome)
+                journal = outcome if query is carrier else journal
+                continue
+            response, routing_item = self._read_response(query, outcome)
+            responses.append(response)
+            if query is carrier and journal_of is not None:
+                journal = self._find_journal(journal_of, response, routing_item, is_strong=is_strong)
+        return Fetched(tuple(responses), journal)
+
+    def get(
+        self, places: Sequence[tuple[str, Place]], *, is_strong: bool, journals_of: Sequence[str] = ()
+    ) -> Got[StoredItem]:
+        """Implement `ItemStore.get`."""
+        journal, name = self._journal, self._requests.table_name
+        keys = [(name, {self._schema.partition: pk, self._schema.sort: place[0]}) for pk, place in places]
+        if journal is not None:
+            keys += [(journal.table_name, key_of_journal(journal, collection)) for collection in journals_of]
+        items: list[Attributes] = []
+        routing: dict[str, Attributes] = {}
+        for start in range(0, len(keys), BATCH_GET_KEYS):
+            wanted: dict[str, Any] = {}
+            for table_name, key in keys[start : start + BATCH_GET_KEYS]:
+                of_table = wanted.setdefault(table_name, {"Keys": [], "ConsistentRead": is_strong})
+                of_table["Keys"].append(key)
+            if name in wanted:
+                wanted[name] |= self._options
+            for table_name, item in self._get_part(wanted):
+                if journal is not None and table_name != name:
+                    routing[item[journal.partition_key]] = item
+                elif self._sharding.is_journal(item):
+                    routing[item[self._schema.partition]] = item
+                else:
+                    items.append(item)
+        found = [Copy(item.partition_key, item) for item in self._read_items(items)]
+        return Got(tuple(found), read_entries(routing, journals_of))
+
+    def _get_part(self, wanted: Mapping[str, Any]) -> Iterator[tuple[str, Attributes]]:
+        """Read up to `BATCH_GET_KEYS` items: table and item of each.
+
+        Raises:
+            ThrottledError: keys stay unprocessed; its cause is boto3's error.
+        """
+        for _ in range(MAX_BATCH_ROUNDS):
+            response = self._requests.send_many("BatchGetItem", RequestItems=wanted)
+            self.metadata = response.get("ResponseMetadata", {})
+            for table_name, items in response["Responses"].items():
+                yield from ((table_name, item) for item in items)
+            wanted = response.get("UnprocessedKeys") or {}
+            if not wanted:
+                return
+        code = "ProvisionedThroughputExceededException"
+        facts = {"Error": {"Code": code, "Message": "DynamoDB left keys unprocessed"}}
+        raise ThrottledError from self._requests.client.exceptions.ProvisionedThroughputExceededException(
+            facts, "BatchGetItem"
+        )
+
+    def _run(self, sends: Sequence[Callable[[], Attributes]]) -> list[Attributes | ThrottledError]:
+        """Send requests at the same time."""
+        if self._executor is None or len(sends) == 1:
+            return [_attempt(send) for send in sends]
+        return [future.result() for future in [self._executor.submit(_attempt, send) for send in sends]]
+
+    def _build_query(self, query: KeyQuery[Place]) -> Callable[[], Attributes]:
+        asked = self._query
+        assert asked is not None  # noqa: S101  what fetches has one
+        bucket = asked.bucket(query.partition_key) if asked.bucket else {}
+        names = (asked.names.partition, asked.names.sort or "")
+        condition = KeyCondition(bucket.get(names[0], query.partition_key), asked.condition)
+        request = with_key_condition(self._options, names, condition)
+        if query.after is not None:
+            request["ExclusiveStartKey"] = {**self.key_at(query.after, query.partition_key), **bucket}
+        if query.limit != NO_LIMIT:
+            request["Limit"] = query.limit
+        return partial(self._requests.send, "Query", **request)
+
+    def _build_journal_read(self, collection: str, *, is_strong: bool) -> Callable[[], Attributes]:
+        journal = self._journal
+        assert journal is not None  # noqa: S101  what has none is not asked for it
+        key = key_of_journal(journal, collection)
+        return partial(
+            self._requests.send_many, "GetItem", TableName=journal.table_name, Key=key, ConsistentRead=is_strong
+        )
+
+    def _read_journal(self, collection: str, outcome: Attributes | ThrottledError) -> JournalEntry | ThrottledError:
+        if isinstance(outcome, ThrottledError):
+            return outcome
+        item = outcome.get("Item")
+        return read_entries({} if item is None else {collection: item}, [collection])[collection]
+
+    def _find_journal(
+        self,
+        collection: str,
+        response: QueryResponse[Place, StoredItem],
+        routing_item: Attributes | None,
+        *,
+        is_strong: bool,
+    ) -> JournalEntry | ThrottledError:
+        """Read the routing item that was on the way; one that the page ended before is asked for."""
+        journal = self._journal
+        assert journal is not None  # noqa: S101  it was on the way
+        is_passed = response.reached is None or response.reached[0] <= journal.routing_sort_key
+        if routing_item is None and not is_passed:
+            (outcome,) = self._run([self._build_journal_read(collection, is_strong=is_strong)])
+            return self._read_journal(collection, outcome)
+        return self._read_journal(collection, {} if routing_item is None else {"Item": routing_item})
+
+    def _passes_journal(self, query: KeyQuery[Place], collection: str | None) -> bool:
+        is_from_the_top = query.partition_key == collection and query.after is None
+        return is_from_the_top and self._query is not None and self._query.may_pass_journal(self._journal)
+
+    def _read_response(
+        self, query: KeyQuery[Place], response: Attributes
+    ) -> tuple[QueryResponse[Place, StoredItem], Attributes | None]:
+        """Read one place's response, and the routing item if that is in it."""
+        self.metadata = response.get("ResponseMetadata", {})
+        self.scanned += response["ScannedCount"]
+        items, routing_item = [], None
+        for item in response["Items"]:
+            if self._sharding.is_journal(item):
+                routing_item = item
+            else:
+                items.append(item)
+        last = response.get("LastEvaluatedKey")
+        reached = None if last is None else self.place_of(last)
+        is_cut = reached is not None and response["ScannedCount"] < query.limit
+        return QueryResponse(self._read_items(items), reached is None, reached, is_cut), routing_item
+
+    def _read_items(self, items: Sequence[Attributes]) -> tuple[StoredItem, ...]:
+        self._sharding.routes.meet(items)
+        partition = self._schema.partition
+        return tuple(
+            [StoredItem(self.place_of(item), item[partition], int(item.get(CHANGES, 0)), item) for item in items]
+        )
+
+    def place_of(self, item: Mapping[str, Any]) -> Place:
+        """Return where an item, or a key of what is queried, lies in the order."""
+        return tuple([order_of(item[name]) for name in self._sorted_by])
+
+    def key_at(self, place: Place, partition_key: str) -> Attributes:
+        """Build the key of a place, as boto3 gives it."""
+        values = (Binary(value) if isinstance(value, bytes) else value for value in place)
+        return {self._schema.partition: partition_key, **dict(zip(self._sorted_by, values, strict=True))}
+
+
+def _attempt(send: Callable[[], Attributes]) -> Attributes | ThrottledError:
+    try:
+        return send()
+    except ThrottledError as error:
+        return error
+
+
+def attributes_of_ours(sharding: Sharding) -> frozenset[str]:
+    """Name the attributes that a point read must get beside what its owner asked for."""
+    journal = sharding.routes.journal
+    generations = {GENERATIONS} if journal is not None and not journal.is_apart else set()
+    return frozenset({*sharding.schema.key, CHANGES, SHARDS, *generations})
+
+
+def open_locator(sharding: Sharding, requests: Requests) -> Gatherer[Place, StoredItem]:
+    """Open what finds the copies of items for one call: of each its key, and how often it was changed."""
+    names = {f"#hp{position}": name for position, name in enumerate(sorted(attributes_of_ours(sharding)))}
+    keys_only = {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names}
+    return sharding.gatherer(TableStore(sharding, requests, keys_only))
+
+
+def locate(
+    locator: Gatherer[Place, StoredItem], targets: Sequence[Target], *, is_strong: bool = True
+) -> list[tuple[list[StoredItem], Route]]:
+    """Find all copies of items: of each its copies, the valid one first, and what the journal confirms of its route.
+
+    All choices of an item are asked, found or not: a late copy at one may be older than the item at another.
+    """
+    located = locator.locate_all(targets, is_strong=is_strong, everywhere=True)
+    return [
+        (sorted([copy.item for copy in found.copies], key=lambda item: item.rank), found.confirmed) for found in located
+    ]
+
+
+def key_of_journal(place: JournalPlace, collection: str) -> Attributes:
+    """Build the key of a collection's routing item."""
+    return {name: value["S"] for name, value in place.key_of(collection).items()}
+
+
+def read_entries(routing_items: Mapping[str, Attributes], collections: Iterable[str]) -> dict[str, JournalEntry]:
+    """Read the routing items of collections; those that have none have the empty route.
+
+    Raises:
+        MalformedGenerationError: one cannot be read; it names the collection.
+    """
+    stored = {
+        collection: {name: _serialize(value) for name, value in item.items()}
+        for collection, item in routing_items.items()
+    }
+    return stored_route.read_entries(stored, collections)

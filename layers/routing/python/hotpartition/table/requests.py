@@ -1,0 +1,143 @@
+"""Sends what the calls of a `ShardedTable` need to the boto3 `Table` underneath, and sums up what that consumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from botocore import xform_name
+from botocore.exceptions import ClientError
+
+from hotpartition.core.backoff import Clock, try_for
+from hotpartition.dynamodb.calls import Response, build_error
+from hotpartition.errors import ThrottledError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boto3Table:
+    """A boto3 `Table`, or what behaves like one."""
+
+    table: Any
+    is_counted: bool
+    """Whether the units of all writes are needed."""
+    clock: Clock
+    budget_ms: float
+    """How long one call may try again what DynamoDB refused."""
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        name: str = self.table.name
+        return name
+
+    def requests(self, request: Mapping[str, Any]) -> Requests:
+        """Begin one call: its requests report what they consume as the call's own parameters say."""
+        return Requests(self, request.get("ReturnConsumedCapacity"))
+
+    def pass_on(self, method: str, request: Mapping[str, Any]) -> Response:
+        """Call the table itself."""
+        response: Response = getattr(self.table, method)(**request)
+        return response
+
+    def let_refuse(self, method: str, request: Mapping[str, Any], reason: object = "it names no key") -> Response:
+        """Let DynamoDB refuse what is wrong with a call, in its own words.
+
+        Raises:
+            NotImplementedError: DynamoDB finds nothing wrong with it.
+        """
+        self.pass_on(method, without(request, "Hashed"))
+        raise NotImplementedError(f"{method}(): this call is not understood: {reason}")
+
+
+class Requests:
+    """The requests of one call. `send` may run on several threads."""
+
+    def __init__(self, table: Boto3Table, report: str | None) -> None:
+        """Send nothing yet; `report` is the call's `ReturnConsumedCapacity`."""
+        self._table = table
+        self.client = table.table.meta.client
+        self.table_name = table.name
+        self._is_reported = report not in {None, "NONE"}
+        asked = "INDEXES" if table.is_counted and not self._is_reported else report
+        self._report = {"ReturnConsumedCapacity": asked} if asked else {}
+        self._consumed: list[Mapping[str, Any]] = []
+        self._units: list[float] = []
+        self.last_units = 1.0
+        """What the last request consumed of the table itself, where it was told."""
+
+    def send(self, operation: str, **request: Any) -> Response:
+        """Send one request to the table, as `send_many`."""
+        return self.send_many(operation, TableName=self.table_name, **request)
+
+    def send_many(self, operation: str, **request: Any) -> Response:
+        """Send one request that names the tables itself.
+
+        Raises:
+            ThrottledError: DynamoDB refused for a limit; its cause is boto3's error.
+            ClientError: any other error, as boto3 raises it.
+        """
+        try:
+            response: Response = getattr(self.client, xform_name(operation))(**request, **self._report)
+        except ClientError as error:
+            facts = error.response
+            status = facts.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
+            named = build_error(facts["Error"]["Code"], status=status, facts=facts)
+            if isinstance(named, ThrottledError):
+                raise named from error
+            raise
+        told = response.pop("ConsumedCapacity", ())
+        consumed = [told] if isinstance(told, Mapping) else told
+        if self._is_reported:
+            self._consumed.extend(consumed)
+        units = sum(part.get("Table", part).get("CapacityUnits", 0.0) for part in consumed)
+        self._units.append(units)
+        self.last_units = units or 1.0
+        return response
+
+    def send_patiently(self, operation: str, **request: Any) -> Response:
+        """Send one request as `send_many`, and send it again within the budget while DynamoDB throttles."""
+        return try_for(self._table.clock, self._table.budget_ms, partial(self.send_many, operation, **request))
+
+    @property
+    def units(self) -> float:
+        """What all requests together consumed of the tables themselves, where it was told."""
+        return sum(self._units)
+
+    def finish(self, response: Response) -> Response:
+        """Put the sum into the call's response."""
+        if self._consumed:
+            response["ConsumedCapacity"] = sum_up(self._consumed)
+        return response
+
+
+def sum_up(consumed: Iterable[Mapping[str, Any]]) -> Response:
+    """Add up what several requests consumed, with the parts for table and indexes."""
+    total: Response = {}
+    for part in consumed:
+        for name, value in part.items():
+            if isinstance(value, Mapping):
+                total[name] = sum_up([total.get(name, {}), value])
+            elif isinstance(value, str):
+                total[name] = value
+            else:
+                total[name] = total.get(name, 0) + value
+    return total
+
+
+@contextmanager
+def as_boto3_raises() -> Iterator[None]:
+    """Raise boto3's own error again where a `ThrottledError` named it."""
+    try:
+        yield
+    except ThrottledError as error:
+        if error.__cause__ is None:
+            raise
+        raise error.__cause__ from None
+
+
+def without(request: Mapping[str, Any], *names: str) -> Response:
+    """Copy a request without some of its parameters."""
+    return {name: value for name, value in request.items() if name not in names}
