@@ -52,7 +52,7 @@ def test_a_breach_misses_the_bar(run):
 class UnverifiedRoutes(AdaptiveRoutes):
     """Takes Redis's word for a route when it reads."""
 
-    def verify(self, collection, hint, entry, *, is_strong):
+    def compare(self, collection, hint, entry, *, is_strong):
         return hint
 
 
