@@ -96,10 +96,10 @@ class TableRun:
 
 
 def run_table(
-    aws: Aws, seed: int, parts: TableParts | None = None, *, seconds: float = SECONDS, late_share: float = LATE_SHARE
+    aws: Aws, seed: int, parts: TableParts | None = None, *, seconds: float = SECONDS, plan: FaultPlan | None = None
 ) -> TableRun:
-    """Run one seed, which decides everything that is left to chance; so much of all creations happens late."""
-    run = _Run(seed, parts or TableParts(), aws, seconds, late_share)
+    """Run one seed, which decides everything that is left to chance."""
+    run = _Run(seed, parts or TableParts(), aws, seconds, plan or build_fault_plan())
     try:
         with closing(run.network), closing(run.engine):
             return run.result()
@@ -142,7 +142,7 @@ class _LateObserver(Observer):
 class _Run:
     """The parts of one run, put together."""
 
-    def __init__(self, seed: int, parts: TableParts, aws: Aws, seconds: float, late_share: float) -> None:
+    def __init__(self, seed: int, parts: TableParts, aws: Aws, seconds: float, plan: FaultPlan) -> None:
         self.seed, self.parts, self.seconds = seed, parts, seconds
         engine = self.engine = Engine()
         self.record = Record()
@@ -152,7 +152,6 @@ class _Run:
         self.place = self._create_tables(aws.raw)
         self.table = aws.resource.Table(TABLE_NAME)
         self.hashing = _HASHINGS[seed % len(_HASHINGS)](Random(f"{seed}/hashed"))
-        plan = _fault_plan(late_share)
         observer = _LateObserver()
         self.network = MotoNetwork(engine, aws, self.place, seed=str(seed), observer=observer)
         world = self.world = build_world(
@@ -457,11 +456,12 @@ class _Run:
             self.record.note_lookup(collection, sort_key, found, began, self.engine.now)
 
 
-def _fault_plan(late_share: float) -> FaultPlan:
-    """Build the plan of all faults, with late creations and keys that refuse besides."""
+def build_fault_plan(late_share: float = LATE_SHARE, **others: Any) -> FaultPlan:
+    """Build the plan of all faults, with late creations and keys that refuse besides; `others` are set as given."""
     plan = FAULTS.faults or FaultPlan()
     return replace(
         plan,
+        **others,
         store=replace(plan.store, late=late_share, hot_keys=HOT_SHARE),
         spell=replace(plan.spell, late=late_share, hot_keys=HOT_SHARE_IN_SPELLS),
     )

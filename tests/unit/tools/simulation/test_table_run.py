@@ -10,7 +10,7 @@ from hotpartition.table.adaptive import AdaptiveRoutes
 from tools.history_checker import Finding
 from tools.simulation.fault_study import judge_tables
 from tools.simulation.table_network import open_aws
-from tools.simulation.table_run import TableParts, run_table
+from tools.simulation.table_run import TableParts, build_fault_plan, run_table
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,8 @@ def test_reads_that_trust_redis_lose_items(aws):
 def test_writes_that_trust_redis_lose_items(aws, monkeypatch):
     """They go where no reader looks: Redis invents generations."""
     monkeypatch.setattr(RouteSource, "_confirm", lambda self, collection, told, now_ms: (told, True))
-    runs = (run_table(aws, seed) for seed in (5, 6, 7, 8))
+    plan = build_fault_plan(redis_scribbles=4.0)
+    runs = (run_table(aws, seed, seconds=8.0, plan=plan) for seed in range(1, 9))
     assert any(run.breaches for run in runs)
 
 
@@ -73,5 +74,6 @@ def test_changes_that_are_not_counted_are_undone_by_late_copies(aws, monkeypatch
     """The first attempt of a creation arrives when the second one has been changed already, at another place."""
     count = item_calls.count_change
     monkeypatch.setattr(item_calls, "count_change", lambda request, marks: count(request, {**marks, "hp_changes": 0}))
-    runs = (run_table(aws, seed, seconds=8.0, late_share=0.5) for seed in (1, 2, 3, 4))
+    plan = build_fault_plan(late_share=0.5)
+    runs = (run_table(aws, seed, seconds=8.0, plan=plan) for seed in (1, 2, 3, 4))
     assert any(breach.fault == "undone" for run in runs for breach in run.breaches)
