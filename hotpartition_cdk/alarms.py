@@ -1,7 +1,7 @@
 """Every alarm as plain data: what it watches, what it means, and the runbook's section of the same name.
 
-`monitoring.py` makes CloudWatch alarms of it; tests hold the documents to it. Thresholds are for "somebody should
-look", not for "something happened": a rush is throttled for a second or two before it is cured, and nobody is called.
+`monitoring.py` makes CloudWatch alarms of it; tests hold the documents to it. Thresholds are for "a person should
+look", not for "something happened": a rush is throttled for a second or two before it is cured, which rings nothing.
 """
 
 from __future__ import annotations

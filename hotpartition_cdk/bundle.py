@@ -1,6 +1,6 @@
 """Builds what the layers hold, for the functions' Python and architecture, without Docker.
 
-The dependency layer: what the functions use of the locked packages. The layers of our own code: the library, and what
+The dependency layer: what the functions use of the locked packages. The layers of sources: the library, and what
 is built on it. All with bytecode where an interpreter of the functions' version is at hand. What is built stays in a
 cache, in a folder named by everything that it depends on. A folder that is there is complete, so a second synthesis
 needs neither network nor pip.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -41,11 +40,6 @@ LIBRARY = Path(hotpartition.__file__).resolve().parent
 
 BUNDLER_VERSION = 3
 """Raise this when the same lock file shall give other content."""
-
-_DROPPED_FOLDERS = frozenset({"__pycache__", "tests"})
-
-_DROPPED_RECORDS = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
-"""What pip notes for itself: useless where nothing is uninstalled. METADATA stays, for importlib.metadata."""
 
 PipRunner = Callable[[Sequence[str]], None]
 """Runs pip with these arguments; raises `PipError`."""
@@ -118,10 +112,9 @@ class DependencyBundle:
         run_pip(self.pip_arguments(draft / "python", wanted))
         wanted.unlink()
         prune(draft / "python")
-        _clean(draft)
         if self.interpreter is not None:
             self.interpreter.compile(draft, without=source_only_pattern())
-            _clean(draft, dropped=frozenset())
+        _make_readable(draft)
 
     def _read_lock(self) -> str:
         """Read the lock, or those entries of it that are wanted: `name==version` and hashes in indented lines."""
@@ -159,7 +152,7 @@ class SourceBundle:
             shutil.copyfile(file, place)
         if self.interpreter is not None:
             self.interpreter.compile(draft)
-        _clean(draft, dropped=frozenset())
+        _make_readable(draft)
 
     def _place(self, file: Path) -> Path:
         return Path("python", self.package.name, file.relative_to(self.package))
@@ -180,27 +173,17 @@ def run_pip(arguments: Sequence[str]) -> None:
         PipError: with the last line that pip wrote about the failure.
     """
     command = [sys.executable, "-m", "pip", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own arguments
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - fixed arguments
     if done.returncode:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("ERROR:")] or lines
         raise PipError(errors[-1] if errors else f"pip ended with status {done.returncode}")
 
 
-def _clean(folder: Path, dropped: frozenset[str] = _DROPPED_FOLDERS) -> None:
-    """Drop what a layer never uses, and make the rest readable for the user that Lambda runs as."""
-    shutil.rmtree(folder / "python" / "bin", ignore_errors=True)  # scripts that start with this machine's Python
-    for parent, folders, files in os.walk(folder):
-        place = Path(parent)
-        for name in dropped.intersection(folders):
-            shutil.rmtree(place / name)
-            folders.remove(name)
-        for name in files:
-            if place.suffix == ".dist-info" and name in _DROPPED_RECORDS:
-                (place / name).unlink()
-            else:
-                (place / name).chmod(0o644)
-        place.chmod(0o755)
+def _make_readable(folder: Path) -> None:
+    """Let the user that Lambda runs as read everything."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def _build_once(folder: Path, fill: Callable[[Path], None]) -> Path:

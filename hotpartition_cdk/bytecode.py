@@ -38,7 +38,7 @@ class Interpreter:
         """
         arguments = ["-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
         arguments += ["-s", str(folder), "-p", LAYER_ROOT, *(["-x", without] if without else []), str(folder)]
-        subprocess.run(  # noqa: S603 - our own arguments
+        subprocess.run(  # noqa: S603 - fixed arguments
             [self.path, *arguments], check=False, capture_output=True, env={"PYTHONHASHSEED": "0"}
         )
 

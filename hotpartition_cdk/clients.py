@@ -12,8 +12,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from hotpartition.runtime.settings import build_environment
-from hotpartition.runtime.table_settings import AdaptiveSettings
+from hotpartition.runtime.declaring import build_environment
+from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition_cdk.acknowledgements import acknowledge_wildcards
 from hotpartition_cdk.bundle import CLIENT_PACKAGES
 from hotpartition_cdk.configuration import LAMBDA_TARGET, LayerTarget, linux_wheels

@@ -128,18 +128,18 @@ class RegistrySize(Options):
 
 
 class AlarmOptions(Options):
-    """Whom alarms tell."""
+    """Who receives alarms."""
 
     email: EmailAddress | None = Field(
-        default=None, description="address that a topic of ours tells of alarms; it must be confirmed once"
+        default=None, description="address that gets alarms by a topic of the stack; it must be confirmed once"
     )
-    topic_arn: TopicArn | None = Field(default=None, description="an SNS topic of yours that is told instead")
+    topic_arn: TopicArn | None = Field(default=None, description="an SNS topic of yours that gets them instead")
     tomorrow_email: EmailAddress | None = Field(
         default=None,
-        description="address that a second topic tells of alarms that can wait; the first then has the others",
+        description="address that gets the alarms that can wait, by a second topic; the first then has the others",
     )
     tomorrow_topic_arn: TopicArn | None = Field(
-        default=None, description="an SNS topic of yours that is told of those instead"
+        default=None, description="an SNS topic of yours that gets those instead"
     )
 
     @model_validator(mode="after")
@@ -151,7 +151,8 @@ class AlarmOptions(Options):
         ):
             if email is not None and topic_arn is not None:
                 raise ValueError(
-                    f"option alarms.{prefix}email is for a topic of ours; give it or alarms.{prefix}topic_arn, not both"
+                    f"option alarms.{prefix}email is for a topic of the stack; give it or alarms.{prefix}topic_arn,"
+                    " not both"
                 )
         return self
 

@@ -13,7 +13,7 @@ from constructs import Construct
 
 from hotpartition.core.shares import Share, list_shares
 from hotpartition.redis.acl import Role
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_cdk.acknowledgements import acknowledge
 from hotpartition_cdk.configuration import HotPartitionOptions
 from hotpartition_cdk.functions import HANDLERS, FunctionFactory
@@ -48,7 +48,7 @@ class Detection(Construct):
         consumer.configure_async_invoke(
             retry_attempts=0, max_event_age=_USEFUL_FOR, on_failure=destinations.SqsDestination(self.failures)
         )
-        # Ours, because the one that the target makes may invoke every version of the function as well.
+        # Made here, because the one that the target makes may invoke every version of the function as well.
         role = self._role(consumer).without_policy_updates()
         for share in list_shares(options.consumers):
             scheduler.Schedule(

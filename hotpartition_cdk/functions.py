@@ -13,7 +13,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from hotpartition.runtime.settings import CommonSettings, build_environment
+from hotpartition.runtime.declaring import Settings, build_environment
 from hotpartition_cdk.acknowledgements import acknowledge, acknowledge_wildcards
 from hotpartition_cdk.configuration import FunctionSize
 from hotpartition_cdk.layers import COMPILED_PYTHON, Layers
@@ -65,7 +65,7 @@ class FunctionFactory:
         *,
         code: Path,
         description: str,
-        settings: type[CommonSettings],
+        settings: type[Settings],
         size: FunctionSize,
         user: str,
         reserved_concurrency: int | None = None,
@@ -110,7 +110,7 @@ class FunctionFactory:
         self.made[code.name] = function
         return function
 
-    def _environment(self, name: str, settings: type[CommonSettings], user: str) -> dict[str, str]:
+    def _environment(self, name: str, settings: type[Settings], user: str) -> dict[str, str]:
         values = select_settings(settings, {**self.wiring, **self.users.wiring_of(user)})
         return {
             **build_environment(settings, values),

@@ -114,8 +114,8 @@ _GRAPHS: tuple[tuple[str, str, Mapping[Sequence[str], Sequence[MetricName]]], ..
 class Monitoring(Construct):
     """Makes CloudWatch alarms of the alarms as data, and one dashboard.
 
-    Plain constructs (decision 13): what is watched is mostly our own metrics, for which a library has no more to offer
-    than these few lines.
+    Plain constructs (decision 13): what is watched is mostly the functions' own metrics, for which a library has no
+    more to offer than these few lines.
     """
 
     def __init__(
@@ -158,10 +158,10 @@ class Monitoring(Construct):
     def _topic(self, prefix: str, email: str | None, topic_arn: str | None) -> sns.ITopic:
         if topic_arn is not None:
             return sns.Topic.from_topic_arn(self, f"{prefix}Told", topic_arn)
-        # Not encrypted with a key: AWS's own for SNS keeps CloudWatch out, and a key of ours would cost more each month
-        # than it guards. An alarm names the stack and a number, no conversation.
+        # Not encrypted with a key: AWS's own for SNS keeps CloudWatch out, and another would cost more each month than
+        # it guards. An alarm names the stack and a number, no conversation.
         topic = sns.Topic(self, f"{prefix}Topic", display_name="hotpartition alarms", enforce_ssl=True)
-        # A policy of one's own replaces the default one, by which CloudWatch was admitted.
+        # This policy replaces the default one, by which CloudWatch was admitted.
         topic.add_to_resource_policy(
             iam.PolicyStatement(
                 principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from constructs import Construct
 
 from hotpartition.redis.acl import Role
-from hotpartition.runtime.table_settings import OperateSettings
+from hotpartition.runtime.settings import OperateSettings
 from hotpartition_cdk.configuration import FunctionSize
 from hotpartition_cdk.functions import HANDLERS, FunctionFactory
 from hotpartition_cdk.journal import Journal
@@ -29,7 +29,7 @@ class Operations(Construct):
         self.function = functions.make(
             "Operate",
             code=HANDLERS / "operate",
-            description="Serves operators: what is hot, where its routes are; raises by hand, mends the registry",
+            description="Serves operators: what is hot, where its routes are; raises by hand, repairs the registry",
             settings=OperateSettings,
             size=SIZE,
             user=Role.OPERATOR,

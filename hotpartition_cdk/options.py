@@ -11,8 +11,9 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from hotpartition.runtime.mistakes import list_mistakes, unknown
+from hotpartition.runtime.declaring import unknown
 from hotpartition_cdk.errors import ConfigurationError
+from hotpartition_cdk.mistakes import list_mistakes
 
 
 class Options(BaseModel):

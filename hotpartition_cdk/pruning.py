@@ -28,7 +28,7 @@ _UNUSED_UTILITIES = (
 )
 
 DROPPED = (
-    "aws_lambda_powertools/event_handler/openapi/swagger_ui/swagger-ui-bundle.min.js",  # a page nobody is shown
+    "aws_lambda_powertools/event_handler/openapi/swagger_ui/swagger-ui-bundle.min.js",  # a page that is never shown
     "aws_lambda_powertools/event_handler/openapi/swagger_ui/swagger-ui.min.css",
     "boto3/data",  # of its resources; only clients are used
     "boto3/examples",
@@ -38,6 +38,15 @@ DROPPED = (
 """Files and folders that are no part of the layer."""
 
 _DROPPED_FILES = ("*.pyi", "examples-1.json")
+
+_INSTALLED = (
+    "bin",
+    "**/__pycache__",
+    "**/tests",
+    *(f"*.dist-info/{name}" for name in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")),
+)
+"""What only the machine that installs uses: scripts, its bytecode, tests, and what pip notes for itself. METADATA
+stays, for importlib.metadata."""
 
 NOT_COMPILED = (
     "aws_lambda_powertools/event_handler/openapi/swagger_ui",
@@ -82,9 +91,9 @@ def prune(packages: Path) -> None:
     for folder in services.glob("*/"):
         if folder.is_dir() and folder.name not in KEPT_SERVICES:
             _remove(folder)
-    for pattern in _DROPPED_FILES:
-        for file in packages.rglob(pattern):
-            file.unlink()
+    for pattern in (*(f"**/{name}" for name in _DROPPED_FILES), *_INSTALLED):
+        for path in list(packages.glob(pattern)):
+            _remove(path)
     endpoints = services / "endpoints.json"
     if endpoints.is_file():
         endpoints.with_suffix(".json.gz").write_bytes(gzip.compress(endpoints.read_bytes(), mtime=0))

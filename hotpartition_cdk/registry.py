@@ -208,7 +208,7 @@ class Registry(Construct):
             description="hotpartition: full is an error, never an eviction",
             properties={
                 "cluster-enabled": "yes",
-                # The default, volatile-lru, would spare our routes as well since they have no TTL;
+                # The default, volatile-lru, would spare routes as well, since they have no TTL;
                 # this says so, and keeps saying so whatever else is stored some day.
                 "maxmemory-policy": "noeviction",
             },

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-
-from hotpartition.runtime.mistakes import list_mistakes, unknown
-from hotpartition.runtime.settings import CommonSettings
-from hotpartition.runtime.table_settings import AdaptiveSettings, ConsumerSettings, OperateSettings
+from hotpartition.errors import SettingsError
+from hotpartition.runtime.declaring import Settings, unknown
+from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, OperateSettings
 from hotpartition_cdk.configuration import HotPartitionOptions
 from hotpartition_cdk.errors import ConfigurationError
 
@@ -37,7 +35,7 @@ which bounds the run as well, and lies where the infrastructure cannot import it
 
 
 def read_overrides(
-    overrides: Mapping[str, object], functions: Sequence[type[CommonSettings]], *, wired: Collection[str] = WIRED_NAMES
+    overrides: Mapping[str, object], functions: Sequence[type[Settings]], *, wired: Collection[str] = WIRED_NAMES
 ) -> dict[str, str]:
     """Read overrides, by setting name.
 
@@ -52,7 +50,7 @@ def read_overrides(
     Raises:
         ConfigurationError: naming the setting that is unknown or wrong, and what is allowed.
     """
-    known = sorted({name for each in functions for name in each.model_fields}.difference(wired))
+    known = sorted({name for each in functions for name in each.declared()}.difference(wired))
     problems: list[str] = []
     texts: dict[str, str] = {}
     for name, given in sorted(overrides.items()):
@@ -66,17 +64,18 @@ def read_overrides(
             texts[name] = str(given).lower() if isinstance(given, bool) else str(given)
     for settings in functions:
         try:
-            settings.defaults(**select_settings(settings, texts))
-        except ValidationError as error:
-            problems += list_mistakes(error, settings, "setting {}".format)
+            settings.defaults("setting {}".format, **select_settings(settings, texts))
+        except SettingsError as error:
+            problems += error.problems
     if problems:
         raise ConfigurationError(*dict.fromkeys(problems))  # several functions know the same setting
     return texts
 
 
-def select_settings(settings: type[CommonSettings], values: Mapping[str, str]) -> dict[str, str]:
+def select_settings(settings: type[Settings], values: Mapping[str, str]) -> dict[str, str]:
     """Select the values, by field name, that a function has settings for."""
-    return {name: text for name, text in values.items() if name in settings.model_fields}
+    known = settings.declared()
+    return {name: text for name, text in values.items() if name in known}
 
 
 def check_shares(options: HotPartitionOptions, overrides: Mapping[str, str]) -> None:
@@ -85,7 +84,7 @@ def check_shares(options: HotPartitionOptions, overrides: Mapping[str, str]) -> 
     Raises:
         ConfigurationError: naming the option and its limit.
     """
-    streams = ConsumerSettings.defaults(**select_settings(ConsumerSettings, overrides)).stream_partitions
+    streams = ConsumerSettings.defaults(**select_settings(ConsumerSettings, overrides)).reports.stream_partitions
     if options.consumers > streams:
         raise ConfigurationError(
             f"option consumers should be at most {streams}, the number of report streams (setting stream_partitions),"

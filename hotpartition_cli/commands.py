@@ -41,7 +41,7 @@ def show_all(call: Caller, progress: Progress) -> Outcome:
         for row in page["routes"]:
             rows.setdefault(row["conversation_id"], {**row, **idle})
         progress(f"{len(rows):,} routes")
-    loaded = [row["conversation_id"] for row in hot["routes"] if row["wcu_per_second"] or row.get("rcu_per_second")]
+    loaded = [row["conversation_id"] for row in hot["routes"] if row["wcu_per_second"] or row["rcu_per_second"]]
     ranks = {conversation_id: rank for rank, conversation_id in enumerate(loaded)}
     # The newest first, then stably by heat: the hottest first, and the newest among equals.
     newest = sorted(rows.values(), key=lambda row: (row["newest_since"] or "", row["conversation_id"]), reverse=True)

@@ -16,7 +16,7 @@ from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes, write_
 from hotpartition.core.detector import Thresholds, size_route
 from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.errors import InvalidRequestError, ItemTooLargeError
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_cli.errors import UsageError
 from hotpartition_cli.patterns import KEY_LIMIT_WCU, Choice, Usage, Workload, choose_pattern

@@ -38,7 +38,7 @@ _IAM_CALLER = "$context.identity.userArn"
 _JWT_CALLER = "$context.authorizer.claims.sub"
 
 _AUTHORIZER_IDENTITY = ["$request.header.Authorization", "$context.routeKey"]
-"""What a decision of a Lambda authorizer is kept under: one on reading is none on writing."""
+"""What a decision of a Lambda authorizer is kept under: one on reading does not hold for writing."""
 
 _CORS_HEADERS = [
     *("authorization", "content-type", "if-match", "if-none-match"),

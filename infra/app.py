@@ -29,7 +29,7 @@ _ERRORS_FAIL_SYNTHESIS = "@aws-cdk/core:annotationsInValidationReport"
 _CONTEXT_KEYS = ("environment", "config", "options", "settings", "bundling")
 
 _OURS = re.compile(r"[a-z]+")
-"""What a context key of ours looks like. Those of the CDK and its command line hold other characters."""
+"""What a context key of this project looks like. Those of the CDK and its command line hold other characters."""
 
 _FINDINGS = "ValidationFailed"
 

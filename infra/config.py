@@ -10,7 +10,7 @@ The file is TOML (or JSON) with a section for each environment:
     max_shard_count = 256
 
 `options` are what `environments.py` declares, `settings` are those of the functions. A section of another name is an
-environment of one's own, which begins as its `base`:
+environment of your own, which begins as its `base`:
 
     [staging]
     base = "prod"
@@ -29,9 +29,9 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from hotpartition.runtime.mistakes import list_mistakes
 from hotpartition_cdk.configuration import Host
 from hotpartition_cdk.errors import ConfigurationError
+from hotpartition_cdk.mistakes import list_mistakes
 from hotpartition_cdk.options import Options, override
 from infra.environments import ENVIRONMENT_NAMES, Environment, choose_environment
 
@@ -104,12 +104,12 @@ def _call_section(file_name: str, section: str, path: str) -> str:
 
 
 def _check_section(called: str, name: str, changes: Changes) -> list[str]:
-    """Say what is wrong with an environment of one's own."""
+    """Say what is wrong with an environment of the user's."""
     if name in ENVIRONMENT_NAMES:
         return [f"{called} has a base, which only environments of another name have"] if changes.base else []
     if changes.base is None:
         known = ", ".join(ENVIRONMENT_NAMES)
-        return [f"{called} is none of {known}; an environment of your own needs a base, dev or prod"]
+        return [f"{called} is not one of {known}; an environment of your own needs a base, dev or prod"]
     if not _OWN_NAME.fullmatch(name):
         return [f"{called} should be called by small letters and digits, with single hyphens between"]
     return []

@@ -13,7 +13,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from hotpartition.runtime.mistakes import unknown
+from hotpartition.runtime.declaring import unknown
 from hotpartition_cdk.configuration import (
     FULL_CPU_MB,
     LONGEST_NAME,
@@ -241,7 +241,7 @@ def choose_environment(name: object, host: Host, own_names: Iterable[str] = ()) 
     """Find an environment by its name; the error names `own_names` as allowed as well.
 
     Raises:
-        ConfigurationError: naming what is allowed, when there is none.
+        ConfigurationError: when there is no such environment; names those that are allowed.
     """
     match name:
         case "dev":

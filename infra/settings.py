@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hotpartition.dynamodb.calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS
-from hotpartition.runtime.settings import WriterSettings
-from hotpartition.runtime.table_settings import FUNCTION_SETTINGS
 from hotpartition_cdk import settings
 from hotpartition_cdk.settings import WIRED_NAMES, TimeLimit, check_limits, limit_run, select_settings
+from hotpartition_messages.settings import FUNCTION_SETTINGS, WriteSettings
 from infra.config import read_object
 from infra.environments import Environment
 
-_ANSWER_SECONDS = 0.5
-_LAST_ATTEMPT_SECONDS = CONNECT_TIMEOUT_SECONDS + READ_TIMEOUT_SECONDS + _ANSWER_SECONDS
+_RESPONSE_SECONDS = 0.5
+_LAST_ATTEMPT_SECONDS = CONNECT_TIMEOUT_SECONDS + READ_TIMEOUT_SECONDS + _RESPONSE_SECONDS
 """What a request needs after its budget: an attempt that starts at its very end may wait as long as DynamoDB's client
-does, and then there is an answer to give."""
+does, and then there is a response to give."""
 
 
 def read_overrides(value: object) -> dict[str, str]:
@@ -40,7 +39,7 @@ def check_times(environment: Environment, overrides: Mapping[str, str]) -> None:
     request_seconds = min(environment.writer.timeout_seconds, environment.reader.timeout_seconds)
     request = TimeLimit(
         "request_budget_ms",
-        WriterSettings.defaults(**select_settings(WriterSettings, overrides)).request_budget_ms,
+        WriteSettings.defaults(**select_settings(WriteSettings, overrides)).requests.request_budget_ms,
         (request_seconds - _LAST_ATTEMPT_SECONDS) * 1000.0,
         f"an attempt that starts at its end may take {_LAST_ATTEMPT_SECONDS:g} s more",
     )

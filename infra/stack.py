@@ -10,11 +10,11 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from hotpartition.redis.acl import Role
-from hotpartition.runtime.settings import ReaderSettings, WriterSettings
 from hotpartition_cdk.alarms import Subject, list_alarms
 from hotpartition_cdk.functions import publish
 from hotpartition_cdk.hot_partition import HotPartition, Use
 from hotpartition_cdk.monitoring import Monitoring
+from hotpartition_messages.settings import ReadSettings, WriteSettings
 from infra.api import MessageApi
 from infra.bundle import MESSAGES, ROOT
 from infra.environments import Environment
@@ -100,7 +100,7 @@ class HotPartitionStack(cdk.Stack):
             "WriteMessage",
             code=_LAMBDAS / "write_message",
             description="Stores a message on the shard that its conversation's route names",
-            settings=WriterSettings,
+            settings=WriteSettings,
             size=environment.writer,
             user=Role.WRITER,
             more_layers=[self._messages_layer],
@@ -118,7 +118,7 @@ class HotPartitionStack(cdk.Stack):
             "ReadMessages",
             code=_LAMBDAS / "read_messages",
             description="Gathers a conversation's messages from all of its shards",
-            settings=ReaderSettings,
+            settings=ReadSettings,
             size=environment.reader,
             user=Role.READER,
             more_layers=[self._messages_layer],

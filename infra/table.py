@@ -27,7 +27,7 @@ class MessageTable(Construct):
     a message's content; that additions name those of a counter, under keys that are no conversation's. What it cannot:
     tell routing items from messages by key, for both share the partition key and `dynamodb:LeadingKeys` sees nothing
     else. So a writer gone wrong could put a message-like item in a routing item's place (readers then fail and say so,
-    they lose nothing silently), an updater could put a generation on a message (nobody reads it there), and whoever may
+    they lose nothing silently), an updater could put a generation on a message (where it is never read), and who may
     read the journal may read messages.
     """
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hotpartition.runtime.mistakes import describe
-from hotpartition.runtime.settings import CommonSettings
-from hotpartition.runtime.table_settings import FUNCTION_SETTINGS, AdaptiveSettings
+from hotpartition.runtime.declaring import Settings
+from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition_cdk.configuration import PRODUCTION, SMALL
+from hotpartition_cdk.mistakes import describe
 from hotpartition_cdk.options import Options, list_options
+from hotpartition_messages.settings import FUNCTION_SETTINGS
 from infra.environments import DEV, PROD
 
-KNOWING: Mapping[str, type[CommonSettings]] = {**FUNCTION_SETTINGS, "adaptive()": AdaptiveSettings}
+KNOWING: Mapping[str, type[Settings]] = {**FUNCTION_SETTINGS, "adaptive()": AdaptiveSettings}
 """Who has settings: the functions, and a `ShardedTable` of anybody's."""
 
 
@@ -38,15 +39,14 @@ def settings_table() -> str:
     """Build the table of the functions' settings, with which function knows which."""
     knowing: dict[str, list[str]] = {}
     for function, settings in KNOWING.items():
-        for name in settings.model_fields:
+        for name in settings.declared():
             knowing.setdefault(name, []).append(function)
     rows = []
     for name, functions in knowing.items():
-        settings = KNOWING[functions[0]]
-        field = settings.model_fields[name]
-        default = "set by the stack" if field.is_required() else _show(field.default)
+        setting = KNOWING[functions[0]].declared()[name]
+        default = "set by the stack" if setting.default is None else _show(setting.default)
         known = "all" if len(functions) == len(KNOWING) else ", ".join(functions)
-        rows.append((f"`{name}`", default, describe(settings, name), known, field.description or ""))
+        rows.append((f"`{name}`", default, setting.allowed, known, setting.description))
     return _table(("Setting", "Default", "Allowed", "Functions", "Meaning"), rows)
 
 

@@ -2,18 +2,23 @@
 
 The promise: no acknowledged message is ever missing from a strongly consistent read that begins later, none appears
 twice in any read, every read is in order, and what is read is what was written. A message that was deleted or has
-expired does not come back, and one that was edited is not read as it was before. A page with a staleness bound (one
+expired does not come back, and one that was edited is not read as it was before. What is added to an item (a token to
+a log, an amount to a sum) counts once it is acknowledged, and never twice. A page with a staleness bound (one
 that may come from a cache) shows nothing older than its bound: whatever was acknowledged that long before it was asked
 for is in it, as a strong read would have shown it then, and nothing is in it that never was. The check is a pure
 function of the recorded history; it knows nothing of shards, routes or Redis, so it cannot share a mistake with what
 it judges.
 
-A history holds three kinds of records:
+It judges messages, a table's items and counters alike. A conversation is any partition key, a message any item under
+it; its id is its sort key.
+
+A history holds these kinds of records:
 
 - `Acknowledged`: a write whose success the client was told of, and when;
 - `Unresolved`: a write whose outcome the client does not know (a timeout, a lost connection) or that it gave up on:
   its message may be read or not, both are right;
 - `Edited` and `Deleted`: changes of a message, from their first request to the response, if there was one;
+- `Added`: an addition to an item, from its first request to the response, if there was one;
 - `Read`: the messages of one read in the order they came, joined from its pages by `join_pages`.
 
 All moments are readings of one clock, in seconds; only their order matters.
@@ -24,7 +29,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
@@ -50,9 +55,11 @@ class Acknowledged:
     acknowledged_at: float
     expires_at: float | None = None
     """From when on it is not to be read any more."""
+    offered_at: float = -inf
+    """Before it, no read shows it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Edited:
     """An edit, which gave a message content that no other write gave it. `ended_at` is None where nobody knows."""
 
@@ -63,12 +70,27 @@ class Edited:
     ended_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Deleted:
     """A deletion; `ended_at` is None where nobody knows whether it was done."""
 
     conversation_id: str
     message_id: str
+    started_at: float
+    ended_at: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Added:
+    """An addition to an item under a token that no other one has; `ended_at` is None where nobody knows.
+
+    A log shows the token, a sum contains the amount.
+    """
+
+    conversation_id: str
+    message_id: str
+    token: str
+    amount: int = 0
     started_at: float
     ended_at: float | None = None
 
@@ -83,14 +105,22 @@ class Unresolved:
     conversation_id: str
     message_id: str | None
     digest: str
+    offered_at: float = -inf
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One message as a read returned it."""
+    """One message as a read returned it, with what was added to it: a log's tokens, or the value of a sum."""
 
     message_id: str
     digest: str
+    added: tuple[str, ...] | int = ()
+
+
+def everything(message_id: str) -> bool:
+    """Cover all messages: see `Read.covers`."""
+    del message_id
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +132,8 @@ class Page:
     consistency: Consistency
     started_at: float
     messages: tuple[Seen, ...]
-    cursor: Hashable | None
-    next_cursor: Hashable | None
+    cursor: str | None
+    next_cursor: str | None
     ended_at: float = inf
     bound_seconds: float | None = None
     """How old what it shows may be; None where nothing is promised (an eventual read) or nothing may be (a strong one).
@@ -129,6 +159,8 @@ class Read:
     is_gathered: bool = False
     bound_seconds: float | None = None
     """As `Page.bound_seconds`."""
+    covers: Callable[[str], bool] = everything
+    """Of a read of a part of a conversation: says of a message id whether it lies in that part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +172,7 @@ class History:
     reads: tuple[Read, ...]
     edits: tuple[Edited, ...] = ()
     deletions: tuple[Deleted, ...] = ()
+    additions: tuple[Added, ...] = ()
     clock_error: float = 0.0
 
 
@@ -214,12 +247,33 @@ def join_pages(pages: Iterable[Page]) -> Read:
 def check_history(history: History) -> Verdict:
     """Judge a history by the promise."""
     index = _Index.build(history)
+    found = _find(history, index)
+    counts = Counter(finding.fault for finding in found)
+    return Verdict(
+        acknowledged=sum(len(moments) for moments in index.acknowledged_at.values()),
+        conversations=len(index.acknowledged_at),
+        reads=len(history.reads),
+        **{fault: counts[fault] for fault in FAULTS},
+        examples=tuple(
+            finding for fault in FAULTS for finding in [f for f in found if f.fault == fault][:EXAMPLES_PER_FAULT]
+        ),
+    )
+
+
+def find_breaches(history: History) -> tuple[Finding, ...]:
+    """List every breach of the promise; one that several reads show is named once."""
+    return _find(history, _Index.build(history))
+
+
+def _find(history: History, index: _Index) -> tuple[Finding, ...]:
     findings: set[Finding] = set()
     verified: set[tuple[str, str]] = set()
     for read in history.reads:
         findings.update(_duplicates(read))
         findings.update(_disorder(read))
         findings.update(_alterations(read, index))
+        findings.update(_inventions(read, index))
+        findings.update(_doubled_tokens(read))
         if read.consistency == "strong":
             expected = _expected(read, index)
             verified.update((read.conversation_id, message_id) for message_id in expected)
@@ -227,11 +281,13 @@ def check_history(history: History) -> Verdict:
             if not read.is_gathered:
                 findings.update(_resurrected(read, index))
                 findings.update(_undone(read, index))
+                findings.update(_uncounted(read, index))
         elif read.bound_seconds is not None:
             findings.update(_stale(read, read.bound_seconds, index))
     findings.update(_phantoms(history.reads, index))
     findings.update(_unverified(index, verified))
-    return _verdict(history, index, findings)
+    by_item = {(f.fault, f.conversation_id, f.message_id): f for f in sorted(findings, reverse=True)}
+    return tuple(sorted(by_item.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +297,9 @@ class _Index:
     acknowledged_at: dict[str, dict[str, float]]
     digests: dict[str, dict[str, set[str]]]
     without_id: dict[str, Counter[str]]
+    offered_at: dict[tuple[str, str], float]
     edits: dict[tuple[str, str], list[Edited]]
+    additions: dict[tuple[str, str], dict[str, Added]]
     deletions: dict[str, list[Deleted]]
     expiries: dict[str, dict[str, float]]
     clock_error: float
@@ -251,7 +309,9 @@ class _Index:
         acknowledged_at: dict[str, dict[str, float]] = defaultdict(dict)
         digests: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
         without_id: dict[str, Counter[str]] = defaultdict(Counter)
+        offered_at: dict[tuple[str, str], float] = {}
         edits: dict[tuple[str, str], list[Edited]] = defaultdict(list)
+        additions: dict[tuple[str, str], dict[str, Added]] = defaultdict(dict)
         deletions: dict[str, list[Deleted]] = defaultdict(list)
         expiries: dict[str, dict[str, float]] = defaultdict(dict)
         for write in history.acknowledged:
@@ -259,6 +319,7 @@ class _Index:
             earliest = moments.get(write.message_id, write.acknowledged_at)
             moments[write.message_id] = min(earliest, write.acknowledged_at)
             digests[write.conversation_id][write.message_id].add(write.digest)
+            offered_at[write.conversation_id, write.message_id] = write.offered_at
             if write.expires_at is not None:
                 expiries[write.conversation_id][write.message_id] = write.expires_at
         for edit in history.edits:
@@ -266,12 +327,25 @@ class _Index:
             digests[edit.conversation_id][edit.message_id].add(edit.digest)
         for deletion in history.deletions:
             deletions[deletion.conversation_id].append(deletion)
+        for addition in history.additions:
+            additions[addition.conversation_id, addition.message_id][addition.token] = addition
         for offer in history.unresolved:
             if offer.message_id is None:
                 without_id[offer.conversation_id][offer.digest] += 1
             else:
                 digests[offer.conversation_id][offer.message_id].add(offer.digest)
-        return cls(acknowledged_at, digests, without_id, edits, deletions, expiries, history.clock_error)
+                offered_at.setdefault((offer.conversation_id, offer.message_id), offer.offered_at)
+        return cls(
+            acknowledged_at,
+            digests,
+            without_id,
+            offered_at,
+            edits,
+            additions,
+            deletions,
+            expiries,
+            history.clock_error,
+        )
 
     def may_be_gone(self, read: Read) -> set[str]:
         """List what may be deleted, or have expired, before a read ended."""
@@ -308,7 +382,7 @@ def _expected(read: Read, index: _Index) -> set[str]:
     before = {
         message_id
         for message_id, moment in index.acknowledged_at.get(read.conversation_id, {}).items()
-        if moment < read.started_at
+        if moment < read.started_at and read.covers(message_id)
     }
     if read.complete:
         return before
@@ -390,6 +464,46 @@ def _alterations(read: Read, index: _Index) -> Iterator[Finding]:
             )
 
 
+def _inventions(read: Read, index: _Index) -> Iterator[Finding]:
+    """Find what is there before it was offered, and what a read of a part shows though it lies outside of it."""
+    for seen in read.messages:
+        place = read.conversation_id, seen.message_id
+        if index.offered_at.get(place, -inf) > read.ended_at:
+            yield Finding("phantom", *place, f"there in a {_say(read)}, and offered later")
+        if not read.covers(seen.message_id):
+            yield Finding("phantom", *place, f"lies outside of what a {_say(read)} asked for")
+        additions = index.additions.get(place, {})
+        for token in seen.added if isinstance(seen.added, tuple) else ():
+            if token not in additions or additions[token].started_at > read.ended_at:
+                yield Finding("phantom", *place, f"{token} is in a {_say(read)}, and was not added by then")
+
+
+def _doubled_tokens(read: Read) -> Iterator[Finding]:
+    for seen in read.messages:
+        for token, times in Counter(seen.added if isinstance(seen.added, tuple) else ()).items():
+            if times > 1:
+                yield Finding("duplicated", read.conversation_id, seen.message_id, f"{token} is in it {times} times")
+
+
+def _uncounted(read: Read, index: _Index) -> Iterator[Finding]:
+    """Find additions that were acknowledged before the read began and are not in it, and sums that cannot be."""
+    for seen in read.messages:
+        place = read.conversation_id, seen.message_id
+        begun = [a for a in index.additions.get(place, {}).values() if a.started_at <= read.ended_at]
+        due = {a.token: a.amount for a in begun if a.ended_at is not None and a.ended_at < read.started_at}
+        if isinstance(seen.added, tuple):
+            for token in sorted(due.keys() - seen.added):
+                yield Finding("undone", *place, f"{token} was added before a {_say(read)}, and is not in it")
+            continue
+        # What is due counts; what else has begun may count or not.
+        open_amounts = [a.amount for a in begun if a.token not in due]
+        least, most = (sum(due.values()) + sum(limit(amount, 0) for amount in open_amounts) for limit in (min, max))
+        if not least <= seen.added <= most:
+            expected = str(least) if least == most else f"{least} to {most}"
+            detail = f"{seen.added} in a read from {read.started_at:.3f} on; should be {expected}"
+            yield Finding("altered", *place, detail)
+
+
 def _phantoms(reads: Iterable[Read], index: _Index) -> Iterator[Finding]:
     """Find messages that nobody offered.
 
@@ -417,16 +531,3 @@ def _unverified(index: _Index, verified: set[tuple[str, str]]) -> Iterator[Findi
             if (conversation_id, message_id) not in verified:
                 detail = "no strong read that began after its acknowledgement covers it"
                 yield Finding("unverified", conversation_id, message_id, detail)
-
-
-def _verdict(history: History, index: _Index, findings: set[Finding]) -> Verdict:
-    messages: dict[Fault, dict[tuple[str, str], Finding]] = {fault: {} for fault in FAULTS}
-    for finding in sorted(findings):
-        messages[finding.fault].setdefault((finding.conversation_id, finding.message_id), finding)
-    return Verdict(
-        acknowledged=sum(len(moments) for moments in index.acknowledged_at.values()),
-        conversations=len(index.acknowledged_at),
-        reads=len(history.reads),
-        **{fault: len(messages[fault]) for fault in FAULTS},
-        examples=tuple(finding for fault in FAULTS for finding in list(messages[fault].values())[:EXAMPLES_PER_FAULT]),
-    )

@@ -10,9 +10,8 @@ from aws_lambda_powertools import Logger, Metrics
 
 from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
-from hotpartition.runtime.settings import ReaderSettings
+from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
-from hotpartition.runtime.wiring_reader import open_reading
 from hotpartition_messages.api import (
     COUNTER_PATH,
     MESSAGE_PATH,
@@ -30,7 +29,8 @@ from hotpartition_messages.api import (
 from hotpartition_messages.counters import CounterReader
 from hotpartition_messages.read_requests import parse_counter_read, parse_message_read, parse_page_read
 from hotpartition_messages.reading import MessageReader
-from hotpartition_messages.wiring_reader import build_counter_reader, build_message_reader
+from hotpartition_messages.settings import ReadSettings
+from hotpartition_messages.wiring_reader import open_readers
 
 logger = Logger()
 metrics = Metrics()
@@ -70,10 +70,8 @@ def build_routes(reader: MessageReader, counters: CounterReader) -> dict[str, Se
 
 @cache
 def _routes() -> dict[str, Serve]:
-    settings = ReaderSettings.from_env(os.environ)
-    calls = open_reading(settings)
-    messages = build_message_reader(settings, telemetry, calls)
-    return build_routes(messages, build_counter_reader(settings, telemetry, messages, calls))
+    settings = ReadSettings.from_env(os.environ)
+    return build_routes(*open_readers(settings, telemetry, open_calls(settings.store, settings.queries)))
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)

@@ -12,7 +12,7 @@ from aws_lambda_powertools import Logger, Metrics
 
 from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
-from hotpartition.runtime.settings import WriterSettings
+from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition_messages.api import (
     COUNTER_PATH,
@@ -29,12 +29,8 @@ from hotpartition_messages.api import (
 )
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.counters import CounterWriter
-from hotpartition_messages.wiring_writer import (
-    build_counter_writer,
-    build_message_changer,
-    build_message_writer,
-    open_writing,
-)
+from hotpartition_messages.settings import WriteSettings
+from hotpartition_messages.wiring_writer import open_writers
 from hotpartition_messages.write_requests import parse_addition, parse_delete, parse_edit, parse_write
 from hotpartition_messages.writing import MessageWriter
 
@@ -89,12 +85,9 @@ def build_routes(
 
 @cache
 def _routes() -> dict[str, Serve]:
-    settings = WriterSettings.from_env(os.environ)
-    calls = open_writing(settings)
-    messages = build_message_writer(settings, telemetry, calls)
-    changer = build_message_changer(settings, telemetry, messages)
-    counters = build_counter_writer(settings, messages, calls)
-    return build_routes(messages, changer, counters, sender_claim=settings.sender_claim)
+    settings = WriteSettings.from_env(os.environ)
+    jobs = open_writers(settings, telemetry, open_calls(settings.store))
+    return build_routes(*jobs, sender_claim=settings.sender_claim)
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)

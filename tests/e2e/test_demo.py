@@ -25,8 +25,8 @@ FIELDS = {
 def test_redis_killed_during_the_demonstration_loses_nothing(tmp_path):
     """Verdict `pass`, exit status 0, and a summary and a report that say so."""
     command = [
-        *(sys.executable, "-m", "tools.demo", "--duration", "30", "--out", str(tmp_path)),
-        *("--kill-redis-at", "12", "--restart-redis-at", "20"),
+        *(sys.executable, "-m", "tools.demo", "--duration", "20", "--out", str(tmp_path)),
+        *("--kill-redis-at", "8", "--restart-redis-at", "13"),
     ]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stdout[-4_000:] + finished.stderr[-2_000:]

@@ -7,13 +7,13 @@ from threading import Event
 
 import pytest
 
-from hotpartition.runtime.settings import ReaderSettings
 from hotpartition_messages.message_ids import message_time_ms, mint_message_id
+from hotpartition_messages.settings import ReadSettings
 from stack import WRITE_LIMIT_WCU, assert_read_back
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-SETTLE_MS = ReaderSettings.defaults().settle_seconds * 1000
+SETTLE_MS = ReadSettings.defaults().settle_seconds * 1000
 LATEST_MS = 0.9 * SETTLE_MS
 """How old ids are when they are offered; the rest of the time is for the writes."""
 
@@ -40,7 +40,7 @@ def test_a_poller_misses_nothing_of_a_hot_conversation(stack):
     with ThreadPoolExecutor(2) as pool:
         pollers = [pool.submit(poll, stack, conversation, is_over, limit) for limit in (1, 50)]
         try:
-            load = stack.offer(conversation, rate=1.5 * WRITE_LIMIT_WCU, seconds=8, mint=mint_late)
+            load = stack.offer(conversation, rate=1.5 * WRITE_LIMIT_WCU, seconds=4, mint=mint_late)
         finally:
             is_over.set()
         walks = [poller.result() for poller in pollers]

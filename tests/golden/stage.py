@@ -16,9 +16,11 @@ from random import Random
 from typing import Protocol
 
 from hotpartition.control.consumer import Consumer, RunSummary
+from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
-from hotpartition.core.reports import ReadReport, Report, stream_partition_of
+from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Route
+from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import SLOT_MS, LoadSampler, slot_of
 from hotpartition.ports import JournalEntry, StreamEntry
 from hotpartition_messages.keys import KEY_FORM
@@ -65,7 +67,7 @@ class RecordedEntry:
 
     at_ms: int
     partition: int
-    fields: Mapping[str, str]
+    text: str
 
 
 class Stage:
@@ -79,7 +81,7 @@ class Stage:
         self.registry = StageRegistry(self)
         self.reports = StageReports(STREAM_PARTITIONS)
         self.fleet: Fleet | None = None
-        self.arrivals: list[tuple[int, int, Report | ReadReport | Mapping[str, str]]] = []
+        self.arrivals: list[tuple[int, int, WriteReport | ReadReport | str]] = []
         self.recording: list[RecordedEntry] = []
         self._sequence = 0
 
@@ -105,17 +107,17 @@ class Stage:
         return actor
 
     def _consumer(self, telemetry: StageTelemetry) -> Consumer:
-        return Consumer(
+        ends = ControlEnds(
             source=self.reports,
             journal=self.journal,
             routing_items=FakeRoutingItems(self.table),
             registry=self.registry,
             telemetry=telemetry,
             clock=Clock(now_ms=lambda: self.now_ms, sleep=self.sleep, random=lambda: 0.5),
-            thresholds=THRESHOLDS,
-            read_thresholds=READ_THRESHOLDS,
-            stream_partitions=STREAM_PARTITIONS,
             form=KEY_FORM,
+        )
+        return Consumer(
+            ends, thresholds=THRESHOLDS, read_thresholds=READ_THRESHOLDS, stream_partitions=STREAM_PARTITIONS
         )
 
     def run(self, until_ms: int) -> None:
@@ -134,7 +136,7 @@ class Stage:
         self.engine.sleep(max(round(seconds * 1000), 1))
         self._advance()
 
-    def expect(self, at_ms: int, report: Report | ReadReport | Mapping[str, str]) -> None:
+    def expect(self, at_ms: int, report: WriteReport | ReadReport | str) -> None:
         """Have an entry arrive in its stream at an instant."""
         self._sequence += 1
         heapq.heappush(self.arrivals, (at_ms, self._sequence, report))
@@ -146,11 +148,11 @@ class Stage:
                 self.expect(arrival.at_ms, arrival.report)
         while self.arrivals and self.arrivals[0][0] <= to_ms:
             at_ms, _, report = heapq.heappop(self.arrivals)
-            fields = report.encode() if isinstance(report, (Report, ReadReport)) else dict(report)
-            kind = ReadReport if ReadReport.is_one(fields) else Report
-            partition = stream_partition_of(kind.decode(fields).collection, STREAM_PARTITIONS)
-            self.reports.append(partition, fields, at_ms)
-            self.recording.append(RecordedEntry(at_ms, partition, fields))
+            text = report if isinstance(report, str) else report.encode()
+            kind = ReadReport if ReadReport.is_one(text) else WriteReport
+            partition = stream_partition_of(kind.decode(text).collection, STREAM_PARTITIONS)
+            self.reports.append(partition, text, at_ms)
+            self.recording.append(RecordedEntry(at_ms, partition, text))
         self.now_ms = max(self.now_ms, to_ms)
 
 
@@ -167,9 +169,9 @@ class StageJournal(FakeJournal):
         self._stage.sleep(JOURNAL_CALL_MS / 2_000)
         return entry
 
-    def add(self, collection: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
+    def add(self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int) -> JournalEntry:
         self._stage.sleep(JOURNAL_CALL_MS / 2_000)
-        entry = super().add(collection, generations, reason=reason, now_ms=now_ms)
+        entry = super().add(collection, generations, cause=cause, now_ms=now_ms)
         self._stage.sleep(JOURNAL_CALL_MS / 2_000)
         return entry
 
@@ -204,8 +206,8 @@ class StageReports(FakeReports):
         super().__init__(partitions)
         self._ids: list[list[tuple[int, int]]] = [[] for _ in range(partitions)]
 
-    def append(self, partition: int, fields: Mapping[str, str], at_ms: int) -> None:
-        super().append(partition, fields, at_ms)
+    def append(self, partition: int, text: str, at_ms: int) -> None:
+        super().append(partition, text, at_ms)
         self._ids[partition].append((at_ms, self._sequence))
 
     def read(self, partition: int, after_id: str, limit: int) -> Sequence[StreamEntry]:
@@ -245,7 +247,7 @@ class Load:
     age_ms: Callable[[Random, int], int] = lambda _random, _offset: 0
 
 
-def deliver_soon(random: Random, report: Report, now_ms: int) -> list[Arrival]:
+def deliver_soon(random: Random, report: WriteReport, now_ms: int) -> list[Arrival]:
     """One XADD of 5 to 35 ms."""
     return [Arrival(now_ms + 5 + random.randrange(30), report)]
 
@@ -260,7 +262,7 @@ class Writers:
     sampling_distance_wcu: float = 10.0
     chatty_share: float = 0.0
     clock_offset_ms: Callable[[int, int], int] = lambda _environment, _offset: 0
-    deliver: Callable[[Random, Report, int], list[Arrival]] = deliver_soon
+    deliver: Callable[[Random, WriteReport, int], list[Arrival]] = deliver_soon
     physical_key: Callable[[str, int | None], object] = lambda collection, index: (collection, index)
 
 
@@ -302,7 +304,7 @@ class WritingFleet:
     throttled: int = 0
     last_throttle_ms: int | None = None
     sent: int = 0
-    reports: list[Report] = field(default_factory=list)
+    reports: list[WriteReport] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         seed = self.writers.seed
@@ -348,7 +350,9 @@ class WritingFleet:
             environment.refresh(collection, now_ms)
         if crossing is None:
             return []
-        report = Report(collection, crossing.slot, crossing.source, crossing.value_wcu, message_time_ms, shard_count)
+        report = WriteReport(
+            collection, crossing.slot, crossing.source, crossing.value_wcu, message_time_ms, shard_count
+        )
         arrivals = self._send(report, now_ms)
         return arrivals + self._send(report._replace(is_throttled=True), now_ms + 3) if is_throttled else arrivals
 
@@ -379,7 +383,7 @@ class WritingFleet:
         bucket[0] -= 1
         return True
 
-    def _send(self, report: Report, now_ms: int) -> list[Arrival]:
+    def _send(self, report: WriteReport, now_ms: int) -> list[Arrival]:
         arrivals = self.writers.deliver(self._delivery, report, now_ms)
         self.sent += len(arrivals)
         self.reports.append(report)
@@ -424,7 +428,7 @@ class ThinFleet:
             at_ms = slot * SLOT_MS + int(position / writes * SLOT_MS)
             shard_count = self._route(collection, at_ms - random.randrange(CACHE_MS)).shard_count_at(at_ms)
             source = f"w{random.getrandbits(48):x}"
-            report = Report(collection, slot, source, self.sampling_distance_wcu, at_ms, shard_count)
+            report = WriteReport(collection, slot, source, self.sampling_distance_wcu, at_ms, shard_count)
             yield Arrival(at_ms + 5 + random.randrange(30), report)
             position += self._gap(random)
 
@@ -440,7 +444,7 @@ class ThinFleet:
         return route
 
 
-def slot_estimates(reports: Iterable[Report], collection: str) -> dict[int, float]:
+def slot_estimates(reports: Iterable[WriteReport], collection: str) -> dict[int, float]:
     """Sum what the fleet reported of a conversation, in WCU by slot."""
     largest: dict[tuple[int, str], float] = {}
     for report in reports:

@@ -13,7 +13,7 @@ import pytest
 
 from golden.traces import BACKFILL_MS, ONSET_MS, TRACES, UNLUCKY_SHARDS, perform, render, run_trace
 from hotpartition.core.detector import size_route
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import WriteReport
 from hotpartition.core.sampler import SLOT_MS
 from support.builders import THRESHOLDS
 from support.fleet import START_MS
@@ -137,7 +137,7 @@ def test_since_reaches_slow_clients():
 def test_a_lone_ancient_id_leaves_since_alone():
     """The report is there, with its time of 1970, and `since` is where it is without it."""
     run = run_trace("lone-ancient-id")
-    assert [Report.decode(e.fields).position for e in run.recording].count(0) >= 1
+    assert [WriteReport.decode(e.text).position for e in run.recording].count(0) >= 1
     (raised,) = run.raises()
     assert raised.since_ms > -1_500
 

@@ -20,7 +20,7 @@ from hotpartition.core.detector import (
     CollectionReports,
     decide,
 )
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import EMPTY_ROUTE
 from hotpartition.core.sampler import SLOT_MS, slot_of
 from support.builders import THRESHOLDS
@@ -34,7 +34,7 @@ FIRST_SLOT = slot_of(START_MS)
 
 def report_of(slot, index, z, conversation_id="c"):
     """A crossing of an environment that saw nothing else of this conversation in this slot."""
-    return Report(conversation_id, slot, f"e{index}", z, slot * SLOT_MS, 0)
+    return WriteReport(conversation_id, slot, f"e{index}", z, slot * SLOT_MS, 0)
 
 
 def highest_sum(loads: Sequence[float], width: int) -> tuple[float, int]:

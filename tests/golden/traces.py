@@ -21,7 +21,7 @@ from golden.stage import (
     slot_estimates,
 )
 from hotpartition.control.consumer import RunSummary
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.sampler import slot_of
 from support.fleet import START_MS, Arrival
@@ -129,11 +129,11 @@ def _third_is_slow(random: Random, _offset: int) -> int:
     return 20_000 if random.random() < 1 / 3 else 0
 
 
-def _ancient_once() -> Callable[[Random, Report, int], list[Arrival]]:
+def _ancient_once() -> Callable[[Random, WriteReport, int], list[Arrival]]:
     """The first sampled write 50 ms after onset carries an id of 1970."""
-    told: list[Report] = []
+    told: list[WriteReport] = []
 
-    def deliver(random: Random, report: Report, now_ms: int) -> list[Arrival]:
+    def deliver(random: Random, report: WriteReport, now_ms: int) -> list[Arrival]:
         if not told and now_ms >= START_MS + ONSET_MS + 50:
             told.append(report)
             report = report._replace(position=0)
@@ -142,7 +142,7 @@ def _ancient_once() -> Callable[[Random, Report, int], list[Arrival]]:
     return deliver
 
 
-def _twice_and_in_disorder(random: Random, report: Report, now_ms: int) -> list[Arrival]:
+def _twice_and_in_disorder(random: Random, report: WriteReport, now_ms: int) -> list[Arrival]:
     """First within 5 to 125 ms, in any order; then up to twice more, up to 3 s later."""
     repeated = [Arrival(now_ms + 125 + random.randrange(3_000), report) for _ in range(random.randrange(3))]
     return [Arrival(now_ms + 5 + random.randrange(120), report), *repeated]

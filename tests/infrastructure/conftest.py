@@ -28,7 +28,7 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Template]:
     made = {}
     for name, chosen in VARIANTS.items():
         folder = tmp_path_factory.mktemp(name)
-        # A file of one's own, so that a `hotpartition.toml` of the project's user changes no test.
+        # A file of its own, so that a `hotpartition.toml` of the project's user changes no test.
         (folder / "options.toml").write_text(chosen.get("config", ""))
         arguments = {**chosen, "config": str(folder / "options.toml")}
         build_app(**arguments, outdir=str(folder), bundling=False, is_checked=name == "prod").synth()

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hotpartition.runtime.settings import CommonSettings, ReaderSettings, WriterSettings
-from hotpartition.runtime.table_settings import ConsumerSettings, OperateSettings
+from hotpartition.runtime.declaring import Settings
+from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
+from hotpartition_messages.settings import ReadSettings, WriteSettings
 
 ENVIRONMENTS = ("dev", "prod", "local")
 
-FUNCTIONS: dict[str, type[CommonSettings]] = {
-    "write_message": WriterSettings,
-    "read_messages": ReaderSettings,
+FUNCTIONS: dict[str, type[Settings]] = {
+    "write_message": WriteSettings,
+    "read_messages": ReadSettings,
     "consume_reports": ConsumerSettings,
     "operate": OperateSettings,
 }

@@ -1,4 +1,4 @@
-"""What a deployment needs of an account is said in a sentence before it begins; as botocore would answer."""
+"""What a deployment needs of an account is said in a sentence before it begins; with botocore's stubs."""
 
 from contextlib import ExitStack
 

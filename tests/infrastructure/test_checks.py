@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from hotpartition.runtime.wiring import system_clock
+from hotpartition.runtime.ends import system_clock
 
 
 @pytest.fixture(scope="module")

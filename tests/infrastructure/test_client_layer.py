@@ -1,4 +1,4 @@
-"""The layer of functions of somebody else's: with what it holds, and boto3, an adaptive table works."""
+"""The layer of the user's functions: with what it holds, and boto3, an adaptive table works."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ table = ShardedTable.of_client(client, "readings", shards=shards, append_only=Tr
 try:
     table.put_item(Item={"PK": "a", "SK": "b"})
 except EndpointConnectionError:
-    print("nobody answers in DynamoDB's place")
+    print("no response in DynamoDB's place")
 """
 
 
@@ -57,4 +57,4 @@ def test_an_adaptive_table_needs_nothing_else(packages):
     # Without this machine's packages: what is not in the folder is not there.
     command = [getattr(sys, "_base_executable", sys.executable), "-S", "-c", USE]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "nobody answers in DynamoDB's place\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "no response in DynamoDB's place\n"), done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hotpartition.redis.acl import Role, build_rights
-from hotpartition.runtime.table_settings import AdaptiveSettings, ConsumerSettings, OperateSettings
+from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, OperateSettings
 from hotpartition_cdk.errors import ConfigurationError
 from infra.bundle import ROOT
 from infrastructure.templates import Statement, Template, short_name
@@ -75,7 +75,7 @@ cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     code = FIVE_LINES.replace("cdk.App()", "cdk.App(**arguments)").replace("app.synth()", judged + "app.synth()")
     code = code.replace('"functions"', repr(str(folder / "functions")))
     arguments = {"outdir": str(outdir), **UNBUNDLED}
-    exec(compile(code, "docs/constructs.md", "exec"), {"arguments": arguments})  # noqa: S102 - our own document
+    exec(compile(code, "docs/constructs.md", "exec"), {"arguments": arguments})  # noqa: S102 - the project's document
     return Template.read(outdir)
 
 
@@ -165,12 +165,15 @@ class TestFiveLines:
         consumer = ConsumerSettings.from_env(environment_of(five, five.function("consume_reports")))
         operate = OperateSettings.from_env(environment_of(five, five.function("operate")))
         for settings in (ours, consumer, operate):
-            assert settings.table_name == "readings"
-            assert settings.journal_table_name == ours.journal_table_name != ""
-            assert (settings.registry_host, settings.registry_authentication) == (ours.registry_host, "iam")
+            assert settings.store.table_name == "readings"
+            assert settings.journal.journal_table_name == ours.journal.journal_table_name != ""
+            assert (settings.registry.registry_host, settings.registry.registry_authentication) == (
+                ours.registry.registry_host,
+                "iam",
+            )
         for settings in (consumer, operate):
-            assert (settings.key_separator, settings.has_positions) == ("#_", False)
-        assert len({settings.registry_user for settings in (ours, consumer, operate)}) == 3
+            assert (settings.keys.key_separator, settings.keys.has_positions) == ("#_", False)
+        assert len({settings.registry.registry_user for settings in (ours, consumer, operate)}) == 3
 
     def test_put_the_function_where_the_registry_is(self, five):
         """It was in no VPC; its role may join one, which the function waits for."""
@@ -289,7 +292,7 @@ class TestSharing:
         assert {rule["Properties"]["FromPort"] for rule in let_in} == {6379}
 
     def test_layers_are_those_of_each_functions_python_and_processor(self, shared):
-        """One pair for each; our own functions have theirs, once for each table."""
+        """One pair for each; the construct's own have theirs, once for each table."""
         layers = [layer["Properties"] for layer in shared.of_type("AWS::Lambda::LayerVersion").values()]
         kinds = [(layer["CompatibleRuntimes"][0], layer["CompatibleArchitectures"][0]) for layer in layers]
         assert sorted(kinds) == sorted(
@@ -301,7 +304,7 @@ class TestSharing:
         functions = [function["Properties"] for function in shared.of_type("AWS::Lambda::Function").values()]
         (image,) = [function for function in functions if function.get("PackageType") == "Image"]
         assert "Layers" not in image
-        assert AdaptiveSettings.from_env(environment_of(shared, image)).registry_user.endswith("-table")
+        assert AdaptiveSettings.from_env(environment_of(shared, image)).registry.registry_user.endswith("-table")
         assert len(image["VpcConfig"]["SubnetIds"]) == 2
 
     def test_a_reader_writes_nothing(self, shared):
@@ -324,12 +327,12 @@ class TestSharing:
             for resource in shared.of_type("AWS::Lambda::Function").values()
             if (properties := resource["Properties"]).get("Handler") == "handler.handler"
         ]
-        told = {
+        given = {
             (v["HOTPARTITION_HAS_POSITIONS"], v.get("HOTPARTITION_MAX_SHARD_COUNT"))
             for v in found
             if v["POWERTOOLS_SERVICE_NAME"] == "consume_reports"
         }
-        assert told == {("true", "16"), ("false", None)}
+        assert given == {("true", "16"), ("false", None)}
         assert len(shared.of_type("AWS::Scheduler::Schedule")) == 3
 
     def test_the_journal_goes_when_its_table_does(self, shared):

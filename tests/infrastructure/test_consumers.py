@@ -6,7 +6,7 @@ import json
 from copy import deepcopy
 
 from hotpartition.core.shares import Share, list_shares
-from hotpartition.runtime.table_settings import OperateSettings
+from hotpartition.runtime.settings import OperateSettings
 
 SCHEDULE = "AWS::Scheduler::Schedule"
 

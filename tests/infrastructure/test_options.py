@@ -130,7 +130,7 @@ def test_all_mistakes_are_reported_at_once():
 
 
 def test_a_setting_may_be_taken_back():
-    """Null is what an optional option has when nobody chose."""
+    """Null is what an optional option has by default."""
     limited = override(DEV, {"table": {"max_write_units": 5}})
     assert override(limited, {"table": {"max_write_units": None}}) == DEV
 
@@ -190,7 +190,7 @@ class TestFile:
 
 
 class TestOwnEnvironment:
-    """A section of the file with a name that is none of ours."""
+    """A section of the file with another name than the environments of the code."""
 
     STAGING = '[staging]\nbase = "prod"\noptions = { log_retention_days = 30 }\n'
 
@@ -202,7 +202,7 @@ class TestOwnEnvironment:
         assert load_environment("prod", tmp_path) == PROD
 
     def test_is_named_where_another_is_unknown(self, tmp_path):
-        """Whoever mistypes it reads which ones there are."""
+        """The sentence names the ones that there are."""
         (tmp_path / "hotpartition.toml").write_text(self.STAGING)
         with pytest.raises(ConfigurationError, match=r"'stagng' is unknown; allowed are dev, prod, local, staging$"):
             load_environment("stagng", tmp_path)
@@ -230,7 +230,7 @@ def named_after(template):
 
 
 def test_two_stacks_of_an_environment_fit_into_a_region(staging, prod):
-    """The environment and a suffix are in every name that has to be unique; nothing else has a name of ours."""
+    """The environment and a suffix are in every name that has to be unique; nothing else is named by the stack."""
     assert named_after(prod) == {"hotpartition-prod"}
     assert named_after(staging) == {"hotpartition-staging-anna"}
     assert {"Table", "Registry"} <= staging.body["Resources"].keys()
@@ -240,7 +240,7 @@ def test_two_stacks_of_an_environment_fit_into_a_region(staging, prod):
 
 
 def test_what_an_organisation_asks_for_is_on_everything(changed):
-    """Tags on what takes tags, a boundary around every role, a key of one's own for what is stored."""
+    """Tags on what takes tags, a boundary around every role, the user's key for what is stored."""
     tagged = [changed.only(type_)["Tags"] for type_ in ("AWS::DynamoDB::Table", "AWS::ElastiCache::ReplicationGroup")]
     expected = [("environment", "prod"), ("project", "feed"), ("team", "chat")]
     assert [[(tag["Key"], tag["Value"]) for tag in tags] for tags in tagged] == [expected] * 2

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hotpartition.core.route import Generation
+from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
 from hotpartition.dynamodb.table import JournalPlace
@@ -33,7 +34,7 @@ ANY_RESOURCE = {
     "xray:PutTelemetryRecords",
     "xray:PutTraceSegments",
 }
-"""The actions that no resource can be named for. Whoever adds one says why here."""
+"""The actions that no resource can be named for. Each says why here."""
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -93,7 +94,7 @@ def expected_of(template, folder):
 
 
 def registry_of(template, folder):
-    """The function's own user on the stack's own cluster; nobody is asked where there are no users."""
+    """The function's own user on the stack's own cluster; nothing where there are no users."""
     users = template.of_type("AWS::ElastiCache::User")
     if not users:
         return set()
@@ -137,7 +138,7 @@ def test_other_roles(template):
     }
 
 
-def test_nobody_may_do_everything_or_touch_everything(template):
+def test_no_role_may_do_everything_or_touch_everything(template):
     """No action is a wildcard, and only those that cannot name a resource name none."""
     found = [s for role in template.of_type("AWS::IAM::Role") for s in template.statements(role)]
     assert [s for s in found if "*" in s.action] == []
@@ -170,7 +171,7 @@ def test_roles_are_taken_by_services_only(template):
 
 
 def test_functions_are_invoked_by_the_api_only(template):
-    """Nobody outside the account may invoke a function but the routes of this API, and no URL leads to one."""
+    """Only the routes of this API may invoke a function from outside the account, and no URL leads to one."""
     (api,) = template.of_type("AWS::ApiGatewayV2::Api")
     assert template.of_type("AWS::Lambda::Url") == {}
     for permission in (r["Properties"] for r in template.of_type("AWS::Lambda::Permission").values()):
@@ -199,7 +200,7 @@ def test_the_documents_policy_admits_one_conversation(template):
 
 
 def test_resources_admit_who_must_get_in(template):
-    """Queue and topic turn away what is not TLS; alarms of this account may publish, and nobody else is named."""
+    """Queue and topic turn away what is not TLS; alarms of this account may publish, and nothing else is named."""
     for policy in (template.only("AWS::SQS::QueuePolicy"), template.only("AWS::SNS::TopicPolicy")):
         statements = policy["PolicyDocument"]["Statement"]
         denied = [s for s in statements if s["Effect"] == "Deny"]
@@ -225,7 +226,9 @@ def test_a_raise_names_no_other_attributes():
         requests.append((operation, request))
         return {"Attributes": {"generations": {"SS": ["4@1"]}}}
 
-    DynamoDBJournal(ThreadedCalls(call), JournalPlace("table")).add("c", [Generation(4, 1)], reason="raised", now_ms=1)
+    DynamoDBJournal(ThreadedCalls(call), JournalPlace("table")).add(
+        "c", [Generation(4, 1)], cause=Cause("raised"), now_ms=1
+    )
     ((operation, request),) = requests
     named = re.findall(r"(\w+) (?:= )?:\w+", request["UpdateExpression"])
     assert (operation, {*named, *request["Key"]}) == ("UpdateItem", {"pk", "sk", *ROUTING_ATTRIBUTES})

@@ -12,7 +12,7 @@ import pytest
 
 from hotpartition_cdk.pruning import DROPPED, KEPT_SERVICES, NOT_COMPILED, prune, source_only_pattern
 from support.handlers import find_function
-from tools.benchmarks.packages import build_layers, install_plain, size_bytes
+from tools.benchmarks.cold import build_layers, install_plain, size_bytes
 
 LARGEST_SHARE = 0.65
 """Of the same packages as pip installs them; with bytecode on both sides, and on both libcurl's 17 MB, of which nothing
@@ -153,7 +153,7 @@ def run(function, layers, root, **settings):
 
 
 OUTCOMES = {
-    "write_message": 503,  # nobody responds in DynamoDB's and Redis's place
+    "write_message": 503,  # no response in DynamoDB's and Redis's place
     "read_messages": 503,
     "consume_reports": None,
     "operate": ["error"],

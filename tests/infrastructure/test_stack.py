@@ -22,7 +22,7 @@ COMMANDS = {
     "consume_reports": "exists getrange sadd set sscan xread zadd zscore",
     "operate": "exists getrange sadd scan set sscan xread zscore",
 }
-"""Written out, so that whoever allows another command says so twice."""
+"""Written out, so that another command is allowed in two places."""
 
 STATEFUL_IDS = {"Table": "AWS::DynamoDB::Table", "Registry": "AWS::ElastiCache::ReplicationGroup"}
 KEPT_IDS = {
@@ -110,7 +110,7 @@ class TestStatefulResources:
 
     @pytest.mark.parametrize("id_", STATEFUL_IDS)
     def test_physical_names_are_cloudformations(self, template, id_):
-        """A name that is given, changed or taken away replaces the table or cluster: there is none, and stays none."""
+        """A name that is given, changed or taken away replaces the table or cluster: it never gets one."""
         assert not PHYSICAL_NAMES & template.body["Resources"][id_]["Properties"].keys()
 
     def test_physical_names_of_users_are_pinned(self, dev, prod):
@@ -122,7 +122,7 @@ class TestStatefulResources:
             assert template.only("AWS::ElastiCache::UserGroup")["UserGroupId"] == f"hotpartition-{name}"
 
     def test_nothing_else_is_stateful(self, template):
-        """Nobody adds a store, whose identity would have to be pinned here, without noticing."""
+        """A store that is added needs its identity pinned here."""
         stores = ("AWS::S3", "AWS::RDS", "AWS::EFS", "AWS::Kinesis", "AWS::SecretsManager", "AWS::DynamoDB", "AWS::SSM")
         kept = [r["Type"] for r in template.body["Resources"].values() if r["Type"].startswith(stores)]
         assert kept == ["AWS::DynamoDB::Table"]
@@ -195,7 +195,7 @@ class TestRegistry:
             assert variables == {str(is_tls).lower()}
 
     def test_knows_each_function_as_a_user_of_its_own(self, dev, prod):
-        """Users authenticate with IAM, belong to the cluster's one group, and nobody is called `default`."""
+        """Users authenticate with IAM, belong to the cluster's one group, and no user is called `default`."""
         for template in (dev, prod):
             (group_id,) = template.of_type("AWS::ElastiCache::UserGroup")
             users = template.of_type("AWS::ElastiCache::User")
@@ -220,7 +220,7 @@ class TestRegistry:
         assert set(rules[4:]) == {f"+{command}" for command in (*COMMANDS[folder].split(), "asking", "cluster|slots")}
         assert dev.variables(folder)["HOTPARTITION_REGISTRY_USER"] == user["UserId"]
 
-    def test_asks_nobody_locally(self, local):
+    def test_has_no_users_locally(self, local):
         """The local run makes users of its own, where it makes any."""
         assert local.of_type("AWS::ElastiCache::User") == {}
         assert "HOTPARTITION_REGISTRY_AUTHENTICATION" not in local.variables("write_message")
@@ -292,8 +292,8 @@ class TestNetwork:
 
 
 class TestFunctions:
-    def test_are_ours(self, template):
-        """The stack holds our functions and none that the CDK brings along."""
+    def test_are_the_stacks_own(self, template):
+        """The stack holds its own functions and no others that the CDK brings along."""
         functions = template.of_type("AWS::Lambda::Function")
         assert {template.function_id(folder) for folder in FUNCTIONS} == set(functions)
 
@@ -302,21 +302,21 @@ class TestFunctions:
         """What is synthesized is what the function's own settings class reads, without surplus variables."""
         variables = template.variables(folder)
         settings = FUNCTIONS[folder].from_env(variables)
-        assert settings.table_name == "hotpartition-table"
-        assert (settings.registry_host, settings.registry_port) == ("registry.example", 6379)
-        assert settings.dynamodb_endpoint == "https://dynamodb.cn-north-1.amazonaws.com.cn"
+        assert settings.store.table_name == "hotpartition-table"
+        assert (settings.registry.registry_host, settings.registry.registry_port) == ("registry.example", 6379)
+        assert settings.store.dynamodb_endpoint == "https://dynamodb.cn-north-1.amazonaws.com.cn"
         assert variables["POWERTOOLS_METRICS_NAMESPACE"].startswith("hotpartition-")
         prefixes = {name.split("_")[0] for name in variables}
         assert prefixes == {"HOTPARTITION", "POWERTOOLS"}
 
     def test_consumer_knows_the_index(self, template):
-        """The consumer is told the name of the index that the table has."""
+        """The consumer gets the name of the index that the table has."""
         (index,) = template.only("AWS::DynamoDB::Table")["GlobalSecondaryIndexes"]
         assert template.variables("consume_reports")["HOTPARTITION_ROUTING_INDEX_NAME"] == index["IndexName"]
 
     @pytest.mark.parametrize("folder", FUNCTIONS)
     def test_have_their_layers(self, template, folder):
-        """Our code and its dependencies are layers, built for the function's own Python and processor."""
+        """The library and its dependencies are layers, built for the function's own Python and processor."""
         function = template.function(folder)
         layers = template.of_type("AWS::Lambda::LayerVersion")
         serves_api = folder in {"write_message", "read_messages"}
@@ -330,9 +330,10 @@ class TestFunctions:
 
     @pytest.mark.parametrize("folder", FUNCTIONS)
     def test_are_observable(self, template, folder):
-        """Each function is traced and writes to a log group of its own that forgets."""
+        """Each function is traced and writes JSON, as Lambda does in it, to a log group of its own that forgets."""
         function = template.function(folder)
         assert function["TracingConfig"] == {"Mode": "Active"}
+        assert function["LoggingConfig"]["LogFormat"] == "JSON"
         log_group = template.body["Resources"][function["LoggingConfig"]["LogGroup"]["Ref"]]
         assert log_group["Type"] == "AWS::Logs::LogGroup"
 
@@ -485,14 +486,6 @@ def test_no_variable_holds_a_secret(template):
     """Functions authenticate with their roles: no variable is a password, a token or a key."""
     names = {name for folder in FUNCTIONS for name in template.variables(folder)}
     assert [name for name in names if any(word in name for word in ("PASSWORD", "SECRET", "TOKEN", "_KEY"))] == []
-
-
-def test_functions_log_json(template):
-    """Lambda's own lines are JSON like those of the functions, and go to the function's own group."""
-    for folder in FUNCTIONS:
-        logging = template.function(folder)["LoggingConfig"]
-        assert logging["LogFormat"] == "JSON"
-        assert template.function(folder)["TracingConfig"] == {"Mode": "Active"}
 
 
 def test_local_differs_only_where_it_must(dev, local):

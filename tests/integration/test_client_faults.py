@@ -625,21 +625,6 @@ class TestTls:
         assert server.log == []
 
     @only_curl
-    def test_a_stale_connection_is_replaced(self, serve, secure, context):
-        """As without TLS."""
-
-        def close_on_second(peer):
-            assert peer.take() is not None
-            peer.reply({})
-            assert peer.take() is not None
-
-        server = serve(close_on_second, Peer.echo, tls=context())
-        calls = secure(server)
-        ask(calls)
-        assert ask(calls, 1) == 1
-        assert server.connections() == [0, 0, 1]
-
-    @only_curl
     def test_later_connections_take_up_the_session(self, serve, secure, context):
         """Which spares the handshake most of its work."""
         resumed = []
@@ -670,27 +655,6 @@ class TestTls:
 class TestRounds:
     """Several requests at the same time, on one thread."""
 
-    def test_no_more_run_at_once_than_allowed(self, serve, connect):
-        """However many there are; responses keep the order of their requests."""
-        running, most, lock = [0], [0], Lock()
-
-        def count(peer):
-            while (request := peer.take()) is not None:
-                with lock:
-                    running[0] += 1
-                    most[0] = max(most[0], running[0])
-                time.sleep(0.01)
-                with lock:
-                    running[0] -= 1
-                peer.reply({"Count": request})
-
-        server = serve(count)
-        calls = connect(server.port, parallel=3)
-        outcomes, hedged = calls.call_many(queries(range(12)), is_hedged=True)
-        assert (counts(outcomes), hedged) == (list(range(12)), 0)
-        assert most[0] <= 3
-        assert server.accepted <= 3
-
     def test_failures_stay_with_their_requests(self, serve, connect):
         """The others' responses are all there."""
 
@@ -706,10 +670,6 @@ class TestRounds:
         calls = connect(serve(fail_some).port, parallel=4)
         outcomes, _ = calls.call_many(queries(range(4)), is_hedged=False)
         assert [type(outcome) for outcome in outcomes] == [dict, StoreUnavailableError, StoreUnavailableError, dict]
-
-    def test_a_round_of_nothing_is_nothing(self, connect):
-        """Nobody is asked."""
-        assert connect(1).call_many([], is_hedged=True) == ([], 0)
 
     @only_curl
     def test_all_stale_connections_are_replaced(self, serve, connect):
@@ -831,29 +791,6 @@ class TestHedges:
         if client_name == "curl":  # threads share fewer connections while responses come fast
             assert server.accepted == opened
 
-    def test_a_failed_hedge_waits_for_the_first_attempt(self, serve, connect):
-        """Only when no other attempt is left does a failure count."""
-        asked, lock, failed = [0], Lock(), Event()
-
-        def slow_then_failing(peer):
-            while (request := peer.take()) is not None:
-                with lock:
-                    asked[0] += request == 0
-                    attempt = asked[0]
-                if request == 0 and attempt == 1:
-                    assert failed.wait(PATIENCE_SECONDS)
-                    time.sleep(0.05)
-                elif request == 0:
-                    peer.reply({"__type": "#InternalServerError"}, status=500)
-                    failed.set()
-                    continue
-                peer.reply({"Count": request})
-
-        calls = connect(serve(slow_then_failing).port, parallel=2, policy=experienced())
-        outcomes, hedged = calls.call_many(queries(range(2)), is_hedged=True)
-        assert counts(outcomes) == [0, 1]
-        assert hedged  # the other query as well, where the machine is slow
-
     @pytest.mark.parametrize(("policy", "is_hedged"), [(None, True), (experienced(), False)])
     def test_nothing_is_asked_twice_without_leave(self, serve, connect, policy, is_hedged):
         """Neither without a policy, nor where the caller does not want it."""
@@ -867,21 +804,6 @@ class TestHedges:
         calls = connect(server.port, parallel=3, policy=policy)
         assert calls.call_many(queries(range(3)), is_hedged=is_hedged).hedged == 0
         assert len(server.log) == 3
-
-    def test_the_budget_bounds_what_is_asked_twice(self, serve, connect):
-        """A DynamoDB that is slow everywhere is not asked twice for everything."""
-
-        def slow(peer):
-            while (request := peer.take()) is not None:
-                time.sleep(0.15)
-                peer.reply({"Count": request})
-
-        server = serve(slow)
-        calls = connect(server.port, parallel=2, policy=experienced())
-        rounds = [calls.call_many(queries(range(2)), is_hedged=True) for _ in range(4)]
-        assert [counts(outcomes) for outcomes, _ in rounds] == [[0, 1]] * 4
-        assert sum(hedged for _, hedged in rounds) == 4
-        assert len(server.log) == 8 + 4
 
     def test_responses_are_never_mixed_up(self, serve, connect):
         """Rounds with slow, hedged, failing and closing requests, in turn: each response is its request's."""

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from hotpartition.core.merge import KeyQuery
-from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.reports import WriteReport, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation
 from hotpartition.core.route_history import Cause, Raise
 from hotpartition.core.shares import WHOLE, list_shares
@@ -92,7 +92,7 @@ class TestMessageStoreAndJournal:
         for t in range(1, count + 1):
             store.create(build_message(t).to_item(carrier.partition_key))
         before = store.fetch([carrier], is_strong=True, journal_of="c")
-        entry = journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
+        entry = journal.add("c", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
         after = store.fetch([carrier], is_strong=True, journal_of="c")
         assert (before.journal, after.journal) == (JournalEntry(), entry)
         assert before.responses[0].items == after.responses[0].items
@@ -111,21 +111,18 @@ class TestMessageStoreAndJournal:
             (Copy("c", message), Copy("c#3", message)),
             {"c": JournalEntry()},
         )
-        entry = journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
-        assert store.get([(key, message.sort_key) for key in ["c#0"]], is_strong=True, journals_of=["c"]) == (
-            (),
-            {"c": entry},
-        )
+        entry = journal.add("c", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
+        assert store.get([("c#0", message.sort_key)], is_strong=True, journals_of=["c"]) == ((), {"c": entry})
 
     def test_a_route_only_grows(self, table):
         """Adding is a union and answers with all of it; what is read is what was added."""
         _, journal = table
         assert journal.get("c", is_strong=True) == JournalEntry()
-        assert journal.add("c", [EIGHT], reason="raised", now_ms=NOW_MS) == JournalEntry(route_of((8, 9)), NOW_MS)
+        assert journal.add("c", [EIGHT], cause=Cause("raised"), now_ms=NOW_MS) == JournalEntry(route_of((8, 9)), NOW_MS)
         whole = JournalEntry(route_of((4, 5), (8, 9)), NOW_MS + 1)
-        assert journal.add("c", [FOUR, EIGHT], reason="raised", now_ms=NOW_MS + 1) == whole
+        assert journal.add("c", [FOUR, EIGHT], cause=Cause("raised"), now_ms=NOW_MS + 1) == whole
         assert journal.get("c", is_strong=True) == whole
-        journal.add("d", [FOUR], reason="raised", now_ms=NOW_MS)
+        journal.add("d", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
 
 
 class TestRoutingItems:
@@ -144,8 +141,8 @@ class TestRoutingItems:
         """Nothing for what was never raised; every decision of what was, in its order."""
         journal, items = journal
         assert items.read("c") is None
-        journal.add("c", [FOUR], reason="raised rate=900", now_ms=NOW_MS)
-        journal.add("c", [EIGHT], reason="by-hand by=ann", now_ms=NOW_MS + 2_000)
+        journal.add("c", [FOUR], cause=Cause("raised", 900), now_ms=NOW_MS)
+        journal.add("c", [EIGHT], cause=Cause("by-hand", by="ann"), now_ms=NOW_MS + 2_000)
         assert items.read("c") == RoutingItem(
             "c",
             route_of((4, 5), (8, 9)),
@@ -160,7 +157,7 @@ class TestRoutingItems:
         """Whatever their size; none is larger than asked for."""
         journal, items = journal
         for i in range(40):
-            journal.add(f"c{i}", [FOUR], reason="raised", now_ms=NOW_MS + i)
+            journal.add(f"c{i}", [FOUR], cause=Cause("raised"), now_ms=NOW_MS + i)
         found, cursor = [], None
         while True:
             page, cursor = items.page(cursor, limit)
@@ -175,8 +172,8 @@ class TestRoutingItems:
         """Those that grew last, whichever part of the index they are in."""
         journal, items = journal
         for i in range(40):
-            journal.add(f"c{i}", [FOUR], reason="raised", now_ms=NOW_MS + i)
-        journal.add("c7", [EIGHT], reason="raised", now_ms=NOW_MS + 100)
+            journal.add(f"c{i}", [FOUR], cause=Cause("raised"), now_ms=NOW_MS + i)
+        journal.add("c7", [EIGHT], cause=Cause("raised"), now_ms=NOW_MS + 100)
         assert [item.collection for item in items.newest(3)] == ["c7", "c39", "c38"]
         assert len(items.newest(100)) == 40
 
@@ -341,12 +338,12 @@ class TestReports:
     def test_reports_are_read_in_order_from_their_stream(self, streams):
         """After an id and up to a limit; each conversation in the one stream that its name gives."""
         sink, source = streams
-        sent = [Report("c", 100, "e", float(value), 25_000, 0) for value in range(1, 6)]
+        sent = [WriteReport("c", 100, "e", float(value), 25_000, 0) for value in range(1, 6)]
         for report in sent:
             sink.send(report)
         partition = stream_partition_of("c", self.PARTITIONS)
         entries = source.read(partition, "0-0", 100)
-        assert [Report.decode(entry.fields) for entry in entries] == sent
+        assert [WriteReport.decode(entry.text) for entry in entries] == sent
         assert list(source.read(partition, "0-0", 2)) == list(entries[:2])
         assert list(source.read(partition, entries[1].entry_id, 2)) == list(entries[2:4])
         assert list(source.read(partition, entries[-1].entry_id, 2)) == []
@@ -372,7 +369,7 @@ class TestReports:
     def test_away_is_an_error_for_the_consumer_and_none_for_a_writer(self, dead_streams):
         """Reading fails with the error that its users handle; sending never fails."""
         sink, source = dead_streams
-        sink.send(Report("c", 100, "e", 1.0, 25_000, 0))
+        sink.send(WriteReport("c", 100, "e", 1.0, 25_000, 0))
         for call in (lambda: source.read(0, "0-0", 1), lambda: source.announce(1), source.latest_start_ms):
             with pytest.raises(RegistryUnavailableError):
                 call()

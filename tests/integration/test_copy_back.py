@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hotpartition.core.route import Generation
+from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from support.builders import build_message
@@ -48,8 +49,10 @@ def test_what_is_missing_comes_back_and_what_is_there_stays(dynamodb, copy_back,
     for table, message in ((RESTORED, shared), (RESTORED, lost), (TABLE_NAME, newer)):
         client.put_item(TableName=table, Item=message.to_item("c#0"))
     client.put_item(TableName=TABLE_NAME, Item={**shared.to_item("c#0"), "body": {"S": "the live one's"}})
-    restored.add("c", [Generation(since_ms=NOW_MS, shard_count=2)], reason="raised rate=1200", now_ms=NOW_MS)
-    dynamodb.journal.add("c", [Generation(since_ms=NOW_MS + 9, shard_count=4)], reason="raised", now_ms=NOW_MS + 9)
+    restored.add("c", [Generation(since_ms=NOW_MS, shard_count=2)], cause=Cause("raised", 1200), now_ms=NOW_MS)
+    dynamodb.journal.add(
+        "c", [Generation(since_ms=NOW_MS + 9, shard_count=4)], cause=Cause("raised"), now_ms=NOW_MS + 9
+    )
     broken = {"pk": {"S": "broken"}, "sk": {"S": "r#"}, "routing_partition": {"S": "03"}, "updated_at": {"S": "x"}}
     client.put_item(TableName=RESTORED, Item=broken)
 

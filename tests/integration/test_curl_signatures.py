@@ -24,10 +24,9 @@ class Recorder:
         self.address = f"http://127.0.0.1:{serve(self._note).port}"
 
     def _note(self, peer: Peer) -> None:
-        while peer.take() is not None:
-            request, *headers = peer.head.decode().split("\r\n")
-            named = dict(line.split(": ", 1) for line in headers)
-            self.requests.append((request.split()[1], {n.lower(): value for n, value in named.items()}, peer.body))
+        while peer.receive():
+            headers = {name.lower(): value for name, value in peer.headers.items()}
+            self.requests.append((peer.path, headers, peer.body))
             peer.reply({})
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation
+from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import LoadSampler
 from hotpartition.dynamodb.calls import Round
 from hotpartition.dynamodb.item_store import MAX_BATCH_ROUNDS, DynamoDBItemStore, Replacement
@@ -118,7 +119,7 @@ class TestFetch:
     def test_the_routing_item_is_no_message(self, dynamodb):
         """A query without an upper bound that does not ask for the journal never meets it."""
         messages = put_all(dynamodb, [1, 2])
-        dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
+        dynamodb.journal.add("c", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
         fetched = dynamodb.store.fetch([newest(limit=5), oldest(limit=5)], is_strong=True)
         assert [len(response.items) for response in fetched.responses] == [2, 2]
         assert fetched.journal is None
@@ -131,7 +132,7 @@ class TestFetch:
         messages = put_all(dynamodb, range(1, count + 1))
         entry = JournalEntry()
         if is_raised:
-            entry = dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
+            entry = dynamodb.journal.add("c", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
             dynamodb.server.clear()
         fetched = dynamodb.store.fetch([newest(limit=2)], is_strong=True, journal_of="c")
         assert fetched.journal == entry
@@ -148,7 +149,7 @@ class TestFetch:
     )
     def test_elsewhere_the_journal_is_one_request_more(self, dynamodb, query):
         """What does not pass the routing item's place reads it beside the query."""
-        entry = dynamodb.journal.add("c", [FOUR, EIGHT], reason="raised", now_ms=NOW_MS)
+        entry = dynamodb.journal.add("c", [FOUR, EIGHT], cause=Cause("raised"), now_ms=NOW_MS)
         dynamodb.server.clear()
         assert dynamodb.store.fetch([query], is_strong=True, journal_of="c").journal == entry
         assert dynamodb.server.operations == {"Query": 1, "GetItem": 1}
@@ -209,7 +210,7 @@ class TestGetWithJournal:
         message = build_message(7)
         for key in ("c", "c#2"):
             dynamodb.store.create(message.to_item(key))
-        entry = dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
+        entry = dynamodb.journal.add("c", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
         dynamodb.server.clear()
         found = dynamodb.store.get(
             [(key, message.sort_key) for key in ["c", "c#1", "c#2"]], is_strong=True, journals_of=["c"]
@@ -222,7 +223,7 @@ class TestGetWithJournal:
         """BatchGetItem takes 100; the routing item is among them."""
         message = build_message(7)
         dynamodb.store.create(message.to_item(f"c#{count - 1}"))
-        entry = dynamodb.journal.add("c", [FOUR], reason="raised", now_ms=NOW_MS)
+        entry = dynamodb.journal.add("c", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
         dynamodb.server.clear()
         keys = [f"c#{index}" for index in range(count)]
         found = dynamodb.store.get([(key, message.sort_key) for key in keys], is_strong=True, journals_of=["c"])
@@ -259,7 +260,7 @@ class TestGetWithJournal:
 class TestJournal:
     def test_the_item_is_as_documented(self, dynamodb):
         """The stored form is a contract with operators and with other versions."""
-        dynamodb.journal.add("c", [EIGHT, FOUR], reason="raised", now_ms=NOW_MS)
+        dynamodb.journal.add("c", [EIGHT, FOUR], cause=Cause("raised"), now_ms=NOW_MS)
         key = {"pk": {"S": "c"}, "sk": {"S": "r#"}}
         item = dynamodb.client.get_item(TableName=TABLE_NAME, Key=key)["Item"]
         assert set(item) == {"pk", "sk", *ROUTING_ATTRIBUTES}
@@ -279,7 +280,7 @@ class TestJournal:
             (NOW_MS + 500, "raised rate=900"),
             (NOW_MS, "by-hand by=a"),
         ):
-            dynamodb.journal.add("c", [FOUR], reason=reason, now_ms=now_ms)
+            dynamodb.journal.add("c", [FOUR], cause=Cause(reason), now_ms=now_ms)
         item = dynamodb.client.get_item(TableName=TABLE_NAME, Key={"pk": {"S": "c"}, "sk": {"S": "r#"}})["Item"]
         assert item["generations"]["SS"] == ["4@5"]
         assert sorted(item["raises"]["SS"]) == ["4@5 1700000000 by-hand by=a", "4@5 1700000000 raised rate=900"]
@@ -289,7 +290,9 @@ class TestJournal:
         """Somebody gave `raises` another type by hand: the route grows all the same, and what is there stays."""
         key = {"pk": {"S": "c"}, "sk": {"S": "r#"}}
         dynamodb.client.put_item(TableName=TABLE_NAME, Item={**key, "generations": {"SS": ["4@5"]}, "raises": raises})
-        assert dynamodb.journal.add("c", [EIGHT], reason="raised", now_ms=NOW_MS).route == route_of((4, 5), (8, 9))
+        assert dynamodb.journal.add("c", [EIGHT], cause=Cause("raised"), now_ms=NOW_MS).route == route_of(
+            (4, 5), (8, 9)
+        )
         item = dynamodb.client.get_item(TableName=TABLE_NAME, Key=key)["Item"]
         assert (item["raises"], item["routing_partition"]["S"]) == (raises, routing_partition_of("c"))
         assert DynamoDBRoutingItems(dynamodb.calls, TABLE.journal).read("c").raises == ()
@@ -306,7 +309,7 @@ class TestJournal:
         """The sparse index holds the routing items of all its partitions, over as many pages as it takes."""
         wanted = {f"c{i}": route_of((4, i)) for i in range(3 * ROUTING_PARTITIONS)}
         for index, conversation_id in enumerate(wanted):
-            dynamodb.journal.add(conversation_id, [Generation(index, 4)], reason="raised", now_ms=NOW_MS)
+            dynamodb.journal.add(conversation_id, [Generation(index, 4)], cause=Cause("raised"), now_ms=NOW_MS)
         put_all(dynamodb, [1, 2])
         dynamodb.server.intervene = lambda _, request: request.update(Limit=1)
         items = DynamoDBRoutingItems(dynamodb.calls, TABLE.journal)
@@ -340,7 +343,7 @@ def operations(dynamodb):
             lambda: store.get([(key, build_sort_key(message_id(1))) for key in "c"], is_strong=True, journals_of=["c"]),
         ),
         ("GetItem", lambda: journal.get("c", is_strong=True)),
-        ("UpdateItem", lambda: journal.add("c", [FOUR], reason="raised", now_ms=1)),
+        ("UpdateItem", lambda: journal.add("c", [FOUR], cause=Cause("raised"), now_ms=1)),
         ("GetItem", lambda: items.read("c")),
         ("Query", lambda: items.page(None, 1)),
         ("Query", lambda: items.newest(1)),
@@ -533,7 +536,7 @@ class TestCost:
     def test_history_before_the_first_raise_stays_on_the_base_key(self, dynamodb, jobs):
         """Sharding costs only the time since: what is older is one Query and one GetItem, as ever."""
         messages = put_all(dynamodb, range(NOW_MS - 9, NOW_MS))
-        dynamodb.journal.add("c", [Generation(NOW_MS, 64)], reason="raised", now_ms=NOW_MS)
+        dynamodb.journal.add("c", [Generation(NOW_MS, 64)], cause=Cause("raised"), now_ms=NOW_MS)
         dynamodb.server.clear()
         page = jobs[1].read_page(PageRequest("c", before_ms=NOW_MS, limit=5))
         assert list(page.messages) == messages[::-1][:5]
@@ -544,7 +547,7 @@ class TestCost:
         """Writes go to shards, the first page still learns the route on its way, and nothing is missing."""
         writer, reader, clock = jobs
         before = [writer.write(new_message("early")).message]
-        dynamodb.journal.add("c", [Generation(NOW_MS + 1, 4)], reason="raised", now_ms=NOW_MS)
+        dynamodb.journal.add("c", [Generation(NOW_MS + 1, 4)], cause=Cause("raised"), now_ms=NOW_MS)
         writer.writer.routes.learn("c", route_of((4, NOW_MS + 1)), clock.now_ms)
         for i in range(20):
             clock.now_ms += 1

@@ -3,6 +3,7 @@
 import pytest
 
 from hotpartition.core.route import Generation
+from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.table import JournalPlace
@@ -65,8 +66,8 @@ def routing_items(dynamodb, place):
 def test_a_route_grows_and_is_read_back(journal, routing_items):
     """By everybody: readers, writers and operators."""
     assert journal.get("room#1", is_strong=True) == JournalEntry()
-    journal.add("room#1", [FOUR], reason="raised", now_ms=NOW_MS)
-    entry = journal.add("room#1", [EIGHT], reason="raised", now_ms=NOW_MS + 1)
+    journal.add("room#1", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
+    entry = journal.add("room#1", [EIGHT], cause=Cause("raised"), now_ms=NOW_MS + 1)
     assert entry == journal.get("room#1", is_strong=False) == JournalEntry(route_of((4, 5), (8, 9)), NOW_MS + 1)
     item = routing_items.read("room#1")
     assert (item.collection, item.route, item.reason) == ("room#1", entry.route, "raised")
@@ -78,7 +79,7 @@ def test_all_routes_are_listed_once(journal, routing_items, limit):
     """Whatever a page's size is, with nothing but the last page's cursor."""
     names = {f"room {index}" for index in range(23)}
     for name in names:
-        journal.add(name, [FOUR], reason="raised", now_ms=NOW_MS)
+        journal.add(name, [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
     listed, cursor = [], None
     while True:
         page, cursor = routing_items.page(cursor, limit)
@@ -91,7 +92,7 @@ def test_all_routes_are_listed_once(journal, routing_items, limit):
 def test_the_newest_come_first(journal, routing_items):
     """Those that grew last, and no more than asked for."""
     for index in range(9):
-        journal.add(f"room {index}", [FOUR], reason="raised", now_ms=NOW_MS + index * 1000)
+        journal.add(f"room {index}", [FOUR], cause=Cause("raised"), now_ms=NOW_MS + index * 1000)
     assert [item.collection for item in routing_items.newest(3)] == ["room 8", "room 7", "room 6"]
 
 

@@ -14,9 +14,9 @@ from hotpartition.ports import StoredPage
 from hotpartition.redis.cluster import lease_key, page_key, route_key
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.runtime.settings import ReaderSettings
 from hotpartition_messages.reading import PageRequest
-from hotpartition_messages.wiring_reader import build_message_reader
+from hotpartition_messages.settings import ReadSettings
+from hotpartition_messages.wiring_reader import open_readers
 from support.builders import build_message, message_id
 from support.fakes import FakeClock, FakeTelemetry
 from support.page_store import FakePageStore
@@ -232,7 +232,7 @@ def test_a_full_redis_costs_reads(own_redis_server, connect, table_name):
 def test_read_functions_as_they_are_wired_share_pages(dynamodb_over, redis_server, connect, open_calls):
     """Codec, flag, Redis and all: with what is deleted or edited, and the route in Redis only once."""
     dynamodb = dynamodb_over("boto3")
-    settings = ReaderSettings.defaults(
+    settings = ReadSettings.defaults(
         table_name=TABLE_NAME,
         dynamodb_client="boto3",
         registry_host="127.0.0.1",
@@ -254,12 +254,11 @@ def test_read_functions_as_they_are_wired_share_pages(dynamodb_over, redis_serve
     for message in stored:
         dynamodb.store.create(message.to_item("c"))
     first, second = (
-        build_message_reader(settings, FakeTelemetry(), open_calls("boto3", read_timeout_seconds=30.0))
-        for _ in range(2)
+        open_readers(settings, FakeTelemetry(), open_calls("boto3", read_timeout_seconds=30.0))[0] for _ in range(2)
     )
     cold = first.read_page(PageRequest("c", limit=3))
     RedisRegistry(connect(redis_server.port), TABLE_NAME).mark_read_hot("c", 3)
-    time.sleep(settings.route_cache_seconds)
+    time.sleep(settings.routes.route_cache_seconds)
     first.read_page(PageRequest("c", limit=3))
     dynamodb.store.create(build_message(now_ms, 9).to_item("c"))
     page = second.read_page(PageRequest("c", limit=3))

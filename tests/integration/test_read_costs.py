@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hotpartition.core.route import Generation, Route, choose_placement
+from hotpartition.core.route_history import Cause
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.route_cache import RouteCache, RouteSource
@@ -68,7 +69,7 @@ def sharded(dynamodb):
         puts.append({"PutRequest": {"Item": message.to_item(placement.partition_key)}})
     for start in range(0, len(puts), 25):
         dynamodb.client.batch_write_item(RequestItems={TABLE_NAME: puts[start : start + 25]})
-    dynamodb.journal.add("c", [generation], reason="raised", now_ms=NOW_MS)
+    dynamodb.journal.add("c", [generation], cause=Cause("raised"), now_ms=NOW_MS)
     return generation
 
 

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from hotpartition.control.consumer import Consumer
+from hotpartition.control.ends import ControlEnds
 from hotpartition.core.sampler import ReadSampler
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.ports import ReadRoute
@@ -58,17 +59,20 @@ class Stack:
     def consume(self, run_ms=300):
         """Let a new consumer run."""
         table = FakeTable()
-        return Consumer(
+        ends = ControlEnds(
             source=RedisReportSource(self._connection, self._table_name),
             journal=FakeJournal(table),
             routing_items=FakeRoutingItems(table),
             registry=self.registry,
             telemetry=self.telemetry,
             clock=self._clock.as_clock(self._random.random),
+            form=KEY_FORM,
+        )
+        return Consumer(
+            ends,
             thresholds=THRESHOLDS,
             read_thresholds=replace(READ_THRESHOLDS, pages_per_copy=PAGES_PER_COPY),
             stream_partitions=PARTITIONS,
-            form=KEY_FORM,
         ).run(run_ms)
 
 

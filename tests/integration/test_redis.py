@@ -10,7 +10,7 @@ from itertools import count
 
 import pytest
 
-from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.reports import WriteReport, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.shares import Share
 from hotpartition.errors import MalformedReportError, RegistryForeignError, RegistryUnavailableError
@@ -24,7 +24,7 @@ from hotpartition.redis.cluster import (
     sentinel_keys,
 )
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import MAX_WAITING, STREAM_AGE_MS, RedisReportSink, RedisReportSource
+from hotpartition.redis.reports import FIELD, MAX_WAITING, STREAM_AGE_MS, RedisReportSink, RedisReportSource
 from hotpartition.runtime.background import BackgroundThread
 from support.fakes import FakeTelemetry, InlineBackground
 from support.unreachable import closed_port, full_port, scripted_port, silent_port
@@ -41,7 +41,7 @@ SLOTS = b"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$40\r\n" +
 
 
 def report(conversation_id="c", value=10.0, slot=6_800_000_000):
-    return Report(conversation_id, slot, "e1", value, slot * 250, 4, is_throttled=True)
+    return WriteReport(conversation_id, slot, "e1", value, slot * 250, 4, is_throttled=True)
 
 
 def assert_unavailable(call):
@@ -163,7 +163,7 @@ class TestReports:
             sink.send(one)
         partition = stream_partition_of("c", 3)
         entries = source.read(partition, "0-0", 10)
-        assert [Report.decode(entry.fields) for entry in entries] == sent
+        assert [WriteReport.decode(entry.text) for entry in entries] == sent
         assert source.read(partition, entries[1].entry_id, 1) == [entries[2]]
         assert list(source.read(partition, entries[-1].entry_id, 10)) == []
         assert sink.take_dropped() == 0
@@ -182,7 +182,7 @@ class TestReports:
         for conversation_id in ids:
             sink.send(report(conversation_id))
         entries = [source.read(partition, "0-0", 100) for partition in range(3)]
-        by_partition = [{Report.decode(e.fields).collection for e in found} for found in entries]
+        by_partition = [{WriteReport.decode(e.text).collection for e in found} for found in entries]
         assert all(by_partition)
         assert Counter(c for found in by_partition for c in found) == Counter(ids)
 
@@ -200,7 +200,7 @@ class TestReports:
         """Judging entries is the consumer's job; the adapter only reads."""
         admin.xadd(reports_key(table_name, 0), {"other": "x"})
         (entry,) = source.read(0, "0-0", 10)
-        assert entry.fields == {"other": "x"}
+        assert entry.text == ""
 
     def test_the_latest_start_wins(self, source, admin, table_name):
         """A late announcement of an older consumer does not hide the younger one."""
@@ -257,7 +257,7 @@ class TestReports:
         (work,) = background.held
         work()
         entries = source.read(stream_partition_of("c", 3), "0-0", 10)
-        assert [Report.decode(entry.fields) for entry in entries] == sent
+        assert [WriteReport.decode(entry.text) for entry in entries] == sent
         assert pauses == [3, 6]
         sink.send(report())
         assert len(background.held) == 2  # nothing was being sent by then
@@ -432,7 +432,7 @@ class TestConnection:
         assert registry.is_whole()
         sink.send(report(value=20.0))
         entries = RedisReportSource(connection, "t").read(0, "0-0", 10)
-        assert [Report.decode(entry.fields).value_wcu for entry in entries] == [10.0, 20.0]
+        assert [WriteReport.decode(entry.text).value_wcu for entry in entries] == [10.0, 20.0]
 
     def test_a_cluster_that_says_it_is_down_costs_one_pause(self, connect):
         """redis-py sleeps for 250 ms on CLUSTERDOWN; it does so once, and not for a second attempt."""
@@ -570,13 +570,13 @@ class TestForeignData:
         """They are handed on, so that the consumer counts and skips them; what follows is read."""
         _, source = told
         key = reports_key(table_name, 0)
-        for fields in ({"r": NOISE}, {NOISE: NOISE}, {"r": b"2|" + NOISE}, dict(report().encode())):
+        for fields in ({"r": NOISE}, {NOISE: NOISE}, {"r": b"2|" + NOISE}, {FIELD: report().encode()}):
             admin.xadd(key, fields)
         *foreign, last = source.read(0, "0-0", 10)
-        assert Report.decode(last.fields) == report()
+        assert WriteReport.decode(last.text) == report()
         for entry in foreign:
             with pytest.raises(MalformedReportError):
-                Report.decode(entry.fields)
+                WriteReport.decode(entry.text)
 
     @pytest.mark.parametrize("mark", ["0", "-1", "65", "1e1", "²", "0x2", " 1", "1" * 1000, NOISE, b"\xff\xfe"])
     def test_a_mark_that_is_no_number_of_copies_is_none(self, told, admin, table_name, telemetry, mark):

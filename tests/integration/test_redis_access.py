@@ -20,7 +20,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from hotpartition.aws.environment import Certificates
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import Generation
 from hotpartition.errors import RegistryRefusedError, RegistryUnavailableError
 from hotpartition.ports import StoredPage
@@ -136,7 +136,7 @@ def test_functions_do_all_they_do_with_the_rights_they_have(connect_guarded, tab
         background=InlineBackground(),
         now_ms=lambda: time.time_ns() // 1_000_000,
     )
-    sink.send(Report("c", 1, "e", 10.0, 250, 4))
+    sink.send(WriteReport("c", 1, "e", 10.0, 250, 4))
     assert sink.take_dropped() == 0
     source = RedisReportSource(connection, table_name)
     assert len(source.read(0, "0-0", 10)) == 1
@@ -198,7 +198,7 @@ def _allowed(connection, table_name):
         sink = RedisReportSink(
             connection, table_name, partitions=1, background=InlineBackground(), now_ms=lambda: 100_000
         )
-        sink.send(Report("c", 1, "e", 10.0, 250, 4))
+        sink.send(WriteReport("c", 1, "e", 10.0, 250, 4))
         if sink.take_dropped():
             raise RegistryRefusedError
 

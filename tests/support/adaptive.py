@@ -6,7 +6,9 @@ from typing import Any
 
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.table.adaptive import AdaptiveRoutes, Limits, TableJournal
+from hotpartition.runtime.building import Ends
+from hotpartition.runtime.settings import AdaptiveSettings
+from hotpartition.table.adaptive import AdaptiveRoutes, TableJournal
 from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
 
 
@@ -25,23 +27,28 @@ class AdaptiveShards:
         self, table: Any, schema: Any, clock: Any, budget_ms: float, *, process_id: str = "p", **more: Any
     ) -> AdaptiveRoutes:
         """Build one process's routes."""
-        return AdaptiveRoutes(
+        settings = AdaptiveSettings.defaults(
+            route_cache_seconds=self.route_cache_seconds,
+            sampling_distance_wcu=self.sampling_distance_wcu,
+            read_sampling_distance_rcu=0.5,
+        )
+        ends = Ends(
             registry=self.registry,
+            repairs=self.registry,
             reports=self.reports,
-            journal=TableJournal(Boto3Call(table.meta.client), self.place),
-            place=self.place,
             background=InlineBackground(),
             telemetry=self.telemetry,
             clock=clock,
+            timer=lambda: clock.now_ms() / 1000,
+            environment_id=process_id,
+        )
+        return AdaptiveRoutes(
+            ends,
+            settings,
+            journal=TableJournal(Boto3Call(table.meta.client), self.place),
+            place=self.place,
             schema=schema,
             choices=3,
-            limits=Limits(
-                route_cache_seconds=self.route_cache_seconds,
-                route_cache_entries=10,
-                sampling_distance_wcu=self.sampling_distance_wcu,
-                budget_ms=budget_ms,
-            ),
-            timer=lambda: 0.0,
-            process_id=process_id,
+            budget_ms=budget_ms,
             **more,
         )

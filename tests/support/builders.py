@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
+from typing import TypeVar
 
 from hotpartition.control.consumer import Consumer
-from hotpartition.control.operations import Operations, OperationsLimits
+from hotpartition.control.ends import ControlEnds
+from hotpartition.control.operations import Operations
 from hotpartition.control.reconcile import Reconciler
 from hotpartition.core.detector import Thresholds
 from hotpartition.core.page_freshness import PageLimits
 from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.core.route import Generation, Route
-from hotpartition.core.sampler import LoadSampler, ReadSampler
-from hotpartition.engine.counters import Adder, Summer
-from hotpartition.engine.gatherer import Gatherer
-from hotpartition.engine.newest_pages import NewestPages
-from hotpartition.engine.page_cache import PageCache
-from hotpartition.engine.read_counting import ReadCounting
-from hotpartition.engine.read_repair import ReadRepair
-from hotpartition.engine.route_cache import RouteCache, RouteSource
+from hotpartition.engine.counters import Adder
+from hotpartition.engine.route_cache import RouteSource
 from hotpartition.engine.writer import Writer
 from hotpartition.ports import JournalEntry
+from hotpartition.runtime.building import Ends, build_routes
+from hotpartition.runtime.building_control import build_operations
+from hotpartition.runtime.settings import OperateSettings
 from hotpartition_messages import Message
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.counters import CounterReader, CounterWriter
-from hotpartition_messages.keys import KEY_FORM, position_of
+from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.message_ids import mint_message_id
-from hotpartition_messages.page_codec import MessagePageCodec
-from hotpartition_messages.reading import CACHED_LIMITS, MessageReader, PageRequest
+from hotpartition_messages.reading import MessageReader, PageRequest
+from hotpartition_messages.settings import ReadSettings, WriteSettings
+from hotpartition_messages.wiring_reader import build_counter_reader, build_message_reader
+from hotpartition_messages.wiring_writer import build_message_changer, build_message_writer
 from hotpartition_messages.writing import MessageWriter, NewMessage, Written
 from support.counters import FakeCounters
 from support.fakes import (
@@ -66,6 +68,19 @@ def route_of(*generations: tuple[int, int]) -> Route:
     return Route(frozenset(Generation(since_ms=since, shard_count=count) for count, since in generations))
 
 
+SettingsT = TypeVar("SettingsT", WriteSettings, ReadSettings)
+
+
+def settings_of(
+    kind: type[SettingsT], *, ttl_seconds: float = 2.0, budget_ms: float = 300, **values: float
+) -> SettingsT:
+    """Build a function's settings; these two may be out of their ranges."""
+    settings = kind.defaults(**values)
+    vars(settings.routes).update(route_cache_seconds=ttl_seconds)
+    vars(settings.requests).update(request_budget_ms=budget_ms)
+    return settings
+
+
 @dataclass
 class World:
     """A table, a Redis and a clock, with any number of writers, readers and consumers around them."""
@@ -90,117 +105,45 @@ class World:
     def journal(self) -> FakeJournal:
         return FakeJournal(self.table)
 
-    def routes(self, *, ttl_seconds: float = 2.0, with_journal: bool = False) -> RouteSource:
-        cache = RouteCache(ttl_seconds=ttl_seconds, max_entries=100, random=lambda: 0.0)
-        journal = self.journal if with_journal else None
-        return RouteSource(
-            cache=cache, registry=self.registry, telemetry=self.telemetry, timer=lambda: 0.0, journal=journal
-        )
-
-    def writer(
-        self,
-        *,
-        sampling_distance_wcu: float = 1.0,
-        budget_ms: float = 300,
-        ttl_seconds: float = 2.0,
-        retention_days: int = 0,
-    ) -> MessageWriter:
-        writer = Writer(
-            routes=self.routes(ttl_seconds=ttl_seconds, with_journal=True),
-            sampler=LoadSampler(
-                environment_id=f"e{self.random.getrandbits(32)}",
-                sampling_distance_wcu=sampling_distance_wcu,
-                random=self.random.random,
-            ),
+    def ends(
+        self, environment: str | None = None, *, repairs: bool = True, random: Callable[[], float] = lambda: 0.5
+    ) -> Ends:
+        """Build what an engine stands on."""
+        return Ends(
+            registry=self.registry,
+            repairs=self.registry if repairs else None,
             reports=self.reports,
-            telemetry=self.telemetry,
-            clock=self.clock.as_clock(),
-            budget_ms=budget_ms,
-            form=KEY_FORM,
-        )
-        return MessageWriter(
-            writer,
-            self.table,
-            now_ms=lambda: self.clock.now_ms,
-            random_bits=self.random.getrandbits,
-            retention_days=retention_days,
-        )
-
-    def read_repair(self, routes: RouteSource, *, registry: FakeRegistry | None) -> ReadRepair:
-        return ReadRepair(
-            registry=registry,
-            routes=routes,
             background=InlineBackground(),
             telemetry=self.telemetry,
-            now_ms=lambda: self.clock.now_ms,
+            clock=self.clock.as_clock(random),
+            timer=lambda: self.clock.now_ms / 1000,
+            environment_id=environment or f"e{self.random.getrandbits(32)}",
         )
 
-    def changer(self, *, budget_ms: float = 300, ttl_seconds: float = 2.0) -> MessageChanger:
-        messages = self.writer(budget_ms=budget_ms, ttl_seconds=ttl_seconds)
-        clock = self.clock.as_clock()
-        gatherer = Gatherer(
-            store=self.table,
-            routes=self.read_repair(messages.writer.routes, registry=None),
-            telemetry=self.telemetry,
-            clock=clock,
-            budget_ms=budget_ms,
-            form=KEY_FORM,
-            position_of=position_of,
-        )
-        return MessageChanger(messages, gatherer, telemetry=self.telemetry, clock=clock, budget_ms=budget_ms)
+    def routes(self, *, with_journal: bool = False) -> RouteSource:
+        return build_routes(self.ends(), WriteSettings.defaults(), self.journal if with_journal else None)
+
+    def writer(self, **values: float) -> MessageWriter:
+        """Build a writer; `values` are as `settings_of` takes them."""
+        return self._writer(settings_of(WriteSettings, **{"sampling_distance_wcu": 1.0, **values}))
+
+    def _writer(self, settings: WriteSettings) -> MessageWriter:
+        ends = self.ends(repairs=False)
+        return build_message_writer(ends, settings, self.table, self.journal, self.random.getrandbits)
+
+    def changer(self, **values: float) -> MessageChanger:
+        settings = settings_of(WriteSettings, **{"sampling_distance_wcu": 1.0, **values})
+        return build_message_changer(self.ends(repairs=False), settings, self._writer(settings))
 
     def reader(
-        self,
-        *,
-        budget_ms: float = 300,
-        ttl_seconds: float = 2.0,
-        environment: str | None = None,
-        sampling_distance_rcu: float | None = None,
+        self, *, environment: str | None = None, sampling_distance_rcu: float | None = None, **values: float
     ) -> MessageReader:
         """Build a reader; one of a named environment caches pages, one with a sampling distance counts them."""
-        routes = self.routes(ttl_seconds=ttl_seconds)
-        counting = None
-        if sampling_distance_rcu is not None:
-            sampler = ReadSampler(
-                environment_id=f"r{self.random.getrandbits(32)}",
-                sampling_distance_rcu=sampling_distance_rcu,
-                random=self.random.random,
-            )
-            counting = ReadCounting(
-                sampler=sampler, reports=self.reports, telemetry=self.telemetry, now_ms=lambda: self.clock.now_ms
-            )
-        gatherer = Gatherer(
-            store=self.table,
-            routes=self.read_repair(routes, registry=self.registry),
-            telemetry=self.telemetry,
-            clock=self.clock.as_clock(),
-            budget_ms=budget_ms,
-            form=KEY_FORM,
-            position_of=position_of,
-            counting=counting,
-        )
-        newest = None
-        if environment is not None:
-            cache = PageCache(
-                store=self.pages,
-                codec=MessagePageCodec(),
-                limits=PAGE_LIMITS,
-                telemetry=self.telemetry,
-                clock=self.clock.as_clock(lambda: 0.0),
-                timer=lambda: self.clock.now_ms / 1000,
-                environment_id=environment,
-                max_entries=100,
-                max_bytes=10**7,
-            )
-            newest = NewestPages(
-                gatherer,
-                routes=routes,
-                cache=cache,
-                limits=CACHED_LIMITS,
-                counting=counting,
-                now_ms=lambda: self.clock.now_ms,
-            )
-        return MessageReader(gatherer, now_ms=lambda: self.clock.now_ms, settle_ms=5_000, newest=newest)
+        settings = settings_of(ReadSettings, **values)
+        distance_rcu = sampling_distance_rcu or inf
+        vars(settings.pages).update(page_cache=bool(environment), read_sampling_distance_rcu=distance_rcu)
+        random = self.random.random if sampling_distance_rcu else lambda: 0.5
+        return build_message_reader(self.ends(environment, random=random), settings, self.table, self.pages)
 
     def adder(self, writer: Writer | None = None, *, budget_ms: float = 300) -> Adder:
         return Adder(
@@ -215,60 +158,36 @@ class World:
     def counter_writer(self, *, budget_ms: float = 300) -> CounterWriter:
         return CounterWriter(self.adder(budget_ms=budget_ms), "messages")
 
-    def counter_reader(self, *, budget_ms: float = 300, ttl_seconds: float = 2.0) -> CounterReader:
-        gatherer = Gatherer(
-            store=self.counters,
-            routes=self.reader(ttl_seconds=ttl_seconds).gatherer.routes,
+    def counter_reader(self, **values: float) -> CounterReader:
+        settings = settings_of(ReadSettings, **values)
+        return build_counter_reader(self.ends(), settings, self.reader(**values), self.counters)
+
+    def control_ends(self) -> ControlEnds:
+        return ControlEnds(
+            source=self.reports,
+            journal=self.journal,
+            routing_items=self.routing_items,
+            registry=self.registry,
             telemetry=self.telemetry,
             clock=self.clock.as_clock(),
-            budget_ms=budget_ms,
             form=KEY_FORM,
         )
-        return CounterReader(Summer(gatherer, is_alone=True, form=KEY_FORM))
 
     def consumer(self, thresholds: Thresholds = THRESHOLDS) -> Consumer:
         return Consumer(
-            source=self.reports,
-            journal=self.journal,
-            routing_items=self.routing_items,
-            registry=self.registry,
-            telemetry=self.telemetry,
-            clock=self.clock.as_clock(),
+            self.control_ends(),
             thresholds=thresholds,
             read_thresholds=READ_THRESHOLDS,
             stream_partitions=self.reports.partitions,
-            form=KEY_FORM,
         )
 
     def operations(self) -> Operations:
-        return Operations(
-            source=self.reports,
-            journal=self.journal,
-            routing_items=self.routing_items,
-            registry=self.registry,
-            telemetry=self.telemetry,
-            clock=self.clock.as_clock(),
-            limits=OperationsLimits(
-                stream_partitions=self.reports.partitions,
-                consumers=self.consumers,
-                hot_sustained_wcu=THRESHOLDS.hot_sustained_wcu,
-                hot_sustained_rcu=READ_THRESHOLDS.hot_sustained_rcu,
-                max_shard_count=THRESHOLDS.max_shard_count,
-                route_cache_seconds=2.0,
-            ),
-            form=KEY_FORM,
-        )
+        partitions = self.reports.partitions
+        settings = OperateSettings.defaults(stream_partitions=partitions, consumers=self.consumers)
+        return build_operations(self.control_ends(), settings)
 
     def reconciler(self) -> Reconciler:
-        return Reconciler(
-            journal=self.journal,
-            routing_items=self.routing_items,
-            registry=self.registry,
-            listing=self.registry,
-            telemetry=self.telemetry,
-            clock=self.clock.as_clock(),
-            form=KEY_FORM,
-        )
+        return Reconciler(self.control_ends(), self.registry)
 
     def raise_to(self, shard_count: int, since_ms: int, *, conversation_id: str = "c", in_redis: bool = True) -> None:
         """Add a generation as a raiser does: to the journal, then (unless it crashed) to Redis."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any, NamedTuple
 
 from moto.core.request import Request as MotoRequest
 from moto.dynamodb.responses import DynamoHandler
 
+from support.faulty_server import Peer, Server
 from tools.local.moto_app import build_environ
 
 UNWATCHED = "/unwatched"
@@ -85,39 +83,16 @@ class DynamoDBServer:
 def running(server: DynamoDBServer) -> Iterator[str]:
     """Serve on a free port; yields its address. Connections are kept, as DynamoDB keeps them."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # the head and the body are written one after the other
+    def serve(peer: Peer) -> None:
+        while peer.receive():
+            status, response = server.response(peer.path, peer.headers, peer.body)
+            peer.reply(response, status=status)
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            status, response = server.response(self.path, self.headers, body)
-            self.send_response(status)
-            self.send_header("Content-Type", "application/x-amz-json-1.0")
-            self.send_header("x-amz-crc32", str(zlib.crc32(response)))
-            self.send_header("Content-Length", str(len(response)))
-            self.end_headers()
-            self.wfile.write(response)
-
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    class HttpServer(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            if not isinstance(sys.exception(), ConnectionError):  # clients may break off
-                super().handle_error(request, client_address)
-
-    http = HttpServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
+    http = Server((serve,))
     try:
-        yield f"http://127.0.0.1:{http.server_port}"
+        yield f"http://127.0.0.1:{http.port}"
     finally:
-        http.shutdown()
-        http.server_close()
-        thread.join()
+        http.close()
 
 
 def _ask_moto(headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:

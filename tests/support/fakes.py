@@ -8,9 +8,9 @@ from typing import Any
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.merge import KeyQuery, QueryResponse
-from hotpartition.core.reports import ReadReport, Report, stream_partition_of
+from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.route import Generation, Route
-from hotpartition.core.route_history import decode_raises, encode_raises
+from hotpartition.core.route_history import Cause, decode_raises, encode_raises
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.dynamodb.item_store import Replacement
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError, RetryLaterError, ThrottledError
@@ -155,11 +155,11 @@ class FakeJournal:
             return self.table.lagging[collection]
         return self.table.routes.get(collection, JournalEntry())
 
-    def add(self, collection: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
+    def add(self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int) -> JournalEntry:
         self.table._call(f"update {collection}")
         generations = list(generations)
-        self.table.reasons[collection] = reason
-        self.table.raises.setdefault(collection, set()).update(encode_raises(generations, reason=reason, now_ms=now_ms))
+        self.table.reasons[collection] = cause.encode()
+        self.table.raises.setdefault(collection, set()).update(encode_raises(generations, cause=cause, now_ms=now_ms))
         known = self.table.routes.get(collection, JournalEntry()).route
         entry = JournalEntry(known.union(Route(frozenset(generations))), now_ms)
         self.table.routes[collection] = entry
@@ -260,7 +260,7 @@ class FakeReports:
     def __init__(self, partitions: int = 2) -> None:
         self.partitions = partitions
         self.streams: list[list[StreamEntry]] = [[] for _ in range(partitions)]
-        self.sent: list[Report | ReadReport] = []
+        self.sent: list[WriteReport | ReadReport] = []
         self.latest: dict[Share, int] = {}
         self.is_down = False
         self.away: set[int] = set()
@@ -271,14 +271,14 @@ class FakeReports:
         if self.is_down:
             raise RegistryUnavailableError("down")
 
-    def send(self, report: Report | ReadReport) -> None:
+    def send(self, report: WriteReport | ReadReport) -> None:
         self.sent.append(report)
         partition = stream_partition_of(report.collection, self.partitions)
         self.append(partition, report.encode(), (report.slot + 1) * 250)
 
-    def append(self, partition: int, fields: Mapping[str, str], at_ms: int) -> None:
+    def append(self, partition: int, text: str, at_ms: int) -> None:
         self._sequence += 1
-        self.streams[partition].append(StreamEntry(f"{at_ms}-{self._sequence}", fields))
+        self.streams[partition].append(StreamEntry(f"{at_ms}-{self._sequence}", text))
 
     def take_dropped(self) -> int:
         return 0

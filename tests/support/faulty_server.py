@@ -10,6 +10,8 @@ import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from http.client import HTTPMessage, parse_headers
+from io import BytesIO
 from threading import Lock, Thread
 
 PATIENCE_SECONDS = 20.0
@@ -22,29 +24,37 @@ class Peer:
     """One connection, on the server's side."""
 
     def __init__(self, sock: socket.socket, number: int, log: list[tuple[int, int]]) -> None:
-        self.head = self.body = b""
+        self.path, self.headers, self.body = "", HTTPMessage(), b""
         self.sock = sock
         self.number = number
         self._log = log
         self._buffer = b""
 
-    def take(self) -> int | None:
-        """Read one request; returns its number, None at the connection's end."""
+    def receive(self) -> bool:
+        """Read one request; False at the connection's end."""
         while b"\r\n\r\n" not in self._buffer:
             if not (data := self.sock.recv(65536)):
-                return None
+                return False
             self._buffer += data
         head, _, rest = self._buffer.partition(b"\r\n\r\n")
-        headers = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
-        length = int(headers[b"content-length"])
+        line, _, lines = head.partition(b"\r\n")
+        self.path = line.split()[1].decode()
+        self.headers = parse_headers(BytesIO(lines + b"\r\n\r\n"))
+        length = int(self.headers["Content-Length"])
         received = bytearray(rest)  # bytes would be copied with each piece of a large request
         while len(received) < length:
             if not (data := self.sock.recv(1 << 20)):
-                return None
+                return False
             received += data
-        self.head, self.body, self._buffer = head, bytes(received[:length]), bytes(received[length:])
+        self.body, self._buffer = bytes(received[:length]), bytes(received[length:])
+        return True
+
+    def take(self) -> int | None:
+        """Read a request whose table's name is its number, and return that; None at the connection's end."""
+        if not self.receive():
+            return None
         request = json.loads(self.body)
-        number = int(request.get("TableName", "n0")[1:])
+        number = int(request["TableName"][1:])
         self._log.append((self.number, number))
         self.text = request.get("KeyConditionExpression", "")
         return number
@@ -79,7 +89,7 @@ def whole(content: object, *, status: int = 200, more: bytes = b"") -> bytes:
 class Server:
     """Serves each connection by what its number, from 0, is given to do; later ones by the last."""
 
-    def __init__(self, behaviours: tuple[Callable[[Peer], object], ...], tls: ssl.SSLContext | None) -> None:
+    def __init__(self, behaviours: tuple[Callable[[Peer], object], ...], tls: ssl.SSLContext | None = None) -> None:
         self.log: list[tuple[int, int]] = []
         self.errors: list[BaseException] = []
         self.accepted = 0

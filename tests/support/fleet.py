@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from hotpartition.core.detector import Decision, ReportWindow, Thresholds, decide
-from hotpartition.core.reports import ReadReport, Report
+from hotpartition.core.reports import ReadReport, WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.sampler import LoadSampler
 from support.builders import THRESHOLDS
@@ -21,7 +21,7 @@ class Arrival:
     """A report on its way to the consumer."""
 
     at_ms: int
-    report: Report | ReadReport
+    report: WriteReport | ReadReport
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Fleet:
                 now_ms = START_MS + offset
                 crossing = self.random.choice(self.counters).record(collection, 1, now_ms)
                 if crossing is not None:
-                    report = Report(
+                    report = WriteReport(
                         collection=collection,
                         slot=crossing.slot,
                         source=crossing.source,

@@ -18,7 +18,7 @@ from hotpartition.core.detector import (
     Thresholds,
     size_route,
 )
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import Generation, Route
 
 SLOT_MS = 250
@@ -28,7 +28,7 @@ SLOT_MS = 250
 class Sample:
     """A crossing, the WCU that it alone stands for, and its load class."""
 
-    report: Report
+    report: WriteReport
     wcu: float
     load_class: int
 
@@ -53,13 +53,13 @@ class Load:
         )
 
 
-def is_in_horizon(report: Report, now_ms: int) -> bool:
+def is_in_horizon(report: WriteReport, now_ms: int) -> bool:
     return now_ms // SLOT_MS - 60 <= report.slot <= now_ms // SLOT_MS + 8
 
 
 def decide_plainly(
     collection: str,
-    reports: Iterable[Report],
+    reports: Iterable[WriteReport],
     route: Route,
     thresholds: Thresholds,
     *,
@@ -82,9 +82,9 @@ def decide_plainly(
     return (max(told, key=lambda d: d.rate_wcu_per_second, default=nothing),)
 
 
-def list_samples(reports: Iterable[Report], route: Route, first_slot: int) -> list[Sample]:
+def list_samples(reports: Iterable[WriteReport], route: Route, first_slot: int) -> list[Sample]:
     """Take each crossing once, a throttled one before another, and count it from its source's last one on."""
-    crossings: dict[tuple[int, str, float], Report] = {}
+    crossings: dict[tuple[int, str, float], WriteReport] = {}
     for report in reports:
         crossing = (report.slot, report.source, report.value_wcu)
         if report.slot >= first_slot and (crossing not in crossings or report.is_throttled):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
+
+from support.faulty_server import Peer, Server
 
 
 @contextmanager
@@ -41,31 +42,12 @@ def full_port() -> Iterator[int]:
 def scripted_port(response: Callable[[bytes, int], bytes]) -> Iterator[int]:
     """A port where a function responds to each piece of data that arrives; it is given the port as well."""
 
-    def serve(connection: socket.socket) -> None:
-        with connection, suppress(OSError):  # the client may break off
-            while data := connection.recv(65536):
-                connection.sendall(response(data, port))
+    def serve(peer: Peer) -> None:
+        while data := peer.sock.recv(65536):
+            peer.sock.sendall(response(data, server.port))
 
-    def accept() -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            if is_over.is_set():
-                connection.close()
-                return
-            thread = threading.Thread(target=serve, args=(connection,), daemon=True)
-            thread.start()
-
-    is_over = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        accepting = threading.Thread(target=accept, daemon=True)
-        accepting.start()
-        try:
-            yield port
-        finally:
-            is_over.set()
-            socket.create_connection(("127.0.0.1", port)).close()
-            accepting.join()
+    server = Server((serve,))
+    try:
+        yield server.port
+    finally:
+        server.close()

@@ -1,6 +1,7 @@
 """Documents stay honest: what the code has, they name; and where they lead, something is."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hotpartition.core.detector import Reason
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.read_heat import ReadReason
 from hotpartition_cdk.options import list_options
+from hotpartition_cli.arguments import parse_arguments
 from infra.environments import DEV
 from tools.configuration import construct_options_table, options_table, settings_table
 
@@ -16,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 CONFIGURATION = (ROOT / "docs/configuration.md").read_text()
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
+RUNBOOK = (ROOT / "docs/runbook.md").read_text()
 SOURCES = [path for name in ("layers", "lambdas", "hotpartition_cdk") for path in (ROOT / name).rglob("*.py")]
 DOCUMENTS = [
     ROOT / "README.md",
@@ -25,7 +28,7 @@ DOCUMENTS = [
     ROOT / "tools/partition_model/README.md",
 ]
 DATED = {ROOT / "CHANGELOG.md", *(ROOT / "docs/decisions").rglob("0*.md")}
-"""What tells how things were on their day."""
+"""What says how things were on their day."""
 PAGES = [page for page in DOCUMENTS if page not in DATED]
 REASONS = {*map(str, Reason), *map(str, ReadReason)}
 MADE = ("out/", "build/", "cdk.out")
@@ -61,9 +64,27 @@ def test_every_metric_is_documented():
 
 def test_every_metric_that_the_runbook_asks_for_is_one():
     """`own METRIC FUNCTION` prints it."""
-    asked = set(re.findall(r"^\$ .*\bown (\w+) ", (ROOT / "docs/runbook.md").read_text(), re.MULTILINE))
+    asked = set(re.findall(r"^\$ .*\bown (\w+) ", RUNBOOK, re.MULTILINE))
     assert len(asked) > 8
     assert asked <= set(MetricName)
+
+
+def test_every_log_line_that_the_runbook_looks_for_is_written():
+    """`message = "…"` in a query of Logs Insights, by the very words of the code."""
+    clauses = re.findall(r'message (?:= ("[^"]+")|in \[([^\]]+)\])', RUNBOOK)
+    wanted = {text for clause in clauses for text in re.findall(r'"([^"]+)"', "".join(clause))}
+    sources = "\n".join(source.read_text() for source in SOURCES)
+    assert len(wanted) > 6
+    assert [text for text in sorted(wanted) if f'"{text}"' not in sources] == []
+
+
+@pytest.mark.parametrize("text", [README, RUNBOOK], ids=["README", "runbook"])
+def test_every_command_of_the_tool_can_be_typed(text):
+    """With the options that there are."""
+    typed = re.findall(r"^\$ (?:\.venv/bin/)?hotpartition ([a-z].*?)(?:\s+#.*)?$", text, re.MULTILINE)
+    assert typed
+    for command in typed:
+        parse_arguments(shlex.split(command), {"HOTPARTITION_URL": "http://u"})
 
 
 def test_every_metric_is_counted():
@@ -76,7 +97,7 @@ def test_every_metric_is_counted():
 
 
 def test_every_reason_is_documented():
-    """Somebody who asks why a conversation was (not) raised finds the word."""
+    """The word for why a conversation was raised, or not, is found."""
     assert [reason for reason in sorted(REASONS) if f"`{reason}`" not in OPERATIONS] == []
 
 
@@ -86,7 +107,7 @@ def named(page):
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=named)
 def test_every_make_target_that_is_named_exists(page):
-    """No command in the documents leads nowhere."""
+    """Each can be typed."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:`|^\$ )(?:\w+=\S+ )*make ([a-z-]+)", page.read_text(), re.MULTILINE)) <= targets
 
@@ -129,7 +150,7 @@ def test_every_module_that_is_run_exists(page):
 
 @pytest.mark.parametrize("index", ["docs/README.md", "docs/decisions/README.md", "docs/decisions/archive/README.md"])
 def test_every_document_is_in_its_index(index):
-    """Whoever looks for a page or a decision begins there."""
+    """The search for a page or a decision begins there."""
     page = ROOT / index
     links = set(re.findall(r"\]\(([\w.-]+)\)", page.read_text()))
     assert {file.name for file in page.parent.glob("*.*")} - {"README.md"} <= links

@@ -10,14 +10,15 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from tools.benchmarks.results import print_table
-from tools.benchmarks.rows import ROW_NAMES
-from tools.benchmarks.setup import ROOT
+from tools.benchmarks.rows import ROWS
+from tools.benchmarks.setup import ROOT, Setup
 from tools.local.errors import LocalRunError
 from tools.local.processes import kill, start_process
 from tools.local.redis_server import RedisServer, find_binary, free_port
@@ -36,7 +37,7 @@ async def running_servers(work_dir: Path) -> AsyncIterator[tuple[int, int]]:
     redis = RedisServer(find_binary(os.environ), work_dir / "redis", free_port())
     redis.erase()
     port = free_port()
-    command = [sys.executable, "-m", "tools.benchmarks.stand_in", "--port", str(port)]
+    command = [sys.executable, "-m", "tools.benchmarks.stand_in", str(port)]
     with (work_dir / "stand_in.log").open("wb") as log:
         stand_in = await start_process(command, log=log, cwd=ROOT)
     try:
@@ -53,15 +54,8 @@ async def measure_row(name: str, *, runs: int, effort: float, out_dir: Path) -> 
     work_dir = out_dir / "work"
     (out_dir / f"{name}.json").unlink(missing_ok=True)
     async with running_servers(work_dir) as (dynamodb_port, redis_port):
-        options = {
-            "--dynamodb-port": dynamodb_port,
-            "--redis-port": redis_port,
-            "--runs": runs,
-            "--effort": effort,
-            "--out": out_dir,
-        }
-        command = [sys.executable, "-m", "tools.benchmarks.row", name]
-        command += [str(part) for option in options.items() for part in option]
+        setup = Setup(dynamodb_port=dynamodb_port, redis_port=redis_port, runs=runs, effort=effort)
+        command = [sys.executable, "-m", "tools.benchmarks.rows", name, str(out_dir), json.dumps(asdict(setup))]
         log_path = work_dir / f"{name}.log"  # the functions' metrics and log lines
         with log_path.open("wb") as log:
             process = await start_process(command, log=log, cwd=ROOT)
@@ -125,13 +119,13 @@ async def measure_rows(names: Sequence[str], *, runs: int, effort: float, out_di
 def main(arguments: Sequence[str]) -> int:
     """Measure rows and print the table; the status says whether all ran, with --strict whether no bar was missed."""
     parser = argparse.ArgumentParser(prog="python -m tools.benchmarks", description=main.__doc__)
-    parser.add_argument("--only", action="append", choices=ROW_NAMES, metavar="NAME", help="measure this row alone")
+    parser.add_argument("--only", action="append", choices=ROWS, metavar="NAME", help="measure this row alone")
     parser.add_argument("--runs", type=int, default=RUNS, help="runs of each side (default %(default)s)")
     parser.add_argument("--effort", type=float, default=1.0, help="scales how much one run does (default 1.0)")
     parser.add_argument("--strict", action="store_true", help="a missed bar is a failure")
     parser.add_argument("--out", type=Path, default=OUT_DIR, help="folder for the results")
     chosen = parser.parse_args(arguments)
-    names = chosen.only or ROW_NAMES
+    names = chosen.only or list(ROWS)
     documents = asyncio.run(measure_rows(names, runs=chosen.runs, effort=chosen.effort, out_dir=chosen.out.resolve()))
     print_table(documents, Console())
     if len(documents) < len(names):

@@ -1,10 +1,15 @@
-"""Cold starts: a fresh process of the real runtime client, from its start to its first response."""
+"""`cold-write`, `cold-read`: from the start of a process of the real runtime client to its first response.
+
+`layer-size`: what is unzipped at a cold start, against the same packages as pip installs them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import compileall
+import hashlib
 import json
+import os
 import shutil
 import sys
 import time
@@ -14,15 +19,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.benchmarks.functions import LAMBDAS, RIVALS
-from tools.benchmarks.measuring import Bar, Measured, interleave, warm_up
-from tools.benchmarks.packages import build_layers, install_plain
-from tools.benchmarks.setup import ROOT, Setup, function_environment
+from hotpartition_cdk.bundle import LIBRARY, LOCK, DependencyBundle, SourceBundle, run_pip
+from hotpartition_cdk.bytecode import find_interpreter
+from hotpartition_cdk.configuration import Host
+from hotpartition_messages import Message
+from hotpartition_messages.message_ids import mint_message_id
+from infra.bundle import CACHE, MESSAGES
+from infra.environments import choose_environment
+from tools.benchmarks.measuring import MILLISECONDS, Bar, Measured, Samples, interleave
+from tools.benchmarks.setup import (
+    BODY,
+    HOT_CONVERSATION,
+    LAMBDAS,
+    RIVALS,
+    ROOT,
+    Setup,
+    function_environment,
+    page_event,
+    prepare_hot_conversation,
+    write_event,
+)
 from tools.local.environments import install_runtime
 from tools.local.processes import kill, start_process
 from tools.local.runtime_api import Invocation, Outcome, RuntimeApi
 
-MILLISECONDS = 1e3
 STARTS = 3
 """Cold starts of each side in a run; a run's figure is their fastest: what disturbs a start only lengthens it."""
 SOURCE_RUNS = 2
@@ -57,8 +77,7 @@ def measure_cold(setup: Setup, function: str, event: Mapping[str, Any]) -> Measu
         def rival() -> float:
             return starter.fastest_ms(rival_at)  # noqa: B023 - as above
 
-        warm_up(ours, rival)
-        figures[has_bytecode] = interleave(ours, rival, setup.runs if has_bytecode else SOURCE_RUNS)
+        figures[has_bytecode] = interleave(ours, rival, setup.runs if has_bytecode else SOURCE_RUNS, warms_up=True)
     from_source = Measured(unit="", rival="", samples=figures[False], bars=(), conditions="")
     return Measured(
         unit="ms",
@@ -185,3 +204,72 @@ def _lay_out(name: str, folders: tuple[Path, ...], *, has_bytecode: bool, shippe
             compileall.compile_dir(copy, quiet=2)
         copies.append(copy)
     return Deployment(name, tuple(copies))
+
+
+def measure_write(setup: Setup) -> Measured:
+    """Write one message to a conversation that was raised."""
+    prepare_hot_conversation(setup)
+    return measure_cold(setup, "write_message", write_event(HOT_CONVERSATION, BODY))
+
+
+START_MS = 1_800_000_000_000
+
+
+def measure_read(setup: Setup) -> Measured:
+    """Read a page of a conversation that was never hot: one query on both sides."""
+    ids = [mint_message_id(START_MS + index, lambda _: 0) for index in range(2 * 50)]
+    setup.load(Message("quiet", message_id, "ann", "x" * 200).to_item("quiet") for message_id in ids)
+    return measure_cold(setup, "read_messages", page_event("quiet"))
+
+
+MEGABYTES = 1e-6
+
+
+def measure_layers(_: Setup) -> Measured:
+    """Sum the files of all layers as they are built for this machine. Nothing is timed."""
+    layers = build_layers()
+    plain = install_plain()
+    ours = sum(map(size_bytes, layers)) * MEGABYTES
+    our_source = sum(size_bytes(layer, with_bytecode=False) for layer in layers) * MEGABYTES
+    rival = size_bytes(plain) * MEGABYTES
+    rival_source = size_bytes(plain, with_bytecode=False) * MEGABYTES
+    return Measured(
+        unit="MB",
+        rival="libcurl, boto3, redis, Powertools and pydantic as pip installs them",
+        samples=Samples((ours,), (rival,)),
+        details={
+            "without_bytecode_mb": our_source,
+            "rival_without_bytecode_mb": rival_source,
+            "ratio_without_bytecode": our_source / rival_source,
+        },
+        bars=(Bar("ratio", at_most=0.65),),
+        conditions="bytes of all files; ours with the bytecode that is deployed, pip's with all, as is its default",
+    )
+
+
+def build_layers() -> tuple[Path, ...]:
+    """Build the layers of the API's functions for this machine, with the bytecode that is deployed."""
+    target = choose_environment("local", Host.current()).target
+    interpreter = find_interpreter(target.python_version, os.environ)
+    ours = [
+        SourceBundle(package=package, cache=CACHE, interpreter=interpreter).build() for package in (LIBRARY, MESSAGES)
+    ]
+    return *ours, DependencyBundle(lock=LOCK, target=target, cache=CACHE, interpreter=interpreter).build(run_pip)
+
+
+def install_plain() -> Path:
+    """Install boto3, redis, Powertools and pydantic, with all they need and all they bring; once for each lock file."""
+    key = hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]
+    folder = ROOT / "build" / "bench" / f"plain-{key}"
+    done = folder / ".complete"
+    if not done.exists():
+        arguments = ["install", "--quiet", "--disable-pip-version-check", "--no-input", "--upgrade", "--require-hashes"]
+        run_pip([*arguments, "--target", str(folder / "python"), "--requirement", str(LOCK)])
+        done.touch()
+    return folder / "python"
+
+
+def size_bytes(folder: Path, *, with_bytecode: bool = True) -> int:
+    """Sum up the files of a folder."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return sum(path.stat().st_size for path in files if with_bytecode or path.suffix != ".pyc")

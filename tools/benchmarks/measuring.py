@@ -12,6 +12,8 @@ CPU_CONDITIONS = (
     "CPU of the measuring process only, all its threads (time.process_time); the garbage collector is on, "
     "and has just collected when a batch begins; one batch of each side warms up and is not counted"
 )
+MILLISECONDS = 1e3
+MICROSECONDS = 1e6
 TRIMMED_RUNS = 5
 """From so many runs on, one disturbed run on either side does not count as spread."""
 WALL_CONDITIONS = CPU_CONDITIONS.replace(
@@ -113,19 +115,19 @@ def spread(runs: Sequence[float]) -> tuple[float, float]:
     return middle[0], middle[-1]
 
 
-def interleave(ours: Callable[[], float], rival: Callable[[], float], runs: int) -> Samples:
-    """Run both sides by turns, so that a drift of the machine meets both alike; who begins changes with each run."""
+def interleave(ours: Callable[[], float], rival: Callable[[], float], runs: int, *, warms_up: bool = False) -> Samples:
+    """Run both sides by turns, so that a drift of the machine meets both alike; who begins changes with each run.
+
+    To warm up, each side runs once more before, and is not counted.
+    """
+    if warms_up:
+        ours()
+        rival()
     figures: dict[Callable[[], float], list[float]] = {ours: [], rival: []}
     for run in range(runs):
         for side in (ours, rival) if run % 2 == 0 else (rival, ours):
             figures[side].append(side())
     return Samples(tuple(figures[ours]), tuple(figures[rival]))
-
-
-def warm_up(*sides: Callable[[], object]) -> None:
-    """Run each side once, without looking at the figure."""
-    for side in sides:
-        side()
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:

@@ -12,12 +12,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from redis import Redis
+
+from hotpartition.redis.cluster import route_key
 from tools.local.events import HttpRequest, Route, build_http_event
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = "bench"
 COLLECTION = "/conversations/{conversation_id}/messages"
 LOAD_BATCH = 500
+LAMBDAS = ROOT / "lambdas"
+RIVALS = Path(__file__).resolve().parent / "rivals"
+BODY = "x" * 1024
+"""1 KB of text; with its ids and times the item takes two write units."""
+HOT_CONVERSATION = "general"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +63,13 @@ class Setup:
                 self.control("Load", items=waiting)
                 waiting = []
         self.control("Load", items=waiting)
+
+
+def prepare_hot_conversation(setup: Setup) -> None:
+    """Raise the conversation that is written to, so that the measured writes are those to a shard."""
+    setup.control("Configure", keeps_puts=False)
+    with Redis(port=setup.redis_port) as redis:
+        redis.sadd(route_key(TABLE, HOT_CONVERSATION), "16@1700000000000")
 
 
 class SilentTelemetry:

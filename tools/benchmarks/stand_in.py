@@ -1,6 +1,6 @@
 """A stand-in for DynamoDB that responds fast, after a set delay: the real protocol, on loopback, in its own process.
 
-It takes the requests that the functions and their rivals send (`PutItem`, `GetItem`, `Query`, `BatchGetItem`), checks
+It takes the requests that the functions and their rivals send (`PutItem`, `GetItem`, `Query`), checks
 no signature, and speaks one private dialect beside it, `Bench.*`, with which a benchmark loads items, sets the delays
 and asks what was read. It knows just the two key conditions that are in use here, and takes every condition of a put
 for `attribute_not_exists(pk)`.
@@ -8,14 +8,13 @@ for `attribute_not_exists(pk)`.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import re
 import sys
 import zlib
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -77,12 +76,6 @@ class Items:
                 return 200, b'{"Item":%b}' % found if found else b"{}"
             case "Query":
                 return 200, self._query(request)
-            case "BatchGetItem":
-                ((table, wanted),) = request["RequestItems"].items()
-                found_items = [i for i in (self._encoded.get(_key_of(k)) for k in wanted["Keys"]) if i]
-                self.items_read += len(found_items)
-                response = b'{"Responses":{%b:[%b]},"UnprocessedKeys":{}}'
-                return 200, response % (_dump(table), b",".join(found_items))
             case _:
                 return 400, b'{"__type":"com.amazon.coral.service#UnknownOperationException"}'
 
@@ -246,17 +239,10 @@ def _dump(content: object) -> bytes:
 
 
 async def _serve(port: int) -> None:
+    """Serve until killed."""
     await StandIn().start(port)
     await asyncio.Event().wait()
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Serve until killed."""
-    parser = argparse.ArgumentParser(prog="python -m tools.benchmarks.stand_in")
-    parser.add_argument("--port", type=int, required=True)
-    port: int = parser.parse_args(arguments).port
-    asyncio.run(_serve(port))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    asyncio.run(_serve(int(sys.argv[1])))

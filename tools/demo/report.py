@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tools.history_checker import Verdict
 from tools.load.client import Timing
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MOST_KEYS_DRAWN = 32
 ROW_PX = 26
+NOT_YET = Judgement(())
 X_LABEL = "seconds since the workload began"
 
 
@@ -32,7 +33,6 @@ class Run:
     """Everything that a report tells; moments are in seconds since the epoch."""
 
     summary: Summary
-    judgement: Judgement
     history: Verdict
     throttles: Throttles
     machine: Machine
@@ -44,9 +44,11 @@ class Run:
     timeline: tuple[TimelineRow, ...]
     raises: tuple[Raise, ...]
     events: tuple[Event, ...]
+    status: Mapping[str, Any]
     steps: tuple[str, ...]
     notes: tuple[str, ...]
-    read_rush: RushCourse = field(default_factory=lambda: RushCourse(began=0.0))
+    read_rush: RushCourse
+    judgement: Judgement = NOT_YET
 
     @property
     def length(self) -> int:
@@ -101,7 +103,10 @@ def build_report(run: Run, pictures: Mapping[str, Picture]) -> str:
     return render(
         "demo.html.j2",
         run=run,
-        figures=summary_document(run.summary, run.judgement),
+        figures={
+            **summary_document(run.summary, run.judgement),
+            "not_judged": ", ".join(run.judgement.not_judged) or "nothing",
+        },
         course_rows=zip(range(run.length), *(getattr(course, field.name) for field in fields(course)), strict=True),
         key_rows=[(key.name, sum(key.written), sum(key.refused), key.busiest) for key in keys[:MOST_KEYS_DRAWN]],
         keys_left_out=max(0, len(keys) - MOST_KEYS_DRAWN),

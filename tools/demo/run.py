@@ -21,9 +21,7 @@ from tools.load.client import MESSAGES, Application, Client, Recorder, browse, o
 from tools.load.judge import (
     Hot,
     Judgement,
-    Machine,
     Summary,
-    Throttles,
     bars_for,
     count_busiest_second,
     count_throttles,
@@ -74,36 +72,21 @@ class Variant:
     async def disturb(self, control: Control, say: Callable[[str], None], stopped: asyncio.Event) -> None:
         """Break parts while the workload is played, and repair them before the closing reads."""
 
-    def judge(self, figures: Figures) -> Judgement:
-        """Judge the run."""
+    def judge(self, plan: Plan, run: Run) -> Judgement:
+        """Judge a run that has no judgement yet."""
         return judge(
-            summary=figures.summary,
-            history=figures.history,
-            throttles=figures.throttles,
-            bars=bars_for(figures.plan.workload, shortened=figures.plan.shortened),
-            unexpected=figures.unexpected,
-            kept_up=figures.machine.kept_up,
-            busiest_second=count_busiest_second(
-                figures.observations.timeline(), figures.plan.workload.hot_conversation
-            ),
+            summary=run.summary,
+            history=run.history,
+            throttles=run.throttles,
+            bars=bars_for(plan.workload, shortened=plan.shortened),
+            unexpected=run.notes,
+            kept_up=run.machine.kept_up,
+            busiest_second=count_busiest_second(run.timeline, plan.workload.hot_conversation),
         )
 
     def facts(self) -> Mapping[str, Any]:
         """Give what `summary.json` says beside the common figures."""
         return {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """What a run is judged by."""
-
-    plan: Plan
-    summary: Summary
-    history: Verdict
-    throttles: Throttles
-    observations: Observations
-    unexpected: tuple[str, ...]
-    machine: Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,36 +342,25 @@ def _conclude(plan: Plan, played: _Played, *, began: float, ended_at: float) -> 
         rush_age_p99_ms=rush.age_ms(0.99),
         rush_oldest_ms=rush.age_ms(1.0),
     )
-    machine = measure_machine([timing.queued_seconds for timing in recorder.timings], recorder.late_seconds)
-    judgement = plan.variant.judge(
-        Figures(
-            plan=plan,
-            summary=summary,
-            history=history,
-            throttles=throttles,
-            observations=observations,
-            unexpected=tuple(recorder.notes),
-            machine=machine,
-        )
-    )
     run = Run(
         summary=summary,
-        judgement=judgement,
         history=history,
         throttles=throttles,
         hot=hot,
         started_at=played.workload_started_at,
         ended_at=played.ended_at,
-        machine=machine,
+        machine=measure_machine([timing.queued_seconds for timing in recorder.timings], recorder.late_seconds),
         offered_at=tuple(recorder.offered_at),
         timings=tuple(recorder.timings),
         timeline=timeline,
         raises=tuple(sorted(observations.raises)),
         events=tuple(observations.events),
+        status=observations.status,
         steps=_steps(plan, played, history),
         notes=tuple(recorder.notes),
         read_rush=rush,
     )
+    run = replace(run, judgement=plan.variant.judge(plan, run))
     _write_down(plan, run)
     return run
 

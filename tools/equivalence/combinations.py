@@ -9,13 +9,15 @@ from itertools import product
 from typing import Any
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.reports import ReadReport, Report
+from hotpartition.core.reports import ReadReport, WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Route
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.ports import ReadRoute
+from hotpartition.runtime.building import Ends
+from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, by_sort_key, fixed
-from hotpartition.table.adaptive import AdaptiveRoutes, Limits, TableJournal
+from hotpartition.table.adaptive import AdaptiveRoutes, TableJournal
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition.table.schema import Schema
 
@@ -154,7 +156,7 @@ def build_subject(combination: Combination, table: Any, shards: int) -> Subject:
 class NoReports:
     """Nobody listens: raises come from the state machine."""
 
-    def send(self, report: Report | ReadReport) -> None:
+    def send(self, report: WriteReport | ReadReport) -> None:
         """Drop a report."""
 
     def take_dropped(self) -> int:
@@ -180,19 +182,22 @@ class MemoryRoutes:
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
         """Build the routes of a table."""
         place = JournalPlace(table.name, PARTITION, SORT, ROUTING_SORT_KEY)
-        return AdaptiveRoutes(
+        ends = Ends(
             registry=self.registry,
+            repairs=self.registry,
             reports=NoReports(),
-            journal=TableJournal(Boto3Call(table.meta.client), place),
-            place=place,
             background=AtOnce(),
             telemetry=LoggedTelemetry(),
             clock=clock,
+            timer=time.monotonic,
+            environment_id="equivalence",
+        )
+        return AdaptiveRoutes(
+            ends,
+            AdaptiveSettings.defaults(route_cache_seconds=0.0),
+            journal=TableJournal(Boto3Call(table.meta.client), place),
+            place=place,
             schema=schema,
             choices=MAX_CHOICES,
-            limits=Limits(
-                route_cache_seconds=0.0, route_cache_entries=100, sampling_distance_wcu=5.0, budget_ms=budget_ms
-            ),
-            timer=time.monotonic,
-            process_id="equivalence",
+            budget_ms=budget_ms,
         )

@@ -8,7 +8,8 @@ from dataclasses import replace
 from itertools import cycle
 from typing import TypeVar
 
-from tools.demo.run import CLOSING_READERS, Figures, Variant
+from tools.demo.report import Run
+from tools.demo.run import CLOSING_READERS, Plan, Variant
 from tools.example.devices import DeviceClocks, DevicesApi
 from tools.example.workload import DEVICES, HOT_SITE, device_name
 from tools.history_checker import FAULTS, Acknowledged, History, Order, Unresolved, check_history
@@ -56,10 +57,10 @@ class EveryView(Variant):
             for _ in range(CLOSING_READERS):
                 tasks.create_task(work())
 
-    def judge(self, figures: Figures) -> Judgement:
+    def judge(self, plan: Plan, run: Run) -> Judgement:
         """Judge as the demonstration is judged, and every kind of view by the same promise."""
         views = (self._judge_views(kind, views) for kind, views in self._views.items())
-        return Judgement((*super().judge(figures).conditions, *views))
+        return Judgement((*super().judge(plan, run).conditions, *views))
 
     def _judge_views(self, kind: str, views: Sequence[str]) -> Condition:
         verdict = check_history(

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
@@ -34,7 +36,8 @@ OK = frozenset({200, 201})
 REFUSED = frozenset({429, 503})
 # A message that is still refused after this time is given up: a person would have stopped pressing the button.
 GIVE_UP_SECONDS = 20.0
-REQUEST_TIMEOUT_SECONDS = 10.0
+REQUEST_TIMEOUT_SECONDS = 40.0
+"""More than a gateway takes to respond that a function did not: a busy machine breaks no request off."""
 FIRST_BACKOFF_SECONDS = 0.1
 LONGEST_BACKOFF_SECONDS = 2.0
 CLIENT_MINTED_SHARE = 0.5
@@ -164,6 +167,7 @@ class Counts:
     pages: int = 0
     failed_reads: int = 0
     unexpected: int = 0
+    left_out: int = 0
 
 
 @dataclass(slots=True)
@@ -217,15 +221,14 @@ class Client:
             message["message_id"] = message_id
         self.recorder.counts.offered += 1
         self.recorder.offered_at.append((self.now(), offer.conversation_id))
-        deadline = self.now() + self.give_up_seconds
-        if not await self._write_until(deadline, offer, message):
+        if not await self._write_until_stored(offer, message):
             digest = content_digest(offer.conversation_id, offer.sender, offer.body)
             self.recorder.unresolved.append(
                 Unresolved(conversation_id=offer.conversation_id, message_id=message.get("message_id"), digest=digest)
             )
         elif "message_id" in message and self.rng.random() < self.replay_share:
             await self.sleep(REPLAY_DELAY_SECONDS)
-            if await self._write_until(self.now() + self.give_up_seconds, offer, message):
+            if await self._write_until_stored(offer, message):
                 self.recorder.counts.replays += 1
 
     async def read(
@@ -253,15 +256,14 @@ class Client:
         self.recorder.reads.append(read)
         return read
 
-    async def _write_until(self, deadline: float, offer: Offer, message: dict[str, Any]) -> bool:
-        """Offer a message until it is stored or the deadline passes; learns the message's id if the server mints it."""
+    async def _write_until_stored(self, offer: Offer, message: dict[str, Any]) -> bool:
+        """Offer a message until it is stored or given up; learns the message's id if the server mints it."""
         counts = self.recorder.counts
-        for attempt in range(1_000_000):
-            wait = None
-            asked_at = self.now()
-            try:
-                response = await self.api.write(offer.conversation_id, message)
-            except NoResponseError:
+        is_repeated = False
+        async for asked_at, response in self._attempts(lambda: self.api.write(offer.conversation_id, message)):
+            counts.retries += is_repeated
+            is_repeated = True
+            if response is None:
                 counts.unanswered += 1
             else:
                 self.recorder.timings.append(Timing(asked_at, self.now() - asked_at, response.queued_seconds))
@@ -271,23 +273,28 @@ class Client:
                     counts.throttled += 1
                     if "message_id" in response.body:
                         message.setdefault("message_id", response.body["message_id"])
-                    wait = response.retry_after_seconds
-                elif response.status < 500:
-                    counts.rejected += 1
-                    self.recorder.note(f"write to {offer.conversation_id} answered {response.status}: {response.body}")
-                    return False
                 else:
                     self.recorder.note(f"write to {offer.conversation_id} answered {response.status}: {response.body}")
+                    if response.status < 500:
+                        break
             if "message_id" not in message:
                 # The outcome is unknown and there is no id to repeat it with: a repetition could store it twice.
                 return False
-            pause = self._backoff(attempt, wait)
+        counts.rejected += 1
+        return False
+
+    async def _attempts(self, send: Callable[[], Awaitable[Response]]) -> AsyncIterator[tuple[float, Response | None]]:
+        """Yield when each attempt began and its response, None where there was none, until it is time to give up."""
+        deadline = self.now() + self.give_up_seconds
+        for attempt in count():
+            asked_at, response = self.now(), None
+            with suppress(NoResponseError):
+                response = await send()
+            yield asked_at, response
+            pause = self._backoff(attempt, response.retry_after_seconds if response else None)
             if self.now() + pause > deadline:
-                counts.rejected += 1
-                return False
-            counts.retries += 1
+                return
             await self.sleep(pause)
-        raise AssertionError("unreachable")
 
     def _acknowledge(self, offer: Offer, message: dict[str, Any], response: Response) -> bool:
         acknowledged_at = self.now()
@@ -312,36 +319,23 @@ class Client:
         parameters = {"order": order, "consistency": consistency, "limit": str(limit)}
         if cursor is not None:
             parameters["cursor"] = cursor
-        deadline = self.now() + self.give_up_seconds
-        for attempt in range(1_000_000):
-            wait = None
-            started_at = self.now()
-            try:
-                response = await self.api.read(conversation_id, parameters)
-            except NoResponseError:
-                pass
-            else:
-                if response.status in OK:
-                    self.recorder.counts.pages += 1
-                    return Page(
-                        conversation_id=conversation_id,
-                        order=order,
-                        consistency=consistency,
-                        started_at=started_at,
-                        messages=tuple(seen_in(message) for message in response.body["messages"]),
-                        cursor=cursor,
-                        next_cursor=response.body["next_cursor"],
-                    )
-                wait = response.retry_after_seconds
-                if response.status not in REFUSED:
-                    self.recorder.note(f"read of {conversation_id} answered {response.status}: {response.body}")
-                    if response.status < 500:
-                        return None
-            pause = self._backoff(attempt, wait)
-            if self.now() + pause > deadline:
-                return None
-            await self.sleep(pause)
-        raise AssertionError("unreachable")
+        async for started_at, response in self._attempts(lambda: self.api.read(conversation_id, parameters)):
+            if response is not None and response.status in OK:
+                self.recorder.counts.pages += 1
+                return Page(
+                    conversation_id=conversation_id,
+                    order=order,
+                    consistency=consistency,
+                    started_at=started_at,
+                    messages=tuple(seen_in(message) for message in response.body["messages"]),
+                    cursor=cursor,
+                    next_cursor=response.body["next_cursor"],
+                )
+            if response is not None and response.status not in REFUSED:
+                self.recorder.note(f"read of {conversation_id} answered {response.status}: {response.body}")
+                if response.status < 500:
+                    break
+        return None
 
     def _backoff(self, attempt: int, retry_after: float | None) -> float:
         """Wait what the server asks for and a random bit more, so that the refused do not come back as one wave."""

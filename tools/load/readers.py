@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from hotpartition.core.metrics import MetricName
-from hotpartition.runtime.settings import ReaderSettings
+from hotpartition_messages.settings import ReadSettings
 from tools.history_checker import Page, join_pages
 from tools.load.client import OK, REFUSED, Api, NoResponseError, Recorder, Response, seen_in
 from tools.local.logs import read_log
@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 4.0
 MOST_UNDER_WAY = 100
 """What a machine is behind with beyond this is not asked for: it would be asked for still when all else is over."""
 READER = "read_messages"
-READING = ReaderSettings.defaults()
+READING = ReadSettings.defaults()
 ORIGINS = {
     "l1": MetricName.PAGES_FROM_L1,
     "redis": MetricName.PAGES_FROM_REDIS,
@@ -132,6 +132,7 @@ class ReadRush:
         for index in range(1_000_000):
             await asyncio.sleep(max(0.0, started + index / per_second - time.monotonic()))
             if len(self._running) >= MOST_UNDER_WAY:
+                self.recorder.counts.left_out += 1
                 continue
             task: asyncio.Task[object] = asyncio.ensure_future((work or self.ask)())
             self._running.add(task)
@@ -185,7 +186,7 @@ class ReadRush:
             cursor=None,
             next_cursor=response.body["next_cursor"],
             ended_at=ended,
-            bound_seconds=READING.page_staleness_seconds,
+            bound_seconds=READING.pages.page_staleness_seconds,
         )
         self.recorder.reads.append(join_pages([page]))
         self.recorder.counts.pages += 1

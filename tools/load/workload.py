@@ -18,7 +18,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from hotpartition_messages.errors import InvalidConversationIdError
+from hotpartition.errors import InvalidRequestError
 from hotpartition_messages.keys import parse_conversation_id
 from tools.load.scale import Scale
 
@@ -250,7 +250,7 @@ def _parse_line(fields: Any) -> ReplayedMessage:
 def _check_conversation_id(conversation_id: str) -> None:
     try:
         parse_conversation_id(conversation_id)
-    except InvalidConversationIdError as error:
+    except InvalidRequestError as error:
         rule = "; ".join(problem.message for problem in error.problems)
         raise ValueError(f"conversation_id {conversation_id[:40]!r} {rule}") from error
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hotpartition.runtime.mistakes import list_mistakes
+from hotpartition_cdk.mistakes import list_mistakes
 from tools.local.partitions import DEFAULT_READ_LIMIT_RCU, DEFAULT_WRITE_LIMIT_WCU
 from tools.local.redis_nodes import RedisForm
 

@@ -18,9 +18,9 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import web
 
-from hotpartition.runtime.settings import variable_name
-from hotpartition.runtime.table_settings import OperateSettings
-from hotpartition.runtime.wiring_table import find_journal
+from hotpartition.runtime.building import find_journal
+from hotpartition.runtime.declaring import variable_name
+from hotpartition.runtime.settings import OperateSettings
 from tools.local.config import OPERATIONS_FUNCTION, LocalConfig
 from tools.local.control import Control
 from tools.local.dynamodb_backend import Backend
@@ -276,7 +276,7 @@ class LocalRun:
 def find_journals(functions: Iterable[FunctionSpec]) -> dict[str, dict[str, str]]:
     """Find where the routing items of each table lie, in what its operations function is told."""
     told = [OperateSettings.from_env(each.environment) for each in functions if each.service == OPERATIONS_FUNCTION]
-    return {settings.table_name: asdict(find_journal(settings)) for settings in told}
+    return {settings.store.table_name: asdict(find_journal(settings)) for settings in told}
 
 
 def _port_error(port: int, error: OSError) -> LocalRunError:

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from hotpartition.core.detector import Reason, ReportWindow, decide
 from hotpartition.core.refusals import RecentRefusals
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Placement, Route
 from hotpartition.core.sampler import LoadSampler
 from hotpartition.engine.route_cache import RouteCache
-from hotpartition.runtime.settings import WriterSettings
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from tools.simulation.engine import Engine
 
@@ -54,12 +53,12 @@ class FixedRouting:
         del environment, now_ms
         return self.route
 
-    def count(self, environment: int, now_ms: int, shard_count: int) -> Report | None:
+    def count(self, environment: int, now_ms: int, shard_count: int) -> WriteReport | None:
         """Count a write of one unit; returns the report that it made, if any."""
         del environment, now_ms, shard_count
         return None
 
-    def refused_everywhere(self, environment: int, now_ms: int, report: Report | None) -> None:
+    def refused_everywhere(self, environment: int, now_ms: int, report: WriteReport | None) -> None:
         """Hear that all choices of a write refused."""
 
     def note_refusal(self, environment: int, partition_key: str, now_ms: int) -> None:
@@ -87,13 +86,13 @@ class AdaptiveRouting:
         self._counters = [
             LoadSampler(
                 environment_id=f"{random.getrandbits(128):032x}",
-                sampling_distance_wcu=writer.sampling_distance_wcu,
+                sampling_distance_wcu=writer.sampling.sampling_distance_wcu,
                 random=random.random,
             )
             for _ in range(ENVIRONMENTS)
         ]
         self._caches = [
-            RouteCache(ttl_seconds=writer.route_cache_seconds, max_entries=1, random=random.random)
+            RouteCache(ttl_seconds=writer.routes.route_cache_seconds, max_entries=1, random=random.random)
             for _ in range(ENVIRONMENTS)
         ]
         self._refusals = [RecentRefusals() for _ in range(ENVIRONMENTS)]
@@ -105,16 +104,16 @@ class AdaptiveRouting:
         fresh = cache.get_fresh(self._collection, now_ms)
         return cache.learn(self._collection, self.route, now_ms) if fresh is None else fresh
 
-    def count(self, environment: int, now_ms: int, shard_count: int) -> Report | None:
+    def count(self, environment: int, now_ms: int, shard_count: int) -> WriteReport | None:
         """Count a write of one unit; returns the report that it made, if any."""
         crossing = self._counters[environment].record(self._collection, 1.0, now_ms)
         if crossing is None:
             return None
-        report = Report(self._collection, crossing.slot, crossing.source, crossing.value_wcu, now_ms, shard_count)
+        report = WriteReport(self._collection, crossing.slot, crossing.source, crossing.value_wcu, now_ms, shard_count)
         self._send(report)
         return report
 
-    def refused_everywhere(self, environment: int, now_ms: int, report: Report | None) -> None:
+    def refused_everywhere(self, environment: int, now_ms: int, report: WriteReport | None) -> None:
         """Hear that all choices of a write refused."""
         if report is not None and not report.is_throttled:
             self._send(report._replace(is_throttled=True))
@@ -131,7 +130,7 @@ class AdaptiveRouting:
         ordered = self._refusals[environment].order(placements, now_ms)
         return [Place(*placement, index_keys[placement.partition_key]) for placement in ordered]
 
-    def _send(self, report: Report) -> None:
+    def _send(self, report: WriteReport) -> None:
         def arrive() -> None:
             self._window.add(report, self._now_ms())
 

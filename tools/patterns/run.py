@@ -16,7 +16,7 @@ from hotpartition.core.backoff import BASE_DELAY_MS, MAX_DELAY_MS
 from hotpartition.core.capacity import read_units
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import KeyQuery, PageMerge, PageRange, QueryResponse
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, Route, choose_shards
 from hotpartition_messages.message_ids import first_message_id_at, message_time_ms, mint_message_id
 from tools.partition_model import (
@@ -132,7 +132,7 @@ class Write:
     sort_key: str
     environment: int
     rounds: int = 0
-    report: Report | None = None
+    report: WriteReport | None = None
 
 
 @lru_cache(maxsize=200_000)

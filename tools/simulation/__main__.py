@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 COMMANDS: Mapping[str, str] = {
-    "compare": "tools.simulation.report",
-    "faults": "tools.simulation.fault_study",
-    "table-faults": "tools.simulation.table_study",
-    "counters": "tools.simulation.counter_study",
-    "step": "tools.simulation.step_study",
-    "replay": "tools.simulation.replay",
+    "compare": "tools.simulation.report:main",
+    "faults": "tools.simulation.fault_study:study_messages",
+    "table-faults": "tools.simulation.fault_study:study_tables",
+    "counters": "tools.simulation.fault_study:study_counters",
+    "step": "tools.simulation.step_study:main",
+    "replay": "tools.simulation.replay:main",
 }
-"""Each command's module; imported only when it is asked for, since some bring matplotlib along."""
+"""Each command's module and function; imported only when it is asked for, since some bring matplotlib along."""
 
 MISUSED = 2
 
@@ -24,7 +24,8 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] not in COMMANDS:
         sys.stderr.write(f"usage: python -m tools.simulation {{{','.join(COMMANDS)}}} ...\n")
         return MISUSED
-    run: Callable[[Sequence[str]], int] = import_module(COMMANDS[arguments[0]]).main
+    module, _, function = COMMANDS[arguments[0]].partition(":")
+    run: Callable[[Sequence[str]], int] = getattr(import_module(module), function)
     return run(arguments[1:])
 
 

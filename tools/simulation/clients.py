@@ -14,18 +14,18 @@ from typing import Generic, NamedTuple, TypeVar
 from hotpartition.errors import RetryLaterError
 from hotpartition_messages import Message
 from hotpartition_messages.changing import Edit, MessageChanger, Target
+from hotpartition_messages.cursor import Cursor, build_cursor
 from hotpartition_messages.errors import MessageChangedError, MessageGoneError, MessageNotFoundError
 from hotpartition_messages.keys import parse_sort_key
 from hotpartition_messages.message_ids import message_time_ms, mint_message_id
 from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage, Written
-from tools.history_checker import Page, Seen
-from tools.simulation.engine import Engine, Work
+from tools.history_checker import Edited, Page, Seen
+from tools.simulation.engine import EPOCH_MS, MOST_SKEW_MS, Engine, Work
 from tools.simulation.functions import Function, NoResponseError, TooManyRequestsError
 from tools.simulation.measure import Meter
 from tools.simulation.record import Record, digest_of, seen
 from tools.simulation.scenarios import Scenario
-from tools.simulation.wiring import EPOCH_MS, MOST_SKEW_MS
 from tools.simulation.workloads import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
 
 RequestT = TypeVar("RequestT")
@@ -122,7 +122,10 @@ class WritingClients(_Clients[NewMessage, WriteResponse]):
         new = self._new_message(arrival)
         digest = digest_of(new.sender, new.body)
         if new.message_id is not None and self._scenario.is_judged:
-            self._record.note_offer(arrival.conversation_id, new.message_id, digest, expires_at=_expiry(new))
+            expires_at = _expiry(new)
+            self._record.note_offer(
+                arrival.conversation_id, new.message_id, digest, offered_at=began, expires_at=expires_at
+            )
         for _ in self._attempts(clients.attempts):
             meter.requests += 1
             engine.sleep(clients.network_seconds)
@@ -276,7 +279,7 @@ class ChangingClients(_Clients[Change, Message | None]):
                 self._note(target, digest, began, None)
             except (MessageChangedError, MessageGoneError, MessageNotFoundError) as error:
                 if not isinstance(error, MessageChangedError):
-                    self._record.note_lookup(target.conversation_id, target.message_id, None, began, engine.now)
+                    self._record.note_lookup(target.conversation_id, target.message_id, (), began, engine.now)
                 if attempt:
                     break  # an attempt before this one may have been done
                 return
@@ -290,7 +293,8 @@ class ChangingClients(_Clients[Change, Message | None]):
         if digest is None:
             self._record.note_deletion(target.conversation_id, target.message_id, began=began, ended=ended)
         else:
-            self._record.note_edit(target.conversation_id, target.message_id, digest, began=began, ended=ended)
+            place = {"conversation_id": target.conversation_id, "message_id": target.message_id}
+            self._record.edits.append(Edited(**place, digest=digest, started_at=began, ended_at=ended))
 
     def _choose(self) -> tuple[str, str] | None:
         """Choose a message that is known to be stored: one that was just changed, a new one, or any."""
@@ -341,21 +345,17 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
 
         The pollers go on until they have walked once more.
         """
-        is_over = False
         self._is_all_written = True
 
         def read_all() -> None:
-            nonlocal is_over
             while self._polling:
                 self._engine.sleep(POLL_SECONDS)
             for conversation_id in self._record.conversations:
                 for newest_first in (True, False):
                     request = PageRequest(conversation_id, newest_first, limit=200, is_strong=True)
                     self._read(request, pages=LONGEST_READ_PAGES)
-            is_over = True
 
-        self._engine.spawn(read_all)
-        self._engine.run_while(lambda: not is_over, seconds)
+        self._engine.run_to_end(read_all, seconds)
 
     def _read_something(self) -> None:
         plan, random = self._plan, self._random
@@ -409,8 +409,8 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
                     consistency="strong" if request.is_strong else "eventual",
                     started_at=began,
                     messages=seen(response.messages),
-                    cursor=request.cursor,
-                    next_cursor=response.next_cursor,
+                    cursor=_cursor_text(request, request.cursor),
+                    next_cursor=_cursor_text(request, response.next_cursor),
                     ended_at=self._engine.now,
                 )
             )
@@ -463,16 +463,16 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
         message_id = self._random.choice(recent)
         lookup = Lookup(conversation_id, message_id, is_strong=True)
 
-        def ask() -> Message | None:
+        def ask() -> tuple[Seen, ...]:
             try:
                 found = self._function.invoke(lookup, timeout_seconds=self._timeout)
             except (MessageNotFoundError, MessageGoneError):
-                return None
-            return found if isinstance(found, Message) else None
+                return ()
+            return seen([found]) if isinstance(found, Message) else ()
 
-        began, response = self._try(lambda: (ask(),))
+        began, response = self._try(ask)
         if response is not None:
-            self._record.note_lookup(conversation_id, message_id, response[0], began, self._engine.now)
+            self._record.note_lookup(conversation_id, message_id, response, began, self._engine.now)
 
     @property
     def _timeout(self) -> float:
@@ -507,3 +507,7 @@ def _id_of(error: Exception) -> str | None:
     """Return the id that a refusal names, where it does."""
     sort_key: str | None = getattr(error, "sort_key", None)
     return sort_key and parse_sort_key(sort_key)
+
+
+def _cursor_text(request: PageRequest, cursor: Cursor | None) -> str | None:
+    return build_cursor(request.conversation_id, cursor, newest_first=request.newest_first)

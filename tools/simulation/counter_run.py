@@ -5,42 +5,26 @@ Functions, consumer, Redis and DynamoDB are those of the other runs; the jobs ar
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Any
 
-from hotpartition.core.backoff import Clock
 from hotpartition.core.route import Generation
-from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.engine.raising import Raiser
 from hotpartition.errors import OutcomeUnknownError, RetryLaterError
-from hotpartition.redis.registry import RedisRegistry
 from hotpartition_messages.counters import NewAddition, build_counter_key
-from hotpartition_messages.keys import KEY_FORM
+from tools.history_checker import Added, Finding, Seen
 from tools.request_tokens import RequestTokens
-from tools.simulation.counter_history import Attempted, Breach, CounterHistory, Read, check_counters
-from tools.simulation.engine import Engine, Process
-from tools.simulation.faults import FaultDriver
+from tools.simulation.engine import Engine
+from tools.simulation.faults import FaultDriver, RaisesByHand
 from tools.simulation.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
-from tools.simulation.redis_model import SimulatedConnection
+from tools.simulation.record import Record
 from tools.simulation.results import Latency
 from tools.simulation.scenarios import FAULTS, FaultPlan, Scenario, step
 from tools.simulation.store import Observer
 from tools.simulation.strategies import Ours
-from tools.simulation.wiring import (
-    COUNTERS,
-    TABLE_NAME,
-    Parts,
-    SharedTelemetry,
-    build_counter_reader,
-    build_counter_writer,
-)
-from tools.simulation.world import build_world, charge_others
+from tools.simulation.wiring import COUNTERS, Parts, build_counter_reader, build_counter_writer, build_world
 
 RUSH_PER_SECOND = 10_000.0
 RUSH_PARTITIONS = 64
@@ -70,6 +54,8 @@ LONGEST_REPETITION_SECONDS = 20.0
 READS_PER_SECOND = 6.0
 RAISES_PER_SECOND = 0.25
 MOST_SHARDS = 24
+SUM = "sum"
+"""What the history calls the one item of a counter."""
 LATE = 0.01
 """Odds of each request to happen after its client gave up."""
 
@@ -91,7 +77,7 @@ class RushRun:
     attempts_for_each_after: float
     """Requests to DynamoDB for each addition, in the last seconds."""
     value: int
-    breaches: tuple[Breach, ...]
+    breaches: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +96,7 @@ class TokenRun:
     """Additions that DynamoDB made."""
     shard_counts: tuple[int, ...]
     faults: tuple[tuple[str, int], ...]
-    breaches: tuple[Breach, ...]
+    breaches: tuple[Finding, ...]
 
 
 class _Observer(Observer):
@@ -140,11 +126,21 @@ class _Run:
         self.seed, self.scenario = seed, scenario
         engine = self.engine = Engine()
         self.observer = _Observer(engine)
-        self.history = CounterHistory()
+        self.record = Record()
+        self.last_value = 0
+        """What was read last."""
         world = self.world = build_world(
-            engine, scenario, seed, parts, observer=self.observer, on_report=lambda: None, seeds="counters/"
+            engine,
+            seed,
+            parts,
+            table=scenario.table,
+            redis_nodes=scenario.redis_nodes,
+            settings=scenario.settings,
+            skew_ms=scenario.faults.skew_ms if scenario.faults else 0.0,
+            observer=self.observer,
+            seeds="counters/",
         )
-        self.store, self.redis = world.store, world.redis
+        self.store = world.store
         self.adding: Function[NewAddition, None] = Function(
             engine,
             scenario.writers,
@@ -161,7 +157,16 @@ class _Run:
 
     def random(self, name: str) -> Random:
         """Make a source of chance of its own."""
-        return Random(f"{self.seed}/counters/{name}")
+        return self.world.random(f"counters/{name}")
+
+    def offer(self, counter: str, token: str, amount: int) -> Added:
+        """Note that somebody begins to add."""
+        self.record.note_offer(counter, SUM, "")
+        return self.record.note_addition(counter, SUM, token, began=self.engine.now, amount=amount)
+
+    def acknowledged(self) -> int:
+        """Count the additions that were acknowledged."""
+        return sum(addition.ended_at is not None for addition in self.record.additions)
 
     def read(self, counter: str) -> bool:
         """Read a counter strongly, and note it; say whether it could be read."""
@@ -170,23 +175,19 @@ class _Run:
             value = self.reading.invoke(counter)
         except (RetryLaterError, NoResponseError, TooManyRequestsError):
             return False
-        self.history.reads.append(Read(counter, began_at, self.engine.now, value))
+        self.last_value = value
+        self.record.note_lookup(counter, SUM, [Seen(SUM, "", value)], began_at, self.engine.now)
         return True
 
     def audit(self, counters: Sequence[str]) -> None:
         """Read everything once more, when all is over."""
-        left = set(counters)
 
         def read() -> None:
             for counter in counters:
                 while not self.read(counter):
                     self.engine.sleep(0.1)
-                left.discard(counter)
 
-        self.engine.spawn(read)
-        self.engine.run_while(lambda: left, AUDIT_SECONDS)
-        if left:
-            raise RuntimeError(f"the last reads did not end: {sorted(left)}")
+        self.engine.run_to_end(read, AUDIT_SECONDS)
 
 
 def run_rush(seed: int, parts: Parts | None = None, *, per_second: float = RUSH_PER_SECOND) -> RushRun:
@@ -216,13 +217,13 @@ class _Rush(_Run):
     def result(self) -> RushRun:
         engine, scenario = self.engine, self.scenario
         self.ours.start(self.world, scenario)
-        charge_others(self.world, scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
+        self.world.charge_others(scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
         self._plan(self.random("arrivals"), 0.0)
         engine.at(scenario.seconds - LAST_SECONDS, self._note_last)
         engine.run_until(scenario.seconds + 5.0)
         raises = [(at, n) for at, key, n in self.observer.raises if key == build_counter_key(self.counter)]
         learned_at = raises[0][0] + LEARNED_SECONDS if raises else float("inf")
-        additions = self.history.additions[self.counter]
+        additions = self.record.additions
         requests_before, additions_before = self.before_last
         requests = self.store.counts["writer"].operations - requests_before
         last_additions = len(additions) - additions_before
@@ -231,19 +232,19 @@ class _Rush(_Run):
             seed=self.seed,
             offered=len(additions),
             per_second=round(last_additions / LAST_SECONDS, 1),
-            acknowledged=self.history.acknowledged(),
+            acknowledged=self.acknowledged(),
             refused=len(self.refusals),
             refused_after=sum(began_at > learned_at for began_at in self.refusals),
             raised_seconds=raises[0][0] - RUSH_ONSET if raises else None,
             shard_counts=tuple(n for _, n in raises),
             latency_after_ms=Latency.of([ms for began_at, ms in self.latencies if began_at > learned_at]),
             attempts_for_each_after=round(requests / last_additions, 4),
-            value=self.history.reads[-1].value,
-            breaches=check_counters(self.history),
+            value=self.last_value,
+            breaches=self.record.breaches(),
         )
 
     def _note_last(self) -> None:
-        self.before_last = (self.store.counts["writer"].operations, len(self.history.additions[self.counter]))
+        self.before_last = (self.store.counts["writer"].operations, len(self.record.additions))
 
     def _plan(self, random: Random, at: float) -> None:
         rate = self.per_second if at >= RUSH_ONSET else self.per_second / 100
@@ -258,7 +259,7 @@ class _Rush(_Run):
     def _add(self) -> None:
         """Add, and repeat what was refused, as clients do."""
         began_at = self.engine.now
-        attempted = self.history.offer(self.counter, 1, began_at)
+        attempted = self.offer(self.counter, f"{len(self.record.additions)}", 1)
         for _ in range(self.scenario.clients.attempts):
             attempt_at = self.engine.now
             try:
@@ -267,7 +268,7 @@ class _Rush(_Run):
                 self.refusals.append(attempt_at)
                 self.engine.sleep(self.scenario.clients.retry_after_seconds)
                 continue
-            attempted.acknowledged_at = self.engine.now
+            attempted.ended_at = self.engine.now
             self.latencies.append((began_at, (self.engine.now - began_at) * 1000))
             return
 
@@ -295,15 +296,20 @@ class _Tokens(_Run):
         self.under_way = 0
         self.is_over = False
         self.clients = self.random("clients")
-        network: Any = self.store
         self.driver = FaultDriver(
             scenario.faults or FaultPlan(),
-            self.engine,
-            store=network,
-            redis=self.redis,
+            self.world,
             functions=(self.adding, self.reading),
             consumers=lambda: self.ours.watchers,
             random=self.random("faults"),
+        )
+        raised = self.random("raised")
+        self.raises = RaisesByHand(
+            self.world,
+            COUNTERS.journal,
+            per_second=RAISES_PER_SECOND,
+            most_shards=MOST_SHARDS,
+            choose=lambda: build_counter_key(self._name(raised.choice(COUNTER_NAMES))),
         )
 
     def result(self) -> TokenRun:
@@ -314,38 +320,35 @@ class _Tokens(_Run):
         for number in range(self.count):
             engine.at(arrivals.random() ** 0.6 * FAULT_SECONDS, partial(engine.spawn, partial(self._add, number)))
         engine.spawn(self._read_now_and_then)
-        engine.spawn(self._raise_now_and_then)
+        self.raises.start()
         engine.at(FAULT_SECONDS + 4.0, self.driver.stop)
         engine.run_until(FAULT_SECONDS + 4.0)
-        self.is_over = True
+        self.is_over = self.raises.is_over = True
         engine.run_while(lambda: self.under_way, DRAIN_SECONDS)
         if self.under_way:
             raise RuntimeError(f"{self.under_way} additions were never acknowledged")
         # What happens late has happened by now.
         engine.run_until(engine.now + 6.0)
         self.audit([self._name(name) for name in COUNTER_NAMES])
-        struck = Counter({f"dynamodb {name.replace('_', ' ')}": count for name, count in self.store.struck.items()})
-        struck.update(self.driver.struck)
-        struck["environment died in a request"] = self.adding.deaths
         hot = build_counter_key(self._name("hot"))
         return TokenRun(
             seed=self.seed,
             additions=self.count,
             persisted=self.persisted,
             attempts=self.attempts,
-            acknowledged=self.history.acknowledged(),
-            reads=len(self.history.reads),
+            acknowledged=self.acknowledged(),
+            reads=len(self.record.reads),
             raises=len(self.observer.raises),
             counted=self.observer.stored_count,
             shard_counts=tuple(n for _, key, n in self.observer.raises if key == hot),
-            faults=tuple(sorted(struck.items())),
-            breaches=(*check_counters(self.history), *self._check_made()),
+            faults=self.driver.all_struck(),
+            breaches=(*self.record.breaches(), *self._check_made()),
         )
 
-    def _check_made(self) -> Iterator[Breach]:
+    def _check_made(self) -> Iterator[Finding]:
         """See that DynamoDB made no addition twice: of those that were given up, sums alone cannot tell."""
         if self.observer.stored_count > self.count:
-            yield Breach("all", f"{self.observer.stored_count} additions were made of {self.count}")
+            yield Finding("duplicated", "all", SUM, f"{self.observer.stored_count} additions were made of {self.count}")
 
     def _name(self, name: str) -> str:
         return f"{name}-{self.seed}"
@@ -356,17 +359,17 @@ class _Tokens(_Run):
         name = random.choices(COUNTER_NAMES, (0.7, 0.2, 0.1))[0]
         amount = random.choice((-3, -1, 2, 5)) if name == "signed" else random.randint(1, 9)
         new = NewAddition(self._name(name), amount, token=f"addition {number}")
-        attempted = self.history.offer(new.counter_id, amount, engine.now)
+        attempted = self.offer(new.counter_id, f"addition {number}", amount)
         self.under_way += 1
         self.persisted += name != "given-up"
         while not self._attempt(new, attempted) and name != "given-up":
             engine.sleep(0.2 + 1.8 * random.random())
-        if attempted.acknowledged_at <= engine.now and random.random() < REPEATED_SHARE:
+        if attempted.ended_at is not None and random.random() < REPEATED_SHARE:
             engine.sleep(random.random() * random.choice((0.1, LONGEST_REPETITION_SECONDS)))
             self._attempt(new, attempted)
         self.under_way -= 1
 
-    def _attempt(self, new: NewAddition, attempted: Attempted) -> bool:
+    def _attempt(self, new: NewAddition, attempted: Added) -> bool:
         self.attempts += 1
         try:
             self.adding.invoke(new, timeout_seconds=self.scenario.clients.timeout_seconds)
@@ -374,7 +377,8 @@ class _Tokens(_Run):
             return False
         except OutcomeUnknownError as error:
             raise AssertionError("an addition with a token has no unknown outcome") from error
-        attempted.acknowledged_at = min(attempted.acknowledged_at, self.engine.now)
+        if attempted.ended_at is None:
+            attempted.ended_at = self.engine.now
         return True
 
     def _read_now_and_then(self) -> None:
@@ -382,25 +386,3 @@ class _Tokens(_Run):
         while not self.is_over:
             self.engine.sleep(random.expovariate(READS_PER_SECOND))
             self.read(self._name(random.choice(COUNTER_NAMES)))
-
-    def _raise_now_and_then(self) -> None:
-        """Raise by hand, beside the consumer: for nothing but to have additions repeated across raises."""
-        random, engine = self.random("raises"), self.engine
-        process = Process()
-        raiser = Raiser(
-            journal=DynamoDBJournal(ThreadedCalls(self.store.client("operator", process).call), COUNTERS.journal),
-            registry=RedisRegistry(
-                SimulatedConnection(self.redis, timeout_ms=1_000, cooldown_ms=500, owner=process), TABLE_NAME
-            ),
-            telemetry=SharedTelemetry(self.world),
-            clock=Clock(now_ms=self.world.now_ms, sleep=engine.sleep, random=random.random),
-        )
-        while not self.is_over:
-            engine.sleep(random.expovariate(RAISES_PER_SECOND))
-            since = self.world.now_ms() - random.randrange(6_000)
-            generation = Generation(since_ms=since, shard_count=random.randint(1, MOST_SHARDS))
-            key = KEY_FORM.check(build_counter_key(self._name(random.choice(COUNTER_NAMES))))
-            try:
-                raiser.raise_route(key, (generation,), reason="simulated")
-            except RetryLaterError:
-                continue

@@ -21,6 +21,11 @@ ResultT = TypeVar("ResultT")
 Work = Callable[[], object]
 """What an event or a task does; nobody looks at what it returns."""
 
+EPOCH_MS = 1_800_000_000_000
+"""When every run begins: an instant in 2027 that starts a slot and a minute."""
+MOST_SKEW_MS = 2_000.0
+"""No clock of a function is further off; beyond 5 s, messages would be refused as lying ahead."""
+
 
 class Process:
     """A group of tasks that share a fate."""
@@ -67,6 +72,10 @@ class Engine:
         self._spare: list[Task] = []
         self._tasks: list[Task] = []
         self._failure: BaseException | None = None
+
+    def now_ms(self) -> int:
+        """Return the true time, Unix ms."""
+        return EPOCH_MS + int(self.now * 1000)
 
     def at(self, time: float, work: Work) -> None:
         """Plan work for an instant; one in the past means now. It must not block."""
@@ -127,6 +136,24 @@ class Engine:
         limit = self.now + seconds
         while is_awaited() and self.now < limit:
             self.run_until(self.now + 1.0)
+
+    def run_to_end(self, work: Work, seconds: float) -> None:
+        """Let a task run to its end.
+
+        Raises:
+            RuntimeError: it has not ended within so many seconds.
+        """
+        is_over = False
+
+        def run() -> None:
+            nonlocal is_over
+            work()
+            is_over = True
+
+        self.spawn(run)
+        self.run_while(lambda: not is_over, seconds)
+        if not is_over:
+            raise RuntimeError(f"not over within {seconds:g} s")
 
     def close(self) -> None:
         """End all tasks, wherever they wait: what a suspended greenlet refers to is never freed otherwise."""

@@ -8,12 +8,18 @@ from random import Random
 from typing import Any
 
 from hotpartition.core.route import Generation
-from tools.simulation.engine import Engine, Process
-from tools.simulation.functions import Function
-from tools.simulation.redis_model import Change, RedisNode, RedisServer
+from hotpartition.core.route_history import Cause
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.errors import RetryLaterError
+from tools.simulation.engine import EPOCH_MS, Process
+from tools.simulation.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
+from tools.simulation.redis_model import Change, RedisNode
 from tools.simulation.scenarios import FaultPlan
-from tools.simulation.store import Store, StoreFaults
-from tools.simulation.wiring import EPOCH_MS
+from tools.simulation.store import Network, StoreFaults
+from tools.simulation.wiring import World, build_raiser
+
+RAISER_SECONDS = 0.3
+"""How often something looks whether there is anything to raise."""
 
 
 class FaultDriver:
@@ -22,19 +28,17 @@ class FaultDriver:
     def __init__(
         self,
         plan: FaultPlan,
-        engine: Engine,
+        world: World,
         *,
-        store: Store,
-        redis: RedisServer,
         functions: tuple[Function[Any, Any], ...],
         consumers: Callable[[], Function[Any, Any] | None],
         random: Random,
     ) -> None:
         self.struck: Counter[str] = Counter()
         self._plan = plan
-        self._engine = engine
-        self._store = store
-        self._redis = redis
+        self._engine = world.engine
+        self._store: Network = world.store
+        self._redis = world.redis
         self._functions = functions
         self._consumers = consumers
         self._random = random
@@ -69,6 +73,12 @@ class FaultDriver:
         self._redis.lost = 0.0
         for node in self._redis.nodes:
             _repair(node)
+
+    def all_struck(self) -> tuple[tuple[str, int], ...]:
+        """List how often each fault struck, DynamoDB's and those of environments included."""
+        struck = self.struck + Counter(dynamodb_struck(self._store))
+        struck["environment died in a request"] = sum(function.deaths for function in self._functions)
+        return tuple(sorted(struck.items()))
 
     def _plan_next(self, rate: float, strike: Callable[[], None]) -> None:
         def happen() -> None:
@@ -135,7 +145,7 @@ class FaultDriver:
 
     def _invent(self, routes: Sequence[str], _: Sequence[str]) -> None:
         self.struck["redis invents generations"] += 1
-        now_ms = EPOCH_MS + int(self._engine.now * 1000)
+        now_ms = self._engine.now_ms()
         for key in routes:
             since_ms = now_ms + round(self._random.uniform(-10_000.0, 2_000.0))
             member = Generation(since_ms=since_ms, shard_count=self._random.randint(2, 24)).encode()
@@ -144,7 +154,7 @@ class FaultDriver:
     def _scatter_bytes(self, routes: Sequence[str], keys: Sequence[str]) -> None:
         self.struck["redis holds bytes"] += 1
         noise = self._random.randbytes(8) + b"\xff\xfe"
-        now_ms = EPOCH_MS + int(self._engine.now * 1000)
+        now_ms = self._engine.now_ms()
         for key in routes:
             self._change(key, lambda data, key=key: data.sadd(key, (noise, b"7@\xff")))  # type: ignore[misc]
         for key in keys:
@@ -197,6 +207,74 @@ class FaultDriver:
                 self._store.faults = self._plan.store
 
         self._engine.after(self._random.uniform(0.5, 4.0), end)
+
+
+def dynamodb_struck(store: Network) -> dict[str, int]:
+    """Name how often each of DynamoDB's faults struck."""
+    return {f"dynamodb {name.replace('_', ' ')}": count for name, count in store.struck.items()}
+
+
+class RaisesByHand:
+    """Raises at random moments, beside the consumer or instead of it: by something that may die in between."""
+
+    def __init__(
+        self,
+        world: World,
+        place: JournalPlace,
+        *,
+        per_second: float,
+        most_shards: int,
+        choose: Callable[[], str],
+        is_timed: bool = True,
+        urgent: list[str] | None = None,
+    ) -> None:
+        """Raise keys that `choose` returns; those that are `urgent` first, as soon as there is something that can.
+
+        Generations of keys without positions (not `is_timed`) begin at the beginning of time.
+        """
+        self.count = 0
+        self.is_over = False
+        self.function: Function[tuple[str, Generation], None] = Function(
+            world.engine, FunctionConfig(concurrency=1, warm=1), self._build, world.random("raisers")
+        )
+        self._is_timed = is_timed
+        self._urgent = [] if urgent is None else urgent
+        self._world = world
+        self._place = place
+        self._per_second = per_second
+        self._most_shards = most_shards
+        self._choose = choose
+        self._random = world.random("raises")
+
+    def start(self) -> None:
+        """Begin."""
+        self._world.engine.spawn(self._run)
+
+    def _build(self, process: Process, index: int) -> Callable[[tuple[str, Generation]], None]:
+        raiser = build_raiser(self._world, process, index, self._place)
+
+        def handle(asked: tuple[str, Generation]) -> None:
+            collection, generation = asked
+            raiser.raise_route(collection, (generation,), cause=Cause("simulated"))
+
+        return handle
+
+    def _run(self) -> None:
+        engine, random = self._world.engine, self._random
+        next_at = engine.now + random.expovariate(self._per_second)
+        while not self.is_over:
+            engine.sleep(RAISER_SECONDS)
+            if not self._urgent and engine.now < next_at:
+                continue
+            key = self._urgent.pop() if self._urgent else self._choose()
+            next_at = engine.now + random.expovariate(self._per_second)
+            since_ms = engine.now_ms() - random.randrange(6_000) if self._is_timed else 0
+            generation = Generation(since_ms=since_ms, shard_count=random.randint(1, self._most_shards))
+            try:
+                self.function.invoke((key, generation))
+            except (RetryLaterError, NoResponseError, TooManyRequestsError):
+                continue
+            self.count += 1
 
 
 def _repair(node: RedisNode) -> None:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition_messages.keys import KEY_FORM
 from tools.quantiles import nearest_rank
-from tools.simulation.engine import Engine
+from tools.simulation.engine import EPOCH_MS, Engine
 from tools.simulation.phases import PROMPT_SECONDS, Phases
 from tools.simulation.results import Latency, Raise, Reads, Series, Writes
 from tools.simulation.store import Observer
-from tools.simulation.wiring import EPOCH_MS
 
 BIN_SECONDS = 0.25
 RELIEF_SHARE = 0.01

@@ -21,13 +21,14 @@ from hotpartition.core.route import Generation
 from hotpartition.engine.page_cache import CachedPage, Filled, Origin, PageCache, PageT
 from hotpartition.errors import RetryLaterError
 from hotpartition.redis.cluster import read_hot_key, route_key
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition_messages.cursor import build_cursor
 from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage
 from tools.history_checker import FAULTS, Page
 from tools.scaling import scale_reads
 from tools.simulation.clients import ReadFunction, ReadingClients, WriteResponse, WritingClients
-from tools.simulation.engine import Engine
+from tools.simulation.engine import EPOCH_MS, Engine
 from tools.simulation.functions import Function, FunctionConfig, TooManyRequestsError
 from tools.simulation.measure import Meter
 from tools.simulation.phases import Phases
@@ -37,9 +38,8 @@ from tools.simulation.scenarios import HOT, Scenario, table_of
 from tools.simulation.store import READER
 from tools.simulation.strategies import Ours
 from tools.simulation.studies import at_least, at_most
-from tools.simulation.wiring import EPOCH_MS, HOST, TABLE_NAME, Parts, ProductSettings
+from tools.simulation.wiring import HOST, TABLE_NAME, Parts, ProductSettings, build_world
 from tools.simulation.workloads import Constant, ConversationFlow, Workload, name_for
-from tools.simulation.world import build_world
 
 PAGES_PER_SECOND = 50_000.0
 ENVIRONMENTS = 1_000
@@ -315,9 +315,11 @@ class _RushRun:
         self.record = Record()
         world = self.world = build_world(
             engine,
-            scenario,
             seed,
             replace(parts, page_cache=observed(parts.page_cache, self.tally, has_l1=rush.has_l1)),
+            table=scenario.table,
+            redis_nodes=scenario.redis_nodes,
+            settings=scenario.settings,
             observer=self.meter,
             on_report=self.meter.note_report,
         )
@@ -337,7 +339,7 @@ class _RushRun:
         self.random = world.random("rush")
         self.flag = read_hot_key(TABLE_NAME, self.conversation)
         self.found_seconds: float | None = None
-        self.bound_seconds = scenario.settings.reader.page_staleness_seconds + LAG_SECONDS
+        self.bound_seconds = scenario.settings.reader.pages.page_staleness_seconds + LAG_SECONDS
 
     def result(self) -> RushRun:
         """Let it happen, and sum it up."""
@@ -443,7 +445,7 @@ class _RushRun:
             started_at=began,
             messages=seen(page.messages),
             cursor=None,
-            next_cursor=page.next_cursor,
+            next_cursor=build_cursor(self.conversation, page.next_cursor, newest_first=True),
             ended_at=self.engine.now,
             bound_seconds=self.bound_seconds if self.rush.copies or self.rush.is_watched else LAG_SECONDS,
         )
@@ -471,7 +473,7 @@ def run_rushes(rushes: Sequence[ReadRush], *, seed: int, pool: Executor, progres
     for future in futures:
         future.add_done_callback(lambda _: progress())
     runs = tuple(future.result() for future in futures)
-    bound_ms = ProductSettings().reader.page_staleness_seconds * 1000
+    bound_ms = ProductSettings().reader.pages.page_staleness_seconds * 1000
     bars = tuple(judge(runs, bound_ms=bound_ms))
     return RushStudy(seed=seed, bound_ms=bound_ms, runs=runs, bars=bars, passed=all(bar.holds for bar in bars))
 

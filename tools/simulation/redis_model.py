@@ -205,12 +205,10 @@ def _copy(data: _Data) -> _Data:
 class RedisServer:
     """The cluster of `nodes` primaries, empty. Slots are spread over the nodes in equal pieces.
 
-    `epoch_ms` is the Unix time at which the run begins; `on_report` is told of each entry that reaches a stream.
+    `on_report` is told of each entry that reaches a stream.
     """
 
-    def __init__(
-        self, engine: Engine, *, epoch_ms: int, nodes: int, random: Random, on_report: Callable[[], None]
-    ) -> None:
+    def __init__(self, engine: Engine, *, nodes: int, random: Random, on_report: Callable[[], None]) -> None:
         self.on_report = on_report
         self.lost = 0.0
         """Odds that a command gets no response; half of those ran all the same."""
@@ -221,7 +219,6 @@ class RedisServer:
         self.random = random
         self.commands = self.reports = 0
         """What the cluster was asked to do."""
-        self._epoch_ms = epoch_ms
         self._places: dict[str, RedisNode] = {}
 
     def node_of(self, key: str) -> RedisNode:
@@ -237,7 +234,7 @@ class RedisServer:
 
     def now_ms(self) -> int:
         """Return the servers' time, Unix ms."""
-        return self._epoch_ms + int(self.engine.now * 1000)
+        return self.engine.now_ms()
 
 
 class RedisClient:

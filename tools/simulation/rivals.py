@@ -119,7 +119,7 @@ class Alarm(Fixed):
 
         def spread() -> None:
             self._spread.add(scenario.hot_conversation)
-            generation = Generation(since_ms=world.now_ms(), shard_count=STATIC_SHARDS)
+            generation = Generation(since_ms=world.engine.now_ms(), shard_count=STATIC_SHARDS)
             world.store.observer.raised(scenario.hot_conversation, [generation], "by hand")
 
         world.engine.at(scenario.onset + HAND_SECONDS, spread)
@@ -210,7 +210,7 @@ def comparison_assumptions(scenario: Scenario) -> tuple[str, ...]:
         (
             f"A refused client repeats after {clients.retry_after_seconds:g} s or up to half as long again, and gives "
             f"up after {clients.attempts} attempts; each is a request that itself tries for "
-            f"{scenario.settings.writer.request_budget_ms} ms."
+            f"{scenario.settings.writer.requests.request_budget_ms} ms."
         ),
         f"A write takes {_profile(WRITE_PROFILE)} in DynamoDB, a query {_profile(READ_PROFILE)} (assumed).",
         (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -18,8 +17,8 @@ from tools.simulation.clients import (
     WritingClients,
     change_handler,
 )
-from tools.simulation.engine import Engine
-from tools.simulation.faults import FaultDriver
+from tools.simulation.engine import MOST_SKEW_MS, Engine
+from tools.simulation.faults import FaultDriver, dynamodb_struck
 from tools.simulation.functions import Function
 from tools.simulation.measure import Meter
 from tools.simulation.phases import Phases
@@ -30,9 +29,8 @@ from tools.simulation.rivals import HAND_SECONDS
 from tools.simulation.scenarios import FaultPlan, Scenario
 from tools.simulation.store import READER, StoreCounts
 from tools.simulation.strategies import STRATEGIES
-from tools.simulation.wiring import MOST_SKEW_MS, Parts, World, build_changer
+from tools.simulation.wiring import Parts, build_changer, build_world
 from tools.simulation.workloads import name_for
-from tools.simulation.world import build_world, charge_others
 
 OTHER_TRAFFIC_SECONDS = 0.05
 """How often the other traffic is charged to the table."""
@@ -79,10 +77,17 @@ class _Run:
         self.meter = Meter(engine, hot_conversation=scenario.hot_conversation, seconds=self.end, phases=self.phases)
         self.record = Record(clock_error=MOST_SKEW_MS / 1000 if scenario.faults else 0.0)
         world = self.world = build_world(
-            engine, scenario, seed, parts, observer=self.meter, on_report=self.meter.note_report
+            engine,
+            seed,
+            parts,
+            table=scenario.table,
+            redis_nodes=scenario.redis_nodes,
+            settings=scenario.settings,
+            skew_ms=scenario.faults.skew_ms if scenario.faults else 0.0,
+            observer=self.meter,
+            on_report=self.meter.note_report,
         )
         self.table, self.store, self.redis = world.table, world.store, world.redis
-        faults = scenario.faults
         self.writing: Function[NewMessage, WriteResponse] = Function(
             engine,
             scenario.writers,
@@ -105,17 +110,23 @@ class _Run:
             engine, scenario, self.reading, self.meter, self.record, world.random("reading clients")
         )
         self.base_reads = world.random("base reads")
-        self.driver = None if faults is None else self._fault_driver(world, faults)
+        self.driver = FaultDriver(
+            scenario.faults or FaultPlan(),
+            world,
+            functions=(self.writing, self.reading, self.changing),
+            consumers=lambda: self.strategy.watchers,
+            random=world.random("faults"),
+        )
 
     def result(self) -> RunResult:
         """Let it happen, and sum it up."""
         scenario, engine = self.scenario, self.engine
         self.strategy.start(self.world, scenario)
         if scenario.other_wcu:
-            charge_others(self.world, scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
+            self.world.charge_others(scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
         if scenario.base_reads_per_second:
             engine.at(scenario.onset - BASE_READS_SECONDS, self._charge_base_read)
-        if self.driver is not None:
+        if scenario.faults is not None:
             self.driver.start()
             engine.at(scenario.seconds + scenario.drain_seconds / 2, self.driver.stop)
         writers = WritingClients(
@@ -137,7 +148,7 @@ class _Run:
         self._wait_for_accepted()
         cost, reads = self._cost(), self._reads()
         safety = self._judge() if scenario.is_judged else NO_SAFETY
-        meter, counts = self.meter, self._struck()
+        meter = self.meter
         hot = [r.shard_count for r in meter.raises if r.conversation_id == scenario.hot_conversation]
         return RunResult(
             scenario=scenario.name,
@@ -160,7 +171,7 @@ class _Run:
             late_failed_share=meter.failed_share_after(scenario.onset + LATE_SECONDS),
             repeated_share=meter.repeated_share(scenario.onset, scenario.heat_ends),
             series=meter.series(),
-            faults=tuple(sorted(counts.items())),
+            faults=self.driver.all_struck() if scenario.faults else tuple(sorted(dynamodb_struck(self.store).items())),
             counters=tuple(sorted((name, float(count)) for name, count in self.world.counters.items())),
             phases=self.phases.summed(),
             left_out_seconds=self.strategy.skipped_seconds,
@@ -185,17 +196,6 @@ class _Run:
         late = meter.served_share(end - SETTLED_SECONDS, end)
         unserved = shown * (1 - meter.served_share(onset, end)) + skipped * (1 - early)
         return (unserved + max(0.0, TEN_MINUTES - skipped - shown) * (1 - late)) / TEN_MINUTES
-
-    def _fault_driver(self, world: World, plan: FaultPlan) -> FaultDriver:
-        return FaultDriver(
-            plan,
-            self.engine,
-            store=self.store,
-            redis=self.redis,
-            functions=(self.writing, self.reading, self.changing),
-            consumers=lambda: self.strategy.watchers,
-            random=world.random("faults"),
-        )
 
     def _charge_base_read(self) -> None:
         self.table.read(self.scenario.hot_conversation, 0.5, self.engine.now)
@@ -223,10 +223,3 @@ class _Run:
         self.engine.run_until(self.engine.now + SETTLE_SECONDS)
         self.readers.audit(AUDIT_SECONDS)
         return Safety.of(self.record.judge())
-
-    def _struck(self) -> Counter[str]:
-        struck = Counter({f"dynamodb {name.replace('_', ' ')}": count for name, count in self.store.struck.items()})
-        if self.driver is not None:
-            struck.update(self.driver.struck)
-            struck["environment died in a request"] = self.writing.deaths + self.reading.deaths
-        return struck

@@ -39,13 +39,12 @@ from hotpartition.core.detector import (
     ReportWindow,
     decide,
 )
-from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
+from hotpartition.core.reports import READ_LIMIT, WriteReport, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.sampler import SLOT_MS, LoadSampler, slot_of
 from hotpartition.core.shares import list_shares
 from hotpartition.redis.reports import STREAM_AGE_MS
-from hotpartition.runtime.settings import WriterSettings
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from tools.simulation.results import Distribution
 from tools.simulation.scale_theory import (
@@ -94,7 +93,7 @@ CONSUMER_STATE_BYTES = 1e9
 
 _WRITER = WriterSettings.defaults()
 _CONSUMER = ConsumerSettings.defaults()
-PARTITIONS = _WRITER.stream_partitions
+PARTITIONS = _WRITER.reports.stream_partitions
 THRESHOLDS = build_thresholds(_CONSUMER)
 
 LEVELS = (
@@ -179,11 +178,11 @@ class _Detection:
     def __init__(self, first_poll_ms: int) -> None:
         self.next_poll_ms = first_poll_ms
         self.window = ReportWindow()
-        self._waiting: list[tuple[int, Report]] = []
+        self._waiting: list[tuple[int, WriteReport]] = []
         self._routes: dict[str, Route] = {}
         self._raised_at_ms: dict[str, int] = {}
 
-    def send(self, at_ms: int, report: Report) -> None:
+    def send(self, at_ms: int, report: WriteReport) -> None:
         """Put a report on its way; times never fall."""
         self._waiting.append((at_ms + REPORT_DELAY_MS, report))
 
@@ -270,7 +269,7 @@ class _Run:
         ):
             crossing = records[environment](names[conversation], wcu, at_ms)
             if crossing is not None and (is_quiet or watched[conversation]):
-                report = Report(names[conversation], crossing.slot, crossing.source, crossing.value_wcu, at_ms, 0)
+                report = WriteReport(names[conversation], crossing.slot, crossing.source, crossing.value_wcu, at_ms, 0)
                 if is_quiet:
                     self._count(report)
                 if watched[conversation]:
@@ -279,7 +278,7 @@ class _Run:
     def _consumer_of(self, conversation_id: str) -> _Detection:
         return self.detections[stream_partition_of(conversation_id, self._streams) % len(self.detections)]
 
-    def _count(self, report: Report) -> None:
+    def _count(self, report: WriteReport) -> None:
         counts = self.counts
         if counts.quiet_reports % SIZED_EVERY == 0:
             counts.sized_reports += 1
@@ -391,7 +390,7 @@ def summarize(level: Level, samples: Sequence[Sample]) -> ScaleLevel:
 def registry_lookups_per_second(level: Level, rates: Floats) -> float:
     """Compute how often the fleet asks Redis for routes: every environment writes to every conversation, rarely."""
     pair_rates, pairs = rates / level.environments, float(level.environments)
-    return lookups_per_second(pair_rates, pairs, ttl_seconds=_WRITER.route_cache_seconds)
+    return lookups_per_second(pair_rates, pairs, ttl_seconds=_WRITER.routes.route_cache_seconds)
 
 
 def stream_shares(rates: Floats, partitions: int) -> Floats:

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotpartition.core.detector import SLOTS_PER_SECOND
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import WriteReport
 from hotpartition.core.sampler import SLOT_MS
 from hotpartition.engine.route_cache import TTL_JITTER
 from hotpartition.redis.cluster import reports_key
-from hotpartition.redis.reports import STREAM_AGE_MS
+from hotpartition.redis.reports import FIELD, STREAM_AGE_MS
 
 Odds = NDArray[np.float64]
 """Odds of 0, 1, 2, … crossings."""
@@ -87,16 +87,15 @@ def lookups_per_second(pair_rate: Odds, pairs: Odds | float, *, ttl_seconds: flo
     return float((pairs * pair_rate / (1 + pair_rate * mean_ttl)).sum())
 
 
-def stream_entry_bytes(report: Report) -> int:
+def stream_entry_bytes(report: WriteReport) -> int:
     """Compute what a report takes in a Redis stream."""
-    return sum(len(value) for value in report.encode().values()) + STREAM_ENTRY_OVERHEAD_BYTES
+    return len(report.encode()) + STREAM_ENTRY_OVERHEAD_BYTES
 
 
-def command_bytes(report: Report, table_name: str) -> int:
+def command_bytes(report: WriteReport, table_name: str) -> int:
     """Compute how many bytes the XADD of a report sends: the Redis protocol's array of lengths and texts, no TLS."""
-    fields = [text for field in report.encode().items() for text in field]
     minid = str(report.position - STREAM_AGE_MS)
-    parts = ["XADD", reports_key(table_name, 0), "MINID", "~", minid, "*", *fields]
+    parts = ["XADD", reports_key(table_name, 0), "MINID", "~", minid, "*", FIELD, report.encode()]
     return len(f"*{len(parts)}\r\n") + sum(len(f"${len(part)}\r\n{part}\r\n".encode()) for part in parts)
 
 

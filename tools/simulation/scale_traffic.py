@@ -27,7 +27,7 @@ QUIET_MS = 1_500
 REST_MS = 2_000
 """Left after the last onset."""
 
-DEFAULT_Z = WriterSettings.defaults().sampling_distance_wcu
+DEFAULT_Z = WriterSettings.defaults().sampling.sampling_distance_wcu
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hotpartition.runtime.settings import WriterSettings
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition_messages.settings import WriteSettings
 from tools.partition_model import OnDemand, Partitions, TableConfig
 from tools.scaling import scale_thresholds
 from tools.simulation.functions import FunctionConfig
 from tools.simulation.store import StoreFaults
-from tools.simulation.wiring import HOST, TABLE_NAME, ProductSettings
+from tools.simulation.wiring import NAMES, ProductSettings
 from tools.simulation.workloads import (
     Constant,
     ConversationFlow,
@@ -392,9 +392,8 @@ def _faults() -> Scenario:
         long_lag=0.5,
     )
     scaled = scale_thresholds(_SCALE)
-    names = {"table_name": TABLE_NAME, "registry_host": HOST}
-    writer = WriterSettings.defaults(**names, sampling_distance_wcu=scaled.pop("sampling_distance_wcu"))
-    consumer = ConsumerSettings.defaults(**names, **scaled, max_shard_count=12)
+    writer = WriteSettings.defaults(**NAMES, sampling_distance_wcu=scaled.pop("sampling_distance_wcu"))
+    consumer = ConsumerSettings.defaults(**NAMES, **scaled, max_shard_count=12)
     flows = (
         ConversationFlow(
             conversation_id=HOT,

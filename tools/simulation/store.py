@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
+from botocore.exceptions import ClientError
+
 from hotpartition.core.capacity import Item, item_size_bytes, read_units, write_units
 from hotpartition.core.route import Generation
 from hotpartition.core.timestamps import format_time
@@ -25,7 +27,7 @@ from hotpartition.errors import HotPartitionError, StoreUnavailableError, Thrott
 from hotpartition_messages.keys import ROUTING_SORT_KEY
 from tools.partition_model import READ_PROFILE, WRITE_PROFILE, Latency, Table
 from tools.request_tokens import RequestTokenError, RequestTokens
-from tools.simulation.engine import Engine, Process
+from tools.simulation.engine import EPOCH_MS, Engine, Process
 
 ResultT = TypeVar("ResultT")
 
@@ -38,6 +40,8 @@ TRANSACTION_FACTOR = 2
 REMOVAL_SECONDS = 10.0
 """Longest time after its expiry that an item stays. DynamoDB says days; here all of it happens within a run."""
 LATE_SECONDS = 3.0
+HOT_SECONDS = 0.5
+"""How long a key that refuses goes on refusing."""
 CONFLICT_SECONDS = 0.005
 """How long a transaction keeps others from its item: an assumption, DynamoDB names no figure."""
 HISTORY_SECONDS = 10.0
@@ -65,10 +69,12 @@ class StoreFaults:
     """Refused for the table's limit, whatever it takes."""
     long_lag: float = 0.0
     long_lag_seconds: float = 1.5
+    hot_keys: float = 0.0
+    """Share of all keys, at any time, whose partitions have no more to give: their writes are refused for a while."""
 
 
 class _Stored(NamedTuple):
-    """A state of a message, and the one that it took the place of."""
+    """A state of an item, and the one that it took the place of."""
 
     written_at: float
     size_bytes: int
@@ -76,23 +82,15 @@ class _Stored(NamedTuple):
     before: _Stored | None = None
 
 
-class _Version(NamedTuple):
-    """A state of a routing item."""
-
-    written_at: float
-    item: dict[str, Any]
-
-
 class _Collection:
     """All items of one partition key."""
 
-    __slots__ = ("messages", "order", "versions")
+    __slots__ = ("items", "order")
 
     def __init__(self) -> None:
-        self.messages: dict[str, _Stored] = {}
+        self.items: dict[str, _Stored] = {}
         self.order: list[str] = []
-        """Sort keys, ascending; the routing item is not among them."""
-        self.versions: list[_Version] = []
+        """Sort keys, ascending."""
 
 
 @dataclass(slots=True)
@@ -123,27 +121,18 @@ class Observer:
     def waited(self) -> None:
         """A write was refused wherever it could go, and has to wait."""
 
+    def put_off(self, partition_key: str) -> None:
+        """A write will happen late, after its client gave up waiting."""
+
     def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
         """Generations were added to a routing item."""
 
 
-class Store:
-    """The table itself, on DynamoDB's side."""
+class Network:
+    """What lies between clients and a table: time, losses, delays, refusals; the same for whatever keeps the items."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        throughput: Table,
-        *,
-        table_name: str,
-        random: Random,
-        observer: Observer,
-        epoch_ms: int = 0,
-    ) -> None:
+    def __init__(self, engine: Engine, *, random: Random, observer: Observer, seed: str = "") -> None:
         self.engine = engine
-        self.throughput = throughput
-        self.table_name = table_name
-        self.epoch_ms = epoch_ms
         self.random = random
         self.observer = observer
         self.faults = StoreFaults()
@@ -154,14 +143,112 @@ class Store:
         self.read_latency = Latency(READ_PROFILE, random)
         self.after_update: Callable[[Process], None] = lambda _: None
         """Called when a process has written a routing item, before it hears of that."""
-        self._collections: dict[str, _Collection] = {}
         self.tokens = RequestTokens(lambda: engine.now)
         """What transactions with a token are let happen by."""
+        self._seed = seed
+
+    def error(self, code: str, status: int = 400, **facts: Any) -> Exception:
+        """Build what a refused or failed request is answered with."""
+        return build_error(code, status=status, explanation="simulated", facts=facts)
+
+    def no_response(self) -> Exception:
+        """Build what a client raises after it has waited in vain."""
+        return StoreUnavailableError("DynamoDB did not respond (simulated)")
+
+    def throttle(self, reason: str) -> Exception:
+        """Build the refusal of a request that takes more than there is."""
+        return self.error("ProvisionedThroughputExceededException", ThrottlingReasons=[{"reason": reason}])
+
+    def counts_of(self, role: str) -> StoreCounts:
+        """Return what clients of a role asked for, as far as it is counted."""
+        return self.counts.setdefault(role, StoreCounts(role))
+
+    def strikes(self, fault: str) -> bool:
+        """Say whether a fault strikes now."""
+        odds: float = getattr(self.faults, fault)
+        if odds and self.random.random() < odds:
+            self.struck[fault] += 1
+            return True
+        return False
+
+    def horizon(self, *, is_strong: bool) -> float:
+        """Up to when what was written is seen."""
+        if is_strong:
+            return self.engine.now
+        if self.strikes("long_lag"):
+            return self.engine.now - self.random.random() * self.faults.long_lag_seconds
+        return self.engine.now - self.random.expovariate(1 / LAG_MEAN_SECONDS)
+
+    def perform(
+        self,
+        latency: Latency,
+        effect: Callable[[], ResultT],
+        counts: StoreCounts,
+        *,
+        written: str = "",
+        may_be_late: bool = True,
+    ) -> ResultT:
+        """Send a request, let it happen, and wait for the response, with all that can go wrong.
+
+        Raises:
+            RetryLaterError: DynamoDB refused or failed, or no response came.
+            StoreRefusedError: the request is wrong, or its condition does not hold.
+        """
+        counts.operations += 1
+        seconds = latency.draw()
+        faults = self.faults
+        if faults.slow and self.strikes("slow"):
+            seconds += self.random.random() * faults.slow_seconds
+        if faults.lost_request and self.strikes("lost_request"):
+            self.engine.sleep(READ_TIMEOUT_SECONDS)
+            raise self.no_response()
+        if faults.lost_answer and self.strikes("lost_answer"):
+            self.engine.after(seconds / 2, lambda: _quietly(effect))
+            self.engine.sleep(READ_TIMEOUT_SECONDS)
+            raise self.no_response()
+        if faults.late and may_be_late and self.strikes("late"):
+            late_seconds = READ_TIMEOUT_SECONDS + self.random.random() * LATE_SECONDS
+            self.observer.put_off(written)
+            self.engine.after(late_seconds, lambda: _quietly(effect))
+            self.engine.sleep(READ_TIMEOUT_SECONDS)
+            raise self.no_response()
+        if faults.hot_keys and written and self._is_hot(written):
+            self.engine.sleep(seconds)
+            raise self.throttle("TableWriteKeyRangeThroughputExceeded")
+        if faults.throttled and self.strikes("throttled"):
+            self.engine.sleep(seconds)
+            raise self.throttle("TableWriteAccountLimitExceeded")
+        if faults.server_error and self.strikes("server_error"):
+            self.engine.call(seconds / 2, lambda: self._fail(effect), seconds / 2)
+        return self.engine.call(seconds / 2, effect, seconds / 2)
+
+    def _is_hot(self, key: str) -> bool:
+        spell = int(self.engine.now / HOT_SECONDS)
+        is_hot = Random(f"{self._seed}/{key}/{spell}").random() < self.faults.hot_keys
+        self.struck["refused_key"] += is_hot
+        return is_hot
+
+    def _fail(self, effect: Callable[[], object]) -> None:
+        if self.random.random() < 0.5:
+            _quietly(effect)
+        raise self.error("InternalServerError", 500)
+
+
+class Store(Network):
+    """The table itself, on DynamoDB's side, with its items in memory."""
+
+    def __init__(
+        self, engine: Engine, throughput: Table, *, table_name: str, random: Random, observer: Observer
+    ) -> None:
+        super().__init__(engine, random=random, observer=observer)
+        self.throughput = throughput
+        self.table_name = table_name
+        self._collections: dict[str, _Collection] = {}
         self._locked_until: dict[tuple[str, str], float] = {}
 
     def client(self, role: str, owner: Process | None = None) -> Any:
         """Open a client. What it asks for is counted by its role."""
-        return StoreClient(self, self.counts.setdefault(role, StoreCounts(role)), owner)
+        return StoreClient(self, self.counts_of(role), owner)
 
     # Seeding and inspection, outside of time.
 
@@ -173,31 +260,35 @@ class Store:
             "reason": "preset",
             "routing_partition": routing_partition_of(conversation_id),
         }
-        self._add_version(conversation_id, sets, texts, float("-inf"))
+        self._update(conversation_id, sets, texts, float("-inf"))
 
     # Effects: each happens at one instant.
 
     def put(self, item: Item, counts: StoreCounts) -> None:
         """Store a message unless its key is taken."""
         key = item["pk"]["S"]
-        size = item_size_bytes(item)
-        wcu = float(write_units(size))
+        wcu = float(write_units(item_size_bytes(item)))
         self._admit_write(key, wcu, counts)
         known = self._known(item)
         if known is not None:
-            raise _error("ConditionalCheckFailedException", 400, Item=known.item)
-        self._add(item, size)
+            raise self.error("ConditionalCheckFailedException", Item=known.item)
+        self._keep(item, self.engine.now)
         self.observer.stored(key, wcu)
 
-    def _add(self, item: Item, size: int) -> None:
+    def _keep(self, item: Item, now: float) -> None:
+        """Put an item at its place, and remember what was there for as long as anybody may see it."""
         key, sort_key = item["pk"]["S"], item["sk"]["S"]
         collection = self._collections.setdefault(key, _Collection())
-        collection.messages[sort_key] = _Stored(self.engine.now, size, item)
-        if collection.order and sort_key < collection.order[-1]:
-            insort(collection.order, sort_key)
-        else:
-            collection.order.append(sort_key)
-        self._plan_expiry(key, sort_key, item)
+        known = collection.items.get(sort_key)
+        if known is None:
+            self._plan_expiry(key, sort_key, item)
+            if collection.order and sort_key < collection.order[-1]:
+                insort(collection.order, sort_key)
+            else:
+                collection.order.append(sort_key)
+        elif known.before is not None and known.before.written_at < now - HISTORY_SECONDS:
+            known = known._replace(before=None)
+        collection.items[sort_key] = _Stored(now, item_size_bytes(item), item, known)
 
     def replace(self, puts: Sequence[Mapping[str, Any]], counts: StoreCounts) -> None:
         """Put messages in the place of others, or where nothing is, all or none, if each is still what is expected."""
@@ -207,14 +298,9 @@ class Store:
             factor = TRANSACTION_FACTOR if len(puts) > 1 else 1
             self._admit_write(put["Item"]["pk"]["S"], float(factor * write_units(size)), counts)
         if not all(_holds(put, self._known(put["Item"])) for put in puts):
-            raise _error("ConditionalCheckFailedException", 400)
+            raise self.error("ConditionalCheckFailedException")
         for put in puts:
-            item, known = put["Item"], self._known(put["Item"])
-            if known is None:
-                self._add(item, item_size_bytes(item))
-                continue
-            messages = self._collections[item["pk"]["S"]].messages
-            messages[item["sk"]["S"]] = _Stored(self.engine.now, item_size_bytes(item), item, known)
+            self._keep(put["Item"], self.engine.now)
         self.struck["changes of several copies"] += len(puts) > 1
 
     def add(self, update: Mapping[str, Any], counts: StoreCounts, *, factor: int = 1) -> None:
@@ -222,20 +308,13 @@ class Store:
         key, sort_key = update["Key"]["pk"]["S"], update["Key"]["sk"]["S"]
         if self._locked_until.get((key, sort_key), 0.0) > self.engine.now:
             self.struck["transaction conflicts"] += 1
-            raise _error("TransactionConflictException", 400)
+            raise self.error("TransactionConflictException")
         self._admit_write(key, float(factor), counts)
         (value,) = update["ExpressionAttributeValues"].values()
         attribute = update["UpdateExpression"].split()[1]
         known = self._known(update["Key"])
         total = int(value["N"]) + (int(known.item[attribute]["N"]) if known else 0)
-        item = {**update["Key"], attribute: {"N": str(total)}}
-        size = item_size_bytes(item)
-        if known is None:
-            self._add(item, size)
-        else:
-            if known.before is not None and known.before.written_at < self.engine.now - HISTORY_SECONDS:
-                known = known._replace(before=None)
-            self._collections[key].messages[sort_key] = _Stored(self.engine.now, size, item, known)
+        self._keep({**update["Key"], attribute: {"N": str(total)}}, self.engine.now)
         self.observer.stored(key, float(factor))
 
     def add_once(self, request: Mapping[str, Any], counts: StoreCounts) -> None:
@@ -246,30 +325,30 @@ class Store:
                 return
         except RequestTokenError as error:
             self.struck[f"answered {error.code}"] += 1
-            raise _error(error.code, 400) from error
+            raise self.error(error.code) from error
         try:
             self.add(update, counts, factor=TRANSACTION_FACTOR)
         except ThrottledError as error:
             self.tokens.end(request, is_done=False)
             code = "TransactionConflict" if "TransactionConflictException" in error.reasons else "ThrottlingError"
-            raise _error("TransactionCanceledException", 400, CancellationReasons=[{"Code": code}]) from error
+            raise self.error("TransactionCanceledException", CancellationReasons=[{"Code": code}]) from error
         self._locked_until[update["Key"]["pk"]["S"], update["Key"]["sk"]["S"]] = self.engine.now + CONFLICT_SECONDS
         self.tokens.end(request, is_done=True)
 
     def _known(self, key: Item) -> _Stored | None:
         collection = self._collections.get(key["pk"]["S"])
-        return None if collection is None else collection.messages.get(key["sk"]["S"])
+        return None if collection is None else collection.items.get(key["sk"]["S"])
 
     def _plan_expiry(self, key: str, sort_key: str, item: Item) -> None:
         """Remove an item some time after it has expired, unless it expires no more by then."""
         if "expires_at" not in item:
             return
-        due = int(item["expires_at"]["N"]) - self.epoch_ms / 1000 + self.random.random() * REMOVAL_SECONDS
+        due = int(item["expires_at"]["N"]) - EPOCH_MS / 1000 + self.random.random() * REMOVAL_SECONDS
 
         def remove() -> None:
             collection = self._collections[key]
-            if "expires_at" in collection.messages[sort_key].item:
-                del collection.messages[sort_key]
+            if "expires_at" in collection.items[sort_key].item:
+                del collection.items[sort_key]
                 collection.order.remove(sort_key)
                 self.struck["removals of expired items"] += 1
 
@@ -280,7 +359,7 @@ class Store:
         key = request["Key"]["pk"]["S"]
         self._admit_write(key, 1.0, counts)
         sets, texts = _parse_update(request)
-        item = self._add_version(key, sets, texts, self.engine.now)
+        item = self._update(key, sets, texts, self.engine.now)
         generations = [Generation.decode(text) for text in sorted(sets.get("generations", ()))]
         self.observer.raised(key, generations, item["reason"]["S"])
         if owner is not None:
@@ -291,21 +370,21 @@ class Store:
         """Read one item."""
         key = request["Key"]
         self._admit_read(key["pk"]["S"], 1.0 if request["ConsistentRead"] else 0.5, counts)
-        return self._item(key["pk"]["S"], key["sk"]["S"], self._horizon(is_strong=request["ConsistentRead"]))
+        return self._item(key["pk"]["S"], key["sk"]["S"], self.horizon(is_strong=request["ConsistentRead"]))
 
     def get_batch(self, request: Mapping[str, Any], counts: StoreCounts) -> dict[str, Any]:
         """Read items; those whose partition refuses are left unprocessed."""
         asked = request[self.table_name]
         is_strong = asked["ConsistentRead"]
         if not 1 <= len(asked["Keys"]) <= KEYS_PER_BATCH:
-            raise _error("ValidationException", 400)
+            raise self.error("ValidationException")
         items, left = [], []
         for key in asked["Keys"]:
             partition_key = key["pk"]["S"]
-            if self._strikes("unprocessed") or self._refuses_read(partition_key, 1.0 if is_strong else 0.5, counts):
+            if self.strikes("unprocessed") or self._refuses_read(partition_key, 1.0 if is_strong else 0.5, counts):
                 left.append(key)
                 continue
-            item = self._item(partition_key, key["sk"]["S"], self._horizon(is_strong=is_strong))
+            item = self._item(partition_key, key["sk"]["S"], self.horizon(is_strong=is_strong))
             if item is not None:
                 items.append(item)
         unprocessed = {self.table_name: {"Keys": left, "ConsistentRead": is_strong}} if left else {}
@@ -319,11 +398,11 @@ class Store:
         if "ExclusiveStartKey" in request:
             start = request["ExclusiveStartKey"]["sk"]["S"]
             low, high = (start + "\0", high) if is_forward else (low, start[:-1] + chr(ord(start[-1]) - 1) + "\x7f")
-        taken, size, is_cut = self._scan(key, low, high, self._horizon(is_strong=is_strong), is_forward, limit)
+        taken, size, is_cut = self._scan(key, low, high, self.horizon(is_strong=is_strong), is_forward, limit)
         counts.queries += 1
         units = read_units(size, is_strong=is_strong)
         self._admit_read(key, units, counts, is_query=True)
-        if len(taken) > 1 and self._strikes("short_page"):
+        if len(taken) > 1 and self.strikes("short_page"):
             taken, is_cut = taken[: self.random.randrange(1, len(taken))], True
         counts.items_read += len(taken)
         response: dict[str, Any] = {"Items": taken, "ConsumedCapacity": {"CapacityUnits": units}}
@@ -333,12 +412,9 @@ class Store:
 
     def routing_items(self, partition: str, counts: StoreCounts) -> list[dict[str, Any]]:
         """List the routing items of one value of the sparse index, as it knows them: it lags."""
-        horizon = self._horizon(is_strong=False)
-        found = []
-        for collection in self._collections.values():
-            version = _as_of(collection.versions, horizon)
-            if version is not None and version.item["routing_partition"]["S"] == partition:
-                found.append(dict(version.item))
+        horizon = self.horizon(is_strong=False)
+        items = [self._item(key, ROUTING_SORT_KEY, horizon) for key in self._collections]
+        found = [dict(item) for item in items if item is not None and item["routing_partition"]["S"] == partition]
         counts.rcu += 0.5 * max(1, len(found))
         return found
 
@@ -348,19 +424,14 @@ class Store:
         collection = self._collections.get(key)
         if collection is None:
             return [], 0, False
-        order, messages = collection.order, collection.messages
+        order = collection.order
         first, last = bisect_left(order, low), bisect_right(order, high)
         found: list[Item] = []
         size = 0
-        version = _as_of(collection.versions, horizon) if low <= ROUTING_SORT_KEY <= high else None
-        if version is not None and not is_forward:
-            found.append(version.item)
-            size += item_size_bytes(version.item)
         for index in range(first, last) if is_forward else range(last - 1, first - 1, -1):
             if len(found) >= limit or size >= PAGE_BYTES:
                 return found, size, True
-            sort_key = order[index]
-            stored = _state_at(messages[sort_key], horizon)
+            stored = _state_at(collection.items[order[index]], horizon)
             if stored is not None:
                 found.append(stored.item)
                 size += stored.size_bytes
@@ -369,49 +440,34 @@ class Store:
 
     def _item(self, key: str, sort_key: str, horizon: float) -> Item | None:
         collection = self._collections.get(key)
-        if collection is None:
-            return None
-        if sort_key == ROUTING_SORT_KEY:
-            version = _as_of(collection.versions, horizon)
-            return None if version is None else dict(version.item)
-        stored = collection.messages.get(sort_key)
+        stored = None if collection is None else collection.items.get(sort_key)
         state = None if stored is None else _state_at(stored, horizon)
         return None if state is None else state.item
 
-    def _add_version(
-        self, key: str, sets: Mapping[str, set[str]], texts: Mapping[str, str], now: float
-    ) -> dict[str, Any]:
-        versions = self._collections.setdefault(key, _Collection()).versions
-        item: dict[str, Any] = (
-            dict(versions[-1].item) if versions else {"pk": {"S": key}, "sk": {"S": ROUTING_SORT_KEY}}
-        )
+    def _update(self, key: str, sets: Mapping[str, set[str]], texts: Mapping[str, str], now: float) -> dict[str, Any]:
+        """Add to the sets of a routing item, which is created with them, and set its texts."""
+        place = {"pk": {"S": key}, "sk": {"S": ROUTING_SORT_KEY}}
+        known = self._known(place)
+        item: dict[str, Any] = {**(known.item if known else place)}
         for name, members in sets.items():
             item[name] = {"SS": sorted(members.union(item.get(name, {"SS": ()})["SS"]))}
         item |= {name: {"S": text} for name, text in texts.items()}
-        versions.append(_Version(now, item))
+        self._keep(item, now)
         return item
-
-    def _horizon(self, *, is_strong: bool) -> float:
-        """Up to when what was written is seen."""
-        if is_strong:
-            return self.engine.now
-        if self._strikes("long_lag"):
-            return self.engine.now - self.random.random() * self.faults.long_lag_seconds
-        return self.engine.now - self.random.expovariate(1 / LAG_MEAN_SECONDS)
 
     def _admit_write(self, key: str, wcu: float, counts: StoreCounts) -> None:
         refusal = self.throughput.write(key, wcu, self.engine.now)
         if refusal is not None:
             self.observer.refused(key, wcu)
             counts.throttles += 1
-            self._refuse(refusal.reason)
+            raise self.throttle(refusal.reason)
         counts.wcu += wcu
 
     def _admit_read(self, key: str, rcu: float, counts: StoreCounts, *, is_query: bool = False) -> None:
         refusal = self.throughput.read(key, rcu, self.engine.now)
         if refusal is not None:
             counts.throttles += 1
-            self._refuse(refusal.reason)
+            raise self.throttle(refusal.reason)
         counts.rcu += rcu
         if counts.role == READER:
             self.observer.page_read(key, rcu, is_query=is_query)
@@ -422,52 +478,6 @@ class Store:
             return True
         counts.rcu += rcu
         return False
-
-    def _refuse(self, reason: str) -> None:
-        raise _error("ProvisionedThroughputExceededException", 400, ThrottlingReasons=[{"reason": reason}])
-
-    def _strikes(self, fault: str) -> bool:
-        odds: float = getattr(self.faults, fault)
-        if odds and self.random.random() < odds:
-            self.struck[fault] += 1
-            return True
-        return False
-
-    def perform(self, latency: Latency, effect: Callable[[], ResultT], counts: StoreCounts) -> ResultT:
-        """Send a request, let it happen, and wait for the response, with all that can go wrong.
-
-        Raises:
-            RetryLaterError: DynamoDB refused or failed, or no response came.
-            StoreRefusedError: the request is wrong, or its condition does not hold.
-        """
-        counts.operations += 1
-        seconds = latency.draw()
-        faults = self.faults
-        if faults.slow and self._strikes("slow"):
-            seconds += self.random.random() * faults.slow_seconds
-        if faults.lost_request and self._strikes("lost_request"):
-            self.engine.sleep(READ_TIMEOUT_SECONDS)
-            raise StoreUnavailableError("DynamoDB did not respond (simulated)")
-        if faults.lost_answer and self._strikes("lost_answer"):
-            self.engine.after(seconds / 2, lambda: _quietly(effect))
-            self.engine.sleep(READ_TIMEOUT_SECONDS)
-            raise StoreUnavailableError("DynamoDB did not respond (simulated)")
-        if faults.late and self._strikes("late"):
-            late_seconds = READ_TIMEOUT_SECONDS + self.random.random() * LATE_SECONDS
-            self.engine.after(late_seconds, lambda: _quietly(effect))
-            self.engine.sleep(READ_TIMEOUT_SECONDS)
-            raise StoreUnavailableError("DynamoDB did not respond (simulated)")
-        if faults.throttled and self._strikes("throttled"):
-            self.engine.sleep(seconds)
-            self._refuse("TableWriteAccountLimitExceeded")
-        if faults.server_error and self._strikes("server_error"):
-            self.engine.call(seconds / 2, lambda: self._fail(effect), seconds / 2)
-        return self.engine.call(seconds / 2, effect, seconds / 2)
-
-    def _fail(self, effect: Callable[[], object]) -> None:
-        if self.random.random() < 0.5:
-            _quietly(effect)
-        raise _error("InternalServerError", 500)
 
 
 class StoreClient:
@@ -548,24 +558,16 @@ def _holds(put: Mapping[str, Any], known: _Stored | None) -> bool:
 
 
 def _state_at(stored: _Stored, horizon: float) -> _Stored | None:
-    """Return what is seen of a message by whoever sees what was written until then."""
+    """Return what a reader sees of an item that sees what was written until then."""
     state: _Stored | None = stored
     while state is not None and state.written_at > horizon:
         state = state.before
     return state
 
 
-def _as_of(versions: Sequence[_Version], horizon: float) -> _Version | None:
-    return next((version for version in reversed(versions) if version.written_at <= horizon), None)
-
-
-def _error(code: str, status: int, **facts: Any) -> HotPartitionError:
-    return build_error(code, status=status, explanation="simulated", facts=facts)
-
-
 def _quietly(effect: Callable[[], object]) -> None:
     """Let something happen whose caller will not hear how it went."""
     try:
         effect()
-    except HotPartitionError:
+    except (HotPartitionError, ClientError):
         return

@@ -32,13 +32,13 @@ from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.writing import NewMessage, Written
 from tools.simulation.clients import Lookup, ReadHandler, ReadRequest, ReadResponse, WriteHandler
-from tools.simulation.engine import Process
+from tools.simulation.engine import EPOCH_MS, Process
 from tools.simulation.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.simulation.plain import PlainReader, PlainWriter, Strategy
 from tools.simulation.redis_model import RedisClient
 from tools.simulation.rivals import Alarm, Queue, none, sdk, static
 from tools.simulation.scenarios import Scenario
-from tools.simulation.wiring import EPOCH_MS, TABLE_NAME, World, build_consumer, build_reader, build_writer
+from tools.simulation.wiring import TABLE_NAME, World, build_consumer, build_reader, build_writer
 
 CONSUMERS = 3
 """The consumer's reserved concurrency."""

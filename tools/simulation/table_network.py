@@ -1,4 +1,4 @@
-"""DynamoDB for the library: moto's items and conditions, on the virtual clock, with what a network and partitions do.
+"""DynamoDB for the library: moto's items and conditions behind the simulator's network and its faults.
 
 boto3's own client is used as anybody uses it; what it would send is taken from it before it leaves (`before-call`). It
 happens at moto at one instant of the virtual clock, whatever becomes of the sender in the meantime.
@@ -7,156 +7,144 @@ happens at moto at one instant of the virtual clock, whatever becomes of the sen
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
+import boto3
+from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
+from moto import mock_aws
 
-from hotpartition.dynamodb.calls import READ_TIMEOUT_SECONDS
-from tools.partition_model import READ_PROFILE, WRITE_PROFILE, Latency
-from tools.request_tokens import RequestTokenError, RequestTokens
+from hotpartition.dynamodb.boto3_client import Boto3Call
+from hotpartition.dynamodb.table import JournalPlace
+from tools.request_tokens import RequestTokenError
 from tools.simulation.engine import Engine, Process
-from tools.simulation.store import LAG_MEAN_SECONDS, StoreFaults
+from tools.simulation.store import Network, Observer
 
 WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchWriteItem"})
-HOT_SECONDS = 0.5
-"""How long a key that refuses goes on refusing."""
-HOT_SHARE = 0.08
-"""Of all keys at any time: their partitions have no more to give."""
-
-SUCCESS = 200
-LATE_SHARE = 0.1
-"""Of creations: they happen up to so long after their client gave up. (A late overwriting put takes back what was
-written since with boto3 alone as well; a late creation finds on its place that the item is there.)"""
-LATE_SECONDS = 3.0
 
 Response = tuple[Any, dict[str, Any]]
 
 
-class Network:
-    """What is between a table's clients and the table. REQUIRES: a task of the engine calls the clients."""
+class Aws(NamedTuple):
+    """boto3 on moto: the resource of the library, the raiser's client, and one that nothing is between."""
 
-    def __init__(self, engine: Engine, raw: Any, *, journal_table: str, seed: str) -> None:
-        """Start without faults.
+    resource: Any
+    raiser: Any
+    raw: Any
 
-        Args:
-            engine: the virtual clock.
-            raw: a low-level boto3 client of moto, which nothing is between.
-            journal_table: where the routing items lie: eventually consistent reads of it lag.
-            seed: decides everything that is left to chance.
-        """
-        self.faults = StoreFaults()
-        self.struck: Counter[str] = Counter()
-        self.requests = 0
-        self.after_update: Callable[[Process], None] = lambda _: None
-        self.after_late: Callable[[str], None] = lambda _: None
-        """Told of the place of a creation that will happen late."""
-        self._engine = engine
-        self._raw = raw
-        self._journal_table = journal_table
-        self._seed = seed
-        self._random = Random(f"{seed}/network")
-        self._latencies = {True: Latency(WRITE_PROFILE, self._random), False: Latency(READ_PROFILE, self._random)}
+
+@contextmanager
+def open_aws() -> Iterator[Aws]:
+    """Start moto, and stop it afterwards."""
+    options: dict[str, Any] = {
+        "region_name": "eu-central-1",
+        "aws_access_key_id": "simulated",
+        "aws_secret_access_key": "simulated",
+        "config": Config(retries={"total_max_attempts": 1}),
+    }
+    with mock_aws():
+        raiser, raw = (boto3.client("dynamodb", **options) for _ in range(2))
+        yield Aws(boto3.resource("dynamodb", **options), raiser, raw)
+
+
+class MotoNetwork(Network):
+    """The network in front of moto. REQUIRES: a task of the engine calls the clients."""
+
+    def __init__(self, engine: Engine, aws: Aws, place: JournalPlace, *, seed: str, observer: Observer) -> None:
+        """Stand between moto and its clients; eventually consistent reads of the journal, at `place`, lag."""
+        super().__init__(engine, random=Random(f"{seed}/network"), observer=observer, seed=seed)
+        self._aws = aws
+        self._place = place
         self._routes: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
+        self._owner: Process | None = None
         self._watched: list[tuple[Any, Any]] = []
-        self._tokens = RequestTokens(lambda: engine.now)
+        self._watch(aws.resource.meta.client, "table", lambda: None)
+        self._watch(aws.raiser, "operator", lambda: self._owner)
 
-    def watch(self, client: Any, owner: Callable[[], Process | None] = lambda: None) -> None:
-        """Stand between a client and the table; `owner` is the raiser, whose updates `after_update` is told of."""
-
-        def on_call(model: Any, params: Mapping[str, Any], **_: Any) -> Response | None:
-            if model.name == "DescribeTable":
-                return None
-            return self._send(model.name, json.loads(params["body"]), owner())
-
-        client.meta.events.register("before-call.dynamodb", on_call)
-        self._watched.append((client, on_call))
+    def client(self, role: str, owner: Process | None = None) -> Any:
+        """Open the one client of another process than the table's: `owner`, whose updates `after_update` is told of."""
+        del role
+        self._owner = owner
+        return SimpleNamespace(call=Boto3Call(self._aws.raiser))
 
     def close(self) -> None:
         """Let the clients speak to moto itself again."""
         for client, on_call in self._watched:
             client.meta.events.unregister("before-call.dynamodb", on_call)
 
-    def _send(self, operation: str, request: dict[str, Any], owner: Process | None) -> Response:
-        self.requests += 1
-        engine, faults = self._engine, self.faults
-        is_write = operation in WRITES
-        seconds = self._latencies[is_write].draw()
-        if self._strikes("slow"):
-            seconds += self._random.random() * faults.slow_seconds
-        if self._strikes("lost_request"):
-            engine.sleep(READ_TIMEOUT_SECONDS)
-            raise ReadTimeoutError(endpoint_url="simulated")
-        if _creates(operation, request) and faults.lost_request and self._random.random() < LATE_SHARE:
-            # The client gives up, and tries again elsewhere; and then it happens after all.
-            self.struck["late creation"] += 1
-            self.after_late(request["Item"]["PK"]["S"])
-            late_seconds = READ_TIMEOUT_SECONDS + self._random.random() * LATE_SECONDS
-            engine.after(late_seconds, lambda: self._happen_late(operation, request))
-            engine.sleep(READ_TIMEOUT_SECONDS)
-            raise ReadTimeoutError(endpoint_url="simulated")
-        if is_write and (key := self._hot_key(request)) is not None:
-            self.struck["refused key"] += 1
-            engine.sleep(seconds)
-            return _refusal("TableWriteKeyRangeThroughputExceeded", key)
-        if self._strikes("throttled"):
-            engine.sleep(seconds)
-            return _refusal("TableWriteMaxOnDemandThroughputExceeded", "")
-        fails, failure = self._strikes("server_error"), _error("InternalServerError", status=500)
-        if fails and self._random.random() < 0.5:
-            engine.sleep(seconds)
-            return failure
-        response = engine.call(seconds / 2, lambda: self._happen(operation, request, owner), seconds / 2)
-        if self._strikes("lost_answer"):
-            engine.sleep(READ_TIMEOUT_SECONDS)
-            raise ReadTimeoutError(endpoint_url="simulated")
-        return failure if fails else response
+    def error(self, code: str, status: int = 400, **facts: Any) -> Exception:
+        """Implement `Network.error`."""
+        error = {"Error": {"Code": code, "Message": "simulated"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+        response: Any = {**error, **facts}
+        return ClientError(response, "simulated")
 
-    def _happen(self, operation: str, request: dict[str, Any], owner: Process | None) -> Response:
-        """Let it happen at moto, now."""
-        if operation == "GetItem" and not request.get("ConsistentRead") and self._is_journal(request):
-            return _good({"Item": item} if (item := self._lagging(request)) else {})
-        left = self._leave_out(request.get("RequestItems", {}))
-        if operation == "Query" and self._strikes("short_page"):
-            request["Limit"] = min(request.get("Limit", 5), 1 + self._random.randrange(5))
+    def no_response(self) -> Exception:
+        """Implement `Network.no_response`."""
+        return ReadTimeoutError(endpoint_url="simulated")
+
+    def throttle(self, reason: str) -> Exception:
+        """Implement `Network.throttle`."""
+        code = "ProvisionedThroughputExceededException"
+        return self.error(code, ThrottlingReasons=[{"reason": reason, "resource": "arn"}])
+
+    def _watch(self, client: Any, role: str, owner: Callable[[], Process | None]) -> None:
+        def on_call(model: Any, params: Mapping[str, Any], **_: Any) -> Response | None:
+            if model.name == "DescribeTable":
+                return None
+            return self._send(model.name, json.loads(params["body"]), role, owner())
+
+        client.meta.events.register("before-call.dynamodb", on_call)
+        self._watched.append((client, on_call))
+
+    def _send(self, operation: str, request: dict[str, Any], role: str, owner: Process | None) -> Response:
+        is_write = operation in WRITES
+        # A late overwriting put takes back what was written since with boto3 alone as well; a late creation finds on
+        # its place that the item is there.
+        creates = operation == "PutItem" and "attribute_not_exists" in request.get("ConditionExpression", "")
+        written = _key_of(request) if is_write else ""
         try:
-            # Its token lets a transaction happen once; moto does not know that.
-            if not self._tokens.begin(request):
-                return _good({})
-        except RequestTokenError as error:
-            return _error(error.code)
-        is_done = False
-        try:
-            response = self._raw._make_api_call(operation, request)  # noqa: SLF001 - as every method of a client does
-            is_done = True
+            response = self.perform(
+                self.write_latency if is_write else self.read_latency,
+                lambda: self._happen(operation, request, owner),
+                self.counts_of(role),
+                written=written,
+                may_be_late=creates,
+            )
         except ClientError as error:
             return SimpleNamespace(status_code=400), dict(error.response)
+        return SimpleNamespace(status_code=200), response
+
+    def _happen(self, operation: str, request: dict[str, Any], owner: Process | None) -> dict[str, Any]:
+        """Let it happen at moto, now."""
+        if operation == "GetItem" and not request.get("ConsistentRead") and self._is_journal(request):
+            horizon = self.horizon(is_strong=False)
+            versions = self._routes.get(_key_of(request), ())
+            return next(({"Item": dict(item)} for at, item in reversed(versions) if at <= horizon), {})
+        left = self._leave_out(request.get("RequestItems", {}))
+        if operation == "Query" and self.strikes("short_page"):
+            request["Limit"] = min(request.get("Limit", 5), 1 + self.random.randrange(5))
+        try:
+            # Its token lets a transaction happen once; moto does not know that.
+            if not self.tokens.begin(request):
+                return {}
+        except RequestTokenError as error:
+            raise self.error(error.code) from error
+        is_done = False
+        try:
+            response: dict[str, Any] = self._aws.raw._make_api_call(operation, request)  # noqa: SLF001 - as every method of a client does
+            is_done = True
         finally:
-            self._tokens.end(request, is_done=is_done)
+            self.tokens.end(request, is_done=is_done)
         if left:
             response["UnprocessedKeys" if operation == "BatchGetItem" else "UnprocessedItems"] = left
         if operation == "UpdateItem" and owner is not None:
-            self._routes.setdefault(_collection(request), []).append((self._engine.now, dict(response["Attributes"])))
+            self._routes.setdefault(_key_of(request), []).append((self.engine.now, dict(response["Attributes"])))
             self.after_update(owner)
-        return _good(response)
-
-    def _happen_late(self, operation: str, request: dict[str, Any]) -> None:
-        status, _ = self._happen(operation, request, None)
-        if status.status_code == SUCCESS:
-            self.struck["late creation stored a second copy, or the first"] += 1
-
-    def _hot_key(self, request: Mapping[str, Any]) -> str | None:
-        """Return the key of a write of one item whose partition has no more to give, for half a second."""
-        attributes = request.get("Item") or request.get("Key")
-        if attributes is None or "PK" not in attributes:
-            return None
-        key: str = attributes["PK"]["S"]
-        part = int(self._engine.now / HOT_SECONDS)
-        share = HOT_SHARE * (4 if self.faults.throttled > 0.05 else 1) if self.faults.throttled else 0.0
-        return key if Random(f"{self._seed}/{key}/{part}").random() < share else None
+        return response
 
     def _leave_out(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Take some keys or items out of a batch, at least one stays; return what is left unprocessed."""
@@ -164,7 +152,7 @@ class Network:
         for table_name, of_table in list(asked.items()):
             is_read = isinstance(of_table, dict)
             entries = of_table["Keys"] if is_read else of_table
-            out = [entry for entry in entries if self._strikes("unprocessed")]
+            out = [entry for entry in entries if self.strikes("unprocessed")]
             stay = [entry for entry in entries if entry not in out]
             if not out or not stay:
                 continue
@@ -173,44 +161,13 @@ class Network:
         return left
 
     def _is_journal(self, request: Mapping[str, Any]) -> bool:
-        sort_key = request["Key"].get("SK", {}).get("S")
-        return request["TableName"] == self._journal_table and sort_key in {None, "~route"}
-
-    def _lagging(self, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        lag = self._random.expovariate(1 / LAG_MEAN_SECONDS)
-        if self._strikes("long_lag"):
-            lag += self._random.random() * self.faults.long_lag_seconds
-        versions = self._routes.get(_collection(request), ())
-        return next((dict(item) for at, item in reversed(versions) if at <= self._engine.now - lag), None)
-
-    def _strikes(self, fault: str) -> bool:
-        odds: float = getattr(self.faults, fault)
-        if odds and self._random.random() < odds:
-            self.struck[fault.replace("_", " ")] += 1
-            return True
-        return False
+        place = self._place
+        is_at_place = not place.sort_key or request["Key"][place.sort_key]["S"] == place.routing_sort_key
+        return request["TableName"] == place.table_name and is_at_place
 
 
-def _creates(operation: str, request: Mapping[str, Any]) -> bool:
-    return operation == "PutItem" and "attribute_not_exists" in request.get("ConditionExpression", "")
-
-
-def _collection(request: Mapping[str, Any]) -> str:
-    key = request["Key"]
-    text: str = (key.get("PK") or key["collection"])["S"]
-    return text
-
-
-def _good(response: Mapping[str, Any]) -> Response:
-    return SimpleNamespace(status_code=SUCCESS), dict(response)
-
-
-def _refusal(reason: str, key: str) -> Response:
-    code = "ProvisionedThroughputExceededException"
-    throttling = [{"reason": reason, "resource": "arn"}]
-    return _error(code, message=f"too much for the partition of {key}", ThrottlingReasons=throttling)
-
-
-def _error(code: str, *, status: int = 400, message: str = "simulated", **facts: Any) -> Response:
-    error = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    return SimpleNamespace(status_code=status), {**error, **facts}
+def _key_of(request: Mapping[str, Any]) -> str:
+    """Return the partition key of what is written or read; a request for several has none."""
+    attributes = request.get("Item") or request.get("Key") or {}
+    key: dict[str, str] = attributes.get("PK") or attributes.get("collection") or {}
+    return key.get("S", "")

@@ -1,59 +1,55 @@
-"""One run of `ShardedTable` with everything failing: environments that create, change, delete and read; and raises.
+"""One run of `ShardedTable` with everything failing: clients that create, change, delete and read; and raises.
 
 The library is the product's own, over boto3's client: routes, caches, journal, registry, choices, merge. Each
-environment is a process that may die, with a cache of its own, so that writers are as stale as they come. A raiser
-adds generations as consumer and operators do, journal first, and dies in between now and then.
+environment is a process that may die, with a cache of its own, so that writers are as stale as they come. Something
+raises as consumer and operators do, journal first, and dies in between now and then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
-import boto3
 from boto3.dynamodb.conditions import Attr, Key
-from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
-from moto import mock_aws
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.keys import KeyForm
-from hotpartition.core.route import Generation
 from hotpartition.dynamodb.boto3_client import Boto3Call
-from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.engine.raising import Raiser
 from hotpartition.errors import InvalidRequestError, RetryLaterError
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink
 from hotpartition.runtime.background import BackgroundThread
+from hotpartition.runtime.building import Ends
+from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition.table import ShardedTable, at_random, by_attribute, by_sort_key
-from hotpartition.table.adaptive import REPORTS_PAUSE_SECONDS, AdaptiveRoutes, Limits, TableJournal
+from hotpartition.table.adaptive import REPORTS_PAUSE_SECONDS, AdaptiveRoutes, TableJournal
 from hotpartition.table.hashing import Hashing
-from hotpartition.table.routes import LoggedTelemetry
 from hotpartition.table.schema import Schema
+from tools.history_checker import Finding, Seen
 from tools.simulation.engine import Engine, Process, SimulatedExecutor
-from tools.simulation.faults import FaultDriver
-from tools.simulation.redis_model import RedisServer, SimulatedConnection
+from tools.simulation.faults import FaultDriver, RaisesByHand
+from tools.simulation.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
+from tools.simulation.record import Offer, Record
 from tools.simulation.scenarios import FAULTS, FaultPlan
-from tools.simulation.table_history import Attempt, Breach, ItemHistory, Read, Seen, TableHistory, check_table
-from tools.simulation.table_network import Network
-from tools.simulation.wiring import EPOCH_MS
+from tools.simulation.store import Observer
+from tools.simulation.table_network import Aws, MotoNetwork
+from tools.simulation.wiring import SharedTelemetry, build_world
 
 TABLE_NAME = "readings"
 COLLECTIONS = ("hot|1", "cold")
-ENVIRONMENTS = 4
+CLIENTS = 6
+ENVIRONMENTS = FunctionConfig(concurrency=8, warm=CLIENTS, death=0.004)
 SECONDS = 14.0
 DRAIN_SECONDS = 8.0
 WAIT_SECONDS = 0.12
-"""Mean time between two calls of one environment."""
+"""Mean time between two calls of one client."""
 REDIS_TIMEOUT_MS = 30
-COOLDOWN_MS = 500
 AUDIT_SECONDS = 60.0
 EXPECTED_CODES = frozenset(
     {
@@ -65,10 +61,15 @@ EXPECTED_CODES = frozenset(
 )
 """What the faults are answered with; any other error is a bug."""
 RAISES_PER_SECOND = 0.35
-RAISER_SECONDS = 0.3
-COLD_START_SECONDS = 0.5
 MOST_SHARDS = 16
 THREADS = 8
+LATE_SHARE = 0.1
+"""Of creations: they happen some time after their client gave up."""
+HOT_SHARE, HOT_SHARE_IN_SPELLS = 0.08, 0.32
+PATIENCE_SECONDS = 29.0
+"""How long a client waits: longer than any call takes, so that a call without a response was one of a dead process."""
+CALM_SECONDS = 0.5
+"""How long a client waits after its environment died: by then, what had been sent has happened."""
 
 _HASHINGS: tuple[Callable[[Random], Hashing], ...] = (
     lambda _: by_sort_key(),
@@ -111,64 +112,18 @@ class TableRun:
     raises: int
     sharded_items: int
     faults: tuple[tuple[str, int], ...]
-    breaches: tuple[Breach, ...]
-
-
-class Aws(NamedTuple):
-    """boto3 on moto: the resource of the library, the raiser's client, and one that nothing is between."""
-
-    resource: Any
-    raiser: Any
-    raw: Any
-
-
-@contextmanager
-def open_aws() -> Iterator[Aws]:
-    """Start moto, and stop it afterwards."""
-    options: dict[str, Any] = {
-        "region_name": "eu-central-1",
-        "aws_access_key_id": "simulated",
-        "aws_secret_access_key": "simulated",
-        "config": Config(retries={"total_max_attempts": 1}),
-    }
-    with mock_aws():
-        raiser, raw = (boto3.client("dynamodb", **options) for _ in range(2))
-        yield Aws(boto3.resource("dynamodb", **options), raiser, raw)
+    breaches: tuple[Finding, ...]
 
 
 def run_table(aws: Aws, seed: int, parts: TableParts | None = None, *, seconds: float = SECONDS) -> TableRun:
     """Run one seed, which decides everything that is left to chance."""
     run = _Run(seed, parts or TableParts(), aws, seconds)
     try:
-        return run.result()
+        with closing(run.network), closing(run.engine):
+            return run.result()
     finally:
-        run.network.close()
-        run.engine.close()
         for name in aws.raw.list_tables()["TableNames"]:
             aws.raw.delete_table(TableName=name)
-
-
-class _Fleet:
-    """The processes that may be killed, each with what starts another: `Function` as `FaultDriver` knows it."""
-
-    def __init__(self, engine: Engine, random: Random) -> None:
-        self.processes: dict[Process, Callable[[], None]] = {}
-        self._engine = engine
-        self._random = random
-
-    def kill_one(self) -> bool:
-        """Kill one at random."""
-        if not self.processes:
-            return False
-        self.kill(self._random.choice(list(self.processes)))
-        return True
-
-    def kill(self, process: Process) -> None:
-        """Kill one between two of its steps; another is there soon."""
-        start_another = self.processes.pop(process, None)
-        if start_another is not None:
-            self._engine.after(0.0, lambda: self._engine.kill(process))
-            self._engine.after(COLD_START_SECONDS, start_another)
 
 
 @dataclass(slots=True)
@@ -182,8 +137,8 @@ class _Register:
 
 
 @dataclass(slots=True)
-class _Environment:
-    """One environment's own things, which survive its death: what its client knows."""
+class _Client:
+    """What one client knows."""
 
     index: int
     random: Random
@@ -191,45 +146,69 @@ class _Environment:
     made: int = 0
 
 
+class _LateObserver(Observer):
+    """Has a key raised at the worst moment: the repetition of a creation that is still to come goes elsewhere."""
+
+    def __init__(self) -> None:
+        self.urgent: list[str] = []
+
+    def put_off(self, partition_key: str) -> None:
+        """Implement `Observer.put_off`."""
+        self.urgent.append(KeyForm().parse(partition_key)[0])
+
+
 class _Run:
     """The parts of one run, put together."""
 
     def __init__(self, seed: int, parts: TableParts, aws: Aws, seconds: float) -> None:
         self.seed, self.parts, self.seconds = seed, parts, seconds
-        self.engine = Engine()
-        self.random = Random(f"{seed}/table")
-        self.history = TableHistory()
-        self.operations = self.raises = 0
+        engine = self.engine = Engine()
+        self.record = Record()
+        self.operations = 0
         self.is_over = False
         self.raw = aws.raw
         self.place = self._create_tables(aws.raw)
         self.table = aws.resource.Table(TABLE_NAME)
         self.hashing = _HASHINGS[seed % len(_HASHINGS)](Random(f"{seed}/hashed"))
-        self.network = Network(self.engine, aws.raw, journal_table=self.place.table_name, seed=str(seed))
-        self.redis = RedisServer(
-            self.engine, epoch_ms=EPOCH_MS, nodes=3, random=Random(f"{seed}/redis"), on_report=lambda: None
+        plan = _fault_plan()
+        observer = _LateObserver()
+        self.network = MotoNetwork(engine, aws, self.place, seed=str(seed), observer=observer)
+        world = self.world = build_world(
+            engine,
+            seed,
+            table=FAULTS.table,
+            redis_nodes=FAULTS.redis_nodes,
+            settings=FAULTS.settings,
+            skew_ms=plan.skew_ms,
+            observer=observer,
+            store=self.network,
         )
-        plan = FAULTS.faults or FaultPlan()
-        self.environments = _Fleet(self.engine, Random(f"{seed}/kills"))
-        self.raisers = _Fleet(self.engine, Random(f"{seed}/raiser kills"))
-        fleet: Any = self.environments
-        raisers: Any = self.raisers
-        network: Any = self.network
+        self.function: Function[Callable[[SimulatedTable], Any], Any] = Function(
+            engine, ENVIRONMENTS, self._build, world.random("environments")
+        )
+        collections = world.random("raised")
+        self.raises = RaisesByHand(
+            world,
+            self.place,
+            per_second=RAISES_PER_SECOND,
+            most_shards=MOST_SHARDS,
+            choose=lambda: _choose_collection(collections),
+            is_timed=self.has_positions,
+            urgent=observer.urgent,
+        )
         self.driver = FaultDriver(
             plan,
-            self.engine,
-            store=network,
-            redis=self.redis,
-            functions=(fleet,),
-            consumers=lambda: raisers,
-            random=Random(f"{seed}/faults"),
+            world,
+            functions=(self.function,),
+            consumers=lambda: self.raises.function,
+            random=world.random("faults"),
         )
-        self.network.watch(self.table.meta.client)
-        self.network.watch(aws.raiser, lambda: next(reversed(self.raisers.processes), None))
-        self._raiser_client = aws.raiser
-        self._to_raise: list[str] = []
-        self.network.after_late = lambda place: self._to_raise.append(KeyForm().parse(place)[0])
         self._registers: set[tuple[str, str]] = set()
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether the table's sort keys are times to the library."""
+        return self.seed % 4 < 2
 
     def _create_tables(self, raw: Any) -> JournalPlace:
         raw.create_table(
@@ -250,75 +229,49 @@ class _Run:
 
     def result(self) -> TableRun:
         """Let it happen, read everything once more, and judge."""
-        engine = self.engine
+        engine, record = self.engine, self.record
         self.driver.start()
-        for index in range(ENVIRONMENTS):
-            environment = _Environment(index, Random(f"{self.seed}/client {index}"))
-            self._start_environment(environment)
-        self._start_raiser()
+        for index in range(CLIENTS):
+            engine.spawn(lambda index=index: self._work(_Client(index, self.world.random(f"client {index}"))))  # type: ignore[misc]
+        self.raises.start()
         engine.at(self.seconds, self.driver.stop)
         engine.run_until(self.seconds + 1.0)
-        self.is_over = True
+        self.is_over = self.raises.is_over = True
         engine.run_until(self.seconds + DRAIN_SECONDS)
+        operations = self.operations
         self._audit()
-        items = [item for item in self._stored() if "#_" in item["PK"]["S"]]
-        struck = {**self.network.struck, **self.driver.struck}
         return TableRun(
             seed=self.seed,
-            operations=self.operations,
-            requests=self.network.requests,
-            created=self.history.count("creations"),
-            changed=self.history.count("changes"),
-            deleted=self.history.count("deletions"),
-            reads=len(self.history.reads),
-            raises=self.raises,
-            sharded_items=len(items),
-            faults=tuple(sorted(struck.items())),
-            breaches=check_table(self.history),
+            operations=operations,
+            requests=sum(counts.operations for counts in self.network.counts.values()),
+            created=sum(len(record.acknowledged_ids(collection)) for collection in COLLECTIONS),
+            changed=sum(addition.ended_at is not None for addition in record.additions),
+            deleted=len({(d.conversation_id, d.message_id) for d in record.deletions if d.ended_at is not None}),
+            reads=len(record.reads),
+            raises=self.raises.count,
+            sharded_items=sum("#_" in item["PK"]["S"] for item in self.raw.scan(TableName=TABLE_NAME)["Items"]),
+            faults=self.driver.all_struck(),
+            breaches=record.breaches(),
         )
-
-    def _stored(self) -> list[Mapping[str, Any]]:
-        items: list[Mapping[str, Any]] = self.raw.scan(TableName=TABLE_NAME)["Items"]
-        return items
 
     def _audit(self) -> None:
         """Read all there is, by an environment that has just been born; as a whole and one by one."""
-        process = Process()
-        table = self._open(process, "audit")
-        is_read = [False]
+        self.function = Function(self.engine, FunctionConfig(warm=1), self._build, self.world.random("audit"))
 
         def read() -> None:
             for collection in COLLECTIONS:
                 for newest_first in (False, True):
-                    self._read_collection(table, collection, is_strong=True, newest_first=newest_first, limit=None)
-                for sort_key in sorted(self.history.items.get(collection, {})):
-                    self._read_one(table, collection, sort_key)
-            is_read[0] = True
+                    self._read_collection(collection, is_strong=True, newest_first=newest_first, limit=None)
+                for sort_key in sorted(self.record.offers.get(collection, {})):
+                    self._read_one(collection, sort_key)
 
-        self.engine.spawn(read, process)
-        self.engine.run_until(self.engine.now + AUDIT_SECONDS)
-        if not is_read[0]:
-            raise RuntimeError("the last reads did not end")
+        self.engine.run_to_end(read, AUDIT_SECONDS)
 
     # Environments.
 
-    def _start_environment(self, environment: _Environment) -> None:
-        process = Process()
-        self.environments.processes[process] = lambda: self._start_environment(environment)
-        name = f"environment {environment.index}.{len(self.environments.processes)}.{self.engine.now}"
-
-        def work() -> None:
-            table = self._open(process, name)
-            while not self.is_over:
-                self.engine.sleep(environment.random.expovariate(1 / WAIT_SECONDS))
-                if not self.is_over:
-                    self._act(environment, table)
-
-        self.engine.spawn(work, process)
-
-    def _open(self, process: Process, name: str) -> SimulatedTable:
-        random = Random(f"{self.seed}/{name}")
-        clock = Clock(now_ms=self._now_ms, sleep=self.engine.sleep, random=random.random)
+    def _build(self, process: Process, index: int) -> Callable[[Callable[[SimulatedTable], Any]], Any]:
+        """Build one environment: it makes the calls that it is asked for on a table of its own."""
+        name = f"environment-{index}"
         run = self
 
         class Routes:
@@ -332,203 +285,206 @@ class _Run:
             self.table,
             shards=shards,
             hashed=self.hashing,
-            position=_position if self.seed % 4 < 2 else None,
-            clock=clock,
+            position=_position if self.has_positions else None,
+            clock=self.world.clock(self.world.random(name)),
             budget_ms=600.0,
         )
         opened.simulated = SimulatedExecutor(self.engine, process, THREADS)
-        return opened
+        return lambda call: call(opened)
 
     def _build_routes(
         self, process: Process, name: str, table: Any, schema: Schema, clock: Clock, budget_ms: float
     ) -> AdaptiveRoutes:
-        connection = SimulatedConnection(self.redis, timeout_ms=REDIS_TIMEOUT_MS, cooldown_ms=COOLDOWN_MS)
+        connection = self.world.connect(REDIS_TIMEOUT_MS)
         background = BackgroundThread(executor=SimulatedExecutor(self.engine, process, 1))
+        registry = RedisRegistry(connection, TABLE_NAME)
+        reports = RedisReportSink(
+            connection,
+            TABLE_NAME,
+            partitions=1,
+            background=BackgroundThread(executor=SimulatedExecutor(self.engine, process, 1)),
+            now_ms=clock.now_ms,
+            pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
+        )
+        ends = Ends(
+            registry=registry,
+            repairs=registry,
+            reports=reports,
+            background=background,
+            telemetry=SharedTelemetry(self.world),
+            clock=clock,
+            timer=self.world.timer,
+            environment_id=name,
+        )
         return self.parts.routes(
-            registry=RedisRegistry(connection, TABLE_NAME),
-            reports=RedisReportSink(
-                connection,
-                TABLE_NAME,
-                partitions=1,
-                background=BackgroundThread(executor=SimulatedExecutor(self.engine, process, 1)),
-                now_ms=self._now_ms,
-                pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
-            ),
+            ends,
+            AdaptiveSettings.defaults(route_cache_seconds=1.0),
             journal=TableJournal(Boto3Call(table.meta.client), self.place),
             place=self.place,
-            background=background,
-            telemetry=LoggedTelemetry(),
-            clock=clock,
             schema=schema,
             choices=3,
-            limits=Limits(
-                route_cache_seconds=1.0, route_cache_entries=100, sampling_distance_wcu=5.0, budget_ms=budget_ms
-            ),
-            timer=lambda: self.engine.now,
-            process_id=name,
+            budget_ms=budget_ms,
         )
-
-    def _now_ms(self) -> int:
-        return EPOCH_MS + int(self.engine.now * 1000)
 
     # What clients do.
 
-    def _act(self, environment: _Environment, table: SimulatedTable) -> None:
-        random = environment.random
-        kind = random.random()
-        if kind < 0.22:
-            self._create(environment, table)
-        elif kind < 0.27:
-            self._create_many(environment, table)
-        elif kind < 0.5:
-            self._change(environment, table)
-        elif kind < 0.6:
-            self._overwrite(environment, table)
-        elif kind < 0.67:
-            self._delete(environment, table)
-        elif kind < 0.8:
-            collection = self._collection(random)
-            known = sorted(self.history.items.get(collection, {}))
-            if known:
-                self._attempt(lambda: self._read_one(table, collection, random.choice(known)))
-        else:
-            limit = random.choice((None, 3, 7))
-            is_strong, newest_first = random.random() < 0.8, random.random() < 0.5
-            collection = self._collection(random)
-            self._attempt(
-                lambda: self._read_collection(
-                    table, collection, is_strong=is_strong, newest_first=newest_first, limit=limit
-                )
-            )
+    def _work(self, client: _Client) -> None:
+        random = client.random
+        kinds = (
+            self._create,
+            self._create_many,
+            self._change,
+            self._overwrite,
+            self._delete,
+            self._look_up,
+            self._read,
+        )
+        while not self.is_over:
+            self.engine.sleep(random.expovariate(1 / WAIT_SECONDS))
+            if not self.is_over:
+                (act,) = random.choices(kinds, (0.22, 0.05, 0.23, 0.1, 0.07, 0.13, 0.2))
+                act(client)
 
-    def _attempt(self, call: Callable[[], object], attempt: Attempt | None = None) -> Exception | None:
-        """Make a call; note when it was acknowledged, or return why it was not. What no fault explains is raised."""
+    def _ask(self, call: Callable[[SimulatedTable], Any]) -> tuple[Any, Exception | None]:
+        """Have a call made; return its response, or why there is none. What no fault explains is raised."""
         self.operations += 1
         try:
-            call()
+            return self.function.invoke(call, timeout_seconds=PATIENCE_SECONDS), None
         except ClientError as error:
             if error.response["Error"]["Code"] not in EXPECTED_CODES:
                 raise
-            return error
+            return None, error
+        except (NoResponseError, TooManyRequestsError) as error:
+            self.engine.sleep(CALM_SECONDS)
+            return None, error
         except (ReadTimeoutError, RetryLaterError, InvalidRequestError) as error:
-            return error
-        if attempt is not None:
-            attempt.acknowledged_at = self.engine.now
-        return None
+            return None, error
 
-    def _collection(self, random: Random) -> str:
-        return COLLECTIONS[random.random() < 0.3]
+    def _new_item(self, client: _Client) -> dict[str, Any]:
+        """Make up an item that is offered from now on."""
+        random = client.random
+        client.made += 1
+        moment = self.engine.now_ms() - random.randrange(3_000)
+        collection, sort_key = _choose_collection(random), f"{moment:015}-{client.index}-{client.made}"
+        owner = f"o{random.randrange(3)}"
+        self.record.note_offer(collection, sort_key, owner, offered_at=self.engine.now)
+        return {"PK": collection, "SK": sort_key, "owner": owner, "log": []}
 
-    def _new_item(self, environment: _Environment) -> dict[str, Any]:
-        random = environment.random
-        environment.made += 1
-        moment = self._now_ms() - random.randrange(3_000)
-        sort_key = f"{moment:015}-{environment.index}-{environment.made}"
-        collection = self._collection(random)
-        return {"PK": collection, "SK": sort_key, "owner": f"o{random.randrange(3)}", "log": []}
+    def _note_created(self, item: Mapping[str, Any]) -> None:
+        self.record.note_acknowledged(item["PK"], item["SK"], item["owner"], self.engine.now)
 
-    def _create(self, environment: _Environment, table: SimulatedTable) -> None:
+    def _create(self, client: _Client) -> None:
         """Create an item, again and again while nobody knows whether it is there."""
-        item = self._new_item(environment)
-        if environment.random.random() < 0.25:
-            environment.registers.append(_Register(item["PK"], item["SK"], item["owner"]))
+        item = self._new_item(client)
+        if client.random.random() < 0.25:
+            client.registers.append(_Register(item["PK"], item["SK"], item["owner"]))
             self._registers.add((item["PK"], item["SK"]))
             item |= {"number": 0}
-        history = self.history.item(item["PK"], item["SK"])
         for number in range(3):
-            attempt = Attempt(self.engine.now)
-            history.creations.append(attempt)
-            if self._attempt(lambda: table.put_item(Item=item), attempt) is None:
+            _, error = self._ask(lambda table: table.put_item(Item=item))
+            if error is None:
+                self._note_created(item)
                 if number and "number" not in item:
                     # An earlier attempt may still be on its way: what is changed now must outlive it.
-                    self._append(environment, table, item["PK"], item["SK"])
+                    self._append(client, item["PK"], item["SK"])
                 return
-            self.engine.sleep(0.1 + environment.random.random())
+            self.engine.sleep(0.1 + client.random.random())
 
-    def _create_many(self, environment: _Environment, table: SimulatedTable) -> None:
-        items = [self._new_item(environment) for _ in range(1 + environment.random.randrange(6))]
-        attempts = [Attempt(self.engine.now) for _ in items]
-        for item, attempt in zip(items, attempts, strict=True):
-            self.history.item(item["PK"], item["SK"]).creations.append(attempt)
+    def _create_many(self, client: _Client) -> None:
+        items = [self._new_item(client) for _ in range(1 + client.random.randrange(6))]
 
-        def write() -> None:
+        def write(table: SimulatedTable) -> None:
             with table.batch_writer() as batch:
                 for item in items:
                     batch.put_item(Item=item)
 
-        if self._attempt(write) is None:
-            for attempt in attempts:
-                attempt.acknowledged_at = self.engine.now
+        _, error = self._ask(write)
+        if error is None:
+            for item in items:
+                self._note_created(item)
 
-    def _known(self, random: Random, wanted: Callable[[ItemHistory], bool]) -> tuple[str, str] | None:
-        collection = self._collection(random)
-        items = sorted(self.history.items.get(collection, {}).items())
-        known = [key for key, item in items if wanted(item) and (collection, key) not in self._registers]
+    def _known(self, random: Random, wanted: Callable[[Offer], bool]) -> tuple[str, str] | None:
+        """Choose an item that is there, as far as is known, and no register."""
+        collection = _choose_collection(random)
+        offers = self.record.offers.get(collection, {}).items()
+        known = [key for key, offer in offers if offer.is_there and wanted(offer)]
+        known = [key for key in known if (collection, key) not in self._registers]
         return (collection, random.choice(known)) if known else None
 
-    def _change(self, environment: _Environment, table: SimulatedTable) -> None:
+    def _change(self, client: _Client) -> None:
         """Append a token to an item that was created, on condition that it is there; nobody repeats it."""
-        now = self.engine.now
-        found = self._known(environment.random, lambda item: item.created_at < now and item.deleted_at > now)
+        found = self._known(client.random, lambda _: True)
         if found is not None:
-            self._append(environment, table, *found)
+            self._append(client, *found)
 
-    def _append(self, environment: _Environment, table: SimulatedTable, collection: str, sort_key: str) -> None:
-        now = self.engine.now
-        history = self.history.item(collection, sort_key)
-        token = f"t{environment.index}.{self.operations}"
-        attempt = history.changes[token] = Attempt(now)
-        error = self._attempt(
-            lambda: table.update_item(
+    def _append(self, client: _Client, collection: str, sort_key: str) -> None:
+        began, token = self.engine.now, f"t{client.index}.{self.operations}"
+        addition = self.record.note_addition(collection, sort_key, token, began=began)
+        _, error = self._ask(
+            lambda table: table.update_item(
                 Key={"PK": collection, "SK": sort_key},
                 UpdateExpression="SET #log = list_append(#log, :token)",
                 ConditionExpression=Attr("SK").exists(),
                 ExpressionAttributeNames={"#log": "log"},
                 ExpressionAttributeValues={":token": [token]},
-            ),
-            attempt,
+            )
         )
-        if _is_absence(error):
-            del history.changes[token]
-            self.history.refusals.append((collection, sort_key, now, self.engine.now))
+        if error is None:
+            addition.ended_at = self.engine.now
+        elif _is_absence(error):
+            self.record.additions.remove(addition)
+            self.record.note_lookup(collection, sort_key, (), began, self.engine.now)
 
-    def _overwrite(self, environment: _Environment, table: SimulatedTable) -> None:
+    def _overwrite(self, client: _Client) -> None:
         """Overwrite a register of one's own with the next number."""
-        if not environment.registers:
+        if not client.registers:
             return
-        register = environment.random.choice(environment.registers)
-        history = self.history.item(register.collection, register.sort_key)
-        if history.created_at > self.engine.now:
+        register = client.random.choice(client.registers)
+        if not self.record.offers[register.collection][register.sort_key].is_there:
             return
         register.number += 1
-        attempt = history.changes[str(register.number)] = Attempt(self.engine.now)
         key = {"PK": register.collection, "SK": register.sort_key}
         item: dict[str, Any] = {**key, "owner": register.owner, "number": register.number, "log": []}
-        self._attempt(lambda: table.put_item(Item=item), attempt)
+        addition = self.record.note_addition(
+            register.collection, register.sort_key, str(register.number), began=self.engine.now
+        )
+        _, error = self._ask(lambda table: table.put_item(Item=item))
+        if error is None:
+            addition.ended_at = self.engine.now
 
-    def _delete(self, environment: _Environment, table: SimulatedTable) -> None:
+    def _delete(self, client: _Client) -> None:
         """Delete an item, again and again until it is known to be gone."""
-        random, now = environment.random, self.engine.now
-        found = self._known(random, lambda item: item.created_at < now - 3.0 and item.deleted_at > now)
+        random, now = client.random, self.engine.now
+        found = self._known(random, lambda offer: (offer.acknowledged_at or now) < now - 3.0)
         if found is None:
             return
-        history = self.history.item(*found)
         for _ in range(3):
-            attempt = Attempt(self.engine.now)
-            history.deletions.append(attempt)
-            if (
-                self._attempt(lambda: table.delete_item(Key=dict(zip(("PK", "SK"), found, strict=True))), attempt)
-                is None
-            ):
+            deletion = self.record.note_deletion(*found, began=self.engine.now)
+            _, error = self._ask(lambda table: table.delete_item(Key=dict(zip(("PK", "SK"), found, strict=True))))
+            if error is None:
+                deletion.ended_at = self.engine.now
                 return
             self.engine.sleep(0.1 + random.random())
 
     # What they read.
 
-    def _read_collection(
-        self, table: SimulatedTable, collection: str, *, is_strong: bool, newest_first: bool, limit: int | None
-    ) -> None:
-        began_at = self.engine.now
+    def _look_up(self, client: _Client) -> None:
+        collection = _choose_collection(client.random)
+        known = sorted(self.record.offers.get(collection, {}))
+        if known:
+            self._read_one(collection, client.random.choice(known))
+
+    def _read(self, client: _Client) -> None:
+        random = client.random
+        self._read_collection(
+            _choose_collection(random),
+            is_strong=random.random() < 0.8,
+            newest_first=random.random() < 0.5,
+            limit=random.choice((None, 3, 7)),
+        )
+
+    def _read_collection(self, collection: str, *, is_strong: bool, newest_first: bool, limit: int | None) -> None:
+        began = self.engine.now
         request: dict[str, Any] = {
             "KeyConditionExpression": Key("PK").eq(collection),
             "ConsistentRead": is_strong,
@@ -536,51 +492,36 @@ class _Run:
         }
         if limit is not None:
             request["Limit"] = limit
-        items = tuple(_seen(item) for page in table.query_pages(**request) for item in page["Items"])
-        self.history.reads.append(
-            Read(collection, began_at, self.engine.now, items, is_strong, newest_first=newest_first)
+        found, error = self._ask(
+            lambda table: [_seen(item) for page in table.query_pages(**request) for item in page["Items"]]
         )
+        if error is None:
+            self.record.note_whole_read(
+                collection, found, began, self.engine.now, is_strong=is_strong, newest_first=newest_first
+            )
 
-    def _read_one(self, table: SimulatedTable, collection: str, sort_key: str) -> None:
-        began_at = self.engine.now
-        found: Any = table.get_item(Key={"PK": collection, "SK": sort_key}, ConsistentRead=True).get("Item")
-        items = (_seen(found),) if found else ()
-        self.history.reads.append(Read(collection, began_at, self.engine.now, items, is_strong=True, only=sort_key))
-
-    # Raises.
-
-    def _start_raiser(self) -> None:
-        process = Process()
-        self.raisers.processes[process] = self._start_raiser
-        random = Random(f"{self.seed}/raiser {self.engine.now}")
-        client = self._raiser_client
-        clock = Clock(now_ms=self._now_ms, sleep=self.engine.sleep, random=random.random)
-        connection = SimulatedConnection(
-            self.redis, timeout_ms=REDIS_TIMEOUT_MS, cooldown_ms=COOLDOWN_MS, owner=process
+    def _read_one(self, collection: str, sort_key: str) -> None:
+        began = self.engine.now
+        response, error = self._ask(
+            lambda table: table.get_item(Key={"PK": collection, "SK": sort_key}, ConsistentRead=True)
         )
-        raiser = Raiser(
-            journal=DynamoDBJournal(ThreadedCalls(Boto3Call(client)), self.place),
-            registry=RedisRegistry(connection, TABLE_NAME),
-            telemetry=LoggedTelemetry(),
-            clock=clock,
-        )
+        if error is None:
+            found = [_seen(response["Item"])] if "Item" in response else []
+            self.record.note_lookup(collection, sort_key, found, began, self.engine.now)
 
-        def work() -> None:
-            while not self.is_over:
-                self.engine.sleep(RAISER_SECONDS)
-                # At the worst moment: the repetition of a creation that is still to come goes to another place.
-                if not self._to_raise and random.random() > RAISES_PER_SECOND * RAISER_SECONDS:
-                    continue
-                collection = self._to_raise.pop() if self._to_raise else self._collection(random)
-                since = self._now_ms() - random.randrange(6_000) if self.seed % 4 < 2 else 0
-                generation = Generation(since_ms=since, shard_count=random.randint(1, MOST_SHARDS))
-                try:
-                    raiser.raise_route(collection, (generation,), reason="simulated")
-                except RetryLaterError:
-                    continue
-                self.raises += 1
 
-        self.engine.spawn(work, process)
+def _fault_plan() -> FaultPlan:
+    """Build the plan of all faults, with late creations and keys that refuse besides."""
+    plan = FAULTS.faults or FaultPlan()
+    return replace(
+        plan,
+        store=replace(plan.store, late=LATE_SHARE, hot_keys=HOT_SHARE),
+        spell=replace(plan.spell, late=LATE_SHARE, hot_keys=HOT_SHARE_IN_SPELLS),
+    )
+
+
+def _choose_collection(random: Random) -> str:
+    return COLLECTIONS[random.random() < 0.3]
 
 
 def _is_absence(error: Exception | None) -> bool:
@@ -598,5 +539,5 @@ def _position(sort_key: Any) -> int | None:
 
 def _seen(item: Mapping[str, Any]) -> Seen:
     if "number" in item:
-        return Seen(item["SK"], tuple(str(number) for number in range(1, int(item["number"]) + 1)))
-    return Seen(item["SK"], tuple(item["log"]))
+        return Seen(item["SK"], item["owner"], tuple(str(number) for number in range(1, int(item["number"]) + 1)))
+    return Seen(item["SK"], item["owner"], tuple(item["log"]))

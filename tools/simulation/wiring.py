@@ -1,6 +1,6 @@
-"""The product's functions on the simulated outside: as `hotpartition.runtime.wiring` builds them, with other ends.
+"""The product's functions on the simulated outside: built as in Lambda, on other ends.
 
-Everything in between is the product's own: jobs, cache, counter, hedging, retries, and the adapters for DynamoDB and
+Everything in between is the product's own: engine, caches, hedging, retries, and the adapters for DynamoDB and
 redis-py.
 """
 
@@ -14,53 +14,52 @@ from random import Random
 from typing import Any
 
 from hotpartition.control.consumer import Consumer
+from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.core.merge import Page
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.sampler import LoadSampler, ReadSampler
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
+from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.engine.newest_pages import NewestPages
 from hotpartition.engine.page_cache import PageCache
-from hotpartition.engine.read_counting import ReadCounting
-from hotpartition.engine.read_repair import ReadRepair
-from hotpartition.engine.route_cache import RouteCache, RouteSource
+from hotpartition.engine.raising import Raiser
+from hotpartition.engine.route_cache import RouteSource
 from hotpartition.engine.writer import Writer
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource
+from hotpartition.runtime import building_control
 from hotpartition.runtime.background import BackgroundThread
-from hotpartition.runtime.settings import ReaderSettings, WriterSettings
-from hotpartition.runtime.table_settings import ConsumerSettings
-from hotpartition.runtime.thresholds import build_read_thresholds, build_thresholds
-from hotpartition.runtime.wiring import PATIENT_TIMEOUTS_MS
-from hotpartition.runtime.wiring_pages import build_page_limits
-from hotpartition_messages import Message
+from hotpartition.runtime.building import Ends
+from hotpartition.runtime.building import Parts as EngineParts
+from hotpartition.runtime.ends import PATIENT_TIMEOUTS_MS
+from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition_messages import Message, wiring_reader, wiring_writer
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.counters import CounterReader, CounterWriter, describe_counter_table
-from hotpartition_messages.keys import describe_table, position_of
+from hotpartition_messages.keys import describe_table
 from hotpartition_messages.page_codec import MessagePageCodec
-from hotpartition_messages.reading import CACHED_LIMITS, MessageReader
+from hotpartition_messages.reading import MessageReader
+from hotpartition_messages.settings import ReadSettings, WriteSettings
+from hotpartition_messages.wiring_reader import build_message_reader
+from hotpartition_messages.wiring_writer import build_message_changer, build_message_writer
 from hotpartition_messages.writing import MessageWriter
-from tools.partition_model import Table
-from tools.simulation.engine import Engine, Process, SimulatedExecutor, wait_for
+from tools.partition_model import Table, TableConfig
+from tools.simulation.engine import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
 from tools.simulation.redis_model import RedisServer, SimulatedConnection
-from tools.simulation.store import READER, Store
+from tools.simulation.store import READER, Network, Observer, Store
 
 TABLE_NAME = "simulated"
 TABLE = describe_table(TABLE_NAME, index_name="routing-index")
 COUNTERS = describe_counter_table(TABLE_NAME)
 HOST = "simulated"
-MOST_SKEW_MS = 2_000.0
-"""No clock of a function is further off; beyond 5 s, messages would be refused as lying ahead."""
-EPOCH_MS = 1_800_000_000_000
-"""When every run begins: an instant in 2027 that starts a slot and a minute."""
+NAMES = {"table_name": TABLE_NAME, "registry_host": HOST}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +82,9 @@ class Parts:
 class ProductSettings:
     """The three functions' settings; the defaults are the product's."""
 
-    writer: WriterSettings = field(default_factory=lambda: WriterSettings(table_name=TABLE_NAME, registry_host=HOST))
-    reader: ReaderSettings = field(default_factory=lambda: ReaderSettings(table_name=TABLE_NAME, registry_host=HOST))
-    consumer: ConsumerSettings = field(
-        default_factory=lambda: ConsumerSettings(table_name=TABLE_NAME, registry_host=HOST)
-    )
+    writer: WriteSettings = field(default_factory=partial(WriteSettings.defaults, **NAMES))
+    reader: ReadSettings = field(default_factory=partial(ReadSettings.defaults, **NAMES))
+    consumer: ConsumerSettings = field(default_factory=partial(ConsumerSettings.defaults, **NAMES))
 
 
 @dataclass(slots=True)
@@ -97,7 +94,8 @@ class World:
     engine: Engine
     seed: int
     table: Table
-    store: Store
+    store: Any
+    """A `Network` with a client for each role: `Store`, or another one for the table that a run brings along."""
     redis: RedisServer
     settings: ProductSettings
     parts: Parts
@@ -110,21 +108,60 @@ class World:
         """Make a source of chance of its own, so that nothing depends on who draws first."""
         return Random(f"{self.seed}/{name}")  # a text's seed goes through SHA-512, not through hash()
 
-    def now_ms(self) -> int:
-        """Tell the true time, Unix ms."""
-        return EPOCH_MS + int(self.engine.now * 1000)
-
     def clock(self, random: Random) -> Clock:
         """Build the clock of one environment."""
         skew_ms = round(max(-MOST_SKEW_MS, min(MOST_SKEW_MS, random.gauss(0.0, self.skew_ms)))) if self.skew_ms else 0
         engine = self.engine
-        return Clock(
-            now_ms=lambda: EPOCH_MS + skew_ms + int(engine.now * 1000), sleep=engine.sleep, random=random.random
-        )
+        return Clock(now_ms=lambda: skew_ms + engine.now_ms(), sleep=engine.sleep, random=random.random)
 
     def timer(self) -> float:
         """Tell a monotonic time in seconds."""
         return self.engine.now
+
+    def connect(self, timeout_ms: int, owner: Process | None = None) -> SimulatedConnection:
+        """Connect to Redis; `owner`: whose writes of routes are its last at times (`FaultPlan.consumer_crash`)."""
+        cooldown_ms = self.settings.writer.registry.registry_rest_ms
+        return SimulatedConnection(self.redis, timeout_ms=timeout_ms, cooldown_ms=cooldown_ms, owner=owner)
+
+    def charge_others(self, wcu: float, every_seconds: float) -> None:
+        """Charge the table with other traffic from now on, `wcu` units a second on all its partitions alike."""
+
+        def charge() -> None:
+            self.table.write_evenly(wcu * every_seconds, self.engine.now, every_seconds)
+            self.engine.after(every_seconds, charge)
+
+        self.engine.after(every_seconds, charge)
+
+
+def build_world(
+    engine: Engine,
+    seed: int,
+    parts: Parts | None = None,
+    *,
+    table: TableConfig,
+    redis_nodes: int,
+    settings: ProductSettings,
+    observer: Observer,
+    skew_ms: float = 0.0,
+    on_report: Callable[[], None] = lambda: None,
+    store: Network | None = None,
+    seeds: str = "",
+) -> World:
+    """Build what all functions of a run share; `seeds` goes before the names of the sources of chance."""
+    prefix = f"{seed}/{seeds}"
+    throughput = Table(table, Random(f"{prefix}table"))
+    if store is None:
+        store = Store(engine, throughput, table_name=TABLE_NAME, random=Random(f"{prefix}store"), observer=observer)
+    return World(
+        engine=engine,
+        seed=seed,
+        table=throughput,
+        store=store,
+        redis=RedisServer(engine, nodes=redis_nodes, random=Random(f"{prefix}redis"), on_report=on_report),
+        settings=settings,
+        parts=parts or Parts(),
+        skew_ms=skew_ms,
+    )
 
 
 class SharedTelemetry:
@@ -148,155 +185,90 @@ class SharedTelemetry:
 
 def build_writer(world: World, process: Process, index: int) -> MessageWriter:
     """Build one environment of the write function."""
-    settings = world.settings.writer
+    return _build_writer(world, process, index)[1]
+
+
+def _build_writer(world: World, process: Process, index: int) -> tuple[Ends, MessageWriter]:
     random = world.random(f"writer-{index}")
-    clock = world.clock(random)
-    telemetry = SharedTelemetry(world)
+    ends, _ = _build_ends(world, process, index, random, repairs=False)
     calls = ThreadedCalls(world.store.client("writer").call)
-    connection = _connect(world, settings.registry_command_timeout_ms)
-    writer = world.parts.writer(
-        routes=world.parts.routes(
-            cache=_build_cache(settings, random.random),
-            registry=RedisRegistry(connection, TABLE_NAME),
-            telemetry=telemetry,
-            timer=world.timer,
-            journal=DynamoDBJournal(calls, TABLE.journal),
-        ),
-        sampler=LoadSampler(
-            environment_id=f"{index:032x}",
-            sampling_distance_wcu=settings.sampling_distance_wcu,
-            random=random.random,
-        ),
-        reports=RedisReportSink(
-            connection,
-            TABLE_NAME,
-            partitions=settings.stream_partitions,
-            background=BackgroundThread(executor=SimulatedExecutor(world.engine, process, 1)),
-            now_ms=clock.now_ms,
-        ),
-        telemetry=telemetry,
-        clock=clock,
-        budget_ms=settings.request_budget_ms,
-        form=TABLE.keys,
-    )
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
-    return MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
+    journal = DynamoDBJournal(calls, TABLE.journal)
+    return ends, build_message_writer(ends, world.settings.writer, store, journal, random.getrandbits)
 
 
 def build_counter_writer(world: World, process: Process, index: int) -> CounterWriter:
     """Build one environment of the write function, for its counters."""
     calls = ThreadedCalls(world.store.client("writer").call)
-    adder = world.parts.adder(
-        build_writer(world, process, index).writer,
+    ends, messages = _build_writer(world, process, index)
+    return wiring_writer.build_counter_writer(
+        ends,
+        world.settings.writer,
+        messages,
         DynamoDBCounterStore(calls, COUNTERS),
-        journal=DynamoDBJournal(calls, COUNTERS.journal),
-        form=COUNTERS.keys,
-        clock=world.clock(world.random(f"adder-{index}")),
-        budget_ms=world.settings.writer.request_budget_ms,
+        DynamoDBJournal(calls, COUNTERS.journal),
+        adder=world.parts.adder,
     )
-    return CounterWriter(adder, TABLE_NAME)
-
-
-def build_counter_reader(world: World, process: Process, index: int) -> CounterReader:
-    """Build one environment of the read function, for its counters."""
-    settings = world.settings.reader
-    gatherer = Gatherer(
-        store=DynamoDBItemStore(open_reader_calls(world, process, None), COUNTERS, decode_cell),
-        routes=build_reader(world, process, index).gatherer.routes,
-        telemetry=SharedTelemetry(world),
-        clock=world.clock(world.random(f"summer-{index}")),
-        budget_ms=settings.request_budget_ms,
-        form=COUNTERS.keys,
-    )
-    return CounterReader(world.parts.summer(gatherer, is_alone=True, form=COUNTERS.keys))
 
 
 def build_changer(world: World, process: Process, index: int) -> MessageChanger:
     """Build one environment of the write function, for its edits and deletions."""
-    messages = build_writer(world, process, index)
-    clock = world.clock(world.random(f"changer-{index}"))
-    telemetry = SharedTelemetry(world)
-    routes = ReadRepair(
-        registry=None, routes=messages.writer.routes, background=None, telemetry=telemetry, now_ms=clock.now_ms
-    )
-    gatherer = world.parts.gatherer(
-        store=messages.store,
-        routes=routes,
-        telemetry=telemetry,
-        clock=clock,
-        budget_ms=world.settings.writer.request_budget_ms,
-        form=TABLE.keys,
-        position_of=position_of,
-    )
-    return world.parts.changer(
-        messages, gatherer, telemetry=telemetry, clock=clock, budget_ms=world.settings.writer.request_budget_ms
-    )
+    ends, messages = _build_writer(world, process, index)
+    return build_message_changer(ends, world.settings.writer, messages, kind=world.parts.changer)
 
 
 def build_reader(world: World, process: Process, index: int) -> MessageReader:
     """Build one environment of the read function."""
+    return _build_reader(world, process, index)[1]
+
+
+def _build_reader(world: World, process: Process, index: int) -> tuple[Ends, MessageReader]:
     settings = world.settings.reader
-    random = world.random(f"reader-{index}")
-    clock = world.clock(random)
-    telemetry = SharedTelemetry(world)
-    engine = world.engine
-    policy = HedgePolicy(quantile=settings.hedge_quantile) if settings.hedge_quantile else None
-    calls = open_reader_calls(world, process, policy)
-    connection = _connect(world, settings.registry_command_timeout_ms)
-    routes = world.parts.routes(
-        cache=_build_cache(settings, random.random),
-        registry=RedisRegistry(connection, TABLE_NAME),
-        telemetry=telemetry,
-        timer=world.timer,
+    ends, connection = _build_ends(world, process, index, world.random(f"reader-{index}"), repairs=True)
+    quantile = settings.queries.hedge_quantile
+    calls = open_reader_calls(world, process, HedgePolicy(quantile=quantile) if quantile else None)
+    return ends, build_message_reader(
+        ends,
+        settings,
+        world.parts.store(calls, TABLE, world.parts.message.from_item),
+        RedisPageStore(connection, TABLE_NAME, ends.telemetry),
+        codec=_RememberingCodec(),
+        page_cache=world.parts.page_cache,
     )
-    background = BackgroundThread(executor=SimulatedExecutor(engine, process, 1))
-    counting = ReadCounting(
-        sampler=ReadSampler(
-            environment_id=f"{index:032x}",
-            sampling_distance_rcu=settings.read_sampling_distance_rcu,
-            random=world.random(f"read-counter-{index}").random,
-        ),
+
+
+def build_counter_reader(world: World, process: Process, index: int) -> CounterReader:
+    """Build one environment of the read function, for its counters."""
+    ends, messages = _build_reader(world, process, index)
+    cells = DynamoDBItemStore(open_reader_calls(world, process, None), COUNTERS, decode_cell)
+    return wiring_reader.build_counter_reader(ends, world.settings.reader, messages, cells, summer=world.parts.summer)
+
+
+def _build_ends(
+    world: World, process: Process, index: int, random: Random, *, repairs: bool
+) -> tuple[Ends, SimulatedConnection]:
+    """Build what an environment stands on."""
+    connection = world.connect(world.settings.writer.registry.registry_command_timeout_ms)
+    registry, clock = RedisRegistry(connection, TABLE_NAME), world.clock(random)
+    background = BackgroundThread(executor=SimulatedExecutor(world.engine, process, 1))
+    ends = Ends(
+        registry=registry,
+        repairs=registry if repairs else None,
         reports=RedisReportSink(
             connection,
             TABLE_NAME,
-            partitions=settings.stream_partitions,
+            partitions=world.settings.writer.reports.stream_partitions,
             background=background,
             now_ms=clock.now_ms,
         ),
-        telemetry=telemetry,
-        now_ms=clock.now_ms,
-    )
-    gatherer = world.parts.gatherer(
-        store=world.parts.store(calls, TABLE, world.parts.message.from_item),
-        routes=ReadRepair(
-            registry=RedisRegistry(connection, TABLE_NAME),
-            routes=routes,
-            background=background,
-            telemetry=telemetry,
-            now_ms=clock.now_ms,
-        ),
-        telemetry=telemetry,
-        clock=clock,
-        budget_ms=settings.request_budget_ms,
-        form=TABLE.keys,
-        position_of=position_of,
-        counting=counting,
-    )
-    cache = world.parts.page_cache(
-        store=RedisPageStore(connection, TABLE_NAME, telemetry),
-        codec=_RememberingCodec(),
-        limits=build_page_limits(settings),
-        telemetry=telemetry,
+        background=background,
+        telemetry=SharedTelemetry(world),
         clock=clock,
         timer=world.timer,
         environment_id=f"{index:032x}",
-        max_entries=settings.page_l1_entries,
-        max_bytes=settings.page_l1_bytes,
+        parts=EngineParts(world.parts.routes, world.parts.writer, world.parts.gatherer),
     )
-    newest = NewestPages(
-        gatherer, routes=routes, cache=cache, limits=CACHED_LIMITS, counting=counting, now_ms=clock.now_ms
-    )
-    return MessageReader(gatherer, now_ms=clock.now_ms, settle_ms=settings.settle_seconds * 1000, newest=newest)
+    return ends, connection
 
 
 class _RememberingCodec(MessagePageCodec):
@@ -314,7 +286,7 @@ def _decode_page(text: str) -> Page[str, Message]:
 
 def open_reader_calls(world: World, process: Process, policy: HedgePolicy | None) -> ThreadedCalls:
     """Open what a read function sends its rounds of queries with; its threads are tasks of the engine."""
-    parallel = world.settings.reader.fan_out_threads
+    parallel = world.settings.reader.queries.fan_out_threads
     return ThreadedCalls(
         world.store.client(READER).call,
         SimulatedExecutor(world.engine, process, parallel + HEDGE_CONNECTIONS),
@@ -327,28 +299,27 @@ def open_reader_calls(world: World, process: Process, policy: HedgePolicy | None
 
 def build_consumer(world: World, process: Process, index: int) -> Consumer:
     """Build one environment of the stream consumer."""
-    settings = world.settings.consumer
     _, command_timeout_ms = PATIENT_TIMEOUTS_MS
-    connection = _connect(world, command_timeout_ms, process)
+    connection = world.connect(command_timeout_ms, process)
     calls = ThreadedCalls(world.store.client("consumer", process).call)
-    return world.parts.consumer(
+    ends = ControlEnds(
         source=RedisReportSource(connection, TABLE_NAME),
         journal=DynamoDBJournal(calls, TABLE.journal),
         routing_items=DynamoDBRoutingItems(calls, TABLE.journal),
         registry=RedisRegistry(connection, TABLE_NAME),
         telemetry=SharedTelemetry(world),
         clock=world.clock(world.random(f"consumer-{index}")),
-        thresholds=build_thresholds(settings),
-        read_thresholds=build_read_thresholds(settings),
-        stream_partitions=settings.stream_partitions,
         form=TABLE.keys,
     )
+    return building_control.build_consumer(ends, world.settings.consumer, world.parts.consumer)
 
 
-def _build_cache(settings: WriterSettings | ReaderSettings, random: Callable[[], float]) -> RouteCache:
-    return RouteCache(ttl_seconds=settings.route_cache_seconds, max_entries=settings.route_cache_entries, random=random)
-
-
-def _connect(world: World, timeout_ms: int, owner: Process | None = None) -> SimulatedConnection:
-    cooldown_ms = world.settings.writer.registry_rest_ms
-    return SimulatedConnection(world.redis, timeout_ms=timeout_ms, cooldown_ms=cooldown_ms, owner=owner)
+def build_raiser(world: World, process: Process, index: int, place: JournalPlace) -> Raiser:
+    """Build one environment that raises by hand, as operators do."""
+    _, command_timeout_ms = PATIENT_TIMEOUTS_MS
+    return Raiser(
+        journal=DynamoDBJournal(ThreadedCalls(world.store.client("operator", process).call), place),
+        registry=RedisRegistry(world.connect(command_timeout_ms, process), TABLE_NAME),
+        telemetry=SharedTelemetry(world),
+        clock=world.clock(world.random(f"raiser-{index}")),
+    )

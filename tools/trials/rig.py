@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 import aiohttp
 from redis.cluster import RedisCluster
 
-from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.reports import WriteReport, stream_partition_of
 from hotpartition.core.route import Route
 from hotpartition.redis.cluster import reports_key
+from hotpartition.redis.reports import FIELD
 from hotpartition.runtime.settings import WriterSettings
 from tools.load.client import Client, HttpApi, Recorder, open_session, play
 from tools.load.observer import Control, ControlError, read_routing_item
@@ -106,11 +107,11 @@ class Rig:
     def _shares(self, conversation_id: str) -> dict[str, float]:
         """Estimate what each environment offered, in WCU, from its reports: the largest value of each slot."""
         table = self.status["dynamodb"]["table"]
-        partitions = WriterSettings.defaults().stream_partitions
+        partitions = WriterSettings.defaults().reports.stream_partitions
         entries: Any = self.redis.xrange(reports_key(table, stream_partition_of(conversation_id, partitions)))
         largest: dict[tuple[str, int], float] = {}
         for _, fields in entries:
-            report = Report.decode(fields)
+            report = WriteReport.decode(fields[FIELD])
             if report.collection == conversation_id:
                 place = (report.source, report.slot)
                 largest[place] = max(largest.get(place, 0.0), report.value_wcu)

@@ -95,4 +95,4 @@ def _some(conversations: Sequence[str], rng: Random) -> list[str]:
 
 
 def _streams(table: str) -> list[str]:
-    return [reports_key(table, partition) for partition in range(WriterSettings.defaults().stream_partitions)]
+    return [reports_key(table, partition) for partition in range(WriterSettings.defaults().reports.stream_partitions)]

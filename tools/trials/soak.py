@@ -19,7 +19,8 @@ from typing import Any
 
 from hotpartition_messages.keys import KEY_FORM
 from tools.demo.__main__ import present, usable_cores
-from tools.demo.run import Figures, Plan, Variant
+from tools.demo.report import Run
+from tools.demo.run import Plan, Variant
 from tools.load.client import Recorder
 from tools.load.judge import Condition, Judgement, at_least, in_time, promise_conditions
 from tools.load.observer import Control
@@ -93,18 +94,18 @@ class Soak(Variant):
         """Carry out the plan of faults."""
         await self.injector.run(self.faults, control, say=say, stopped=stopped)
 
-    def judge(self, figures: Figures) -> Judgement:
+    def judge(self, plan: Plan, run: Run) -> Judgement:
         """Judge by the promise, the number of messages, and whether everything was tried."""
-        functions = figures.observations.status.get("functions", {})
+        functions = run.status.get("functions", {})
         killed = sum(function.get("killed", 0) for function in functions.values())
-        self.spread = count_spread(row.key for row in figures.observations.timeline() if row.writes)
+        self.spread = count_spread(row.key for row in run.timeline if row.writes)
         return judge_soak(
-            promise=promise_conditions(figures.summary, figures.history, figures.unexpected),
-            acknowledged=figures.summary.acknowledged,
-            kept_up=figures.machine.kept_up,
+            promise=promise_conditions(run.summary, run.history, run.notes),
+            acknowledged=run.summary.acknowledged,
+            kept_up=run.machine.kept_up,
             needed=self.needed,
             spread=self.spread,
-            rushes=sum(name.startswith(RUSH_PREFIX) for name in figures.plan.workload.conversations),
+            rushes=sum(name.startswith(RUSH_PREFIX) for name in plan.workload.conversations),
             injector=self.injector,
             killed_in_request=self.history.killed_in_request,
             killed=killed,

@@ -14,9 +14,9 @@ from aws_lambda_powertools.metrics import MetricUnit
 from hotpartition.control.consumer import GC_THRESHOLDS, Consumer
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.shares import Share
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.building_control import open_consumer
+from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
-from hotpartition.runtime.wiring_consumer import build_consumer
 
 STOP_MARGIN_MS = 10_000
 """How long before its timeout the function stops by itself: a pass of refused raises may take 8 s."""
@@ -33,7 +33,7 @@ def _settings() -> ConsumerSettings:
 @cache
 def _consumer() -> Consumer:
     gc.set_threshold(*GC_THRESHOLDS)
-    return build_consumer(_settings(), PowertoolsTelemetry(logger, metrics))
+    return open_consumer(_settings(), PowertoolsTelemetry(logger, metrics))
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

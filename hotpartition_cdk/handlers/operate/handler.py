@@ -36,9 +36,9 @@ from hotpartition.errors import (
     RegistryUnavailableError,
     RetryLaterError,
 )
-from hotpartition.runtime.table_settings import OperateSettings
+from hotpartition.runtime.building_control import open_operations
+from hotpartition.runtime.settings import OperateSettings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
-from hotpartition.runtime.wiring_operations import build_operations
 
 MAX_ROWS = 1_000
 """Routes in one response: at most some 500 bytes each, far below Lambda's 6 MB."""
@@ -292,7 +292,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 @cache
 def _jobs() -> tuple[Operations, Reconciler]:
-    return build_operations(OperateSettings.from_env(os.environ), PowertoolsTelemetry(logger, metrics))
+    return open_operations(OperateSettings.from_env(os.environ), PowertoolsTelemetry(logger, metrics))
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hotpartition.control import consumer
 from hotpartition.core import detector
-from hotpartition.core.reports import ReadReport, Report, stream_partition_of
+from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.shares import WHOLE, Share, list_shares
 from hotpartition.errors import RegistryForeignError, RegistryUnavailableError
 from hotpartition.ports import JournalEntry
@@ -53,7 +53,7 @@ def test_only_conversations_that_can_be_hot_are_judged(monkeypatch):
     """Ten times a second nobody can look at all: of a thousand that send a report, the one with load."""
     world = hot_world()
     for i in range(1_000):
-        world.reports.send(Report(f"quiet-{i}", START_MS // 250 + 10, "e", 5.0, START_MS, 0))
+        world.reports.send(WriteReport(f"quiet-{i}", START_MS // 250 + 10, "e", 5.0, START_MS, 0))
     judged = set()
 
     def decide(conversation_id, *arguments, **options):
@@ -181,12 +181,11 @@ def test_a_rebuild_that_fails_half_way_is_not_called_whole():
     assert not world.registry.whole
 
 
-GOOD = Report("room:1", 7_000_000, "e.12", 12.25, START_MS, 8, is_throttled=True)
+GOOD = WriteReport("room:1", 7_000_000, "e.12", 12.25, START_MS, 8, is_throttled=True)
 PARTS = ["2", "room:1", "7000000", "12.25", str(START_MS), "8", "1", "e.12"]
-OLD_FIELDS = dict(zip("fcsvtnxe", ["1", *PARTS[1:]], strict=True))
 """The same report as writers of the format before this one sent it."""
 
-MALFORMED_PARTS = {
+MALFORMED_TEXTS = {
     "2|room:1": "2 parts, not 8",
     "": "format '' is not '2'",
     "3|and|something|else": "4 parts of format '3', not 6 of '3'",
@@ -202,15 +201,6 @@ MALFORMED_PARTS = {
     "|".join([*PARTS[:7], ""]): "source has 0 characters",
     "|".join([*PARTS[:7], "e" * 65]): "source has 65 characters",
 }
-MALFORMED_ENTRIES = [
-    *(({"r": text}, reason) for text, reason in MALFORMED_PARTS.items()),
-    ({}, "no field 'r', and format None is not '1'"),
-    ({**OLD_FIELDS, "f": "9"}, "no field 'r', and format '9' is not '1'"),
-    ({**OLD_FIELDS, "v": "nan"}, "value nan is not within"),
-    ({**OLD_FIELDS, "c": "a#1"}, "conversation_id: should be"),
-    ({**OLD_FIELDS, "x": "maybe"}, "throttled is 'maybe'"),
-    ({k: v for k, v in OLD_FIELDS.items() if k != "t"}, "field 't' is missing"),
-]
 
 
 def test_malformed_entries_are_counted_logged_and_passed_over():
@@ -219,21 +209,21 @@ def test_malformed_entries_are_counted_logged_and_passed_over():
     stream = next(s for s in world.reports.streams if s)
     before = list(stream)
     stream.clear()
-    for fields, _ in MALFORMED_ENTRIES:
-        world.reports.append(world.reports.streams.index(stream), fields, START_MS)
+    for text in MALFORMED_TEXTS:
+        world.reports.append(world.reports.streams.index(stream), text, START_MS)
     stream.extend(before)
     summary = world.consumer().run(run_ms=300)
-    assert summary.malformed == len(MALFORMED_ENTRIES) == world.telemetry.counts["ReportsMalformed"]
+    assert summary.malformed == len(MALFORMED_TEXTS) == world.telemetry.counts["ReportsMalformed"]
     reasons = [facts["reason"] for message, facts in world.telemetry.events if message == "malformed report skipped"]
-    for reason, (_, expected) in zip(reasons, MALFORMED_ENTRIES, strict=True):
+    for reason, expected in zip(reasons, MALFORMED_TEXTS.values(), strict=True):
         assert expected in reason
-    assert summary.entries == len(MALFORMED_ENTRIES) + len(before)
+    assert summary.entries == len(MALFORMED_TEXTS) + len(before)
     assert summary.raises == 1
 
 
 @given(
     st.builds(
-        Report,
+        WriteReport,
         collection=st.from_regex(CONVERSATION_ID_PATTERN, fullmatch=True).filter(lambda c: c not in {".", ".."}),
         slot=st.integers(0, 10**12),
         source=st.text(min_size=1, max_size=64),
@@ -245,18 +235,13 @@ def test_malformed_entries_are_counted_logged_and_passed_over():
 )
 def test_a_report_survives_the_stream(report):
     """Decoding undoes encoding, to the last digit, whatever the source is called."""
-    assert Report.decode(report.encode()) == report
+    assert WriteReport.decode(report.encode()) == report
 
 
 def test_the_form_of_a_report_in_the_stream():
     """A contract between versions that run at once, like a stored form."""
-    assert GOOD.encode() == {"r": "|".join(PARTS)}
-    assert Report.decode({"r": "|".join(PARTS)}) == GOOD
-
-
-def test_reports_of_the_format_before_are_read():
-    """While a version is replaced, its writers' reports are in the streams beside ours."""
-    assert Report.decode(OLD_FIELDS) == GOOD
+    assert GOOD.encode() == "|".join(PARTS)
+    assert WriteReport.decode("|".join(PARTS)) == GOOD
 
 
 def test_a_consumer_ends_when_its_successor_is_at_work():

@@ -116,7 +116,7 @@ class TestHot:
 
     def test_malformed_reports_are_left_out(self, world):
         """The consumer counts and names them."""
-        world.reports.append(0, {"f": "9"}, NOW_MS)
+        world.reports.append(0, "9", NOW_MS)
         assert world.operations().list_hot(20).rows == ()
 
     def test_a_route_that_cannot_be_read_is_shown_as_one(self, world):
@@ -161,7 +161,7 @@ def test_all_routes_are_listed_in_pages(world):
 class TestRoute:
     def test_both_places_and_the_decisions_are_shown(self, world):
         """The generations with who or what added them."""
-        world.journal.add("c", [Generation(5, 4)], reason=Cause("raised", 1_900).encode(), now_ms=7_000)
+        world.journal.add("c", [Generation(5, 4)], cause=Cause("raised", 1_900), now_ms=7_000)
         world.registry.add("c", [Generation(5, 4)])
         state = world.operations().show_route("c")
         assert state.agreement is Agreement.EQUAL

@@ -9,7 +9,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from hotpartition.core.detector import CollectionReports, Reason, ReportWindow, Thresholds, decide, size_route
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import WriteReport
 from hotpartition.core.sampler import LoadSampler
 from hotpartition_messages.message_ids import MAX_TIME_MS
 from support.builders import THRESHOLDS, route_of
@@ -197,7 +197,7 @@ def test_duplicated_and_reordered_reports_change_nothing():
 def test_reports_from_broken_clocks_are_left_out():
     """An environment 10 s ahead cannot place its load in the future; one that is late is not held against now."""
     window, now_ms = ReportWindow(), START_MS
-    report = Report("c", START_MS // 250, "e", 10.0, START_MS, 0)
+    report = WriteReport("c", START_MS // 250, "e", 10.0, START_MS, 0)
     assert window.add(report, now_ms)
     assert not window.add(report._replace(slot=report.slot + 40), now_ms)
     assert not window.add(report._replace(slot=report.slot - 61), now_ms)
@@ -212,7 +212,7 @@ def test_two_hot_conversations_do_not_mix():
 
 
 samples = st.builds(
-    Report,
+    WriteReport,
     collection=st.just("c"),
     slot=st.integers(START_MS // 250 - 30, START_MS // 250 + 4),
     source=st.sampled_from(["a", "b", "c"]),
@@ -262,12 +262,12 @@ def test_what_is_not_judged_would_be_below_threshold(reports, generations, later
 def test_what_is_judged_begins_above_the_lower_threshold_and_ends_with_it():
     """801 WCU in any second of slots, or a throttled write; until they have left the horizon."""
     window, now_ms, slot = ReportWindow(THRESHOLDS), START_MS, START_MS // 250
-    window.add(Report("spread", slot - 59, "e", 799.0, START_MS, 0), now_ms)
-    window.add(Report("spread", slot - 55, "e", 799.0, START_MS, 0), now_ms)
-    window.add(Report("late", slot - 56, "e", 799.0, START_MS, 0), now_ms)
-    window.add(Report("refused", slot - 59, "e", 1.0, START_MS, 0, is_throttled=True), now_ms)
+    window.add(WriteReport("spread", slot - 59, "e", 799.0, START_MS, 0), now_ms)
+    window.add(WriteReport("spread", slot - 55, "e", 799.0, START_MS, 0), now_ms)
+    window.add(WriteReport("late", slot - 56, "e", 799.0, START_MS, 0), now_ms)
+    window.add(WriteReport("refused", slot - 59, "e", 1.0, START_MS, 0, is_throttled=True), now_ms)
     assert window.to_judge() == ["refused"]
-    window.add(Report("late", slot - 59, "e", 2.0, START_MS, 0), now_ms)
+    window.add(WriteReport("late", slot - 59, "e", 2.0, START_MS, 0), now_ms)
     assert window.to_judge() == ["refused", "late"]
     window.forget(now_ms + 500)
     assert window.to_judge() == ["late"]
@@ -279,11 +279,11 @@ def test_what_is_judged_begins_above_the_lower_threshold_and_ends_with_it():
 def test_what_is_left_after_forgetting_still_counts():
     """A second that is half there when older slots are dropped becomes loud with its other half."""
     window, slot = ReportWindow(THRESHOLDS), START_MS // 250
-    window.add(Report("c", slot - 60, "e", 1.0, START_MS, 0), START_MS)
-    window.add(Report("c", slot, "e", 700.0, START_MS, 0), START_MS)
+    window.add(WriteReport("c", slot - 60, "e", 1.0, START_MS, 0), START_MS)
+    window.add(WriteReport("c", slot, "e", 700.0, START_MS, 0), START_MS)
     window.forget(START_MS + 250)
     assert window.to_judge() == []
-    window.add(Report("c", slot + 1, "e", 101.0, START_MS, 0), START_MS + 250)
+    window.add(WriteReport("c", slot + 1, "e", 101.0, START_MS, 0), START_MS + 250)
     assert window.to_judge() == ["c"]
 
 
@@ -297,7 +297,9 @@ def test_the_window_holds_no_more_than_the_horizon():
             now_ms = START_MS + 1_000 * tick
             for i in range(100):
                 name = f"{tick}-{i}"
-                window.add(Report(f"c-{name}", now_ms // 250, f"e-{name}", 900.0 if i == 0 else 5.0, now_ms, 0), now_ms)
+                window.add(
+                    WriteReport(f"c-{name}", now_ms // 250, f"e-{name}", 900.0 if i == 0 else 5.0, now_ms, 0), now_ms
+                )
             window.forget(now_ms)
             taken.append(tracemalloc.get_traced_memory()[0])
             assert len(window.as_mapping()) <= 1_600
@@ -310,7 +312,7 @@ def test_the_window_holds_no_more_than_the_horizon():
 def test_a_window_without_thresholds_lists_all_conversations():
     """Who looks at a moment, like an operator, looks at everything."""
     window = ReportWindow()
-    window.add(Report("c", START_MS // 250, "e", 1.0, START_MS, 0), START_MS)
+    window.add(WriteReport("c", START_MS // 250, "e", 1.0, START_MS, 0), START_MS)
     assert window.to_judge() == ["c"]
     window.forget(START_MS + 15_000)
     assert window.to_judge() == ["c"]
@@ -323,7 +325,7 @@ def test_more_load_never_yields_fewer_shards(base, factor):
     def count(scale):
         state = CollectionReports()
         for slot in range(START_MS // 250 - 6, START_MS // 250 - 1):
-            state.add(Report("c", slot, "a", base * 10 * scale, START_MS, 0))
+            state.add(WriteReport("c", slot, "a", base * 10 * scale, START_MS, 0))
         decisions = decide("c", state, route_of(), THRESHOLDS, now_ms=START_MS)
         return max((d.generation.shard_count for d in decisions if d.generation), default=0)
 
@@ -351,7 +353,7 @@ class TestFewLargeItems:
         for at_ms in sorted(random.uniform(0, seconds * 1000) for _ in range(round(per_second * seconds))):
             now_ms = START_MS + round(at_ms)
             crossing = random.choice(counters).record("c", wcu, now_ms)
-            yield Arrival(now_ms + 20, Report("c", *crossing, now_ms, 0, is_throttled=is_throttled))
+            yield Arrival(now_ms + 20, WriteReport("c", *crossing, now_ms, 0, is_throttled=is_throttled))
 
     @pytest.mark.parametrize("seed", range(5))
     def test_they_raise_to_what_their_load_takes(self, seed):
@@ -371,7 +373,7 @@ class TestFewLargeItems:
         throttled = [
             Arrival(
                 START_MS + at_ms,
-                Report("c", (START_MS + at_ms) // 250, f"e{at_ms}", 350.0, START_MS, 4, is_throttled=True),
+                WriteReport("c", (START_MS + at_ms) // 250, f"e{at_ms}", 350.0, START_MS, 4, is_throttled=True),
             )
             for second in range(0, 30_000, 5_000)
             for at_ms in (second + 100, second + 600)

@@ -9,7 +9,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from hotpartition.core.detector import Decision, ReportWindow, decide
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import Route
 from support.builders import THRESHOLDS, route_of
 from support.fleet import START_MS, Fleet
@@ -25,12 +25,12 @@ class Judges:
 
     routes: dict[str, Route]
     window: ReportWindow = field(default_factory=lambda: ReportWindow(THRESHOLDS))
-    taken: list[Report] = field(default_factory=list)
+    taken: list[WriteReport] = field(default_factory=list)
     raised_at_ms: dict[str, int] = field(default_factory=dict)
     seen: Counter = field(default_factory=Counter)
 
-    def take(self, report: Report, now_ms: int) -> None:
-        is_taken = self.window.add(Report.decode(report.encode()), now_ms)
+    def take(self, report: WriteReport, now_ms: int) -> None:
+        is_taken = self.window.add(WriteReport.decode(report.encode()), now_ms)
         assert is_taken == is_in_horizon(report, now_ms)
         if is_taken:
             self.taken.append(report)
@@ -72,7 +72,7 @@ class Judges:
 # Few sources and slots, so that values of one source meet; sums that are exact in any order, and sums that are not.
 values = st.integers(1, 100).map(lambda k: 5.0 * k) | st.floats(0.1, 500.0)
 reports = st.builds(
-    Report,
+    WriteReport,
     collection=st.sampled_from(CONVERSATIONS),
     slot=st.integers(START_SLOT - 8, START_SLOT + 4) | st.integers(START_SLOT - 64, START_SLOT + 30),
     source=st.sampled_from(["e", "e.1", "f", "g"]),
@@ -112,7 +112,7 @@ def test_decisions_are_those_of_the_reference(steps, route, other_route, random)
 
 # So few slots, sources and values that they meet all the time.
 close_reports = st.builds(
-    Report,
+    WriteReport,
     collection=st.just("a"),
     slot=st.integers(START_SLOT - 7, START_SLOT + 1),
     source=st.sampled_from(["f", "e"]),

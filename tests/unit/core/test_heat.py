@@ -4,7 +4,7 @@ import pytest
 
 from hotpartition.core.detector import ReportWindow
 from hotpartition.core.heat import NO_HEAT, Heat, measure_heat
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import WriteReport
 from support.fleet import START_MS, Fleet
 
 
@@ -50,5 +50,5 @@ def test_hand_worked():
     window = ReportWindow()
     slot = START_MS // 250
     for source, is_throttled in (("a", False), ("b", True)):
-        window.add(Report("c", slot, source, 10.0, START_MS, 0, is_throttled), START_MS + 1_000)
+        window.add(WriteReport("c", slot, source, 10.0, START_MS, 0, is_throttled), START_MS + 1_000)
     assert measure_heat(window.as_mapping()["c"], START_MS + 1_000) == Heat(4.0, 0.5)

@@ -53,8 +53,8 @@ def test_any_reason_is_a_cause(text):
 
 def test_one_raise_adds_one_short_member_and_its_repetition_none():
     """The set rides on every newest page, so it is a matter of bytes; a repeated attempt is within the second."""
-    first = encode_raises([EIGHT], reason=Cause("raised", 4012).encode(), now_ms=1_700_000_001_100)
-    again = encode_raises([EIGHT, EIGHT], reason=Cause("raised", 4012).encode(), now_ms=1_700_000_001_900)
+    first = encode_raises([EIGHT], cause=Cause("raised", 4012), now_ms=1_700_000_001_100)
+    again = encode_raises([EIGHT, EIGHT], cause=Cause("raised", 4012), now_ms=1_700_000_001_900)
     assert first == again
     assert [len(member) <= 45 for member in first] == [True]
 

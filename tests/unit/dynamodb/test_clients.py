@@ -10,11 +10,8 @@ from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.dynamodb.curl import CurlCalls
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import ConditionFailedError, SettingsError, StoreRefusedError, ThrottledError
+from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.settings import ReaderSettings, WriterSettings
-from hotpartition.runtime.wiring_reader import open_reading
-from hotpartition_messages.wiring_reader import build_message_reader
-from hotpartition_messages.wiring_writer import build_message_writer, open_writing
-from support.fakes import FakeTelemetry
 
 HERE = {"table_name": "t", "registry_host": "h"}
 
@@ -32,16 +29,16 @@ def _own_variables(monkeypatch):
 @pytest.mark.parametrize(("name", "kind"), [("curl", CurlCalls), ("boto3", ThreadedCalls)])
 def test_the_setting_names_the_client(name, kind):
     """For every job."""
-    settings = WriterSettings(**HERE, dynamodb_client=name)
+    settings = WriterSettings.defaults(**HERE, dynamodb_client=name)
     calls = open_dynamodb(name)
     assert isinstance(calls, kind)
     calls.close()
-    assert isinstance(build_message_writer(settings, FakeTelemetry(), open_writing(settings)).store._calls, kind)
+    assert isinstance(open_calls(settings.store), kind)
 
 
 def test_curl_is_the_default():
     """And what a variable may say is named."""
-    assert WriterSettings(**HERE).dynamodb_client == "curl"
+    assert WriterSettings.defaults(**HERE).store.dynamodb_client == "curl"
     with pytest.raises(SettingsError, match="HOTPARTITION_DYNAMODB_CLIENT should be one of curl, boto3, not 'lean'"):
         WriterSettings.from_env(
             {
@@ -55,16 +52,16 @@ def test_curl_is_the_default():
 @pytest.mark.parametrize("quantile", [0.0, 0.9])
 def test_a_reader_runs_as_many_queries_as_it_is_told(quantile):
     """And hedges them where that is on."""
-    settings = ReaderSettings(**HERE, fan_out_threads=3, hedge_quantile=quantile)
-    calls = build_message_reader(settings, FakeTelemetry(), open_reading(settings)).gatherer._store._calls
+    settings = ReaderSettings.defaults(**HERE, fan_out_threads=3, hedge_quantile=quantile)
+    calls = open_calls(settings.store, settings.queries)
     assert calls._parallel == 3
     assert (calls._policy is None) == (quantile == 0.0)
 
 
 def test_the_configured_endpoint_is_used():
     """Unless a variable of AWS's own names another one."""
-    settings = WriterSettings(**HERE, dynamodb_endpoint="https://dynamodb.cn-north-1.amazonaws.com.cn")
-    calls = build_message_writer(settings, FakeTelemetry(), open_writing(settings)).store._calls
+    settings = WriterSettings.defaults(**HERE, dynamodb_endpoint="https://dynamodb.cn-north-1.amazonaws.com.cn")
+    calls = open_calls(settings.store)
     assert calls._target.endpoint == "https://dynamodb.cn-north-1.amazonaws.com.cn"
     assert calls._target.certificates != Certificates()
 

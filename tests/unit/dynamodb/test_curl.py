@@ -68,15 +68,15 @@ ENVIRONMENTS = {
 }
 PROGRAM = """
 import sys
-from hotpartition.runtime.{module} import {settings}
-from {package}.wiring_{job} import {build}
+from {place} import {settings}
+from {module} import {open}
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.errors import StoreUnavailableError
-settings = {settings}(table_name="t", registry_host="h", dynamodb_client={client!r})
+settings = {settings}.defaults(dynamodb_client={client!r})
 calls = open_dynamodb({client!r})
-{build}(settings, None{calls})
+{open}(settings, None{calls})
 try:
     DynamoDBJournal(calls, JournalPlace("t")).get("c", is_strong=True)
 except StoreUnavailableError:
@@ -88,10 +88,9 @@ def loaded_modules(job, settings, client, environment):
     """What of the SDK a new process holds once a job is built and has asked a DynamoDB that is not there."""
     is_of_messages = job in {"writer", "reader"}
     program = PROGRAM.format(
-        package="hotpartition_messages" if is_of_messages else "hotpartition.runtime",
-        job=job,
-        module="settings" if is_of_messages else "table_settings",
-        build=f"build_message_{job}" if is_of_messages else f"build_{job}",
+        place=f"{'hotpartition_messages' if is_of_messages else 'hotpartition.runtime'}.settings",
+        module=f"hotpartition_messages.wiring_{job}" if is_of_messages else "hotpartition.runtime.building_control",
+        open=f"open_{job}s" if is_of_messages else f"open_{job}",
         settings=settings,
         client=client,
         calls=", calls" if is_of_messages else "",
@@ -113,9 +112,9 @@ def loaded_modules(job, settings, client, environment):
 @pytest.mark.parametrize(
     ("job", "settings", "environment", "loaded"),
     [
-        ("writer", "WriterSettings", "variables", []),
-        ("writer", "WriterSettings", "snapshot", ["botocore", "urllib3"]),
-        ("reader", "ReaderSettings", "variables", []),
+        ("writer", "WriteSettings", "variables", []),
+        ("writer", "WriteSettings", "snapshot", ["botocore", "urllib3"]),
+        ("reader", "ReadSettings", "variables", []),
         ("consumer", "ConsumerSettings", "variables", []),
         ("operations", "OperateSettings", "variables", []),
     ],
@@ -128,4 +127,4 @@ def test_curl_never_loads_the_sdk(job, settings, environment, loaded):
 @pytest.mark.slow
 def test_the_sdk_is_loaded_where_it_is_chosen():
     """So that the test above can fail."""
-    assert loaded_modules("writer", "WriterSettings", "boto3", "variables") == ["boto3", "botocore", "urllib3"]
+    assert loaded_modules("writer", "WriteSettings", "boto3", "variables") == ["boto3", "botocore", "urllib3"]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, choose_placement
+from hotpartition.core.route_history import Cause
 from hotpartition.ports import JournalEntry
 from hotpartition_messages import Message
 from hotpartition_messages.errors import MessageConflictError
@@ -97,7 +98,7 @@ class Protocol(RuleBasedStateMachine):
         self._journal(self.zombie_raises.pop(), in_redis=in_redis)
 
     def _journal(self, generation, *, in_redis):
-        entry = self.world.journal.add("c", [generation], reason="test", now_ms=self.world.clock.now_ms)
+        entry = self.world.journal.add("c", [generation], cause=Cause("test"), now_ms=self.world.clock.now_ms)
         self.snapshots.append(entry.route)
         if in_redis and not self.world.registry.is_down:
             self.world.registry.add("c", [generation])

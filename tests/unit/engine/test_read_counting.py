@@ -61,7 +61,7 @@ def test_a_conversation_that_is_not_read_hot_pays_reports_only(world):
     assert read(None) == read(100.0)
     pages, queries = 100, 5
     assert len(reported(world)) == pytest.approx(pages * queries * 2.0 / 100.0, abs=6)
-    assert world.registry.reads == 5  # one in each two seconds, as ever
+    assert world.registry.reads == 6  # one in each 1.8 s
 
 
 def test_a_page_that_is_refused_is_counted_with_the_least_that_it_takes(world):

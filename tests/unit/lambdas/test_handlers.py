@@ -22,8 +22,7 @@ from hotpartition.errors import (
     StoreUnavailableError,
     ThrottledError,
 )
-from hotpartition.runtime.settings import ReaderSettings, WriterSettings
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_messages.api import respond
 from support.builders import World, message_id
 from support.events import (
@@ -444,10 +443,10 @@ class TestFunctions:
     """The handlers themselves: cold start, metrics, and what the runtime hands over."""
 
     @pytest.mark.parametrize(
-        ("function", "settings"),
-        [("write_message", WriterSettings), ("read_messages", ReaderSettings), ("consume_reports", ConsumerSettings)],
+        "function",
+        ["write_message", "read_messages", "consume_reports"],
     )
-    def test_missing_settings_are_all_named(self, monkeypatch, function, settings):
+    def test_missing_settings_are_all_named(self, monkeypatch, function):
         """A wrong deployment says everything that is wrong with it, once, at the first request."""
         module = load_handler(function)
         for name in ("TABLE_NAME", "REGISTRY_HOST"):
@@ -490,7 +489,7 @@ class TestFunctions:
                 ran.append((run_ms, share))
                 return RunSummary(raises=2, ended="successor")
 
-        settings_ = ConsumerSettings(table_name="t", registry_host="h", run_seconds=170)
+        settings_ = ConsumerSettings.defaults(run_seconds=170)
         monkeypatch.setattr(module, "_settings", lambda: settings_)
         monkeypatch.setattr(module, "_consumer", Consumer)
         for remaining_ms in (900_000, 60_000):
@@ -519,7 +518,7 @@ class TestFunctions:
                 return RunSummary()
 
         monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "hotpartition-test")
-        monkeypatch.setattr(module, "_settings", lambda: ConsumerSettings(table_name="t", registry_host="h"))
+        monkeypatch.setattr(module, "_settings", ConsumerSettings.defaults)
         monkeypatch.setattr(module, "_consumer", Consumer)
         module.handler({"share": {"index": 1, "count": 2}}, FakeContext(remaining_ms=900_000))
         assert ran == [Share(1, 2)]
@@ -537,7 +536,7 @@ class TestFunctions:
         module = load_handler("consume_reports")
         chosen = []
         monkeypatch.setattr(module.gc, "set_threshold", lambda *thresholds: chosen.append(thresholds))
-        monkeypatch.setattr(module, "build_consumer", lambda *_: "the consumer")
+        monkeypatch.setattr(module, "open_consumer", lambda *_: "the consumer")
         monkeypatch.setattr(module, "_settings", lambda: None)
         assert [module._consumer(), module._consumer()] == ["the consumer"] * 2
         assert chosen == [GC_THRESHOLDS]

@@ -67,7 +67,7 @@ def test_hot(world):
 
 def test_route(world):
     """Generations with where they are known and the decisions that made them, those that are not recorded included."""
-    world.journal.add("c", [Generation(NOW_MS, 4)], reason=Cause("raised", 1_900).encode(), now_ms=NOW_MS)
+    world.journal.add("c", [Generation(NOW_MS, 4)], cause=Cause("raised", 1_900), now_ms=NOW_MS)
     world.registry.add("c", [Generation(NOW_MS, 4), Generation(NOW_MS + 1_000, 8)])
     assert ask(world, {"command": "route", "conversation_id": "c"}) == {
         "conversation_id": "c",

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from hotpartition.errors import InvalidRequestError
 from hotpartition_messages.cursor import CURSOR_PATTERN, Cursor, build_cursor, parse_cursor
-from hotpartition_messages.errors import InvalidCursorError
 from support.builders import message_id
 
 NOW_MS = 1_700_000_000_000
@@ -34,5 +34,5 @@ def test_a_foreign_cursor_is_refused():
         (text[:43] + later[43:], "c", True, "was changed"),
         *((wrong, "c", True, "not issued") for wrong in ("hello", "", "A" * 50, "é" * 50, text + "=", text[:-1] + "!")),
     ]:
-        with pytest.raises(InvalidCursorError, match=words):
+        with pytest.raises(InvalidRequestError, match=words):
             parse_cursor(foreign, conversation_id, newest_first=newest_first)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition_messages.errors import InvalidConversationIdError
+from hotpartition.errors import InvalidRequestError
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, parse_conversation_id, parse_sort_key
 from hotpartition_messages.message_ids import MAX_MESSAGE_ID
 
@@ -29,7 +29,7 @@ def test_a_shard_key_names_its_conversation_and_index(conversation_id, index):
 @pytest.mark.parametrize("text", ["", "a#1", "a b", "é", "a/b", ".", "..", "x" * 257, "a\n", "a\x00"])
 def test_other_conversation_ids_are_refused(text):
     """Only ids that survive in URLs and cannot be mistaken for a shard are taken."""
-    with pytest.raises(InvalidConversationIdError, match="1 to 256 characters"):
+    with pytest.raises(InvalidRequestError, match="1 to 256 characters"):
         parse_conversation_id(text)
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ulid import ULID
 
-from hotpartition_messages.errors import InvalidMessageIdError
+from hotpartition.errors import InvalidRequestError
 from hotpartition_messages.message_ids import (
     MIN_MESSAGE_ID,
     check_not_ahead,
@@ -60,14 +60,14 @@ def test_a_uuid7_becomes_the_ulid_of_the_same_bits():
 )
 def test_other_message_ids_are_refused(text):
     """What is neither a ULID nor a UUIDv7 has no time, so no place."""
-    with pytest.raises(InvalidMessageIdError, match="ULID"):
+    with pytest.raises(InvalidRequestError, match="ULID"):
         parse_message_id(text)
 
 
 def test_an_id_may_lie_five_seconds_ahead_and_no_more():
     """Clients' clocks run ahead a little; an id from the far future would stay newest for ever."""
     check_not_ahead(first_message_id_at(5_000), now_ms=0)
-    with pytest.raises(InvalidMessageIdError, match="5001 ms in the future"):
+    with pytest.raises(InvalidRequestError, match="5001 ms in the future"):
         check_not_ahead(first_message_id_at(5_001), now_ms=0)
 
 

@@ -3,32 +3,32 @@
 import pytest
 
 from hotpartition.errors import SettingsError
-from hotpartition.runtime.mistakes import describe
-from hotpartition.runtime.settings import WriterSettings, build_environment, variable_name
-from hotpartition.runtime.table_settings import FUNCTION_SETTINGS, ConsumerSettings
+from hotpartition.runtime.declaring import build_environment, variable_name
+from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, WriterSettings
+from hotpartition_messages.settings import FUNCTION_SETTINGS
 
 REQUIRED = {"HOTPARTITION_TABLE_NAME": "t", "HOTPARTITION_REGISTRY_HOST": "h"}
-ALL = list(FUNCTION_SETTINGS.values())
+ALL = [*FUNCTION_SETTINGS.values(), AdaptiveSettings]
 
 
 @pytest.mark.parametrize("cls", ALL)
 def test_defaults_are_within_their_own_ranges(cls):
     """What is not set has a value that would be accepted if it were."""
     settings = cls.from_env(REQUIRED)
-    spelled = {variable_name(name): str(value) for name, value in settings}
-    assert cls.from_env(spelled) == settings
+    spelled = {variable_name(name): str(setting.default) for name, setting in cls.declared().items()}
+    assert cls.from_env(spelled | REQUIRED) == settings
 
 
 @pytest.mark.parametrize("cls", ALL)
 def test_every_setting_says_what_it_means(cls):
     """A sentence with its unit, for the table of settings."""
-    assert all(field.description.endswith(".") for field in cls.model_fields.values())
+    assert all(setting.description.endswith(".") for setting in cls.declared().values())
 
 
 @pytest.mark.parametrize("cls", ALL)
 def test_every_setting_says_what_it_may_be(cls):
     """A number has both bounds, so that a mistake can be answered with them."""
-    allowed = {name: describe(cls, name) for name in cls.model_fields}
+    allowed = {name: setting.allowed for name, setting in cls.declared().items()}
     assert [name for name, text in allowed.items() if "number" in text and "between" not in text] == []
 
 
@@ -60,14 +60,14 @@ def test_every_wrong_variable_is_named():
 def test_the_environment_is_built_from_the_same_names():
     """What infrastructure builds, the function reads."""
     values = {"table_name": "t", "registry_host": "h", "sampling_distance_wcu": "2.5"}
-    assert WriterSettings.from_env(build_environment(WriterSettings, values)).sampling_distance_wcu == 2.5
+    assert WriterSettings.from_env(build_environment(WriterSettings, values)).sampling.sampling_distance_wcu == 2.5
 
 
 def test_building_refuses_unknown_and_missing_names():
     """A typo fails the synthesis, not the function."""
     with pytest.raises(SettingsError, match=r"table_name is missing.*sampling_distance is unknown"):
         build_environment(WriterSettings, {"registry_host": "h", "sampling_distance": "2"})
-    assert "sampling_distance_wcu" in WriterSettings.model_fields
+    assert "sampling_distance_wcu" in WriterSettings.declared()
 
 
 def authentication(**values):
@@ -102,4 +102,27 @@ def test_authentication_that_cannot_work_fails_the_start(cls, values, missing):
 )
 def test_authentication_that_can_work_is_taken(values):
     """Each way with the least it needs."""
-    assert WriterSettings.from_env(authentication(**values)).registry_authentication == values["authentication"]
+    assert (
+        WriterSettings.from_env(authentication(**values)).registry.registry_authentication == values["authentication"]
+    )
+
+
+def test_a_group_is_checked_in_whole():
+    """What two settings say together is named as well."""
+    with pytest.raises(SettingsError, match="HOTPARTITION_PAGE_STALENESS_SECONDS should be at least twice"):
+        AdaptiveSettings.defaults(page_ttl_seconds=2)
+
+
+@pytest.mark.parametrize(
+    "values", [{"fan_out": 1}, {"stream_partitions": 2.5}, {"stream_partitions": True}, {"registry_tls": 1}]
+)
+def test_what_code_gives_is_checked_as_a_variable_is(values):
+    """`adaptive()` takes settings by name."""
+    with pytest.raises(SettingsError):
+        AdaptiveSettings.defaults(**values)
+
+
+def test_settings_are_frozen():
+    """One function's settings are shared by all of its parts."""
+    with pytest.raises(AttributeError, match="frozen"):
+        WriterSettings.defaults().reports.stream_partitions = 2

@@ -5,15 +5,15 @@ import pytest
 from hotpartition.aws.environment import Certificates
 from hotpartition.redis.cluster import Connected
 from hotpartition.redis.credentials import IamCredentials, PasswordFile
-from hotpartition.runtime.settings import WriterSettings
-from hotpartition.runtime.wiring import _find_certificates, connect_redis
+from hotpartition.runtime.ends import _find_certificates, connect_redis
+from hotpartition.runtime.settings import RegistrySettings
 from support.fakes import FakeTelemetry
 
-HERE = {"table_name": "t", "registry_host": "cache.example"}
+HERE = {"registry_host": "cache.example"}
 
 
 def connect(telemetry=None, **values):
-    return connect_redis(WriterSettings(**HERE, **values), telemetry or FakeTelemetry(), "routes")
+    return connect_redis(RegistrySettings.defaults(**HERE, **values), telemetry or FakeTelemetry(), "routes")
 
 
 @pytest.fixture(autouse=True)
@@ -54,10 +54,10 @@ def test_without_authentication_nothing_is_said():
 @pytest.mark.parametrize(("is_patient", "limits"), [(False, (0.5, 0.03)), (True, (2.0, 1.0))])
 def test_a_request_waits_for_less_than_the_consumer(is_patient, limits):
     """TLS and IAM may take hundreds of ms. Larger settings are for all."""
-    settings = WriterSettings(**HERE)
+    settings = RegistrySettings.defaults(**HERE)
     options = connect_redis(settings, FakeTelemetry(), "routes", is_patient=is_patient)._options
     assert (options["socket_connect_timeout"], options["socket_timeout"]) == limits
-    settings = WriterSettings(**HERE, registry_connect_timeout_ms=3_000, registry_command_timeout_ms=1_500)
+    settings = RegistrySettings.defaults(**HERE, registry_connect_timeout_ms=3_000, registry_command_timeout_ms=1_500)
     options = connect_redis(settings, FakeTelemetry(), "routes", is_patient=is_patient)._options
     assert (options["socket_connect_timeout"], options["socket_timeout"]) == (3.0, 1.5)
 
@@ -73,7 +73,7 @@ def test_a_request_waits_for_less_than_the_consumer(is_patient, limits):
 def test_redis_and_dynamodb_trust_the_same(monkeypatch, values, trusted):
     """Unless a file is named for Redis."""
     monkeypatch.setenv("AWS_CA_BUNDLE", "/all.pem")
-    assert _find_certificates(WriterSettings(**HERE, **values)) == trusted
+    assert _find_certificates(RegistrySettings.defaults(**HERE, **values)) == trusted
 
 
 def test_a_connection_is_an_event_with_its_time():

@@ -55,7 +55,7 @@ class Stage(AdaptiveShards):
         totals = {}
         for stream in self.reports.streams:
             for entry in stream:
-                collection, value = entry.fields["r"].split("|")[1], float(entry.fields["r"].split("|")[3])
+                collection, value = entry.text.split("|")[1], float(entry.text.split("|")[3])
                 totals[collection] = max(totals.get(collection, 0.0), value)
         return totals
 

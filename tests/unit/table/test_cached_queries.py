@@ -9,15 +9,11 @@ from boto3.dynamodb.conditions import Attr, Key
 from boto3.dynamodb.types import Binary
 
 from hotpartition.core.route import Generation
-from hotpartition.core.sampler import ReadSampler
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.engine.page_cache import PageCache
-from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.errors import MalformedPageError
 from hotpartition.table import ShardedTable, fixed
 from hotpartition.table.cached_queries import QueryCodec
 from support.adaptive import AdaptiveShards
-from support.builders import PAGE_LIMITS
 from support.page_store import FakePageStore
 
 PLACE = JournalPlace("readings", "PK", "SK", "~route")
@@ -40,7 +36,7 @@ class Fleet(AdaptiveShards):
     """Processes that share a Redis, and one table."""
 
     def __init__(self, plain):
-        super().__init__(PLACE, route_cache_seconds=60.0, sampling_distance_wcu=1e9)
+        super().__init__(PLACE, route_cache_seconds=60.0, sampling_distance_wcu=1000.0)
         self.plain = plain
         self.store = FakePageStore(lambda: self.clock.now_ms)
         self.ids = count()
@@ -50,26 +46,7 @@ class Fleet(AdaptiveShards):
 
     def build_routes(self, table, schema, clock, budget_ms):
         process_id = f"p{next(self.ids)}"
-        sampler = ReadSampler(environment_id=process_id, sampling_distance_rcu=0.5, random=lambda: 0.0)
-        return super().build_routes(
-            table,
-            schema,
-            clock,
-            budget_ms,
-            process_id=process_id,
-            pages=PageCache(
-                store=self.store,
-                codec=QueryCodec(),
-                limits=PAGE_LIMITS,
-                telemetry=self.telemetry,
-                clock=clock,
-                timer=lambda: clock.now_ms() / 1000,
-                environment_id=process_id,
-                max_entries=10,
-                max_bytes=10**7,
-            ),
-            counting=ReadCounting(sampler=sampler, reports=self.reports, telemetry=self.telemetry, now_ms=clock.now_ms),
-        )
+        return super().build_routes(table, schema, clock, budget_ms, process_id=process_id, page_store=self.store)
 
 
 @pytest.fixture

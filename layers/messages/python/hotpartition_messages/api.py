@@ -118,9 +118,7 @@ def page_response(request: PageRequest, page: PageResult, *, if_none_match: str 
         headers["Age"] = str(ceil(page.age_ms / 1000))
     if page.etag is not None and is_among(page.etag, if_none_match):
         return build_response(HTTPStatus.NOT_MODIFIED, headers=headers)
-    cursor = None
-    if page.next_cursor is not None:
-        cursor = build_cursor(request.conversation_id, page.next_cursor, newest_first=request.newest_first)
+    cursor = build_cursor(request.conversation_id, page.next_cursor, newest_first=request.newest_first)
     text = page_text(page.messages, next_cursor=cursor, settled_until=page.settled_until)
     return build_response(HTTPStatus.OK, text, headers)
 

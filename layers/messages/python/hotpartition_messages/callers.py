@@ -13,12 +13,10 @@ MAX_SENDER_LENGTH = 256
 def find_sender(event: Mapping[str, Any], claim: str) -> str | None:
     """Find who calls: a claim of the token that API Gateway has verified, or what a Lambda authorizer passed on.
 
-    Args:
-        event: what API Gateway sent (HTTP API, payload 2.0).
-        claim: the name of what is the sender; empty: nothing of the caller is, and None is returned.
+    `claim` names it; empty: the caller's identity does not matter, and None is returned.
 
     Raises:
-        NotTheSenderError: the caller has no such claim, or one that is no sender.
+        NotTheSenderError: the caller has no such claim, or one that cannot be a sender.
     """
     if not claim:
         return None

@@ -55,15 +55,11 @@ class CounterWriter:
         self._table_name = table_name
 
     def add(self, new: NewAddition, *, remaining_ms: float = float("inf")) -> None:
-        """Add to a counter; with a token, unless that was done before.
-
-        Args:
-            new: what is added.
-            remaining_ms: time the function has left; the budget never passes it.
+        """Add to a counter; with a token, unless that was done before. `remaining_ms`: the time the function has left.
 
         Raises:
             TokenReusedError: the token stands for another amount.
-            OutcomeUnknownError: nobody knows whether it was counted, and without a token nobody can find out.
+            OutcomeUnknownError: whether it was counted is not known, and without a token cannot be found out.
             RetryLaterError: repeating the request is safe: DynamoDB refused for the whole budget, or there is a token.
         """
         key = build_counter_key(new.counter_id)
@@ -82,12 +78,7 @@ class CounterReader:
         self._summer = summer
 
     def read(self, counter_id: str, *, is_strong: bool, remaining_ms: float = float("inf")) -> int:
-        """Return what a counter has counted; 0 for one that was never added to.
-
-        Args:
-            counter_id: which counter.
-            is_strong: whether everything is in it that was acknowledged before.
-            remaining_ms: time the function has left; the budget never passes it.
+        """Return what a counter has counted, strongly consistent or not; 0 for one that was never added to.
 
         Raises:
             RetryLaterError: a part of it could not be read within the budget.

@@ -13,7 +13,7 @@ import binascii
 import hashlib
 from typing import NamedTuple
 
-from hotpartition_messages.errors import InvalidCursorError, InvalidMessageIdError
+from hotpartition.errors import InvalidRequestError
 from hotpartition_messages.message_ids import parse_message_id
 
 _ID_BYTES = 26
@@ -31,8 +31,10 @@ class Cursor(NamedTuple):
     walk_started_ms: int
 
 
-def build_cursor(conversation_id: str, cursor: Cursor, *, newest_first: bool) -> str:
-    """Build the text of the cursor that continues after a message."""
+def build_cursor(conversation_id: str, cursor: Cursor | None, *, newest_first: bool) -> str | None:
+    """Build the text of a cursor; None where there is no next page."""
+    if cursor is None:
+        return None
     position = cursor.message_id.encode() + cursor.walk_started_ms.to_bytes(_TIME_BYTES)
     raw = position + _check(conversation_id, position, newest_first=newest_first)
     return base64.urlsafe_b64encode(raw).decode().removesuffix(_PADDING)
@@ -47,14 +49,14 @@ def parse_cursor(text: str, conversation_id: str, *, newest_first: bool | None) 
         newest_first: the page's order; None: not known, and any will do.
 
     Raises:
-        InvalidCursorError: it was not issued by this API, or for another conversation or order.
+        InvalidRequestError: it was not issued by this API, or for another conversation or order.
     """
     if len(text) != _LENGTH or not text.isascii():
         raise _refusal("was not issued by this API; pass `next_cursor` of the last page as it is")
     try:
         raw = base64.b64decode(text + _PADDING, altchars=b"-_", validate=True)
         cursor = Cursor(parse_message_id(raw[:_ID_BYTES].decode("ascii")), int.from_bytes(raw[_ID_BYTES:-_CHECK_BYTES]))
-    except (binascii.Error, UnicodeDecodeError, InvalidMessageIdError) as error:
+    except (binascii.Error, UnicodeDecodeError, InvalidRequestError) as error:
         raise _refusal("was not issued by this API; pass `next_cursor` of the last page as it is") from error
     position, check = raw[:-_CHECK_BYTES], raw[-_CHECK_BYTES:]
     if newest_first is None or check == _check(conversation_id, position, newest_first=newest_first):
@@ -71,5 +73,5 @@ def _check(conversation_id: str, position: bytes, *, newest_first: bool) -> byte
     return hashlib.blake2b(text, digest_size=_CHECK_BYTES).digest()
 
 
-def _refusal(message: str) -> InvalidCursorError:
-    return InvalidCursorError.of("cursor", message)
+def _refusal(message: str) -> InvalidRequestError:
+    return InvalidRequestError.of("cursor", message)

@@ -1,9 +1,5 @@
 """What can be wrong with a request for messages, beside the engine's own errors.
 
-InvalidRequestError (the engine's)
-├── InvalidConversationIdError
-├── InvalidMessageIdError
-└── InvalidCursorError
 HotPartitionError (the engine's)
 ├── MessageConflictError             reject the request: the id is taken by other content
 ├── MessageNotFoundError             the message does not exist, or no more: it has expired
@@ -14,37 +10,36 @@ HotPartitionError (the engine's)
 
 from __future__ import annotations
 
-from hotpartition.errors import HotPartitionError, InvalidRequestError
+from hotpartition.errors import HotPartitionError
 
 
-class InvalidConversationIdError(InvalidRequestError):
-    """The conversation id has the wrong length or characters."""
+class _MessageError(HotPartitionError):
+    """Something is wrong with one message; `detail` says what."""
+
+    detail: str
+
+    def __init__(self, conversation_id: str, message_id: str) -> None:
+        super().__init__(self.detail)
+        self.conversation_id = conversation_id
+        self.message_id = message_id
 
 
-class InvalidMessageIdError(InvalidRequestError):
-    """The message id is no ULID or UUIDv7, or lies too far in the future."""
-
-
-class InvalidCursorError(InvalidRequestError):
-    """The cursor was not issued by this API, or for another conversation or order."""
-
-
-class MessageConflictError(HotPartitionError):
+class MessageConflictError(_MessageError):
     """A message with this id and other content is already stored at the same place."""
 
-    def __init__(self, conversation_id: str, message_id: str) -> None:
-        super().__init__("a message with this id and other content is already stored")
-        self.conversation_id = conversation_id
-        self.message_id = message_id
+    detail = "a message with this id and other content is already stored"
 
 
-class MessageGoneError(HotPartitionError):
+class MessageGoneError(_MessageError):
     """The message was deleted, or its time is over."""
 
-    def __init__(self, conversation_id: str, message_id: str) -> None:
-        super().__init__("the message was deleted or has expired; nothing brings it back")
-        self.conversation_id = conversation_id
-        self.message_id = message_id
+    detail = "the message was deleted or has expired; nothing brings it back"
+
+
+class MessageNotFoundError(_MessageError):
+    """No message with this id is stored in the conversation."""
+
+    detail = "no message with this id is stored in this conversation"
 
 
 class MessageChangedError(HotPartitionError):
@@ -56,13 +51,4 @@ class MessageChangedError(HotPartitionError):
 
 
 class NotTheSenderError(HotPartitionError):
-    """The caller may not write as this sender, or is nobody that could be named."""
-
-
-class MessageNotFoundError(HotPartitionError):
-    """No message with this id is stored in the conversation."""
-
-    def __init__(self, conversation_id: str, message_id: str) -> None:
-        super().__init__("no message with this id is stored in this conversation")
-        self.conversation_id = conversation_id
-        self.message_id = message_id
+    """The caller may not write as this sender, or cannot be named."""

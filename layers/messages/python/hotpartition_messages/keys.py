@@ -17,8 +17,7 @@ from hotpartition.core.capacity import ITEM_LIMIT_BYTES
 from hotpartition.core.items import ItemKey
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.table import JournalPlace, TableForm
-from hotpartition.errors import ItemTooLargeError
-from hotpartition_messages.errors import InvalidConversationIdError
+from hotpartition.errors import InvalidRequestError, ItemTooLargeError
 from hotpartition_messages.message_ids import MAX_MESSAGE_ID, MIN_MESSAGE_ID, message_time_ms
 
 KEY_FORM = KeyForm("#", label="conversation_id")
@@ -39,10 +38,10 @@ def parse_conversation_id(text: str) -> str:
     `#` is reserved: with it, the base key `a#1` would be shard 1 of `a`. `.` and `..` do not survive in URL paths.
 
     Raises:
-        InvalidConversationIdError: naming the rule.
+        InvalidRequestError: naming the rule.
     """
     if not _CONVERSATION_ID.fullmatch(text) or text in {".", ".."}:
-        raise InvalidConversationIdError.of("conversation_id", f"should be {CONVERSATION_ID_RULE}")
+        raise InvalidRequestError.of("conversation_id", f"should be {CONVERSATION_ID_RULE}")
     return text
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from hotpartition_messages.errors import InvalidMessageIdError
+from hotpartition.errors import InvalidRequestError
 
 MAX_FUTURE_MS = 5_000
 """How far ahead of the server's clock a message id may lie, in ms."""
@@ -50,7 +50,7 @@ def parse_message_id(text: str) -> str:
     """Bring a client's message id to its canonical form.
 
     Raises:
-        InvalidMessageIdError: it is neither a ULID nor a UUIDv7.
+        InvalidRequestError: it is neither a ULID nor a UUIDv7.
     """
     upper = text.upper()
     # isascii: upper() maps some other characters, like the long s, onto ASCII ones.
@@ -58,19 +58,19 @@ def parse_message_id(text: str) -> str:
         return upper
     if _UUID7.fullmatch(text):
         return _encode(int(text.replace("-", ""), 16))
-    raise InvalidMessageIdError.of("message_id", f"should be {MESSAGE_ID_RULE}")
+    raise InvalidRequestError.of("message_id", f"should be {MESSAGE_ID_RULE}")
 
 
 def check_not_ahead(message_id: str, now_ms: int) -> None:
     """Refuse an id whose time lies more than 5 s ahead.
 
     Raises:
-        InvalidMessageIdError: saying how far ahead it lies.
+        InvalidRequestError: saying how far ahead it lies.
     """
     ahead_ms = message_time_ms(message_id) - now_ms
     if ahead_ms > MAX_FUTURE_MS:
         message = f"lies {ahead_ms} ms in the future; at most {MAX_FUTURE_MS} ms are allowed"
-        raise InvalidMessageIdError.of("message_id", message)
+        raise InvalidRequestError.of("message_id", message)
 
 
 def message_time_ms(message_id: str) -> int:

@@ -102,7 +102,7 @@ def _routing_item_bytes(route: Route) -> int:
     if not route:
         return 0
     members = sorted(route.encode())
-    history = encode_raises(route.generations, reason=Cause("raised", 9_999).encode(), now_ms=_NOW_MS)
+    history = encode_raises(route.generations, cause=Cause("raised", 9_999), now_ms=_NOW_MS)
     texts = {"pk": _CONVERSATION, "sk": ROUTING_SORT_KEY, "updated_at": "0" * 24, "reason": "raised rate=9999"}
     return item_size_bytes(
         {

@@ -80,11 +80,8 @@ class MessageReader:
     ) -> None:
         """Start with nothing read.
 
-        Args:
-            gatherer: reads and merges the items.
-            now_ms: Unix time in ms.
-            settle_ms: how far behind the present no message is expected to come any more.
-            newest: reads newest pages, those of read-hot conversations from a cache; None: they are read as all others.
+        Farther than `settle_ms` behind the present no message is expected to come any more. `newest` reads newest
+        pages, those of read-hot conversations from a cache; None: they are read as all others.
         """
         self.gatherer = gatherer
         self._newest = newest
@@ -102,8 +99,8 @@ class MessageReader:
 
         Args:
             request: which page.
-            remaining_ms: time the function has left; the budget never passes it.
-            fits: says how many of the messages the response can carry; the page ends there, at one message at least.
+            remaining_ms: time the function has left.
+            fits: returns how many of the messages the response can carry; the page ends there, at one message at least.
 
         Raises:
             RetryLaterError: a key could not be read within the budget.

@@ -1,49 +1,83 @@
-"""How the read function's jobs are put together from its settings."""
+"""Builds what the read function does with messages and counters, on any ends."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from hotpartition.core.counter_items import Cell
+from hotpartition.core.merge import Page
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.counter_store import decode_cell
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.counters import Summer
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.ports import Telemetry
-from hotpartition.runtime.settings import ReaderSettings
-from hotpartition.runtime.wiring import system_clock, wall_clock_ms
-from hotpartition.runtime.wiring_reader import build_reading
+from hotpartition.engine.page_cache import PageCache, PageCodec
+from hotpartition.ports import ItemStore, PageStore, Telemetry
+from hotpartition.redis.pages import RedisPageStore
+from hotpartition.runtime.building import Ends
+from hotpartition.runtime.building_pages import build_reading
+from hotpartition.runtime.ends import connect_redis, open_ends
 from hotpartition_messages.counters import CounterReader, describe_counter_table
 from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.messages import Message
 from hotpartition_messages.page_codec import MessagePageCodec
 from hotpartition_messages.reading import CACHED_LIMITS, MessageReader
+from hotpartition_messages.settings import ReadSettings
 
 
-def build_message_reader(settings: ReaderSettings, telemetry: Telemetry, calls: DynamoDBCalls) -> MessageReader:
+def open_readers(
+    settings: ReadSettings, telemetry: Telemetry, calls: DynamoDBCalls
+) -> tuple[MessageReader, CounterReader]:
+    """Build the read function's jobs, on one connection to Redis. Call it on the first request, as `open_ends`."""
+    connection = connect_redis(settings.registry, telemetry, "routes")
+    ends = open_ends(settings, telemetry, connection, repairs=True)
+    name = settings.store.table_name
+    store = DynamoDBItemStore(calls, describe_table(name), Message.from_item)
+    messages = build_message_reader(ends, settings, store, RedisPageStore(connection, name, telemetry))
+    cells = DynamoDBItemStore(calls, describe_counter_table(name), decode_cell)
+    return messages, build_counter_reader(ends, settings, messages, cells)
+
+
+def build_message_reader(
+    ends: Ends,
+    settings: ReadSettings,
+    store: ItemStore[str, Message],
+    page_store: PageStore,
+    *,
+    codec: PageCodec[Page[str, Message]] | None = None,
+    page_cache: type[PageCache[Any]] = PageCache,
+) -> MessageReader:
     """Build the job that reads messages."""
-    table = describe_table(settings.table_name)
-    store = DynamoDBItemStore(calls, table, Message.from_item)
     gatherer, newest = build_reading(
+        ends,
         settings,
-        telemetry,
         store=store,
-        form=table.keys,
+        form=KEY_FORM,
         position_of=position_of,
-        codec=MessagePageCodec(),
+        page_store=page_store,
+        codec=codec or MessagePageCodec(),
         cached_limits=CACHED_LIMITS,
+        page_cache=page_cache,
     )
-    return MessageReader(gatherer, now_ms=wall_clock_ms, settle_ms=settings.settle_seconds * 1000, newest=newest)
+    settle_ms = settings.settle_seconds * 1000
+    return MessageReader(gatherer, now_ms=ends.clock.now_ms, settle_ms=settle_ms, newest=newest)
 
 
 def build_counter_reader(
-    settings: ReaderSettings, telemetry: Telemetry, messages: MessageReader, calls: DynamoDBCalls
+    ends: Ends,
+    settings: ReadSettings,
+    messages: MessageReader,
+    cells: ItemStore[str, Cell],
+    *,
+    summer: type[Summer] = Summer,
 ) -> CounterReader:
-    """Build the job that reads counters, on the connections and the routes of the one that reads messages."""
+    """Build the job that reads counters, by the routes of the one that reads messages."""
     gatherer = Gatherer(
-        store=DynamoDBItemStore(calls, describe_counter_table(settings.table_name), decode_cell),
+        store=cells,
         routes=messages.gatherer.routes,
-        telemetry=telemetry,
-        clock=system_clock(),
-        budget_ms=settings.request_budget_ms,
+        telemetry=ends.telemetry,
+        clock=ends.clock,
+        budget_ms=settings.requests.request_budget_ms,
         form=KEY_FORM,
     )
-    return CounterReader(Summer(gatherer, is_alone=True, form=KEY_FORM))
+    return CounterReader(summer(gatherer, is_alone=True, form=KEY_FORM))

@@ -219,9 +219,7 @@ class MessageDeleteRequest(Request):
 def parse_write(event: Mapping[str, Any], *, sender_claim: str = "") -> NewMessage:
     """Read what is to be stored from an event.
 
-    Args:
-        event: what API Gateway sent.
-        sender_claim: what of the caller is the sender; empty: the body names the sender.
+    `sender_claim` names what of the caller is the sender; empty: the body names the sender.
 
     Raises:
         NotTheSenderError: the caller has no such claim, or the body names another sender.
@@ -249,9 +247,7 @@ def parse_write(event: Mapping[str, Any], *, sender_claim: str = "") -> NewMessa
 def parse_edit(event: Mapping[str, Any], *, sender_claim: str = "") -> tuple[Target, Edit]:
     """Read from an event which message is to be edited, and how.
 
-    Args:
-        event: what API Gateway sent.
-        sender_claim: what of the caller is the sender, who alone may edit; empty: anybody may.
+    `sender_claim` names what of the caller is the sender, who alone may edit; empty: anybody may.
 
     Raises:
         NotTheSenderError: the caller has no such claim.
@@ -277,9 +273,7 @@ def parse_edit(event: Mapping[str, Any], *, sender_claim: str = "") -> tuple[Tar
 def parse_delete(event: Mapping[str, Any], *, sender_claim: str = "") -> Target:
     """Read from an event which message is to be deleted.
 
-    Args:
-        event: what API Gateway sent.
-        sender_claim: what of the caller is the sender, who alone may delete; empty: anybody may.
+    `sender_claim` names what of the caller is the sender, who alone may delete; empty: anybody may.
 
     Raises:
         NotTheSenderError: the caller has no such claim.

@@ -73,15 +73,7 @@ class MessageWriter:
         random_bits: Callable[[int], int],
         retention_days: int = 0,
     ) -> None:
-        """Start with nothing stored.
-
-        Args:
-            writer: places the items.
-            store: stores them.
-            now_ms: Unix time in ms.
-            random_bits: so many random bits, for the ids of messages that come without one.
-            retention_days: how long after its time a message expires, at the latest; 0: never.
-        """
+        """Start with nothing stored. A message expires `retention_days` after its time at the latest; 0: never."""
         self._retention_s = retention_days * 86_400
         self.writer = writer
         self.store = store
@@ -89,19 +81,15 @@ class MessageWriter:
         self._random_bits = random_bits
 
     def write(self, new: NewMessage, *, remaining_ms: float = float("inf")) -> Written:
-        """Store a message, or find it stored already.
-
-        Args:
-            new: the message.
-            remaining_ms: time the function has left; the budget never passes it.
+        """Store a message, or find it stored already. `remaining_ms` is the time that the function has left.
 
         Raises:
-            InvalidMessageIdError: its id lies too far ahead.
+            InvalidRequestError: its id lies too far ahead.
             InvalidRequestError: sender or body is no valid Unicode.
             ItemTooLargeError: the item would pass DynamoDB's limit.
             MessageConflictError: its id is taken, at the same place, by other content.
-            MessageGoneError: it was deleted, as far as its place shows; or it would have expired already.
-            RetryLaterError: DynamoDB refused for the whole budget; `sort_key` tells the id to repeat with.
+            MessageGoneError: it was deleted, as far as its place shows, or it would have expired already.
+            RetryLaterError: DynamoDB refused for the whole budget; `sort_key` has the id to repeat with.
         """
         message_id = self._choose_id(new.message_id)
         expires_at_s = self._choose_expiry(message_id, new.expires_at_s)

@@ -6,7 +6,7 @@ ports and adapters are imported from their own modules.
 
 from hotpartition.core.detector import Decision, Reason, ReportWindow, Thresholds, decide
 from hotpartition.core.merge import KeyQuery, Page, PageMerge, PageRange
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import (
     EMPTY_ROUTE,
     Generation,
@@ -36,10 +36,10 @@ __all__ = [
     "PageRange",
     "Placement",
     "Reason",
-    "Report",
     "ReportWindow",
     "Route",
     "Thresholds",
+    "WriteReport",
     "candidate_keys",
     "choose_placement",
     "decide",

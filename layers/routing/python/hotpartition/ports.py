@@ -14,9 +14,9 @@ from hotpartition.core.counter_items import Addition
 from hotpartition.core.items import KeyT
 from hotpartition.core.merge import ItemT, KeyQuery, QueryResponse
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.reports import ReadReport, Report
+from hotpartition.core.reports import ReadReport, WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
-from hotpartition.core.route_history import Raise
+from hotpartition.core.route_history import Cause, Raise
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import RetryLaterError
 
@@ -55,7 +55,7 @@ class Got(NamedTuple, Generic[ItemT]):
     """The copies that were found, and the routing items that were asked for, by collection."""
 
     copies: tuple[Copy[ItemT], ...]
-    journals: Mapping[str, JournalEntry] = {}
+    journals: Mapping[str, JournalEntry]
 
 
 class ItemStore(Protocol[KeyT, ItemT]):
@@ -131,13 +131,13 @@ class JournalReading(Protocol):
 class Journal(JournalReading, Protocol):
     """The routes as DynamoDB holds them: the truth. Fails closed, as `JournalReading`."""
 
-    def add(self, collection: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
+    def add(self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int) -> JournalEntry:
         """Add generations to a collection's route: idempotent, commutative, never takes anything away.
 
         Args:
             collection: whose route grows.
             generations: what is added, at least one.
-            reason: why, for operators: a word, or an encoded `raises.Cause`.
+            cause: why, for operators.
             now_ms: Unix time in ms.
 
         Returns:
@@ -288,7 +288,7 @@ class RegistryListing(Protocol):
 class ReportSink(Protocol):
     """Where reports go. Fails open, returns at once: a report that cannot be sent is dropped and counted."""
 
-    def send(self, report: Report | ReadReport) -> None:
+    def send(self, report: WriteReport | ReadReport) -> None:
         """Send a report, in the background."""
         ...
 
@@ -298,10 +298,10 @@ class ReportSink(Protocol):
 
 
 class StreamEntry(NamedTuple):
-    """One stream entry: its id, and its fields as texts."""
+    """One stream entry: its id, and its text; empty where it has none."""
 
     entry_id: str
-    fields: Mapping[str, str]
+    text: str
 
 
 class ReportSource(Protocol):

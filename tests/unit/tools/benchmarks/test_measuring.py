@@ -8,7 +8,7 @@ import pytest
 from tools.benchmarks import __main__ as command
 from tools.benchmarks.measuring import Bar, Measured, Samples, interleave
 from tools.benchmarks.results import build_document, write_document
-from tools.benchmarks.rows import ROW_NAMES, find_row
+from tools.benchmarks.rows import ROWS, find_row
 
 
 def measured(ours: tuple[float, ...], rival: tuple[float, ...], *bars: Bar, **details: float) -> Measured:
@@ -118,7 +118,7 @@ def test_strict_fails_for_a_missed_bar_and_not_for_one_that_was_not_judged(monke
         return [build_document(n, measured(rows[n], (10.0,) * 3, bar), machine={}, versions={}) for n in names]
 
     monkeypatch.setattr(command, "measure_rows", rows_of)
-    monkeypatch.setattr(command, "ROW_NAMES", tuple(rows))
+    monkeypatch.setattr(command, "ROWS", rows)
     statuses = [command.main([*strict, "--only", name]) for name in rows for strict in ([], ["--strict"])]
     assert statuses == [0, 1, 0, 0]
     printed = capsys.readouterr().out
@@ -128,4 +128,4 @@ def test_strict_fails_for_a_missed_bar_and_not_for_one_that_was_not_judged(monke
 
 def test_every_row_can_be_measured() -> None:
     """Each name that `make bench` takes stands for a function."""
-    assert all(callable(find_row(name)) for name in ROW_NAMES)
+    assert all(callable(find_row(name)) for name in ROWS)

@@ -1,7 +1,6 @@
 """A `ShardedTable` answers as boto3's `Table` does: the short form, and what the long one would not let pass."""
 
 import json
-import shutil
 from collections import Counter
 
 import pytest
@@ -11,11 +10,7 @@ from tools.equivalence.calls import Call
 from tools.equivalence.combinations import COMBINATIONS, Combination
 from tools.equivalence.compare import DifferenceError, Pair, walk
 from tools.equivalence.engines import (
-    JAR_VARIABLE,
-    LIBRARIES,
-    EngineError,
     create_table,
-    engines_at_hand,
     open_engine,
 )
 from tools.equivalence.machine import run_machine
@@ -126,45 +121,3 @@ def test_a_difference_is_reported_with_what_led_to_it(monkeypatch):
     comparison = study.compare(STRINGS, "moto", 100, seed=1)
     assert comparison.difference == "put_item differs\nstate.put_item()"
     assert json.dumps(comparison.calls) == '{"put_item": 3}'
-
-
-class TestDynamoDBLocal:
-    """What a wrong `DYNAMODB_LOCAL_JAR` leads to."""
-
-    @pytest.fixture
-    def jar(self, tmp_path):
-        """A file that is no jar, where one would lie."""
-        (tmp_path / LIBRARIES).mkdir()
-        path = tmp_path / "DynamoDBLocal.jar"
-        path.write_text("no jar")
-        return path
-
-    def test_without_the_variable_moto_is_the_engine(self):
-        """An empty one is none."""
-        assert engines_at_hand({}) == engines_at_hand({JAR_VARIABLE: ""}) == ("moto",)
-
-    def test_a_path_without_a_jar_is_named(self, tmp_path, monkeypatch, capsys):
-        """In one line, before anything is compared."""
-        monkeypatch.setenv(JAR_VARIABLE, str(tmp_path / "absent.jar"))
-        assert study.main(["--out", str(tmp_path)]) == study.NO_ENGINE
-        assert "absent.jar: there is no such file" in capsys.readouterr().err
-
-    def test_a_jar_without_its_libraries_is_named(self, jar):
-        """They are needed to start it."""
-        (jar.parent / LIBRARIES).rmdir()
-        with pytest.raises(EngineError, match=f"libraries should be beside it, in .*{LIBRARIES}"):
-            engines_at_hand({JAR_VARIABLE: str(jar)})
-
-    def test_java_is_needed(self, jar, monkeypatch):
-        """Whoever has none is told so."""
-        monkeypatch.setenv("PATH", "")
-        with pytest.raises(EngineError, match="no `java` on the PATH"):
-            engines_at_hand({JAR_VARIABLE: str(jar)})
-
-    @pytest.mark.skipif(shutil.which("java") is None, reason="java starts it")
-    def test_what_does_not_start_says_why(self, jar, monkeypatch):
-        """With java's own words, and without waiting for the whole time."""
-        monkeypatch.setenv(JAR_VARIABLE, str(jar))
-        message = "does not start as DynamoDB Local: .*jarfile"
-        with pytest.raises(EngineError, match=message), open_engine("dynamodb-local"):
-            pass

@@ -6,7 +6,7 @@ from math import ceil
 import pytest
 
 from hotpartition.engine.page_cache import PageCache
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.settings import ConsumerSettings
 from tools.simulation.read_rush import COPIES, PAGES_PER_SECOND, ReadRush, judge, run_rush
 from tools.simulation.wiring import Parts
 
@@ -17,7 +17,7 @@ SMALL = ReadRush(name="small", description="A fiftieth.", seconds=3.0, copies=3,
 
 def test_the_conversation_is_marked_as_the_consumer_would_mark_it():
     """For so many pages it decides on so many copies."""
-    assert ceil(PAGES_PER_SECOND / ConsumerSettings.defaults().pages_per_copy) == COPIES
+    assert ceil(PAGES_PER_SECOND / ConsumerSettings.defaults().detection.pages_per_copy) == COPIES
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ def engine():
 
 @pytest.fixture
 def server(engine):
-    return RedisServer(engine, epoch_ms=EPOCH_MS, nodes=1, random=Random(1), on_report=lambda: None)
+    return RedisServer(engine, nodes=1, random=Random(1), on_report=lambda: None)
 
 
 def connect(server):
@@ -104,7 +104,7 @@ def test_a_stream_is_read_on_from_an_id(engine, server):
     key = "hp:t:reports:{0}"
 
     def add(number):
-        server.nodes[0].data.xadd(key, {"n": str(number)}, EPOCH_MS, 0)
+        server.nodes[0].data.xadd(key, {"r": str(number)}, EPOCH_MS, 0)
 
     def work():
         add(1)
@@ -112,6 +112,6 @@ def test_a_stream_is_read_on_from_an_id(engine, server):
         first = source.read(0, "0-0", 10)
         add(3)
         second = source.read(0, first[-1].entry_id, 10)
-        return [e.fields["n"] for e in first], [e.fields["n"] for e in second]
+        return [e.text for e in first], [e.text for e in second]
 
     assert run(engine, work) == (["1", "2"], ["3"])

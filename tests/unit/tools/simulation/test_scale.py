@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from hotpartition.core.detector import HORIZON_SLOTS, ReportWindow
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import EMPTY_ROUTE
 from hotpartition.core.sampler import SLOT_MS, LoadSampler
 from hotpartition.engine.route_cache import RouteCache
 from hotpartition.redis.cluster import reports_key
+from hotpartition.redis.reports import FIELD
 from support.redis_process import RedisProcess
 from tools.simulation import scale
 from tools.simulation.scale import (
@@ -41,7 +42,7 @@ SMALL = Level(writes_per_second=2_000, rushes=1, seeds=4, run_ms=4_500)
 
 
 def report_of(conversation_id="conversation-0000001", source="0" * 32, at_ms=START_MS):
-    return Report(conversation_id, at_ms // SLOT_MS, source, 5.0, at_ms, 0)
+    return WriteReport(conversation_id, at_ms // SLOT_MS, source, 5.0, at_ms, 0)
 
 
 @pytest.mark.parametrize(("rate", "environments"), [(600, 20), (4_000, 50), (800, 400)])
@@ -181,9 +182,8 @@ def test_command_bytes_are_those_of_the_protocol():
     """As redis-py packs them."""
     redis = pytest.importorskip("redis")
     report = report_of()
-    fields = [part for pair in report.encode().items() for part in pair]
     packed = redis.Connection().pack_command(
-        "XADD", reports_key("t", 0), "MINID", "~", str(START_MS - 60_000), "*", *fields
+        "XADD", reports_key("t", 0), "MINID", "~", str(START_MS - 60_000), "*", FIELD, report.encode()
     )
     assert command_bytes(report, "t") == sum(map(len, packed))
 
@@ -197,7 +197,7 @@ def test_stream_entries_take_in_redis_what_is_computed(tmp_path):
         for index in range(count):
             report = report_of(f"conversation-{random.randrange(10**6):07d}", f"{random.getrandbits(128):032x}")
             expected += stream_entry_bytes(report)
-            pipe.xadd("hp:t:reports:{0}", report.encode(), id=f"{START_MS + index // 20}-{index}")
+            pipe.xadd("hp:t:reports:{0}", {FIELD: report.encode()}, id=f"{START_MS + index // 20}-{index}")
         pipe.execute()
         taken = server.admin.memory_usage("hp:t:reports:{0}", samples=0)
     assert taken == pytest.approx(expected, rel=0.1)
@@ -219,7 +219,7 @@ def test_state_of_a_report_takes_what_is_stated():
     try:
         window = ReportWindow()
         for entry in entries:
-            window.add(Report.decode(entry), START_MS + span_ms)
+            window.add(WriteReport.decode(entry), START_MS + span_ms)
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

@@ -7,6 +7,7 @@ import pytest
 from hotpartition.core.counter_items import Addition
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation, Route
+from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
@@ -135,7 +136,7 @@ def test_the_routing_item_comes_along_with_the_newest_page(rig):
 
     def work():
         rig.put(IDS[0])
-        rig.journal.add("c", [GENERATION], reason="test", now_ms=START)
+        rig.journal.add("c", [GENERATION], cause=Cause("test"), now_ms=START)
         query = KeyQuery(partition_key="c", newest_first=True, limit=5)
         fetched = rig.messages.fetch([query], is_strong=True, journal_of="c")
         return fetched.journal.route, len(fetched.responses[0].items), rig.table.counts["test"].queries
@@ -148,8 +149,8 @@ def test_routes_grow_and_are_listed(rig):
     later = Generation(since_ms=START + 5, shard_count=4)
 
     def work():
-        rig.journal.add("c", [GENERATION], reason="test", now_ms=START)
-        entry = rig.journal.add("c", [later], reason="test", now_ms=START + 7)
+        rig.journal.add("c", [GENERATION], cause=Cause("test"), now_ms=START)
+        entry = rig.journal.add("c", [later], cause=Cause("test"), now_ms=START + 7)
         rig.engine.sleep(5.0)
         items, _ = rig.routing_items.page(None, 9)
         return entry, [(item.collection, item.route) for item in items]

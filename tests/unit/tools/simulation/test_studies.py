@@ -6,7 +6,7 @@ import pytest
 
 from tools.history_checker import FAULTS
 from tools.simulation.__main__ import COMMANDS, MISUSED, main
-from tools.simulation.fault_study import judge as judge_faults
+from tools.simulation.fault_study import judge_messages
 from tools.simulation.results import Distribution, FaultSeed, Latency, Raise, RunResult, Safety, Series
 from tools.simulation.run import NO_SAFETY, simulate
 from tools.simulation.scenarios import scenario_by_name
@@ -34,7 +34,7 @@ def missed(study):
 
 def test_sound_seeds_pass():
     """Enough seeds and operations without a breach pass, and the faults add up."""
-    study = judge_faults([seed(1), seed(2)], least_seeds=2, least_operations=1200)
+    study = judge_messages([seed(1), seed(2)], least_seeds=2, least_operations=1200)
     assert (study.passed, study.operations, study.faults) == (True, 1200, (("redis outage", 4),))
 
 
@@ -53,7 +53,7 @@ def test_sound_seeds_pass():
 )
 def test_each_shortfall_is_named(runs, bar):
     """What falls short misses its own bar, and the seeds that broke the promise are listed."""
-    study = judge_faults(runs, least_seeds=2, least_operations=1200)
+    study = judge_messages(runs, least_seeds=2, least_operations=1200)
     assert missed(study) == [bar]
     assert not study.passed
     assert study.failing_seeds == tuple(run.seed for run in runs if not run.safety.holds)

@@ -3,9 +3,10 @@
 import pytest
 from botocore.exceptions import ClientError
 
+from hotpartition.dynamodb.table import JournalPlace
 from tools.simulation.engine import Engine
-from tools.simulation.table_network import Network
-from tools.simulation.table_run import open_aws
+from tools.simulation.store import Observer
+from tools.simulation.table_network import MotoNetwork, open_aws
 
 pytestmark = pytest.mark.slow
 
@@ -20,8 +21,7 @@ def test_a_token_lets_a_transaction_happen_once():
             BillingMode="PAY_PER_REQUEST",
         )
         engine = Engine()
-        network = Network(engine, aws.raw, journal_table="t", seed="1")
-        network.watch(aws.raiser)
+        network = MotoNetwork(engine, aws, JournalPlace("t", "PK", ""), seed="1", observer=Observer())
         codes = []
 
         def add(amount):

@@ -7,9 +7,10 @@ import pytest
 from hotpartition.engine.route_cache import RouteSource
 from hotpartition.table import item_calls
 from hotpartition.table.adaptive import AdaptiveRoutes
-from tools.simulation.table_history import Breach
-from tools.simulation.table_run import TableParts, open_aws, run_table
-from tools.simulation.table_study import judge
+from tools.history_checker import Finding
+from tools.simulation.fault_study import judge_tables
+from tools.simulation.table_network import open_aws
+from tools.simulation.table_run import TableParts, run_table
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +31,8 @@ def test_nothing_is_lost_doubled_or_undone(run):
     """And something was at stake: raises, shards, changes, deletions and faults of every kind."""
     assert run.breaches == ()
     assert min(run.created, run.changed, run.deleted, run.reads, run.raises, run.sharded_items) > 0
-    assert {"lost answer", "refused key", "server error", "short page", "unprocessed"} <= dict(run.faults).keys()
+    struck = {"late", "lost answer", "refused key", "server error", "short page", "unprocessed"}
+    assert {f"dynamodb {name}" for name in struck} <= dict(run.faults).keys()
 
 
 def test_a_seed_is_the_same_each_time(aws):
@@ -40,11 +42,11 @@ def test_a_seed_is_the_same_each_time(aws):
 
 def test_a_breach_misses_the_bar(run):
     """Each of its kind."""
-    assert judge([run], least_seeds=1).passed
-    lost = replace(run, breaches=(Breach("lost", "room", "b", ""), Breach("update lost", "room", "c", "")))
-    study = judge([run, lost], least_seeds=2)
+    assert judge_tables([run], least_seeds=1).passed
+    lost = replace(run, breaches=(Finding("missing", "room", "b", ""), Finding("undone", "room", "c", "")))
+    study = judge_tables([run, lost], least_seeds=2)
     assert (study.lost, study.updates_lost, study.doubled, study.passed) == (1, 1, 0, False)
-    assert not judge([run], least_seeds=2).passed
+    assert not judge_tables([run], least_seeds=2).passed
 
 
 class UnverifiedRoutes(AdaptiveRoutes):
@@ -57,7 +59,7 @@ class UnverifiedRoutes(AdaptiveRoutes):
 def test_reads_that_trust_redis_lose_items(aws):
     """Redis loses routes and is told late."""
     runs = (run_table(aws, seed, TableParts(routes=UnverifiedRoutes)) for seed in (14, 12, 9, 10))
-    assert any(breach.fault == "lost" for run in runs for breach in run.breaches)
+    assert any(breach.fault == "missing" for run in runs for breach in run.breaches)
 
 
 def test_writes_that_trust_redis_lose_items(aws, monkeypatch):
@@ -72,4 +74,4 @@ def test_changes_that_are_not_counted_are_undone_by_late_copies(aws, monkeypatch
     count = item_calls.count_change
     monkeypatch.setattr(item_calls, "count_change", lambda request, marks: count(request, {**marks, "hp_changes": 0}))
     runs = (run_table(aws, seed) for seed in (19, 20, 35, 7))
-    assert any(breach.fault == "update lost" for run in runs for breach in run.breaches)
+    assert any(breach.fault == "undone" for run in runs for breach in run.breaches)

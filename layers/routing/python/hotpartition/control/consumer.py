@@ -10,30 +10,23 @@ consumer of the old division has no successor and ends by itself, while those of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
+from hotpartition.control.ends import ControlEnds
 from hotpartition.control.read_marking import REPEAT_LOG_MS, ReadMarker
-from hotpartition.control.registry_fill import RegistryFill
-from hotpartition.core.backoff import Clock
+from hotpartition.control.registry_fill import RegistryRebuild
+from hotpartition.control.streams import StreamReader
 from hotpartition.core.detector import HORIZON_SLOTS, Decision, Reason, ReportWindow, Thresholds, decide
-from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.read_heat import ReadThresholds
-from hotpartition.core.reports import READ_LIMIT, ReadReport, Report, stream_partition_of
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import SLOT_MS
 from hotpartition.core.shares import WHOLE, Share
-from hotpartition.engine.raising import RAISE_BUDGET_MS, Raiser
-from hotpartition.errors import (
-    InvalidCollectionError,
-    MalformedGenerationError,
-    MalformedReportError,
-    RegistryUnavailableError,
-    RetryLaterError,
-)
-from hotpartition.ports import Journal, JournalEntry, Registry, ReportSource, RoutingItems, StreamEntry, Telemetry
+from hotpartition.engine.raising import RAISE_BUDGET_MS
+from hotpartition.errors import MalformedGenerationError, RegistryUnavailableError, RetryLaterError
+from hotpartition.ports import JournalEntry
 
 POLL_MS = 100
 """How often the streams are read."""
@@ -48,13 +41,8 @@ which their last reference frees; left alone, the collector looks through the ha
 takes nearly as long as all the rest (decision 27). Python 3.14 goes by the first two only: how many new objects there
 are before it looks, and how slowly it goes through the old."""
 
-MAX_SKIPS_LOGGED = 100
-"""Malformed entries that are logged between two refreshes."""
-REASON_LENGTH = 200
 MAX_AHEAD_MS = 60_000
-"""A heartbeat from further ahead is nobody's: clocks differ by less."""
-REBUILD_SLICE = 200
-"""Routes put into Redis in one pass of a rebuild: at a ms each, no pass takes long enough to delay a raise much."""
+"""A heartbeat from further ahead is ignored: clocks differ by less."""
 
 
 @dataclass(slots=True)
@@ -70,37 +58,25 @@ class RunSummary:
 
 
 @dataclass(slots=True)
-class _Cursor:
-    """How far one stream was read, and when: what a decision calls now, however long the calls before it took."""
-
-    partition: int
-    after_id: str
-    read_at_ms: int
-
-
-@dataclass(slots=True)
 class _State:
     """What one run knows. All of it can be lost."""
 
     share: Share
-    # by stream
-    cursors: dict[int, _Cursor]
-    window: ReportWindow
-    reads: ReadMarker
+    reader: StreamReader
+    marker: ReadMarker
     routes: dict[str, JournalEntry] = field(default_factory=dict)
     # collections whose route in the journal may not be in Redis yet
     to_push: set[str] = field(default_factory=set)
-    # by collection and load class, what was logged last and in which minute: a lasting state is no ten lines a second
+    # by collection and load class, what was logged last and in which minute: a state that lasts is logged once a minute
     logged: dict[tuple[str, int], tuple[Reason, int]] = field(default_factory=dict)
-    # how old what was decided on has been at worst since this was last told
+    # how old what was decided on has been at worst since this was last counted
     lag_ms: int = 0
-    skips_logged: int = 0
     summary: RunSummary = field(default_factory=RunSummary)
 
     @property
-    def read_at_ms(self) -> int:
-        """When the stream that was read longest ago was read."""
-        return min(cursor.read_at_ms for cursor in self.cursors.values())
+    def window(self) -> ReportWindow:
+        """The reports of writes."""
+        return self.reader.writes
 
 
 class Consumer:
@@ -108,53 +84,55 @@ class Consumer:
 
     def __init__(
         self,
+        ends: ControlEnds,
         *,
-        source: ReportSource,
-        journal: Journal,
-        routing_items: RoutingItems,
-        registry: Registry,
-        telemetry: Telemetry,
-        clock: Clock,
         thresholds: Thresholds,
         read_thresholds: ReadThresholds,
         stream_partitions: int,
-        form: KeyForm,
     ) -> None:
-        self._form = form
+        self._ends = ends
         self._read_thresholds = read_thresholds
-        self._source = source
-        self._journal = journal
-        self._registry = registry
-        self._raiser = Raiser(journal=journal, registry=registry, telemetry=telemetry, clock=clock)
-        self._fill = RegistryFill(routing_items=routing_items, registry=registry, telemetry=telemetry)
-        self._telemetry = telemetry
-        self._clock = clock
+        self._source = ends.source
+        self._journal = ends.journal
+        self._registry = ends.registry
+        self._raiser = ends.build_raiser()
+        self._telemetry = ends.telemetry
+        self._clock = ends.clock
         self._thresholds = thresholds
         self._partitions = stream_partitions
 
     def run(self, run_ms: float, share: Share = WHOLE) -> RunSummary:
         """Work on a share of the streams until a successor has announced itself, or for `run_ms` at most."""
         started_ms = self._clock.now_ms()
-        first_id = f"{max(started_ms - CATCH_UP_MS, 0)}-0"
-        cursors = {p: _Cursor(p, first_id, started_ms) for p in share.partitions(self._partitions)}
-        reads = ReadMarker(registry=self._registry, telemetry=self._telemetry, thresholds=self._read_thresholds)
-        state = _State(share, cursors, ReportWindow(self._thresholds), reads)
-        rebuild = _Rebuild(self._fill, self._registry, self._telemetry)
+        marker = ReadMarker(registry=self._registry, telemetry=self._telemetry, thresholds=self._read_thresholds)
+        reader = StreamReader(
+            self._ends,
+            streams=share.partitions(self._partitions),
+            stream_count=self._partitions,
+            since_ms=started_ms - CATCH_UP_MS,
+            writes=ReportWindow(self._thresholds),
+            reads=marker.window,
+            is_named=True,
+        )
+        state = _State(share, reader, marker)
+        rebuild = RegistryRebuild(self._ends)
         next_housekeeping_ms = next_refresh_ms = started_ms
         has_announced = False
         while True:
             now_ms = self._clock.now_ms()
-            has_caught_up = self._take_reports(state)
+            has_caught_up = not reader.read().streams
             # The successor announces itself only when it knows what its predecessor knows.
             if has_caught_up and not has_announced:
                 has_announced = self._announce(started_ms, share)
             self._decide(state)
             self._push(state)
-            state.reads.decide(lambda collection: self._read_at_ms(state, collection))
-            state.lag_ms = max(state.lag_ms, self._clock.now_ms() - state.read_at_ms)
+            marker.decide(reader.read_at_ms_of)
+            state.lag_ms = max(state.lag_ms, self._clock.now_ms() - reader.read_at_ms)
             if now_ms >= next_refresh_ms:
                 next_refresh_ms = now_ms + REFRESH_MS
-                self._tell_lag(state)
+                self._telemetry.count(MetricName.CONSUMER_LAG_MS, state.lag_ms)
+                state.lag_ms = 0
+                reader.log_skips_again()
                 if share.is_first:  # one rebuild is enough, and each reads the whole journal
                     rebuild.check()
                 # Redis may have lost a route and kept its sentinels: what is known here is put there again.
@@ -164,7 +142,7 @@ class Consumer:
                 next_housekeeping_ms = now_ms + HOUSEKEEPING_MS
                 state.window.forget(now_ms)
                 # Not by the clock: while a stream is away, its load is not known to be low.
-                state.reads.forget(state.read_at_ms)
+                marker.forget(reader.read_at_ms)
                 self._forget_quiet(state)
                 self._telemetry.flush()
                 if self._has_successor(started_ms, share):
@@ -176,80 +154,19 @@ class Consumer:
             elapsed_ms = self._clock.now_ms() - now_ms
             if elapsed_ms < POLL_MS:
                 self._clock.sleep((POLL_MS - elapsed_ms) / 1000)
-        state.summary.rebuilt_routes = rebuild.routes
-        return state.summary
-
-    def _take_reports(self, state: _State) -> bool:
-        """Read what is new in all streams; one that is away does not keep the others waiting.
-
-        Returns:
-            Whether the end of every stream was reached.
-        """
-        ends_reached = [self._read_stream(state, cursor) for cursor in state.cursors.values()]
-        return all(ends_reached)
-
-    def _read_stream(self, state: _State, cursor: _Cursor) -> bool:
-        now_ms = self._clock.now_ms()
-        try:
-            entries = self._source.read(cursor.partition, cursor.after_id, READ_LIMIT)
-            while entries:
-                cursor.after_id = entries[-1].entry_id
-                self._take(state, entries)
-                if len(entries) < READ_LIMIT:
-                    break
-                entries = self._source.read(cursor.partition, cursor.after_id, READ_LIMIT)
-        except RegistryUnavailableError:
-            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
-            return False
-        cursor.read_at_ms = now_ms
-        return True
-
-    def _take(self, state: _State, entries: Sequence[StreamEntry]) -> None:
-        now_ms = self._clock.now_ms()
-        state.summary.entries += len(entries)
-        decode, check, add = Report.decode, self._form.check, state.window.add
-        for entry_id, fields in entries:
-            try:
-                report = decode(fields)
-                check(report.collection)
-            except (MalformedReportError, InvalidCollectionError) as error:
-                # Or a report of reads, of which there are few: told apart here, they cost the others nothing.
-                self._take_other(state, entry_id, fields, now_ms, str(error))
-                continue
-            if not add(report, now_ms):
-                self._leave_out(state)
-
-    def _take_other(self, state: _State, entry_id: str, fields: Mapping[str, str], now_ms: int, reason: str) -> None:
-        """Take in a report of reads, or skip what is no report, as `reason` says."""
-        if not ReadReport.is_one(fields):
-            self._skip(state, entry_id, reason)
-            return
-        try:
-            report = ReadReport.decode(fields)
-            self._form.check(report.collection)
-        except (MalformedReportError, InvalidCollectionError) as error:
-            self._skip(state, entry_id, str(error))
-            return
-        if not state.reads.add(report, now_ms):
-            self._leave_out(state)
-
-    def _leave_out(self, state: _State) -> None:
-        state.summary.out_of_window += 1
-        self._telemetry.count(MetricName.REPORTS_OUT_OF_WINDOW)
-
-    def _skip(self, state: _State, entry_id: str, reason: str) -> None:
-        """Count a malformed entry, and log it unless many were logged lately: there may be thousands a second."""
-        state.summary.malformed += 1
-        self._telemetry.count(MetricName.REPORTS_MALFORMED)
-        state.skips_logged += 1
-        if state.skips_logged <= MAX_SKIPS_LOGGED:
-            self._telemetry.event("malformed report skipped", entry_id=entry_id, reason=reason[:REASON_LENGTH])
+        return replace(
+            state.summary,
+            entries=reader.entries,
+            malformed=reader.malformed,
+            out_of_window=reader.out_of_window,
+            rebuilt_routes=rebuild.routes,
+        )
 
     def _decide(self, state: _State) -> None:
         # All raises of one pass share the budget, since nothing is read meanwhile; the rest is decided again.
         deadline_ms = self._clock.now_ms() + RAISE_BUDGET_MS
         judged = dict.fromkeys(state.window.to_judge())
-        # What was told about and is over is judged once more: should it come again, that is told again.
+        # What was logged and is over is judged once more: should it come again, that is logged again.
         judged.update((place[0], None) for place in state.logged if place[0] in state.window.as_mapping())
         for collection in judged:
             entry = state.routes.get(collection)
@@ -273,15 +190,9 @@ class Consumer:
             state.window.as_mapping()[collection],
             entry.route,
             self._thresholds,
-            now_ms=self._read_at_ms(state, collection),
+            now_ms=state.reader.read_at_ms_of(collection),
             raised_at_ms=entry.updated_at_ms,
         )
-
-    def _read_at_ms(self, state: _State, collection: str) -> int:
-        """Tell up to when a collection's reports were read."""
-        cursor = state.cursors.get(stream_partition_of(collection, self._partitions))
-        # Who reports may know another number of streams, and have put it into one of ours.
-        return cursor.read_at_ms if cursor else state.read_at_ms
 
     def _load_route(self, state: _State, collection: str, deadline_ms: float) -> bool:
         """Read a route in the journal, once at least, and again until the deadline while it refuses."""
@@ -303,12 +214,12 @@ class Consumer:
         self._telemetry.event("routing item cannot be read", collection=collection, reason=str(error))
 
     def _raise(self, state: _State, decision: Decision, generation: Generation, deadline_ms: int) -> None:
-        """Raise a route; what Redis was not told now, it is told by `_push`."""
+        """Raise a route; what Redis does not take now, `_push` repeats."""
         collection = decision.collection
         load = round(decision.rate_wcu_per_second + decision.later_wcu_per_second)
-        reason = Cause(decision.reason, rate_wcu_per_second=load).encode()
+        cause = Cause(decision.reason, rate_wcu_per_second=load)
         try:
-            raised = self._raiser.raise_route(collection, (generation,), reason=reason, deadline_ms=deadline_ms)
+            raised = self._raiser.raise_route(collection, (generation,), cause=cause, deadline_ms=deadline_ms)
         except RetryLaterError:
             self._telemetry.event("raise failed, to be decided again", collection=collection)
             return
@@ -327,11 +238,6 @@ class Consumer:
             if not self._raiser.publish(collection, state.routes[collection].route):
                 return
             state.to_push.discard(collection)
-
-    def _tell_lag(self, state: _State) -> None:
-        self._telemetry.count(MetricName.CONSUMER_LAG_MS, state.lag_ms)
-        state.lag_ms = 0
-        state.skips_logged = 0
 
     def _has_successor(self, started_ms: int, share: Share) -> bool:
         try:
@@ -366,42 +272,6 @@ class Consumer:
             self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
             return False
         return True
-
-
-class _Rebuild:
-    """A registry that is being filled anew, a page in each pass, so that reports are read meanwhile."""
-
-    def __init__(self, fill: RegistryFill, registry: Registry, telemetry: Telemetry) -> None:
-        self._fill = fill
-        self._registry = registry
-        self._telemetry = telemetry
-        self._is_under_way = False
-        self._cursor: str | None = None
-        self.routes = 0
-
-    def check(self) -> None:
-        """Begin if Redis lost something and no rebuild is under way."""
-        if self._is_under_way:
-            return
-        try:
-            self._is_under_way, self._cursor = not self._registry.is_whole(), None
-        except RegistryUnavailableError:
-            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
-
-    def work(self) -> None:
-        """Put the next routes into Redis; an error ends this rebuild, and the next check begins another."""
-        if not self._is_under_way:
-            return
-        self._is_under_way = False
-        try:
-            page = self._fill.fill_page(self._cursor, REBUILD_SLICE)
-        except RegistryUnavailableError:
-            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
-        except RetryLaterError as error:
-            self._telemetry.event("registry could not be rebuilt, will be tried again", reason=str(error))
-        else:
-            self.routes += page.routes
-            self._is_under_way, self._cursor = page.cursor is not None, page.cursor
 
 
 def describe(decision: Decision) -> dict[str, object]:

@@ -7,31 +7,30 @@ second: repeated, interrupted or done by two people at once, it does no harm.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from hotpartition.control.ends import ControlEnds
 from hotpartition.control.reconcile import RETRY_BUDGET_MS, RouteState, compare
-from hotpartition.core.backoff import Clock, try_for
+from hotpartition.control.streams import StreamReader, Unread
+from hotpartition.core.backoff import try_for
 from hotpartition.core.detector import SUSTAINED_SECONDS, ReportWindow
 from hotpartition.core.heat import NO_HEAT, NO_READ_HEAT, Heat, ReadHeat, measure_heat, measure_read_heat
-from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
+from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.read_heat import ReadWindow
-from hotpartition.core.reports import READ_LIMIT, ReadReport, Report, stream_partition_of
+from hotpartition.core.reports import stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.route_history import BY_HAND, Cause
 from hotpartition.core.shares import Share, list_shares
 from hotpartition.core.timestamps import format_time
-from hotpartition.engine.raising import Raiser
 from hotpartition.errors import (
     InvalidCollectionError,
     InvalidRequestError,
-    MalformedReportError,
     Problem,
     RegistryUnavailableError,
 )
-from hotpartition.ports import Journal, Registry, ReportSource, RoutingItem, RoutingItems, Telemetry
+from hotpartition.ports import RoutingItem
 
 MIN_SHARD_COUNT = 2
 """One shard would serve no more than the base key does."""
@@ -131,16 +130,6 @@ class OperationsLimits:
     """Whether positions are times; else a raise by hand holds for all items."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reports:
-    """What the fleet reported of late; the streams that were not read to their end, and those of them that are away."""
-
-    window: ReportWindow
-    reads: ReadWindow
-    unread: set[int]
-    unavailable: set[int]
-
-
 class _Load(NamedTuple):
     """What is offered to one collection."""
 
@@ -158,27 +147,17 @@ class _Known(NamedTuple):
 class Operations:
     """Serves operators."""
 
-    def __init__(
-        self,
-        *,
-        source: ReportSource,
-        journal: Journal,
-        routing_items: RoutingItems,
-        registry: Registry,
-        telemetry: Telemetry,
-        clock: Clock,
-        limits: OperationsLimits,
-        form: KeyForm,
-    ) -> None:
-        self._form = form
-        self._source = source
-        self._journal = journal
-        self._routing_items = routing_items
-        self._registry = registry
-        self._telemetry = telemetry
-        self._clock = clock
+    def __init__(self, ends: ControlEnds, limits: OperationsLimits) -> None:
+        self._ends = ends
+        self._form = ends.form
+        self._source = ends.source
+        self._journal = ends.journal
+        self._routing_items = ends.routing_items
+        self._registry = ends.registry
+        self._telemetry = ends.telemetry
+        self._clock = ends.clock
         self._limits = limits
-        self._raiser = Raiser(journal=journal, registry=registry, telemetry=telemetry, clock=clock)
+        self._raiser = ends.build_raiser()
 
     def list_hot(self, limit: int) -> HotList:
         """List the collections that are written or read now, hottest first, and fill up with the routes raised last.
@@ -187,7 +166,7 @@ class Operations:
             RetryLaterError: the journal could not be read.
         """
         now_ms = self._clock.now_ms()
-        reports = self._read_reports(now_ms)
+        reports, unread = self._read_reports(now_ms)
         loads = self._measure(reports, now_ms)
         hottest = sorted(loads, key=lambda c: (-self._rank(loads[c]), c))[:limit]
         rows = [self._row(c, self._find_route(c), loads[c], now_ms) for c in hottest]
@@ -195,13 +174,13 @@ class Operations:
             listed = set(hottest)
             newest = self._try(lambda: self._routing_items.newest(limit))
             idle = [
-                self._row(i.collection, _Known(i.route), self._load_without_reports(i.collection, reports), now_ms)
+                self._row(i.collection, _Known(i.route), self._load_without_reports(i.collection, unread), now_ms)
                 for i in newest
             ]
             rows += [row for row in idle if row.collection not in listed][: limit - len(rows)]
-        streams, unavailable = self._limits.stream_partitions, len(reports.unavailable)
+        streams, unavailable = self._limits.stream_partitions, len(unread.unavailable)
         active = None if unavailable == streams else len(loads)
-        is_complete = not reports.unread
+        is_complete = not unread.streams
         return HotList(tuple(rows), active, is_complete, streams, unavailable, self._find_consumers(), now_ms)
 
     def list_routes(self, cursor: str | None, limit: int) -> RoutePage:
@@ -250,7 +229,7 @@ class Operations:
         before = route.shard_count_at(since_ms)
         is_changed = shard_count > before
         if is_changed:
-            raised = self._raiser.raise_route(collection, (generation,), reason=Cause(BY_HAND, by=by).encode())
+            raised = self._raiser.raise_route(collection, (generation,), cause=Cause(BY_HAND, by=by))
             route, is_in_registry = raised.entry.route, raised.is_in_registry
             self._telemetry.count(MetricName.RAISES)
         else:
@@ -267,10 +246,10 @@ class Operations:
         warnings = self._raise_warnings(route, generation, now_ms, is_changed=is_changed, is_in_registry=is_in_registry)
         return RaiseByHand(collection, generation, is_changed, before, route, is_in_registry, warnings)
 
-    def _measure(self, reports: _Reports, now_ms: int) -> dict[str, _Load]:
+    def _measure(self, reports: StreamReader, now_ms: int) -> dict[str, _Load]:
         """Measure what is offered to each collection to which anything is."""
         loads: dict[str, _Load] = {}
-        for collection, written in reports.window.items():
+        for collection, written in reports.writes.items():
             if (heat := measure_heat(written, now_ms)).wcu_per_second:
                 loads[collection] = _Load(heat)
         for collection, read in reports.reads.items():
@@ -284,40 +263,24 @@ class Operations:
         writes, reads = load.writes.wcu_per_second, load.reads.rcu_per_second
         return max(writes / limits.hot_sustained_wcu, reads / limits.hot_sustained_rcu)
 
-    def _load_without_reports(self, collection: str, reports: _Reports) -> _Load | None:
-        """Nothing is asked of a collection of which nobody reports, if its stream was read; else nobody knows."""
+    def _load_without_reports(self, collection: str, unread: Unread) -> _Load | None:
+        """Return no load for a collection without reports if its stream was read; None where that is not known."""
         stream = stream_partition_of(collection, self._limits.stream_partitions)
-        return None if stream in reports.unread else _Load()
+        return None if stream in unread.streams else _Load()
 
-    def _read_reports(self, now_ms: int) -> _Reports:
+    def _read_reports(self, now_ms: int) -> tuple[StreamReader, Unread]:
         """Read what the fleet reported of late; a stream that is away is left out."""
-        reports = _Reports(ReportWindow(), ReadWindow(), set(), set())
-        after_ms = max(0, now_ms - SUSTAINED_SECONDS * 1000 - HEAT_LATENESS_MS)
-        for partition in range(self._limits.stream_partitions):
-            try:
-                is_read = self._read_stream(reports, partition, f"{after_ms}-0", now_ms)
-            except RegistryUnavailableError:
-                self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
-                reports.unavailable.add(partition)
-                is_read = False
-            if not is_read:
-                reports.unread.add(partition)
-        return reports
-
-    def _read_stream(self, reports: _Reports, partition: int, after_id: str, now_ms: int) -> bool:
-        """Read one stream; say whether its end was reached."""
-        for _ in range(MAX_HEAT_READS):
-            entries = self._source.read(partition, after_id, READ_LIMIT)
-            for entry in entries:
-                with suppress(MalformedReportError):  # the consumer counts and names them
-                    if ReadReport.is_one(entry.fields):
-                        reports.reads.add(ReadReport.decode(entry.fields), now_ms)
-                    else:
-                        reports.window.add(Report.decode(entry.fields), now_ms)
-            if len(entries) < READ_LIMIT:
-                return True
-            after_id = entries[-1].entry_id
-        return False
+        count = self._limits.stream_partitions
+        reader = StreamReader(
+            self._ends,
+            streams=range(count),
+            stream_count=count,
+            since_ms=now_ms - SUSTAINED_SECONDS * 1000 - HEAT_LATENESS_MS,
+            writes=ReportWindow(),
+            reads=ReadWindow(),
+            most_reads=MAX_HEAT_READS,
+        )
+        return reader, reader.read()
 
     def _find_consumers(self) -> tuple[int | None, ...]:
         return tuple(self._find_consumer(share) for share in list_shares(self._limits.consumers))

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.read_heat import ReadDecision, ReadReason, ReadThresholds, ReadWindow, decide_reads
-from hotpartition.core.reports import ReadReport
 from hotpartition.errors import RegistryForeignError, RegistryUnavailableError
 from hotpartition.ports import Registry, Telemetry
 
@@ -34,22 +33,11 @@ class ReadMarker:
     """Decides on read reports, and keeps the marks in Redis. One per run of a consumer."""
 
     def __init__(self, *, registry: Registry, telemetry: Telemetry, thresholds: ReadThresholds) -> None:
-        """Start knowing nothing.
-
-        Args:
-            registry: where the marks are.
-            telemetry: told of decisions.
-            thresholds: what is read-hot.
-        """
         self._registry = registry
         self._telemetry = telemetry
         self._thresholds = thresholds
-        self._window = ReadWindow(thresholds)
+        self.window = ReadWindow(thresholds)
         self._marks: dict[str, _Mark] = {}
-
-    def add(self, report: ReadReport, now_ms: int) -> bool:
-        """Take a report in; False when it is too old, or from a broken clock."""
-        return self._window.add(report, now_ms)
 
     def decide(self, now_ms_of: Callable[[str], int]) -> None:
         """Decide about all collections that may be read-hot, and mark those that are.
@@ -58,7 +46,7 @@ class ReadMarker:
             now_ms_of: up to when a collection's reports were read, Unix ms.
         """
         was_hot = (collection for collection, mark in self._marks.items() if mark.copies)
-        for collection in dict.fromkeys((*self._window.to_judge(), *was_hot)):
+        for collection in dict.fromkeys((*self.window.to_judge(), *was_hot)):
             try:
                 self._decide_one(collection, now_ms_of(collection))
             except RegistryUnavailableError:
@@ -67,15 +55,15 @@ class ReadMarker:
 
     def forget(self, now_ms: int) -> None:
         """Drop what has left the horizon."""
-        self._window.forget(now_ms)
-        loud = set(self._window.to_judge())
+        self.window.forget(now_ms)
+        loud = set(self.window.to_judge())
         self._marks = {c: mark for c, mark in self._marks.items() if mark.copies or c in loud}
 
     def _decide_one(self, collection: str, now_ms: int) -> None:
         mark = self._marks.get(collection)
         if mark is None:
             mark = _Mark(self._ask(collection))
-        decision = decide_reads(collection, self._window.get(collection), mark.copies, self._thresholds, now_ms=now_ms)
+        decision = decide_reads(collection, self.window.get(collection), mark.copies, self._thresholds, now_ms=now_ms)
         is_due = mark.set_at_ms is None or now_ms - mark.set_at_ms >= RENEW_MS
         if decision.copies and (is_due or decision.copies != mark.copies):
             self._registry.mark_read_hot(collection, decision.copies)
@@ -89,7 +77,7 @@ class ReadMarker:
         try:
             return self._registry.get_for_reading(collection).copies
         except RegistryForeignError:
-            return 0  # counted and logged there; marking it takes the place of what is none of ours
+            return 0  # counted and logged there; a mark takes the place of foreign data
 
     def _log(self, decision: ReadDecision, mark: _Mark, now_ms: int) -> None:
         """Log and count each decision but `below-threshold`: when it changes, and once a minute while it lasts."""

@@ -12,20 +12,19 @@ from enum import StrEnum
 from functools import partial
 from typing import TypeVar
 
+from hotpartition.control.ends import ControlEnds
 from hotpartition.control.registry_fill import RegistryFill
-from hotpartition.core.backoff import Clock, try_for
-from hotpartition.core.keys import KeyForm
+from hotpartition.core.backoff import try_for
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import EMPTY_ROUTE, Route
-from hotpartition.core.route_history import AHEAD_OF_JOURNAL
-from hotpartition.engine.raising import Raiser
+from hotpartition.core.route_history import AHEAD_OF_JOURNAL, Cause
 from hotpartition.errors import (
     InvalidCollectionError,
     InvalidRequestError,
     RegistryForeignError,
     RegistryUnavailableError,
 )
-from hotpartition.ports import Journal, Registry, RegistryListing, RoutingItem, RoutingItems, Telemetry
+from hotpartition.ports import RegistryListing, RoutingItem
 
 RETRY_BUDGET_MS = 2_000.0
 """How long one item is tried for while DynamoDB refuses."""
@@ -84,25 +83,15 @@ class RebuildPart:
 class Reconciler:
     """Compares, repairs and fills, a part at a time."""
 
-    def __init__(
-        self,
-        *,
-        journal: Journal,
-        routing_items: RoutingItems,
-        registry: Registry,
-        listing: RegistryListing,
-        telemetry: Telemetry,
-        clock: Clock,
-        form: KeyForm,
-    ) -> None:
-        self._form = form
-        self._routing_items = routing_items
-        self._registry = registry
+    def __init__(self, ends: ControlEnds, listing: RegistryListing) -> None:
+        self._form = ends.form
+        self._routing_items = ends.routing_items
+        self._registry = ends.registry
         self._listing = listing
-        self._telemetry = telemetry
-        self._clock = clock
-        self._raiser = Raiser(journal=journal, registry=registry, telemetry=telemetry, clock=clock)
-        self._fill = RegistryFill(routing_items=routing_items, registry=registry, telemetry=telemetry)
+        self._telemetry = ends.telemetry
+        self._clock = ends.clock
+        self._raiser = ends.build_raiser()
+        self._fill = RegistryFill(ends)
 
     def compare_all(self, cursor: str | None, *, repairs: bool, budget_ms: float) -> Verification:
         """Compare a part of all routes: first those of the journal, then what only the registry has.
@@ -211,7 +200,7 @@ class Reconciler:
         known = state.item.route if state.item and state.item.route else EMPTY_ROUTE
         ahead = (state.registry or EMPTY_ROUTE).minus(known)
         if ahead:
-            raised = self._raiser.raise_route(state.collection, ahead, reason=AHEAD_OF_JOURNAL)
+            raised = self._raiser.raise_route(state.collection, ahead, cause=Cause(AHEAD_OF_JOURNAL))
             known, is_in_registry = raised.entry.route, raised.is_in_registry
             self._telemetry.count(MetricName.REGISTRY_AHEAD_OF_JOURNAL)
         else:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
+from hotpartition.control.ends import ControlEnds
 from hotpartition.core.metrics import MetricName
-from hotpartition.errors import RegistryForeignError
-from hotpartition.ports import Registry, RoutingItems, Telemetry
+from hotpartition.errors import RegistryForeignError, RegistryUnavailableError, RetryLaterError
+
+REBUILD_SLICE = 200
+"""Routes put into Redis in one pass of a rebuild: at a ms each, no pass takes long enough to delay a raise much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +25,10 @@ class FilledPage:
 class RegistryFill:
     """Puts the journal's routes into the registry. What is there already stays."""
 
-    def __init__(self, *, routing_items: RoutingItems, registry: Registry, telemetry: Telemetry) -> None:
-        self._routing_items = routing_items
-        self._registry = registry
-        self._telemetry = telemetry
+    def __init__(self, ends: ControlEnds) -> None:
+        self._routing_items = ends.routing_items
+        self._registry = ends.registry
+        self._telemetry = ends.telemetry
 
     def fill_page(self, cursor: str | None, limit: int) -> FilledPage:
         """Put the next routes into the registry; after the last page, state that it is whole.
@@ -33,7 +36,7 @@ class RegistryFill:
         The mark comes last, so a fill that ended half-way is begun again.
 
         Raises:
-            InvalidRequestError: the cursor is none of ours.
+            InvalidRequestError: not a cursor that this returned.
             RegistryUnavailableError: Redis did not respond.
             RetryLaterError: the journal could not be read.
         """
@@ -53,3 +56,39 @@ class RegistryFill:
             self._telemetry.count(MetricName.REGISTRY_REBUILT)
             self._telemetry.event("registry rebuilt from the journal")
         return FilledPage(routes, tuple(malformed), following)
+
+
+class RegistryRebuild:
+    """A registry that is being filled anew, a page in each pass, so that reports are read meanwhile."""
+
+    def __init__(self, ends: ControlEnds) -> None:
+        self._fill = RegistryFill(ends)
+        self._registry = ends.registry
+        self._telemetry = ends.telemetry
+        self._is_under_way = False
+        self._cursor: str | None = None
+        self.routes = 0
+
+    def check(self) -> None:
+        """Begin if Redis lost something and no rebuild is under way."""
+        if self._is_under_way:
+            return
+        try:
+            self._is_under_way, self._cursor = not self._registry.is_whole(), None
+        except RegistryUnavailableError:
+            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+
+    def work(self) -> None:
+        """Put the next routes into Redis; an error ends this rebuild, and the next check begins another."""
+        if not self._is_under_way:
+            return
+        self._is_under_way = False
+        try:
+            page = self._fill.fill_page(self._cursor, REBUILD_SLICE)
+        except RegistryUnavailableError:
+            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+        except RetryLaterError as error:
+            self._telemetry.event("registry could not be rebuilt, will be tried again", reason=str(error))
+        else:
+            self.routes += page.routes
+            self._is_under_way, self._cursor = page.cursor is not None, page.cursor

@@ -19,7 +19,7 @@ from itertools import pairwise
 from math import ceil
 from typing import NamedTuple, Self
 
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.sampler import SLOT_MS, slot_of
 
@@ -219,7 +219,7 @@ class CollectionReports:
         # none is older
         self.first_slot = 0
 
-    def add(self, report: Report) -> None:
+    def add(self, report: WriteReport) -> None:
         """Take a report in; a repetition changes nothing, except that it may add that the write was throttled."""
         _, number, source, value, position, shard_count, is_throttled = report
         self.add_crossing(number, source, (value, position, shard_count, is_throttled), 0.0)
@@ -537,7 +537,7 @@ class ReportWindow:
         # The sources of late, so that their names are held once and not once a report.
         self._sources: dict[str, str] = {}
 
-    def add(self, report: Report, now_ms: int) -> bool:
+    def add(self, report: WriteReport, now_ms: int) -> bool:
         """Take a report in.
 
         Returns:

@@ -1,8 +1,6 @@
 """Reports: what environments tell the consumer through the stream, and how an entry is read back.
 
-An entry has one field, `r`, whose text is eight parts with `|` between them, a format shared by all versions that may
-run at once. Each field of an entry costs both ends and Redis more than its text does: one is read at three times the
-speed of eight.
+An entry's text is eight parts with `|` between them, a format shared by all versions that may run at once.
 
 | part | meaning |
 |---|---|
@@ -20,21 +18,16 @@ A write whose report is already sent when the put is throttled is reported again
 A read report has format `3` and six parts: format, collection, slot, value in RCU, pages that the source counted of
 this collection in this slot, source. Reads are counted by sources of their own. A consumer that does not know the
 format counts the entry as malformed.
-
-Format `1`, a field for each part (`f`, `c`, `s`, `v`, `t`, `n`, `x`, `e`), is still read: while a version that writes
-it is replaced, both are in the streams.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from hotpartition.errors import MalformedReportError
 
 FORMAT = "2"
-FIELD = "r"
 READ_FORMAT = "3"
 MAX_VALUE_WCU = 1e6
 MAX_SOURCE_LENGTH = 64
@@ -46,11 +39,8 @@ _PARTS = 8
 _READ_PARTS = 6
 _FLAGS = {"0": False, "1": True}
 
-_OLD_FORMAT = "1"
-_OLD_FIELDS = ("c", "s", "v", "t", "n", "x", "e")
 
-
-class Report(NamedTuple):
+class WriteReport(NamedTuple):
     """One sampled crossing (docs/architecture.md)."""
 
     collection: str
@@ -61,41 +51,27 @@ class Report(NamedTuple):
     shard_count: int
     is_throttled: bool = False
 
-    def encode(self) -> dict[str, str]:
-        """Build the stream entry's fields."""
+    def encode(self) -> str:
+        """Build the stream entry's text."""
         collection, slot, source, value_wcu, position, shard_count, is_throttled = self
         flag = "1" if is_throttled else "0"
-        return {FIELD: f"{FORMAT}|{_escape(collection)}|{slot}|{value_wcu!r}|{position}|{shard_count}|{flag}|{source}"}
+        return f"{FORMAT}|{_escape(collection)}|{slot}|{value_wcu!r}|{position}|{shard_count}|{flag}|{source}"
 
     @classmethod
-    def decode(cls, fields: Mapping[str, str]) -> Report:
+    def decode(cls, text: str) -> WriteReport:
         """Parse a stream entry.
 
         Raises:
             MalformedReportError: saying what is wrong with it.
         """
-        packed = fields.get(FIELD)
-        if packed is None:
-            return cls._parse(*_take_old_parts(fields))
-        parts = packed.split(_SEPARATOR, _PARTS - 1)
+        parts = text.split(_SEPARATOR, _PARTS - 1)
         if parts[0] != FORMAT:
             raise MalformedReportError(f"format {parts[0]!r} is not {FORMAT!r}")
         if len(parts) != _PARTS:
             raise MalformedReportError(f"{len(parts)} parts, not {_PARTS}")
-        return cls._parse(*parts[1:])
-
-    @classmethod
-    def _parse(cls, collection: str, slot: str, value: str, time: str, n: str, flag: str, source: str) -> Report:
+        _, collection, slot, value, position, n, flag, source = parts
         try:
-            report = cls(
-                _unescape(collection),
-                int(slot),
-                source,
-                float(value),
-                int(time),
-                int(n),
-                _FLAGS[flag],
-            )
+            report = cls(_unescape(collection), int(slot), source, float(value), int(position), int(n), _FLAGS[flag])
         except KeyError as error:
             raise MalformedReportError(f"throttled is {error}, neither 0 nor 1") from error
         except ValueError as error:
@@ -119,24 +95,24 @@ class ReadReport(NamedTuple):
     value_rcu: float
     pages: float
 
-    def encode(self) -> dict[str, str]:
-        """Build the stream entry's fields."""
+    def encode(self) -> str:
+        """Build the stream entry's text."""
         collection, slot, source, value_rcu, pages = self
-        return {FIELD: f"{READ_FORMAT}|{_escape(collection)}|{slot}|{value_rcu!r}|{pages!r}|{source}"}
+        return f"{READ_FORMAT}|{_escape(collection)}|{slot}|{value_rcu!r}|{pages!r}|{source}"
 
     @staticmethod
-    def is_one(fields: Mapping[str, str]) -> bool:
+    def is_one(text: str) -> bool:
         """Say whether a stream entry means to be a read report."""
-        return fields.get(FIELD, "").startswith(READ_FORMAT + _SEPARATOR)
+        return text.startswith(READ_FORMAT + _SEPARATOR)
 
     @classmethod
-    def decode(cls, fields: Mapping[str, str]) -> ReadReport:
+    def decode(cls, text: str) -> ReadReport:
         """Parse a stream entry.
 
         Raises:
             MalformedReportError: saying what is wrong with it.
         """
-        parts = fields.get(FIELD, "").split(_SEPARATOR, _READ_PARTS - 1)
+        parts = text.split(_SEPARATOR, _READ_PARTS - 1)
         if parts[0] != READ_FORMAT or len(parts) != _READ_PARTS:
             raise MalformedReportError(
                 f"{len(parts)} parts of format {parts[0]!r}, not {_READ_PARTS} of {READ_FORMAT!r}"
@@ -167,15 +143,6 @@ def _escape(collection: str) -> str:
 
 def _unescape(text: str) -> str:
     return text.replace("%7C", "|").replace("%25", "%") if "%" in text else text
-
-
-def _take_old_parts(fields: Mapping[str, str]) -> tuple[str, ...]:
-    if fields.get("f") != _OLD_FORMAT:
-        raise MalformedReportError(f"no field {FIELD!r}, and format {fields.get('f')!r} is not {_OLD_FORMAT!r}")
-    missing = [name for name in _OLD_FIELDS if name not in fields]
-    if missing:
-        raise MalformedReportError(f"field {missing[0]!r} is missing")
-    return tuple(fields[name] for name in _OLD_FIELDS)
 
 
 def stream_partition_of(collection: str, partitions: int) -> int:

@@ -4,7 +4,8 @@ A routing item's string set `raises` has one short member for each raise, about 
 
     <shard count>@<since, Unix ms> <decided at, Unix s> <reason>[ rate=<WCU/s>][ by=<name>]
 
-Nothing on the request path reads it, and a member that cannot be read is left out: it explains a route, it is none.
+Nothing on the request path reads it: it is for people, and routing ignores it. A member that cannot be read is left
+out.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Raise:
 
     @classmethod
     def decode(cls, member: str) -> Raise | None:
-        """Parse a stored member; None when it is none."""
+        """Parse a stored member; None for anything else."""
         generation, _, rest = member.partition(" ")
         seconds, _, cause = rest.partition(" ")
         if not (seconds.isascii() and seconds.isdecimal() and len(seconds) <= len(str(_MAX_SECONDS)) and cause):
@@ -77,9 +78,9 @@ class Raise:
             return None
 
 
-def encode_raises(generations: Iterable[Generation], *, reason: str, now_ms: int) -> list[str]:
+def encode_raises(generations: Iterable[Generation], *, cause: Cause, now_ms: int) -> list[str]:
     """Build the members that adding these generations leaves behind."""
-    return sorted({Raise(generation, now_ms, Cause.decode(reason)).encode() for generation in generations})
+    return sorted({Raise(generation, now_ms, cause).encode() for generation in generations})
 
 
 def decode_raises(members: Iterable[str]) -> tuple[Raise, ...]:

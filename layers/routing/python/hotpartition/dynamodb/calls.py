@@ -65,9 +65,7 @@ class DynamoDBCalls(Protocol):
 
         What `call` would raise to be repeated later is returned in its place.
 
-        Args:
-            calls: the requests.
-            is_hedged: a slow call may be sent a second time.
+        Where `is_hedged`, a slow call may be sent a second time.
         """
         ...
 
@@ -98,13 +96,9 @@ _TRANSIENT_STATUS = frozenset({408, 429})
 
 
 def build_error(code: str, *, status: int, explanation: str = "", facts: Mapping[str, Any]) -> HotPartitionError:
-    """Build the error of ours that says what the caller can do about an error of DynamoDB's.
+    """Build the error that says what the caller can do about an error of DynamoDB's.
 
-    Args:
-        code: the exception's name, without a namespace.
-        status: the response's HTTP status.
-        explanation: DynamoDB's own words.
-        facts: the response's other members.
+    `code` is the exception's name without a namespace, `explanation` DynamoDB's own words, `facts` the other members.
     """
     if code in _THROTTLES:
         # Two spellings, by exception (the service model of DynamoDB).

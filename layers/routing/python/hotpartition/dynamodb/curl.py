@@ -79,14 +79,8 @@ class CurlCalls:
     ) -> None:
         """Open nothing yet.
 
-        Args:
-            target: where requests go.
-            credentials: what they are signed with.
-            timer: a monotonic clock in seconds.
-            now_seconds: wall clock, for how long connections were idle: the other one stands still in a frozen
-                environment.
-            parallel: how many calls of a round run at the same time; hedges come on top.
-            policy: when to hedge; None for never.
+        `now_seconds` is the wall clock, for how long connections were idle: the monotonic `timer` stands still in a
+        frozen environment. Hedges come on top of the `parallel` calls of a round that run at the same time.
         """
         self._target = target
         self._credentials = credentials

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from hotpartition.core.capacity import Item
 from hotpartition.core.route import Generation
-from hotpartition.core.route_history import encode_raises
+from hotpartition.core.route_history import Cause, encode_raises
 from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.stored_route import read_entry, routing_partition_of
@@ -27,15 +27,15 @@ class DynamoDBJournal:
         operation, request = self._place.build_get(collection, is_strong=is_strong)
         return read_entry(self._calls.call(operation, request).get("Item"))
 
-    def add(self, collection: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:
+    def add(self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int) -> JournalEntry:
         """Implement `Journal.add`."""
         added = sorted(set(generations))
         # ADD on a set is idempotent and commutative: no condition, no version, no order of raises.
         adds = {"generations": [generation.encode() for generation in added]}
-        history = {"raises": encode_raises(added, reason=reason, now_ms=now_ms)}
+        history = {"raises": encode_raises(added, cause=cause, now_ms=now_ms)}
         sets = {
             "updated_at": format_time(now_ms),
-            "reason": reason,
+            "reason": cause.encode(),
             "routing_partition": routing_partition_of(collection),
         }
         try:

@@ -31,15 +31,8 @@ class ThreadedCalls:
     ) -> None:
         """Start nothing yet.
 
-        Args:
-            call: as `DynamoDBCalls.call`; runs on several threads.
-            executor: runs the calls of a round, with `HEDGE_CONNECTIONS` more threads than `parallel`; without it
-                they run one after the other.
-            parallel: how many calls of a round run at the same time; hedges come on top.
-            policy: when to hedge; None for never.
-            timer: a monotonic clock in seconds.
-            wait: waits for the first of several futures.
-            close: closes what `call` and the executor hold open.
+        `call` runs on several threads, of which `executor` has `HEDGE_CONNECTIONS` more than `parallel`, the calls of a
+        round that run at the same time; without it they run one after the other. `close` closes what both hold open.
         """
         self._call = call
         self._executor = executor

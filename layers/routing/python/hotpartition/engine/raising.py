@@ -13,6 +13,7 @@ from typing import TypeVar
 from hotpartition.core.backoff import Clock
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import Generation, Route
+from hotpartition.core.route_history import Cause
 from hotpartition.errors import RegistryForeignError, RegistryUnavailableError, RetryLaterError
 from hotpartition.ports import Journal, JournalEntry, Registry, Telemetry
 
@@ -45,7 +46,7 @@ class Raiser:
         collection: str,
         generations: Iterable[Generation],
         *,
-        reason: str,
+        cause: Cause,
         deadline_ms: float | None = None,
     ) -> Raised:
         """Add generations to a route: to the journal, and then all that the journal has to the registry.
@@ -53,7 +54,7 @@ class Raiser:
         Args:
             collection: whose route grows.
             generations: what is added, at least one.
-            reason: why, for operators: a word, or an encoded `route_history.Cause`.
+            cause: why, for operators.
             deadline_ms: until when a journal that refuses is asked again, Unix ms; by default for `RAISE_BUDGET_MS`.
 
         Raises:
@@ -62,7 +63,7 @@ class Raiser:
         """
         added = tuple(generations)
         entry = self.persist(
-            lambda: self._journal.add(collection, added, reason=reason, now_ms=self._clock.now_ms()),
+            lambda: self._journal.add(collection, added, cause=cause, now_ms=self._clock.now_ms()),
             deadline_ms=deadline_ms,
         )
         return Raised(entry, self.publish(collection, entry.route))

@@ -20,7 +20,7 @@ from hotpartition.core.items import ItemKey, KeyT
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.refusals import RecentRefusals
-from hotpartition.core.reports import Report
+from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Placement, Route, choose_placement, choose_placements
 from hotpartition.core.sampler import LoadSampler
 from hotpartition.engine.route_cache import Routes
@@ -244,19 +244,19 @@ class Writer:
 
     def _count(
         self, key: ItemKey[KeyT], size_bytes: int, placement: Placement, now_ms: int, *, factor: int = 1
-    ) -> Report | None:
+    ) -> WriteReport | None:
         """Count a write as offered; report it, beside the request, if it crosses a sampling point."""
         suffix_bytes = len(placement.partition_key) - len(key.collection)
         return self._record(key, factor * write_units(size_bytes + suffix_bytes), placement.shard_count, now_ms)
 
-    def _record(self, key: ItemKey[KeyT], wcu: float, shard_count: int, now_ms: int) -> Report | None:
+    def _record(self, key: ItemKey[KeyT], wcu: float, shard_count: int, now_ms: int) -> WriteReport | None:
         # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
         if dropped := self._reports.take_dropped():
             self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
         crossing = self._sampler.record(key.collection, wcu, now_ms)
         if crossing is None:
             return None
-        report = Report(
+        report = WriteReport(
             collection=key.collection,
             slot=crossing.slot,
             source=crossing.source,
@@ -267,7 +267,7 @@ class Writer:
         self._reports.send(report)
         return report
 
-    def _report_throttle(self, report: Report | None, error: RetryLaterError) -> Report | None:
+    def _report_throttle(self, report: WriteReport | None, error: RetryLaterError) -> WriteReport | None:
         """Count a write that all choices refused; where a report was sent, say so in it.
 
         Only if the limit was surely that of partitions: for the table's, no N is large enough.

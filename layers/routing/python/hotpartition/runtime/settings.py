@@ -1,127 +1,73 @@
-"""The settings of the functions: one frozen model each, read once from the environment.
+"""The settings, grouped by subject, and which groups each function has: read once from the environment.
 
-A field's name, in capitals and behind `HOTPARTITION_`, is its environment variable. The infrastructure builds each
-function's environment from the same models (`build_environment`), so a name is written once.
+A setting's name, in capitals and behind `HOTPARTITION_`, is its environment variable. The infrastructure builds each
+function's environment from the same classes (`build_environment`), so a name is written once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Literal, Self, get_args
+from collections.abc import Callable, Iterable, Mapping
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from hotpartition.runtime.declaring import Settings, flag, number, text, whole
 
-from hotpartition.errors import SettingsError
-from hotpartition.runtime.mistakes import list_mistakes, unknown
-
-PREFIX = "HOTPARTITION_"
-
-DynamoDBClient = Literal["curl", "boto3"]
-DYNAMODB_CLIENTS: tuple[DynamoDBClient, ...] = get_args(DynamoDBClient)
+DYNAMODB_CLIENTS = ("curl", "boto3")
 """What can speak to DynamoDB; `dynamodb/clients.py` opens it."""
 
-_TRUTH: Mapping[object, bool] = {"true": True, "false": False}
 
-Flag = Annotated[
-    bool,
-    BeforeValidator(lambda value: _TRUTH.get(str(value).lower(), value), json_schema_input_type=bool),
-    Field(strict=True),
-]
-"""Only `true` and `false`, not all that pydantic takes for them."""
+class StoreSettings(Settings):
+    """The table, and what speaks to it."""
 
-Text = Annotated[str, Field(min_length=1)]
-Port = Annotated[int, Field(ge=1, le=65_535)]
-TimeoutMs = Annotated[int, Field(ge=1, le=5_000)]
-Wcu = Annotated[float, Field(ge=0.001, le=1_000_000.0)]
-"""In WCU/s."""
-Rcu = Annotated[float, Field(ge=0.001, le=10_000_000.0)]
-"""In RCU/s."""
-
-
-class _Settings(BaseModel):
-    """Base of all settings, and of parts of them that several functions share."""
-
-    # Built when they are used: the parts, and other functions' settings, never are.
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
-
-
-class CommonSettings(_Settings):
-    """What every function needs to know."""
-
-    table_name: Text = Field(description="Name of the DynamoDB table; also names the Redis keys.")
-    dynamodb_client: DynamoDBClient = Field(
-        default="curl", description="What speaks to DynamoDB: `curl` (libcurl) or `boto3`."
+    table_name = text("Name of the DynamoDB table; also names the Redis keys.")
+    dynamodb_client = text(
+        "What speaks to DynamoDB: `curl` (libcurl) or `boto3`.", DYNAMODB_CLIENTS[0], choices=DYNAMODB_CLIENTS
     )
-    dynamodb_endpoint: str = Field(
-        default="",
-        description="DynamoDB's address for `curl`; AWS's own variables come first. Empty: the region's.",
+    dynamodb_endpoint = text("DynamoDB's address for `curl`; AWS's own variables come first. Empty: the region's.", "")
+
+
+class RegistrySettings(Settings):
+    """Where Redis is, how to get in, and how long to wait for it."""
+
+    registry_host = text("Host name of the Redis cluster's configuration endpoint.")
+    registry_port = whole("Port of the Redis cluster.", 6379, least=1, most=65_535)
+    registry_tls = flag("Whether the Redis cluster is reached through TLS.", default=True)
+    registry_authentication = text(
+        "How a function authenticates to Redis: `none`, `iam` or `password`; the last two need TLS.",
+        "none",
+        choices=("none", "iam", "password"),
     )
-    registry_host: Text = Field(description="Host name of the Redis cluster's configuration endpoint.")
-    registry_port: Port = Field(default=6379, description="Port of the Redis cluster.")
-    registry_tls: Flag = Field(default=True, description="Whether the Redis cluster is reached through TLS.")
-    registry_authentication: Literal["none", "iam", "password"] = Field(
-        default="none",
-        description="How a function authenticates to Redis: `none`, `iam` or `password`; the last two need TLS.",
-    )
-    registry_user: Text = Field(default="default", description="Name of the Redis user that authenticates.")
-    registry_cache_name: str = Field(
-        default="", description="With `iam`: name of the cache (replication group id) that tokens are signed for."
-    )
-    registry_password_file: str = Field(
-        default="", description="With `password`: path of the file that holds it, read at each new connection."
-    )
-    registry_ca_file: str = Field(
-        default="",
-        description="Path of the certificates (PEM) that Redis's own must descend from; empty: those that DynamoDB's"
+    registry_user = text("Name of the Redis user that authenticates.", "default")
+    registry_cache_name = text("With `iam`: name of the cache (replication group id) that tokens are signed for.", "")
+    registry_password_file = text("With `password`: path of the file that holds it, read at each new connection.", "")
+    registry_ca_file = text(
+        "Path of the certificates (PEM) that Redis's own must descend from; empty: those that DynamoDB's"
         " must (`AWS_CA_BUNDLE`, else the machine's, else botocore's).",
+        "",
     )
-    registry_tls_strict: Flag = Field(
+    registry_tls_strict = flag(
+        "Whether Redis's certificates must keep RFC 5280 in all, as Python 3.13 demands (`VERIFY_X509_STRICT`).",
         default=True,
-        description="Whether Redis's certificates must keep RFC 5280 in all, as Python 3.13 demands"
-        " (`VERIFY_X509_STRICT`).",
     )
-    registry_connect_timeout_ms: TimeoutMs = Field(
-        default=500,
-        description="How long a request waits for a connection to Redis, TLS and authentication included, in ms;"
+    registry_connect_timeout_ms = whole(
+        "How long a request waits for a connection to Redis, TLS and authentication included, in ms;"
         " consumer and operations wait 2,000 at least.",
+        500,
+        least=1,
+        most=5_000,
     )
-    registry_command_timeout_ms: TimeoutMs = Field(
-        default=30,
-        description="How long a request waits for a response of Redis, in ms; consumer and operations wait 1,000 at"
-        " least.",
+    registry_command_timeout_ms = whole(
+        "How long a request waits for a response of Redis, in ms; consumer and operations wait 1,000 at least.",
+        30,
+        least=1,
+        most=5_000,
     )
-    registry_rest_ms: int = Field(
-        default=1_000, ge=0, le=60_000, description="How long Redis is left alone after it failed to respond, in ms."
+    registry_rest_ms = whole(
+        "How long Redis is left alone after it failed to respond, in ms.", 1_000, least=0, most=60_000
     )
 
-    @classmethod
-    def defaults(cls, **values: object) -> Self:
-        """Build settings for calculations, without a table or a Redis; what is not given has its default."""
-        return cls.model_validate({"table_name": "-", "registry_host": "-", **values})
-
-    @classmethod
-    def from_env(cls, environ: Mapping[str, str], **given: object) -> Self:
-        """Read the settings, once, at cold start; what is given in code comes first.
-
-        Raises:
-            SettingsError: naming every variable that is missing, malformed or out of range.
-        """
-        variables = {name: variable_name(name) for name in cls.model_fields}
-        try:
-            told = {name: environ[key] for name, key in variables.items() if key in environ}
-            return cls.model_validate({**told, **given})
-        except ValidationError as error:
-            raise SettingsError(list_mistakes(error, cls, variable_name)) from error
-
-    @model_validator(mode="after")
-    def check_authentication(self) -> Self:
-        """Refuse a way of authentication that lacks what it needs.
-
-        Raises:
-            SettingsError: naming each variable that is to be set.
-        """
+    def check(self, name_of: Callable[[str], str]) -> Iterable[str]:
+        """Refuse a way of authentication that lacks what it needs."""
         way = self.registry_authentication
-        needs = {
+        needs: Mapping[str, Mapping[str, object]] = {
             "none": {},
             "iam": {
                 "registry_tls": self.registry_tls,
@@ -131,139 +77,220 @@ class CommonSettings(_Settings):
             },
             "password": {"registry_tls": self.registry_tls, "registry_password_file": self.registry_password_file},
         }
-        problems = [
-            f"{variable_name(name)} should be {'true' if name == 'registry_tls' else 'set'}"
-            f" with {variable_name('registry_authentication')}={way}"
+        return [
+            f"{name_of(name)} should be {'true' if name == 'registry_tls' else 'set'}"
+            f" with {name_of('registry_authentication')}={way}"
             for name, is_met in needs[way].items()
             if not is_met
         ]
-        if problems:
-            raise SettingsError(problems)
-        return self
 
 
-class ReportSettings(_Settings):
-    """Who reports, and who reads reports."""
+class ReportSettings(Settings):
+    """Where reports go."""
 
-    stream_partitions: int = Field(default=4, ge=1, le=1024, description="Number of report streams.")
+    stream_partitions = whole("Number of report streams.", 4, least=1, most=1024)
 
 
-class RouteSettings(_Settings):
-    """Who caches routes."""
+class RouteSettings(Settings):
+    """How long routes are used."""
 
-    route_cache_seconds: float = Field(
-        default=2.0, ge=0.0, le=60.0, description="How long a route is used before Redis is asked again, in seconds."
+    route_cache_seconds = number(
+        "How long a route is used before Redis is asked again, in seconds.", 2.0, least=0.0, most=60.0
     )
 
 
-class _RequestSettings(RouteSettings):
-    route_cache_entries: int = Field(
-        default=10_000, ge=1, le=1_000_000, description="How many routes one execution environment keeps."
-    )
-    request_budget_ms: int = Field(
-        default=300, ge=1, le=25_000, description="How long a request goes on trying while DynamoDB refuses, in ms."
-    )
+class RequestSettings(Settings):
+    """What a request may take."""
 
-
-class CountingSettings(_RequestSettings, ReportSettings):
-    """Who writes, and counts that."""
-
-    sampling_distance_wcu: float = Field(
-        default=5.0, ge=0.001, le=1000.0, description="Write units of one conversation between two reports (z)."
+    route_cache_entries = whole("How many routes one execution environment keeps.", 10_000, least=1, most=1_000_000)
+    request_budget_ms = whole(
+        "How long a request goes on trying while DynamoDB refuses, in ms.", 300, least=1, most=25_000
     )
 
 
-class PageSettings(_Settings):
+class SamplingSettings(Settings):
+    """How writes are counted."""
+
+    sampling_distance_wcu = number(
+        "Write units of one conversation between two reports (z).", 5.0, least=0.001, most=1000.0
+    )
+
+
+class PageSettings(Settings):
     """How pages are counted, and how newest pages of what is read-hot are cached."""
 
-    read_sampling_distance_rcu: float = Field(
-        default=100.0,
-        ge=0.001,
-        le=100_000.0,
-        description="Read units of one conversation's pages between two reports.",
+    read_sampling_distance_rcu = number(
+        "Read units of one conversation's pages between two reports.", 100.0, least=0.001, most=100_000.0
     )
-    page_cache: Flag = Field(default=True, description="Whether newest pages of what is read-hot are cached.")
-    page_ttl_seconds: float = Field(
-        default=1.0, ge=0.2, le=60.0, description="How old a cached page gets before it is read anew, in seconds."
+    page_cache = flag("Whether newest pages of what is read-hot are cached.", default=True)
+    page_ttl_seconds = number(
+        "How old a cached page gets before it is read anew, in seconds.", 1.0, least=0.2, most=60.0
     )
-    page_staleness_seconds: float = Field(
-        default=3.0,
-        ge=0.4,
-        le=600.0,
-        description="How old a page from the cache may be, in seconds; at least twice `page_ttl_seconds`.",
+    page_staleness_seconds = number(
+        "How old a page from the cache may be, in seconds; at least twice `page_ttl_seconds`.",
+        3.0,
+        least=0.4,
+        most=600.0,
     )
-    page_l1_entries: int = Field(
-        default=200, ge=1, le=100_000, description="How many cached pages one execution environment keeps."
-    )
-    page_l1_bytes: int = Field(
-        default=16_000_000,
-        ge=8_000_000,
-        le=1_000_000_000,
-        description="Bytes of cached pages, as JSON, that one execution environment keeps; in memory they are larger.",
+    page_l1_entries = whole("How many cached pages one execution environment keeps.", 200, least=1, most=100_000)
+    page_l1_bytes = whole(
+        "Bytes of cached pages, as JSON, that one execution environment keeps; in memory they are larger.",
+        16_000_000,
+        least=8_000_000,
+        most=1_000_000_000,
     )
 
-    @model_validator(mode="after")
-    def check_staleness(self) -> Self:
-        """Refuse a staleness bound that pages would pass in the normal course of things.
-
-        Raises:
-            SettingsError: naming both settings.
-        """
+    def check(self, name_of: Callable[[str], str]) -> Iterable[str]:
+        """Refuse a staleness bound that pages would pass in the normal course of things."""
         if self.page_staleness_seconds < 2 * self.page_ttl_seconds:
-            names = variable_name("page_staleness_seconds"), variable_name("page_ttl_seconds")
-            raise SettingsError([f"{names[0]} should be at least twice {names[1]}"])
-        return self
+            return [f"{name_of('page_staleness_seconds')} should be at least twice {name_of('page_ttl_seconds')}"]
+        return []
 
 
-class WriterSettings(CountingSettings, CommonSettings):
-    """Settings of the write function."""
+class QuerySettings(Settings):
+    """How a read's queries are sent."""
 
-    retention_days: int = Field(
-        default=0, ge=0, le=36_500, description="How long after its time a message expires, in days; 0: never."
-    )
-    sender_claim: str = Field(
-        default="",
-        description="Claim of the caller's token, or value that a Lambda authorizer passes on, that is the sender;"
-        " empty: the body names it.",
-    )
-
-
-class ReaderSettings(_RequestSettings, ReportSettings, PageSettings, CommonSettings):
-    """Settings of the read function."""
-
-    settle_seconds: float = Field(
-        default=5.0,
-        ge=0.0,
-        le=3600.0,
-        description="How far behind the present a reader may trust that no message is still to come, in seconds.",
-    )
-    hedge_quantile: float = Field(
-        default=0.97,
-        ge=0.0,
-        le=0.999,
-        description="A shard's query slower than this share of recent ones is asked again; 0 turns that off.",
+    hedge_quantile = number(
+        "A shard's query slower than this share of recent ones is asked again; 0 turns that off.",
+        0.97,
+        least=0.0,
+        most=0.999,
     )
     # The base key's and those of 32 shards: with one too few, a page waits for a second turn.
-    fan_out_threads: int = Field(default=33, ge=1, le=256, description="Queries that one read runs at the same time.")
+    fan_out_threads = whole("Queries that one read runs at the same time.", 33, least=1, most=256)
 
 
-def variable_name(field_name: str) -> str:
-    """Build the environment variable's name of a setting."""
-    return PREFIX + field_name.upper()
+class JournalSettings(Settings):
+    """Where a table's routing items lie."""
+
+    journal_table_name = text(
+        "Name of a table of their own for the routing items; empty: they lie in their collections.", ""
+    )
+    journal_partition_key_name = text("With `journal_table_name`: name of that table's only key.", "pk")
+    journal_sort_key = text("Sort key of a routing item that lies in its collection, behind all items there.", "r#")
 
 
-def build_environment(settings: type[CommonSettings], values: Mapping[str, str]) -> dict[str, str]:
-    """Build a function's environment from values by field name; a setting that is not named keeps its default.
+class KeySettings(Settings):
+    """How a table of any form looks."""
 
-    Values are texts because at synthesis some of them are only known as CloudFormation references.
+    partition_key_name = text("Name of the table's partition key.", "pk")
+    sort_key_name = text("Name of the table's sort key.", "sk")
+    key_separator = text("What stands before the number at the end of a shard key.", "#")
+    has_positions = flag(
+        "Whether sort keys tell positions that are times in ms; without them a raise holds for all items.",
+        default=True,
+    )
+    routing_index_name = text(
+        "Name of the sparse index that lists routing items in their collections.", "routing-index"
+    )
 
-    Raises:
-        SettingsError: when a required setting is not among the values, or a name is unknown.
-    """
-    known = settings.model_fields
-    missing = [name for name, declared in known.items() if declared.is_required() and name not in values]
-    problems = [f"{name} is missing for {settings.__name__}" for name in missing]
-    problems += [unknown(name, known) for name in values if name not in known]
-    if problems:
-        raise SettingsError(problems)
-    return {variable_name(name): value for name, value in values.items()}
+
+class HeatSettings(Settings):
+    """What is hot, and how far a route goes: the consumer decides by it, and operations shows it."""
+
+    hot_sustained_wcu = number(
+        "Mean load of five seconds that is hot, in WCU/s for each key that serves it.",
+        800.0,
+        least=0.001,
+        most=1_000_000.0,
+    )
+    max_shard_count = whole("Largest N that is ever decided.", 128, least=2, most=1024)
+    hot_sustained_rcu = number(
+        "Mean load of five seconds that is read-hot, in RCU/s that the pages take or would take uncached.",
+        1000.0,
+        least=0.001,
+        most=10_000_000.0,
+    )
+
+
+class DetectionSettings(Settings):
+    """The consumer's other thresholds."""
+
+    hot_at_once_wcu = number(
+        "Load of one second that is hot at once, in WCU/s for each key that serves it.",
+        1000.0,
+        least=0.001,
+        most=1_000_000.0,
+    )
+    hot_at_once_rcu = number(
+        "Load of one second that is read-hot at once, in RCU/s.", 1500.0, least=0.001, most=10_000_000.0
+    )
+    cooled_rcu = number(
+        "What is read-hot stays so while five seconds of the last fifteen had this mean load, in RCU/s.",
+        500.0,
+        least=0.001,
+        most=10_000_000.0,
+    )
+    pages_per_copy = number(
+        "Pages a second that one copy of a page in Redis is trusted with; more pages make more copies.",
+        20_000.0,
+        least=1.0,
+        most=1_000_000.0,
+    )
+    target_shard_wcu = number("Load that a new shard is sized for, in WCU/s.", 330.0, least=0.001, most=1_000_000.0)
+
+
+class WriterSettings(Settings):
+    """Settings of what writes items."""
+
+    store: StoreSettings
+    registry: RegistrySettings
+    routes: RouteSettings
+    requests: RequestSettings
+    reports: ReportSettings
+    sampling: SamplingSettings
+
+
+class ReaderSettings(Settings):
+    """Settings of what reads items."""
+
+    store: StoreSettings
+    registry: RegistrySettings
+    routes: RouteSettings
+    requests: RequestSettings
+    reports: ReportSettings
+    pages: PageSettings
+    queries: QuerySettings
+
+
+class AdaptiveSettings(Settings):
+    """Settings of a `ShardedTable` with `adaptive()`; in code they are its arguments."""
+
+    store: StoreSettings
+    registry: RegistrySettings
+    routes: RouteSettings
+    requests: RequestSettings
+    reports: ReportSettings
+    sampling: SamplingSettings
+    pages: PageSettings
+    journal: JournalSettings
+
+
+class ConsumerSettings(Settings):
+    """Settings of the stream consumer: detection and decision."""
+
+    store: StoreSettings
+    registry: RegistrySettings
+    reports: ReportSettings
+    journal: JournalSettings
+    keys: KeySettings
+    heat: HeatSettings
+    detection: DetectionSettings
+
+    run_seconds = number(
+        "When a consumer stops even though no successor came, in seconds.", 170.0, least=1.0, most=890.0
+    )
+
+
+class OperateSettings(Settings):
+    """Settings of the operations function: what it must know of the others."""
+
+    store: StoreSettings
+    registry: RegistrySettings
+    routes: RouteSettings
+    reports: ReportSettings
+    journal: JournalSettings
+    keys: KeySettings
+    heat: HeatSettings
+
+    consumers = whole("Number of stream consumers that share the report streams.", 1, least=1, most=64)

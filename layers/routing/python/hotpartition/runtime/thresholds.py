@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from hotpartition.core.detector import Thresholds
 from hotpartition.core.read_heat import ReadThresholds
-from hotpartition.runtime.table_settings import ConsumerSettings
+from hotpartition.runtime.settings import ConsumerSettings
 
 
 def build_thresholds(settings: ConsumerSettings) -> Thresholds:
     """Take the detector's numbers from the settings."""
     return Thresholds(
-        hot_at_once_wcu=settings.hot_at_once_wcu,
-        hot_sustained_wcu=settings.hot_sustained_wcu,
-        target_shard_wcu=settings.target_shard_wcu,
-        max_shard_count=settings.max_shard_count,
+        hot_at_once_wcu=settings.detection.hot_at_once_wcu,
+        hot_sustained_wcu=settings.heat.hot_sustained_wcu,
+        target_shard_wcu=settings.detection.target_shard_wcu,
+        max_shard_count=settings.heat.max_shard_count,
     )
 
 
 def build_read_thresholds(settings: ConsumerSettings) -> ReadThresholds:
     """Take the numbers of the detector of read heat from the settings."""
     return ReadThresholds(
-        hot_at_once_rcu=settings.hot_at_once_rcu,
-        hot_sustained_rcu=settings.hot_sustained_rcu,
-        cooled_rcu=settings.cooled_rcu,
-        pages_per_copy=settings.pages_per_copy,
+        hot_at_once_rcu=settings.detection.hot_at_once_rcu,
+        hot_sustained_rcu=settings.heat.hot_sustained_rcu,
+        cooled_rcu=settings.detection.cooled_rcu,
+        pages_per_copy=settings.detection.pages_per_copy,
     )

@@ -8,21 +8,18 @@ the last known route says.
 from __future__ import annotations
 
 import os
-import time
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.route import MAX_CHOICES
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.engine.page_cache import PageCache
-from hotpartition.engine.read_counting import ReadCounting
-from hotpartition.engine.route_cache import RouteCache, RouteSource
-from hotpartition.engine.writer import Writer
-from hotpartition.ports import Background, JournalEntry, JournalReading, Registry, ReportSink, Telemetry
-from hotpartition.table.cached_queries import CachedQueries, Document, QueryCodec
+from hotpartition.ports import JournalEntry, JournalReading, PageStore, Telemetry
+from hotpartition.runtime.building import Ends, build_journal_place, build_routes, build_writer
+from hotpartition.runtime.building_pages import build_page_cache, build_read_counting
+from hotpartition.runtime.settings import AdaptiveSettings
+from hotpartition.table.cached_queries import CachedQueries, QueryCodec
 from hotpartition.table.item_store import key_of_journal, read_entries
 from hotpartition.table.routes import LoggedTelemetry, SharedSampler, TableRoutes
 from hotpartition.table.schema import Schema, attributes_size_bytes
@@ -47,67 +44,38 @@ class Adaptive:
         Raises:
             SettingsError: naming every setting that is missing or out of range.
         """
-        # Only who is adaptive has redis-py and pydantic installed.
+        # Only a table that adapts needs redis-py.
         from hotpartition.dynamodb.boto3_client import Boto3Call  # noqa: PLC0415
         from hotpartition.redis.pages import RedisPageStore  # noqa: PLC0415
-        from hotpartition.redis.registry import RedisRegistry  # noqa: PLC0415
-        from hotpartition.redis.reports import RedisReportSink  # noqa: PLC0415
-        from hotpartition.runtime.background import BackgroundThread  # noqa: PLC0415
-        from hotpartition.runtime.table_settings import AdaptiveSettings  # noqa: PLC0415
-        from hotpartition.runtime.wiring import connect_redis  # noqa: PLC0415
-        from hotpartition.runtime.wiring_pages import build_page_cache, build_read_counting  # noqa: PLC0415
-        from hotpartition.runtime.wiring_table import build_journal_place  # noqa: PLC0415
+        from hotpartition.runtime.ends import connect_redis, open_ends  # noqa: PLC0415
 
         environ = os.environ if self.environ is None else self.environ
         settings = AdaptiveSettings.from_env(environ, **{**self.settings, "table_name": table.name})
         telemetry = self.telemetry or LoggedTelemetry()
-        place = build_journal_place(settings, schema.partition, schema.sort)
+        place = build_journal_place(settings.store, settings.journal, schema.partition, schema.sort)
         if schema.sort_type != "S" and not place.is_apart:
             raise NotImplementedError(
                 f"the sort key of {table.name} ({schema.sort}) is no string, so no routing item can lie beside its "
                 "items. Give the routing items a table of their own: adaptive(journal_table_name=...)"
             )
-        connection = connect_redis(settings, telemetry, "table")
-        background, process_id = BackgroundThread(), uuid.uuid4().hex
-        reports = RedisReportSink(
+        connection = connect_redis(settings.registry, telemetry, "table")
+        ends = open_ends(
+            settings,
+            telemetry,
             connection,
-            settings.table_name,
-            partitions=settings.stream_partitions,
-            background=BackgroundThread(),
-            now_ms=clock.now_ms,
+            repairs=True,
+            clock=clock,
             pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
         )
-        pages = build_page_cache(
-            settings,
-            store=RedisPageStore(connection, settings.table_name, telemetry),
-            codec=QueryCodec(),
-            telemetry=telemetry,
-            clock=clock,
-            environment_id=process_id,
-        )
-        counting = build_read_counting(
-            settings, reports=reports, telemetry=telemetry, clock=clock, environment_id=process_id
-        )
         return AdaptiveRoutes(
-            registry=RedisRegistry(connection, settings.table_name, telemetry),
-            reports=reports,
-            pages=pages if settings.page_cache else None,
-            counting=counting,
+            ends,
+            settings,
             journal=TableJournal(Boto3Call(table.meta.client), place),
             place=place,
-            background=background,
-            telemetry=telemetry,
-            clock=clock,
             schema=schema,
             choices=self.choices,
-            limits=Limits(
-                route_cache_seconds=settings.route_cache_seconds,
-                route_cache_entries=settings.route_cache_entries,
-                sampling_distance_wcu=settings.sampling_distance_wcu,
-                budget_ms=budget_ms,
-            ),
-            timer=time.monotonic,
-            process_id=process_id,
+            budget_ms=budget_ms,
+            page_store=RedisPageStore(connection, settings.store.table_name, telemetry),
         )
 
 
@@ -156,16 +124,6 @@ class TableJournal:
         return read_entries({} if item is None else {collection: item}, [collection])[collection]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How much is kept, and how long is waited."""
-
-    route_cache_seconds: float
-    route_cache_entries: int
-    sampling_distance_wcu: float
-    budget_ms: float
-
-
 class AdaptiveRoutes(TableRoutes):
     """Routes that the journal holds and Redis tells. Safe under threads.
 
@@ -177,68 +135,49 @@ class AdaptiveRoutes(TableRoutes):
 
     def __init__(
         self,
+        ends: Ends,
+        settings: AdaptiveSettings,
         *,
-        registry: Registry,
-        reports: ReportSink,
         journal: JournalReading,
         place: JournalPlace,
-        background: Background,
-        telemetry: Telemetry,
-        clock: Clock,
         schema: Schema,
         choices: int,
-        limits: Limits,
-        timer: Callable[[], float],
-        process_id: str,
-        pages: PageCache[Document] | None = None,
-        counting: ReadCounting | None = None,
+        budget_ms: float,
+        page_store: PageStore | None = None,
     ) -> None:
         """Start knowing nothing.
 
         Args:
-            registry: the routes in Redis.
-            reports: where crossings of the writes are told.
+            ends: what the engine stands on.
+            settings: how much is kept and counted.
             journal: confirms what Redis tells writers.
             place: where the routing items lie.
-            background: repairs Redis beside the request.
-            telemetry: told of metrics and events.
-            clock: time and chance.
             schema: the table's keys.
             choices: how many shards may hold an item under one N.
-            limits: how much is kept, and how long is waited.
-            timer: a monotonic clock in seconds.
-            process_id: unique in the fleet.
-            pages: the page cache, for queries that ask for it.
-            counting: told of the pages of such queries.
+            budget_ms: how long a write is tried for.
+            page_store: the fleet's pages, for queries that ask for them; None: pages are not cached.
         """
         self.choices = choices
         self.journal = place
-
-        def source(confirmed_by: JournalReading | None) -> RouteSource:
-            cache = RouteCache(
-                ttl_seconds=limits.route_cache_seconds, max_entries=limits.route_cache_entries, random=clock.random
-            )
-            return RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=timer, journal=confirmed_by)
-
-        reading = source(None)
+        reading = build_routes(ends, settings)
         super().__init__(
-            registry=registry, routes=reading, background=background, telemetry=telemetry, now_ms=clock.now_ms
+            registry=ends.repairs,
+            routes=reading,
+            background=ends.background,
+            telemetry=ends.telemetry,
+            now_ms=ends.clock.now_ms,
         )
-        if pages is not None and counting is not None:
-            self.cached = CachedQueries(reading, pages, counting, clock.now_ms)
-        self.writer = Writer(
-            routes=source(journal),
-            sampler=SharedSampler(
-                environment_id=process_id,
-                sampling_distance_wcu=limits.sampling_distance_wcu,
-                random=clock.random,
-            ),
-            reports=reports,
-            telemetry=telemetry,
-            clock=clock,
-            budget_ms=limits.budget_ms,
+        if page_store is not None and settings.pages.page_cache:
+            pages = build_page_cache(ends, settings.pages, page_store, QueryCodec())
+            self.cached = CachedQueries(reading, pages, build_read_counting(ends, settings.pages), ends.clock.now_ms)
+        self.writer = build_writer(
+            ends,
+            settings,
+            journal=journal,
             form=schema.form,
             choices=choices,
+            budget_ms=budget_ms,
+            sampler=SharedSampler,
         )
 
     def size_of(self, attributes: Mapping[str, Any]) -> int:

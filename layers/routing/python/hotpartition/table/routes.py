@@ -11,7 +11,7 @@ from typing import Any
 from hotpartition.core.backoff import Clock
 from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.reports import ReadReport, Report
+from hotpartition.core.reports import ReadReport, WriteReport
 from hotpartition.core.route import MAX_CHOICES, Generation, Route
 from hotpartition.core.sampler import Crossing, LoadSampler
 from hotpartition.dynamodb.table import JournalPlace
@@ -148,7 +148,7 @@ class SharedSampler(LoadSampler):
 class NoReports:
     """A `ReportSink` that nobody reads."""
 
-    def send(self, report: Report | ReadReport) -> None:
+    def send(self, report: WriteReport | ReadReport) -> None:
         """Implement `ReportSink.send`."""
 
     def take_dropped(self) -> int:

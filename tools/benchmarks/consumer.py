@@ -22,18 +22,20 @@ from typing import Any, TypeVar
 from redis import Redis
 
 from hotpartition.control.consumer import GC_THRESHOLDS, POLL_MS, Consumer
+from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
-from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
+from hotpartition.core.reports import READ_LIMIT, WriteReport, stream_partition_of
 from hotpartition.core.route import Generation, Route
+from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import SLOT_MS
 from hotpartition.ports import Journal, JournalEntry, RoutingItem, RoutingItems
 from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import RedisReportSource
-from hotpartition.runtime.table_settings import ConsumerSettings
-from hotpartition.runtime.thresholds import build_read_thresholds, build_thresholds
-from hotpartition.runtime.wiring import connect_redis
-from hotpartition.runtime.wiring_table import build_key_form
+from hotpartition.redis.reports import FIELD, RedisReportSource
+from hotpartition.runtime.building import build_key_form
+from hotpartition.runtime.building_control import build_consumer
+from hotpartition.runtime.ends import connect_redis
+from hotpartition.runtime.settings import ConsumerSettings
 from tools.benchmarks.measuring import Bar, Measured, interleave
 from tools.benchmarks.setup import TABLE, Setup, SilentTelemetry
 
@@ -49,11 +51,11 @@ MIN_PER_SECOND = 30_000.0
 _REPORTS_PER_PASS = REPORTS_PER_SECOND * POLL_MS // 1000
 
 
-def measure(setup: Setup) -> Measured:
+def measure_consumer(setup: Setup) -> Measured:
     """Take in the same reports on both sides: two thousand conversations by Zipf, a thousand environments."""
-    settings = ConsumerSettings.from_env(os.environ).model_copy(update={"registry_command_timeout_ms": 5_000})
+    settings = ConsumerSettings.from_env(os.environ, registry_command_timeout_ms=5_000)
     passes = setup.count(SECONDS * 1000 // POLL_MS)
-    feed = _Feed(setup.redis_port, settings.stream_partitions, passes)
+    feed = _Feed(setup.redis_port, settings.reports.stream_partitions, passes)
     raises: list[int] = []
     gc.set_threshold(*GC_THRESHOLDS)  # as the function does; for both sides
 
@@ -68,8 +70,8 @@ def measure(setup: Setup) -> Measured:
     def rival() -> float:
         feed.rewind()
         clock = _FedClock(feed)
-        source = RedisReportSource(connect_redis(settings, SilentTelemetry(), "bench"), TABLE)
-        count = clock.measure(lambda: _only_decode(source, settings.stream_partitions, clock, passes))
+        source = RedisReportSource(connect_redis(settings.registry, SilentTelemetry(), "bench"), TABLE)
+        count = clock.measure(lambda: _only_decode(source, settings.reports.stream_partitions, clock, passes))
         return count / clock.cpu_seconds
 
     samples = interleave(ours, rival, setup.runs)
@@ -128,7 +130,7 @@ class _Feed:
         at_ms = self.start_ms + number * POLL_MS
         for _ in range(_REPORTS_PER_PASS):
             conversation = f"conversation-{bisect_left(weights, random.random() * weights[-1])}"
-            report = Report(
+            report = WriteReport(
                 collection=conversation,
                 slot=at_ms // SLOT_MS,
                 source=f"{random.randrange(ENVIRONMENTS):032x}",
@@ -136,7 +138,7 @@ class _Feed:
                 position=at_ms - random.randrange(POLL_MS),
                 shard_count=0,
             )
-            yield stream_partition_of(conversation, self._partitions), dict(report.encode())
+            yield stream_partition_of(conversation, self._partitions), {FIELD: report.encode()}
 
 
 @dataclass(slots=True)
@@ -166,21 +168,19 @@ class _FedClock:
 
 
 def _build_consumer(settings: ConsumerSettings, clock: _FedClock) -> Consumer:
-    connection = connect_redis(settings, SilentTelemetry(), "bench")
+    connection = connect_redis(settings.registry, SilentTelemetry(), "bench")
     registry = RedisRegistry(connection, TABLE)
     registry.mark_whole()
-    return Consumer(
+    ends = ControlEnds(
         source=RedisReportSource(connection, TABLE),
         journal=_MemoryJournal(),
         routing_items=_NoRoutingItems(),
         registry=registry,
         telemetry=SilentTelemetry(),
         clock=Clock(now_ms=clock.now_ms, sleep=clock.sleep, random=Random(7).random),
-        thresholds=build_thresholds(settings),
-        read_thresholds=build_read_thresholds(settings),
-        stream_partitions=settings.stream_partitions,
         form=build_key_form(settings),
     )
+    return build_consumer(ends, settings)
 
 
 def _only_decode(source: RedisReportSource, partitions: int, clock: _FedClock, passes: int) -> int:
@@ -191,7 +191,7 @@ def _only_decode(source: RedisReportSource, partitions: int, clock: _FedClock, p
         for partition in range(partitions):
             entries: Sequence[Any] = source.read(partition, after[partition], READ_LIMIT)
             for entry in entries:
-                Report.decode(entry.fields)
+                WriteReport.decode(entry.text)
             if entries:
                 after[partition] = entries[-1].entry_id
                 count += len(entries)
@@ -207,10 +207,11 @@ class _MemoryJournal(Journal):
     def get(self, conversation_id: str, *, is_strong: bool) -> JournalEntry:  # noqa: ARG002 - there is one copy
         return self._entries.get(conversation_id, JournalEntry())
 
-    def add(self, conversation_id: str, generations: Iterable[Generation], *, reason: str, now_ms: int) -> JournalEntry:  # noqa: ARG002 - nobody asks why
-        known = self._entries.get(conversation_id, JournalEntry()).route
+    def add(self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int) -> JournalEntry:
+        del cause
+        known = self._entries.get(collection, JournalEntry()).route
         entry = JournalEntry(known.union(Route(frozenset(generations))), now_ms)
-        self._entries[conversation_id] = entry
+        self._entries[collection] = entry
         return entry
 
 

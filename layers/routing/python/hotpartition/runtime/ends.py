@@ -1,8 +1,6 @@
-"""What the functions' wiring shares: the clock, and the connection to Redis.
+"""The real ends of an engine: the clock, and Redis. Nothing is opened before it is used.
 
-Each function's own wiring is a module of its own, `wiring_<job>.py`, and its handler calls it once, at cold start: so a
-function imports what it needs and nothing else. For the same reason, what a setting chooses is imported where it is
-chosen.
+What a setting chooses is imported where it is chosen: a function imports what it needs and nothing else.
 """
 
 from __future__ import annotations
@@ -10,6 +8,8 @@ from __future__ import annotations
 import os
 import random
 import time
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from redis.credentials import CredentialProvider
@@ -18,10 +18,14 @@ from hotpartition.aws.environment import Certificates, find_certificates
 from hotpartition.core.backoff import Clock
 from hotpartition.ports import Telemetry
 from hotpartition.redis.cluster import Connected, RedisConnection
-from hotpartition.runtime.settings import CommonSettings
+from hotpartition.redis.registry import RedisRegistry
+from hotpartition.redis.reports import RedisReportSink
+from hotpartition.runtime.background import BackgroundThread
+from hotpartition.runtime.building import Ends, EngineSettings
+from hotpartition.runtime.settings import RegistrySettings
 
 PATIENT_TIMEOUTS_MS = (2_000, 1_000)
-"""Least limits, for a connection and a response, of what is on nobody's request path: the consumer reads thousands of
+"""Least limits, for a connection and a response, of what is not on a request's path: the consumer reads thousands of
 entries at a time, and were connecting always a little too slow for it, nothing would be detected."""
 
 
@@ -36,16 +40,58 @@ def system_clock() -> Clock:
     return Clock(now_ms=wall_clock_ms, sleep=time.sleep, random=random.Random().random)
 
 
+def open_ends(
+    settings: EngineSettings,
+    telemetry: Telemetry,
+    connection: RedisConnection,
+    *,
+    repairs: bool,
+    clock: Clock | None = None,
+    pause: Callable[[], None] | None = None,
+) -> Ends:
+    """Build the ends of an engine. Call it on the first request: it makes the environment's id.
+
+    Args:
+        settings: the table's name, and where reports go.
+        telemetry: takes metrics and events.
+        connection: one for all: each new one is authenticated anew, and its users are hardly ever at work together.
+        repairs: whether the engine's user in Redis may repair routes.
+        clock: the system's, unless it is given.
+        pause: waits after each sending of reports, which have a background of their own then.
+    """
+    clock, name = clock or system_clock(), settings.store.table_name
+    background = BackgroundThread()
+    reports = RedisReportSink(
+        connection,
+        name,
+        partitions=settings.reports.stream_partitions,
+        background=BackgroundThread() if pause else background,
+        now_ms=clock.now_ms,
+        pause=pause or (lambda: None),
+    )
+    return Ends(
+        registry=RedisRegistry(connection, name, telemetry),
+        # Without telemetry: what a repair finds, the look-up before it has counted.
+        repairs=RedisRegistry(connection, name) if repairs else None,
+        reports=reports,
+        background=background,
+        telemetry=telemetry,
+        clock=clock,
+        timer=time.monotonic,
+        environment_id=uuid.uuid4().hex,
+    )
+
+
 def connect_redis(
-    settings: CommonSettings, telemetry: Telemetry, purpose: str, *, is_patient: bool = False
+    settings: RegistrySettings, telemetry: Telemetry, purpose: str, *, is_patient: bool = False
 ) -> RedisConnection:
     """Build the connection of a function; nothing is opened yet.
 
     Args:
         settings: where Redis is, and how to get in.
-        telemetry: told of refusals, and of connections.
+        telemetry: takes events of refusals and connections.
         purpose: what the connection is for, in log lines.
-        is_patient: for what is on nobody's request path.
+        is_patient: for what is not on a request's path.
     """
     user = settings.registry_user
 
@@ -76,14 +122,14 @@ def connect_redis(
     )
 
 
-def _find_certificates(settings: CommonSettings) -> Certificates:
+def _find_certificates(settings: RegistrySettings) -> Certificates:
     """Find whom to trust: as DynamoDB's client does, unless a file is named."""
     if settings.registry_ca_file:
         return Certificates(file=settings.registry_ca_file)
     return find_certificates(os.environ) if settings.registry_tls else Certificates()
 
 
-def _find_credentials(settings: CommonSettings) -> CredentialProvider | None:
+def _find_credentials(settings: RegistrySettings) -> CredentialProvider | None:
     match settings.registry_authentication:
         case "iam":
             from hotpartition.redis.credentials import iam_credentials  # noqa: PLC0415 - see this module's docstring

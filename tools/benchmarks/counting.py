@@ -1,19 +1,28 @@
-"""`record`: what counting one write costs, against pydynox's hot-partition detector at its best case."""
+"""`record`: what counting one write costs, against pydynox's hot-partition detector at its best case.
+
+`route`: deciding where a message goes by a cached route, against a dictionary lookup and one BLAKE2b.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import time
 import tracemalloc
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 from pydynox.diagnostics import HotPartitionDetector
 
+from hotpartition.core.route import Generation, Route, choose_placement
 from hotpartition.core.sampler import LoadSampler
-from tools.benchmarks.measuring import CPU_CONDITIONS, Bar, Measured, cpu_seconds, interleave, warm_up
-from tools.benchmarks.setup import TABLE, Setup
+from hotpartition.engine.route_cache import RouteCache, RouteSource
+from hotpartition_messages.keys import KEY_FORM, build_key
+from hotpartition_messages.message_ids import mint_message_id
+from tools.benchmarks.measuring import CPU_CONDITIONS, MICROSECONDS, Bar, Measured, cpu_seconds, interleave
+from tools.benchmarks.setup import TABLE, Setup, SilentTelemetry
 
-MICROSECONDS = 1e6
 WRITES = 100_000
 DISTINCT_KEYS = 1_000_000
 START_MS = 1_800_000_000_000
@@ -27,7 +36,7 @@ RIVAL_CASES = ((100, 100), (1_000, 10), (1_000, 100), (100_000, 1))
 with few writes each are what it is best at, and one key at 1,000 writes/s is what it is worst at."""
 
 
-def measure(setup: Setup) -> Measured:
+def measure_record(setup: Setup) -> Measured:
     """Count the same writes at the same instants on both sides, in the case that suits the rival best; then others."""
     logging.getLogger("pydynox.diagnostics").setLevel(logging.ERROR)  # its warnings are not what is timed
     best_case = min((_keys(count) * writes for count, writes in RIVAL_CASES), key=_time_rival)
@@ -40,7 +49,6 @@ def measure(setup: Setup) -> Measured:
     def rival() -> float:
         return _time_rival(best_case)
 
-    warm_up(ours, rival)
     cases = {
         "one_key_1000_per_second_us": _time_ours(one, writes_per_ms=1),
         "one_key_1_per_second_us": _time_ours(one, writes_per_ms=0.001),
@@ -58,7 +66,7 @@ def measure(setup: Setup) -> Measured:
     return Measured(
         unit="us",
         rival="pydynox HotPartitionDetector.record_write, where it is fastest",
-        samples=interleave(ours, rival, setup.runs),
+        samples=interleave(ours, rival, setup.runs, warms_up=True),
         details=details,
         bars=(
             Bar("ratio", at_most=0.5),
@@ -121,3 +129,60 @@ def _kept_bytes(keys: Sequence[str]) -> int:
             largest = max(largest, tracemalloc.get_traced_memory()[0] - before)
     tracemalloc.stop()
     return largest
+
+
+DECISIONS = 100_000
+CACHED_ROUTES = 1_000
+SHARD_COUNTS = (4, 16)
+
+
+class _NoRegistry:
+    """`Registry` of which nothing may be asked: the routes are cached."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name}: the routes are cached")
+
+
+def measure_route(setup: Setup) -> Measured:
+    """Decide by a cached route where a message goes, a thousand conversations raised twice each."""
+    random = Random(7)
+    count = setup.count(DECISIONS)
+    names = [f"conversation-{index}" for index in range(CACHED_ROUTES)]
+    ids = [mint_message_id(START_MS + i, random.getrandbits) for i in range(count)]
+    writes = [build_key(random.choice(names), message_id) for message_id in ids]
+    generations = frozenset(Generation(since_ms=START_MS - 60_000 * n, shard_count=n) for n in SHARD_COUNTS)
+    cache = RouteCache(ttl_seconds=60, max_entries=10_000, random=random.random)
+    source = RouteSource(cache=cache, registry=_NoRegistry(), telemetry=SilentTelemetry(), timer=time.monotonic)
+    for name in names:
+        source.learn(name, Route(generations), START_MS)
+    plain = dict.fromkeys(names, max(SHARD_COUNTS))
+
+    def nothing() -> None:
+        for _ in writes:
+            pass
+
+    def ours() -> float:
+        get_route = source.get_route
+
+        def work() -> None:
+            for key in writes:
+                choose_placement(get_route(key.collection, START_MS), key, KEY_FORM)
+
+        return (cpu_seconds(work) - cpu_seconds(nothing)) / count * MICROSECONDS
+
+    def rival() -> float:
+        def work() -> None:
+            for key in writes:
+                plain[key.collection]
+                hashlib.blake2b((key.hashed or "").encode(), digest_size=8).digest()
+
+        return (cpu_seconds(work) - cpu_seconds(nothing)) / count * MICROSECONDS
+
+    return Measured(
+        unit="us",
+        rival="a dictionary lookup and one BLAKE2b",
+        samples=interleave(ours, rival, setup.runs, warms_up=True),
+        bars=(Bar("value", at_most=5.0), Bar("ratio", at_most=3.0)),
+        conditions=CPU_CONDITIONS + f"; {count} decisions a run, {CACHED_ROUTES} cached routes of two generations; "
+        "what an empty loop takes is subtracted on both sides",
+    )

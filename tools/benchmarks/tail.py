@@ -16,10 +16,9 @@ from typing import Any
 
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.runtime.settings import ReaderSettings
-from tools.benchmarks.conversations import store_conversations
-from tools.benchmarks.measuring import Bar, Measured, interleave
-from tools.benchmarks.reading import MILLISECONDS, SERVICE_MS, check_reader, our_reader
+from hotpartition_messages.settings import ReadSettings
+from tools.benchmarks.measuring import MILLISECONDS, Bar, Measured, interleave
+from tools.benchmarks.pages import SERVICE_MS, check_reader, our_reader, store_conversations
 from tools.benchmarks.setup import Setup
 from tools.benchmarks.stand_in import Delays, Items
 from tools.simulation.engine import Engine, SimulatedExecutor, wait_for
@@ -33,16 +32,16 @@ READS = 1_000
 QUANTILE = 0.99
 
 
-def measure(setup: Setup) -> Measured:
+def measure_tail(setup: Setup) -> Measured:
     """Read every conversation in turn; both sides draw their delays from the same seeds."""
     items = Items()
     conversations = store_conversations(setup, CONVERSATIONS, 16, load=items.load)
-    settings = ReaderSettings.from_env(os.environ)
+    settings = ReadSettings.from_env(os.environ)
     count = setup.count(READS)
 
     def slowest_ms(policy: HedgePolicy | None, seed: int) -> float:
         engine = Engine()
-        calls = _open_calls(engine, items, Random(seed), policy, settings.fan_out_threads)
+        calls = _open_calls(engine, items, Random(seed), policy, settings.queries.fan_out_threads)
         read = our_reader(calls=calls)
         times: list[float] = []
 
@@ -63,7 +62,7 @@ def measure(setup: Setup) -> Measured:
         unit="ms, 99th percentile",
         rival="ours without hedging",
         samples=interleave(
-            lambda: slowest_ms(HedgePolicy(quantile=settings.hedge_quantile), next(ours)),
+            lambda: slowest_ms(HedgePolicy(quantile=settings.queries.hedge_quantile), next(ours)),
             lambda: slowest_ms(None, next(rival)),
             setup.runs,
         ),

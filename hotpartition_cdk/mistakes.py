@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from hotpartition.runtime.declaring import unknown
+
 _KINDS = {
     "array": "a list of texts",
     "boolean": "true or false",
@@ -29,11 +31,6 @@ def list_mistakes(error: ValidationError, model: type[BaseModel], name_of: Calla
     """
     schema = model.model_json_schema()
     return [_explain(mistake, schema, name_of) for mistake in error.errors(include_url=False)]
-
-
-def unknown(name: str, known: Iterable[str]) -> str:
-    """Say that nothing has this name."""
-    return f"{name} is unknown; allowed are {', '.join(known)}"
 
 
 def describe(model: type[BaseModel], path: str) -> str:

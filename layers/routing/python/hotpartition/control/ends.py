@@ -1,0 +1,27 @@
+"""What consumer, operations and reconciliation stand on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.keys import KeyForm
+from hotpartition.engine.raising import Raiser
+from hotpartition.ports import Journal, Registry, ReportSource, RoutingItems, Telemetry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlEnds:
+    """The report streams, the routes in both places, and the form of the table's partition keys."""
+
+    source: ReportSource
+    journal: Journal
+    routing_items: RoutingItems
+    registry: Registry
+    telemetry: Telemetry
+    clock: Clock
+    form: KeyForm
+
+    def build_raiser(self) -> Raiser:
+        """Build what raises routes."""
+        return Raiser(journal=self.journal, registry=self.registry, telemetry=self.telemetry, clock=self.clock)

@@ -1,0 +1,154 @@
+"""Reading the report streams into the detectors' windows: for the consumer, and for operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+
+from hotpartition.control.ends import ControlEnds
+from hotpartition.core.detector import ReportWindow
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.read_heat import ReadWindow
+from hotpartition.core.reports import READ_LIMIT, ReadReport, WriteReport, stream_partition_of
+from hotpartition.errors import InvalidCollectionError, MalformedReportError, RegistryUnavailableError
+from hotpartition.ports import StreamEntry
+
+MAX_SKIPS_LOGGED = 100
+"""Malformed entries that are logged between two calls of `log_skips_again`."""
+REASON_LENGTH = 200
+
+
+@dataclass(slots=True)
+class Unread:
+    """The streams that were not read to their end; and those of them that Redis gave nothing of."""
+
+    streams: set[int]
+    unavailable: set[int]
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """How far one stream was read, and when: what a decision calls now, however long the calls before it took."""
+
+    after_id: str
+    read_at_ms: int
+
+
+class StreamReader:
+    """Reads streams, each from where it was left. Counts what it left out; names it in metrics and logs if `is_named`.
+
+    Reports go to the window of their kind. `most_reads` bounds the reads of one stream at a time.
+    """
+
+    def __init__(
+        self,
+        ends: ControlEnds,
+        *,
+        streams: Iterable[int],
+        stream_count: int,
+        since_ms: int,
+        writes: ReportWindow,
+        reads: ReadWindow,
+        most_reads: int | None = None,
+        is_named: bool = False,
+    ) -> None:
+        self.writes = writes
+        self.reads = reads
+        self.entries = self.malformed = self.out_of_window = 0
+        self._source = ends.source
+        self._telemetry = ends.telemetry
+        self._clock = ends.clock
+        self._form = ends.form
+        self._stream_count = stream_count
+        self._most_reads = most_reads
+        self._is_named = is_named
+        self._skips_logged = 0
+        now_ms, first_id = ends.clock.now_ms(), f"{max(since_ms, 0)}-0"
+        self._cursors = {stream: _Cursor(first_id, now_ms) for stream in streams}
+
+    @property
+    def read_at_ms(self) -> int:
+        """When the stream that was read longest ago was read."""
+        return min(cursor.read_at_ms for cursor in self._cursors.values())
+
+    def read_at_ms_of(self, collection: str) -> int:
+        """Return up to when a collection's reports were read."""
+        cursor = self._cursors.get(stream_partition_of(collection, self._stream_count))
+        # A reporter may know another number of streams, and have put it into one of these.
+        return cursor.read_at_ms if cursor else self.read_at_ms
+
+    def read(self) -> Unread:
+        """Read what is new in all streams; one that is away does not keep the others waiting."""
+        unread = Unread(set(), set())
+        for stream, cursor in self._cursors.items():
+            try:
+                is_read = self._read_stream(stream, cursor)
+            except RegistryUnavailableError:
+                self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+                unread.unavailable.add(stream)
+                is_read = False
+            if not is_read:
+                unread.streams.add(stream)
+        return unread
+
+    def log_skips_again(self) -> None:
+        """Log the next malformed entries, however many were logged before."""
+        self._skips_logged = 0
+
+    def _read_stream(self, stream: int, cursor: _Cursor) -> bool:
+        """Read one stream; say whether its end was reached."""
+        now_ms = self._clock.now_ms()
+        for _ in islice(count(), self._most_reads):
+            entries = self._source.read(stream, cursor.after_id, READ_LIMIT)
+            if entries:
+                cursor.after_id = entries[-1].entry_id
+                self._take(entries)
+            if len(entries) < READ_LIMIT:
+                cursor.read_at_ms = now_ms
+                return True
+        return False
+
+    def _take(self, entries: Sequence[StreamEntry]) -> None:
+        now_ms = self._clock.now_ms()
+        self.entries += len(entries)
+        decode, check, add = WriteReport.decode, self._form.check, self.writes.add
+        for entry_id, text in entries:
+            try:
+                report = decode(text)
+                check(report.collection)
+            except (MalformedReportError, InvalidCollectionError) as error:
+                # Or a report of reads, of which there are few: recognized here, they cost the others nothing.
+                self._take_other(entry_id, text, now_ms, str(error))
+                continue
+            if not add(report, now_ms):
+                self._leave_out()
+
+    def _take_other(self, entry_id: str, text: str, now_ms: int, reason: str) -> None:
+        """Take in a report of reads, or skip what is not a report, as `reason` says."""
+        if not ReadReport.is_one(text):
+            self._skip(entry_id, reason)
+            return
+        try:
+            report = ReadReport.decode(text)
+            self._form.check(report.collection)
+        except (MalformedReportError, InvalidCollectionError) as error:
+            self._skip(entry_id, str(error))
+            return
+        if not self.reads.add(report, now_ms):
+            self._leave_out()
+
+    def _leave_out(self) -> None:
+        self.out_of_window += 1
+        if self._is_named:
+            self._telemetry.count(MetricName.REPORTS_OUT_OF_WINDOW)
+
+    def _skip(self, entry_id: str, reason: str) -> None:
+        """Count a malformed entry, and log it unless many were logged lately: there may be thousands a second."""
+        self.malformed += 1
+        if not self._is_named:
+            return
+        self._telemetry.count(MetricName.REPORTS_MALFORMED)
+        self._skips_logged += 1
+        if self._skips_logged <= MAX_SKIPS_LOGGED:
+            self._telemetry.event("malformed report skipped", entry_id=entry_id, reason=reason[:REASON_LENGTH])

@@ -1,0 +1,160 @@
+"""The one place that builds an engine: from what it stands on (`Ends`) and from settings.
+
+Functions, tables that adapt, the simulator and tests call it, each with ends of its own. What only some of them import
+is in `building_pages.py` and `building_control.py`: a cold start pays for each module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.items import KeyT
+from hotpartition.core.keys import KeyForm
+from hotpartition.core.merge import ItemT, PositionOf
+from hotpartition.core.route import MAX_CHOICES
+from hotpartition.core.sampler import LoadSampler
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.read_counting import ReadCounting
+from hotpartition.engine.read_repair import ReadRepair
+from hotpartition.engine.route_cache import RouteCache, Routes, RouteSource
+from hotpartition.engine.writer import Writer
+from hotpartition.ports import Background, ItemStore, JournalReading, Registry, ReportSink, Telemetry
+from hotpartition.runtime.settings import (
+    AdaptiveSettings,
+    ConsumerSettings,
+    JournalSettings,
+    OperateSettings,
+    ReaderSettings,
+    StoreSettings,
+    WriterSettings,
+)
+
+EngineSettings = WriterSettings | ReaderSettings | AdaptiveSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The classes that an engine is built from; a test breaks the protocol on purpose by replacing one."""
+
+    routes: type[RouteSource] = RouteSource
+    writer: type[Writer] = Writer
+    gatherer: type[Gatherer[Any, Any]] = Gatherer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """What an engine stands on, beside the store of its items."""
+
+    registry: Registry
+    repairs: Registry | None
+    """Takes the repairs of the registry; None: the engine may not repair it."""
+    reports: ReportSink
+    background: Background
+    telemetry: Telemetry
+    clock: Clock
+    timer: Callable[[], float]
+    """A monotonic clock in seconds."""
+    environment_id: str
+    """Unique in the fleet. Made on the first request: SnapStart clones what is made earlier."""
+    parts: Parts = Parts()
+
+
+def build_routes(ends: Ends, settings: EngineSettings, journal: JournalReading | None = None) -> RouteSource:
+    """Build what knows the routes; with a journal, as writers need it, only those that the journal confirmed."""
+    cache = RouteCache(
+        ttl_seconds=settings.routes.route_cache_seconds,
+        max_entries=settings.requests.route_cache_entries,
+        random=ends.clock.random,
+    )
+    return ends.parts.routes(
+        cache=cache, registry=ends.registry, telemetry=ends.telemetry, timer=ends.timer, journal=journal
+    )
+
+
+def build_writer(
+    ends: Ends,
+    settings: WriterSettings | AdaptiveSettings,
+    *,
+    journal: JournalReading,
+    form: KeyForm,
+    choices: int = MAX_CHOICES,
+    budget_ms: float | None = None,
+    sampler: type[LoadSampler] = LoadSampler,
+) -> Writer:
+    """Build a writer; `budget_ms` is taken from the settings unless it is given."""
+    return ends.parts.writer(
+        routes=build_routes(ends, settings, journal),
+        sampler=sampler(
+            environment_id=ends.environment_id,
+            sampling_distance_wcu=settings.sampling.sampling_distance_wcu,
+            random=ends.clock.random,
+        ),
+        reports=ends.reports,
+        telemetry=ends.telemetry,
+        clock=ends.clock,
+        budget_ms=settings.requests.request_budget_ms if budget_ms is None else budget_ms,
+        form=form,
+        choices=choices,
+    )
+
+
+def build_read_repair(ends: Ends, routes: Routes) -> ReadRepair:
+    """Build what compares the routes that reads begin with, and repairs the registry if it may."""
+    return ReadRepair(
+        registry=ends.repairs,
+        routes=routes,
+        background=ends.background,
+        telemetry=ends.telemetry,
+        now_ms=ends.clock.now_ms,
+    )
+
+
+def build_gatherer(
+    ends: Ends,
+    settings: EngineSettings,
+    routes: Routes,
+    *,
+    store: ItemStore[KeyT, ItemT],
+    form: KeyForm,
+    position_of: PositionOf[KeyT],
+    counting: ReadCounting | None = None,
+) -> Gatherer[KeyT, ItemT]:
+    """Build what gathers pages and locates items."""
+    return ends.parts.gatherer(
+        store=store,
+        routes=build_read_repair(ends, routes),
+        telemetry=ends.telemetry,
+        clock=ends.clock,
+        budget_ms=settings.requests.request_budget_ms,
+        form=form,
+        position_of=position_of,
+        counting=counting,
+    )
+
+
+def build_key_form(settings: ConsumerSettings | OperateSettings) -> KeyForm:
+    """Build the form of a table's partition keys; in commands and logs a collection is called `conversation_id`."""
+    return KeyForm(settings.keys.key_separator, label="conversation_id")
+
+
+def build_journal_place(
+    store: StoreSettings, journal: JournalSettings, partition_key: str, sort_key: str, *, index_name: str = ""
+) -> JournalPlace:
+    """Build the place of a table's routing items, given the names of its own keys.
+
+    `index_name` is what lists them where they lie in their collections.
+    """
+    if journal.journal_table_name:
+        return JournalPlace(journal.journal_table_name, journal.journal_partition_key_name, sort_key="")
+    return JournalPlace(store.table_name, partition_key, sort_key, journal.journal_sort_key, index_name)
+
+
+def find_journal(settings: ConsumerSettings | OperateSettings) -> JournalPlace:
+    """Build the place of the routing items of the table that the settings describe."""
+    keys = settings.keys
+    names = keys.partition_key_name, keys.sort_key_name
+    return build_journal_place(settings.store, settings.journal, *names, index_name=keys.routing_index_name)

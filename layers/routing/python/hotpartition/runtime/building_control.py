@@ -1,0 +1,86 @@
+"""Builds what runs beside requests, the consumer and operations, from their settings.
+
+The two are imported where they are built: neither function needs the other's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hotpartition.control.ends import ControlEnds
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
+from hotpartition.ports import Telemetry
+from hotpartition.redis.cluster import RedisConnection
+from hotpartition.redis.registry import RedisRegistry
+from hotpartition.redis.reports import RedisReportSource
+from hotpartition.runtime.building import build_key_form, find_journal
+from hotpartition.runtime.calls import open_calls
+from hotpartition.runtime.ends import connect_redis, system_clock
+from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
+
+if TYPE_CHECKING:
+    from hotpartition.control.consumer import Consumer
+    from hotpartition.control.operations import Operations
+    from hotpartition.control.reconcile import Reconciler
+
+
+def open_consumer(settings: ConsumerSettings, telemetry: Telemetry) -> Consumer:
+    """Build the stream consumer's job."""
+    ends = _open_ends(settings, telemetry, connect_redis(settings.registry, telemetry, "detection", is_patient=True))
+    return build_consumer(ends, settings)
+
+
+def build_consumer(ends: ControlEnds, settings: ConsumerSettings, kind: type[Consumer] | None = None) -> Consumer:
+    """Build a consumer on any ends; a test breaks the protocol on purpose by another `kind`."""
+    from hotpartition.control.consumer import Consumer  # noqa: PLC0415 - see this module's docstring
+    from hotpartition.runtime.thresholds import build_read_thresholds, build_thresholds  # noqa: PLC0415 - as above
+
+    return (kind or Consumer)(
+        ends,
+        thresholds=build_thresholds(settings),
+        read_thresholds=build_read_thresholds(settings),
+        stream_partitions=settings.reports.stream_partitions,
+    )
+
+
+def open_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[Operations, Reconciler]:
+    """Build the jobs of the operations function."""
+    from hotpartition.control.reconcile import Reconciler  # noqa: PLC0415 - see this module's docstring
+    from hotpartition.redis.listing import RedisRegistryListing  # noqa: PLC0415 - as above
+
+    connection = connect_redis(settings.registry, telemetry, "operations", is_patient=True)
+    ends = _open_ends(settings, telemetry, connection)
+    listing = RedisRegistryListing(connection, settings.store.table_name)
+    return build_operations(ends, settings), Reconciler(ends, listing)
+
+
+def build_operations(ends: ControlEnds, settings: OperateSettings) -> Operations:
+    """Build what serves operators, on any ends."""
+    from hotpartition.control.operations import Operations, OperationsLimits  # noqa: PLC0415 - see above
+
+    limits = OperationsLimits(
+        stream_partitions=settings.reports.stream_partitions,
+        consumers=settings.consumers,
+        hot_sustained_wcu=settings.heat.hot_sustained_wcu,
+        hot_sustained_rcu=settings.heat.hot_sustained_rcu,
+        max_shard_count=settings.heat.max_shard_count,
+        route_cache_seconds=settings.routes.route_cache_seconds,
+        has_positions=settings.keys.has_positions,
+    )
+    return Operations(ends, limits)
+
+
+def _open_ends(
+    settings: ConsumerSettings | OperateSettings, telemetry: Telemetry, connection: RedisConnection
+) -> ControlEnds:
+    calls, place, name = open_calls(settings.store), find_journal(settings), settings.store.table_name
+    return ControlEnds(
+        source=RedisReportSource(connection, name, telemetry),
+        journal=DynamoDBJournal(calls, place),
+        routing_items=DynamoDBRoutingItems(calls, place),
+        registry=RedisRegistry(connection, name, telemetry),
+        telemetry=telemetry,
+        clock=system_clock(),
+        form=build_key_form(settings),
+    )

@@ -1,0 +1,136 @@
+"""`write`, `write-floor`: the CPU of a whole write request, against a rival's function and a bare `put_item`.
+
+`table-put`: that of `ShardedTable.put_item` into a collection that was never raised, against boto3's own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from hotpartition.dynamodb.boto3_client import create_client
+from hotpartition.table import ShardedTable, adaptive
+from hotpartition_messages import Message
+from tools.benchmarks.measuring import CPU_CONDITIONS, MICROSECONDS, Bar, Measured, cpu_seconds, interleave
+from tools.benchmarks.setup import (
+    BODY,
+    HOT_CONVERSATION,
+    LAMBDAS,
+    RIVALS,
+    TABLE,
+    Context,
+    Setup,
+    load_function,
+    prepare_hot_conversation,
+    write_event,
+)
+
+CREATED = 201
+WRITES = 400
+
+
+def write_function(folder: Path) -> Callable[[int], None]:
+    """Load a write function; what is returned writes so many messages by it, and refuses to time one that fails."""
+    handler = load_function(folder)
+    event, context = write_event(HOT_CONVERSATION, BODY), Context()
+
+    def write(count: int) -> None:
+        for _ in range(count):
+            response = handler(event, context)
+            if response["statusCode"] != CREATED:
+                raise ValueError(f"the write ended with {response}")
+
+    return write
+
+
+def compare_writes(setup: Setup, rival_write: Callable[[int], None], *, rival: str, at_most: float) -> Measured:
+    """Measure the CPU of a write by our whole function, against another way to write so many messages."""
+    prepare_hot_conversation(setup)
+    count = setup.count(WRITES)
+    our_write = write_function(LAMBDAS / "write_message")
+
+    def ours() -> float:
+        return cpu_seconds(lambda: our_write(count)) / count * MICROSECONDS
+
+    def theirs() -> float:
+        return cpu_seconds(lambda: rival_write(count)) / count * MICROSECONDS
+
+    return Measured(
+        unit="us of CPU",
+        rival=rival,
+        samples=interleave(ours, theirs, setup.runs, warms_up=True),
+        bars=(Bar("ratio", at_most=at_most),),
+        conditions=CPU_CONDITIONS
+        + f"; {count} writes a run of 1 KB of text, to a conversation of 16 shards; reports go to a real Redis",
+    )
+
+
+def measure_write(setup: Setup) -> Measured:
+    """Serve the same event by both functions."""
+    rival = "the same function with a bare put_item: benchmarks/rivals/write_message"
+    return compare_writes(setup, write_function(RIVALS / "write_message"), rival=rival, at_most=0.5)
+
+
+def measure_floor(setup: Setup) -> Measured:
+    """Serve an event by our function; put the item that it makes by boto3."""
+    client = create_client(connections=1)
+    item: Any = Message(HOT_CONVERSATION, "01HF7YAT00" + "0" * 16, "ann", BODY).to_item(HOT_CONVERSATION)
+
+    def put(count: int) -> None:
+        for _ in range(count):
+            client.put_item(TableName=TABLE, Item=item)
+
+    return compare_writes(setup, put, rival="a bare boto3 put_item of the same item", at_most=0.7)
+
+
+PUTS = 2_000
+MOST = 1.15
+
+
+def open_table(setup: Setup) -> Any:
+    """Open boto3's `Table`; the stand-in describes none, so its keys are told."""
+    resource = boto3.resource(
+        "dynamodb",
+        endpoint_url=f"http://127.0.0.1:{setup.dynamodb_port}",
+        config=Config(retries={"total_max_attempts": 1, "mode": "standard"}),
+    )
+    table: Any = resource.Table(TABLE)
+    table.meta.data = {
+        "TableName": TABLE,
+        "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+        "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
+    }
+    return table
+
+
+def measure_table_put(setup: Setup) -> Measured:
+    """Put items into one collection, each once: with the route cached, counted, and a report in each five."""
+    plain = open_table(setup)
+    sharded = ShardedTable(plain, shards=adaptive(environ=os.environ), append_only=True)
+    puts = setup.count(PUTS)
+
+    def mean_of(put: Callable[..., Any], prefix: str) -> float:
+        def work() -> None:
+            for number in range(puts):
+                put(Item={"pk": "cold-room", "sk": f"m#{prefix}{number:08d}", "body": BODY})
+
+        return cpu_seconds(work) / puts * MICROSECONDS
+
+    def ours() -> float:
+        return mean_of(sharded.put_item, "a")
+
+    def rival() -> float:
+        return mean_of(plain.put_item, "b")
+
+    return Measured(
+        unit="us of CPU",
+        rival="boto3's Table.put_item, on the same Table",
+        samples=interleave(ours, rival, setup.runs, warms_up=True),
+        bars=(Bar("ratio", at_most=MOST),),
+        conditions=CPU_CONDITIONS + f"; adaptive, append_only, a route that is cached; mean of {puts} puts of 1 KB",
+    )
