@@ -1,12 +1,14 @@
 """The whole stack: the synthesized template, run by `python -m tools.local up`.
 
 One run for most tests, and one whose Redis asks for TLS, with the other client of DynamoDB and with two consumers.
+A test of Redis's replica has its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,12 +20,23 @@ FUNCTIONS = 4
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory) -> Iterator[Stack]:
-    """Its Redis has a replica."""
-    folder = tmp_path_factory.mktemp("stack")
-    assembly = asyncio.run(synthesize(folder / "assembly", settings=SETTINGS, options={}))
+def assembly(tmp_path_factory) -> Path:
+    """The template, at a scale that a test can reach."""
+    return asyncio.run(synthesize(tmp_path_factory.mktemp("assembly") / "out", settings=SETTINGS, options={}))
+
+
+@pytest.fixture(scope="session")
+def stack(assembly, tmp_path_factory) -> Iterator[Stack]:
+    """The stack as it is."""
     environments = environment_options("min", {"write_message": 4, "read_messages": 2})
-    with running_stack(assembly, folder, "--redis-replica", *environments) as running:
+    with running_stack(assembly, tmp_path_factory.mktemp("stack"), *environments) as running:
+        yield running
+
+
+@pytest.fixture
+def replicated_stack(assembly, tmp_path) -> Iterator[Stack]:
+    """A small one, for one test, whose Redis has a replica; behind its front nobody sees which process asks."""
+    with running_stack(assembly, tmp_path, "--redis-replica") as running:
         yield running
 
 

@@ -202,9 +202,10 @@ def test_the_control_api_refuses_what_it_cannot_break(stack):
     assert stack.request("POST", f"{stack.control_url}/redis/start?fresh=1").status == 409
 
 
-def test_a_promoted_replica_that_missed_a_raise_loses_nothing(stack, registry, conversation):
+def test_a_promoted_replica_that_missed_a_raise_loses_nothing(replicated_stack, conversation):
     """The raise is in the journal and died with the primary: reads are complete, and the route comes back."""
-    load, known = Recorder(), set()
+    stack, load, known = replicated_stack, Recorder(), set()
+    registry = redis.Redis(port=stack.status()["redis"]["port"], decode_responses=True, socket_timeout=20)
     stack.control("/redis/cut-replica")
     stack.offer_until(lambda: route_in_redis(stack, registry, conversation), conversation, load=load)
 
@@ -224,3 +225,4 @@ def test_a_promoted_replica_that_missed_a_raise_loses_nothing(stack, registry, c
     status = stack.control("/redis/start").body
     assert status["running"]
     wait_for(lambda: registry.info("replication")["connected_slaves"] == 1)
+    registry.close()

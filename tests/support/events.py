@@ -36,12 +36,10 @@ def http_event(
     body: str | None = None,
     is_base64: bool = False,
     content_type: str | None = "application/json",
-    stage: str = "$default",
     authorizer: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Build an event; path and query parameters are given as the gateway hands them over, decoded."""
-    path = "" if stage == "$default" else f"/{stage}"
-    path += route.format(**{name: quote(value, safe="", errors="replace") for name, value in path_parameters.items()})
+    path = route.format(**{name: quote(value, safe="", errors="replace") for name, value in path_parameters.items()})
     headers = {"accept": "*/*", "host": "example.execute-api.eu-central-1.amazonaws.com", "user-agent": "curl/8"}
     if content_type is not None:
         headers["content-type"] = content_type
@@ -65,7 +63,7 @@ def http_event(
             },
             "requestId": "JKJaXmPLvHcESHA=",
             "routeKey": f"{method} {route}",
-            "stage": stage,
+            "stage": "$default",
             "time": "10/Mar/2026:05:16:23 +0000",
             "timeEpoch": 1583817383220,
         },

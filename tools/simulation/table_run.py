@@ -22,13 +22,9 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import InvalidRequestError, RetryLaterError
-from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import RedisReportSink
-from hotpartition.runtime.background import BackgroundThread
-from hotpartition.runtime.building import Ends
 from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition.table import ShardedTable, at_random, by_attribute, by_sort_key
-from hotpartition.table.adaptive import REPORTS_PAUSE_SECONDS, AdaptiveRoutes, TableJournal
+from hotpartition.table.adaptive import AdaptiveRoutes, TableJournal
 from hotpartition.table.hashing import Hashing
 from hotpartition.table.schema import Schema
 from tools.history_checker import Finding, Seen
@@ -39,7 +35,7 @@ from tools.simulation.record import Offer, Record
 from tools.simulation.scenarios import FAULTS, FaultPlan
 from tools.simulation.store import Observer
 from tools.simulation.table_network import Aws, MotoNetwork
-from tools.simulation.wiring import SharedTelemetry, build_world
+from tools.simulation.wiring import build_ends, build_world
 
 TABLE_NAME = "readings"
 COLLECTIONS = ("hot|1", "cold")
@@ -49,7 +45,6 @@ SECONDS = 14.0
 DRAIN_SECONDS = 8.0
 WAIT_SECONDS = 0.12
 """Mean time between two calls of one client."""
-REDIS_TIMEOUT_MS = 30
 AUDIT_SECONDS = 60.0
 EXPECTED_CODES = frozenset(
     {
@@ -115,9 +110,11 @@ class TableRun:
     breaches: tuple[Finding, ...]
 
 
-def run_table(aws: Aws, seed: int, parts: TableParts | None = None, *, seconds: float = SECONDS) -> TableRun:
-    """Run one seed, which decides everything that is left to chance."""
-    run = _Run(seed, parts or TableParts(), aws, seconds)
+def run_table(
+    aws: Aws, seed: int, parts: TableParts | None = None, *, seconds: float = SECONDS, late_share: float = LATE_SHARE
+) -> TableRun:
+    """Run one seed, which decides everything that is left to chance; so much of all creations happens late."""
+    run = _Run(seed, parts or TableParts(), aws, seconds, late_share)
     try:
         with closing(run.network), closing(run.engine):
             return run.result()
@@ -160,7 +157,7 @@ class _LateObserver(Observer):
 class _Run:
     """The parts of one run, put together."""
 
-    def __init__(self, seed: int, parts: TableParts, aws: Aws, seconds: float) -> None:
+    def __init__(self, seed: int, parts: TableParts, aws: Aws, seconds: float, late_share: float) -> None:
         self.seed, self.parts, self.seconds = seed, parts, seconds
         engine = self.engine = Engine()
         self.record = Record()
@@ -170,7 +167,7 @@ class _Run:
         self.place = self._create_tables(aws.raw)
         self.table = aws.resource.Table(TABLE_NAME)
         self.hashing = _HASHINGS[seed % len(_HASHINGS)](Random(f"{seed}/hashed"))
-        plan = _fault_plan()
+        plan = _fault_plan(late_share)
         observer = _LateObserver()
         self.network = MotoNetwork(engine, aws, self.place, seed=str(seed), observer=observer)
         world = self.world = build_world(
@@ -271,14 +268,23 @@ class _Run:
 
     def _build(self, process: Process, index: int) -> Callable[[Callable[[SimulatedTable], Any]], Any]:
         """Build one environment: it makes the calls that it is asked for on a table of its own."""
-        name = f"environment-{index}"
-        run = self
+        run, name = self, f"environment-{index}"
 
         class Routes:
             """What `ShardedTable` takes as its shards."""
 
             def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
-                return run._build_routes(process, name, table, schema, clock, budget_ms)
+                del clock
+                ends, _ = build_ends(run.world, process, index, run.world.random(name), repairs=True)
+                return run.parts.routes(
+                    ends,
+                    AdaptiveSettings.defaults(route_cache_seconds=1.0),
+                    journal=TableJournal(Boto3Call(table.meta.client), run.place),
+                    place=run.place,
+                    schema=schema,
+                    choices=3,
+                    budget_ms=budget_ms,
+                )
 
         shards: Any = Routes()
         opened = self.parts.table(
@@ -291,40 +297,6 @@ class _Run:
         )
         opened.simulated = SimulatedExecutor(self.engine, process, THREADS)
         return lambda call: call(opened)
-
-    def _build_routes(
-        self, process: Process, name: str, table: Any, schema: Schema, clock: Clock, budget_ms: float
-    ) -> AdaptiveRoutes:
-        connection = self.world.connect(REDIS_TIMEOUT_MS)
-        background = BackgroundThread(executor=SimulatedExecutor(self.engine, process, 1))
-        registry = RedisRegistry(connection, TABLE_NAME)
-        reports = RedisReportSink(
-            connection,
-            TABLE_NAME,
-            partitions=1,
-            background=BackgroundThread(executor=SimulatedExecutor(self.engine, process, 1)),
-            now_ms=clock.now_ms,
-            pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
-        )
-        ends = Ends(
-            registry=registry,
-            repairs=registry,
-            reports=reports,
-            background=background,
-            telemetry=SharedTelemetry(self.world),
-            clock=clock,
-            timer=self.world.timer,
-            environment_id=name,
-        )
-        return self.parts.routes(
-            ends,
-            AdaptiveSettings.defaults(route_cache_seconds=1.0),
-            journal=TableJournal(Boto3Call(table.meta.client), self.place),
-            place=self.place,
-            schema=schema,
-            choices=3,
-            budget_ms=budget_ms,
-        )
 
     # What clients do.
 
@@ -510,13 +482,13 @@ class _Run:
             self.record.note_lookup(collection, sort_key, found, began, self.engine.now)
 
 
-def _fault_plan() -> FaultPlan:
+def _fault_plan(late_share: float) -> FaultPlan:
     """Build the plan of all faults, with late creations and keys that refuse besides."""
     plan = FAULTS.faults or FaultPlan()
     return replace(
         plan,
-        store=replace(plan.store, late=LATE_SHARE, hot_keys=HOT_SHARE),
-        spell=replace(plan.spell, late=LATE_SHARE, hot_keys=HOT_SHARE_IN_SPELLS),
+        store=replace(plan.store, late=late_share, hot_keys=HOT_SHARE),
+        spell=replace(plan.spell, late=late_share, hot_keys=HOT_SHARE_IN_SPELLS),
     )
 
 

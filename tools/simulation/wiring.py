@@ -190,7 +190,7 @@ def build_writer(world: World, process: Process, index: int) -> MessageWriter:
 
 def _build_writer(world: World, process: Process, index: int) -> tuple[Ends, MessageWriter]:
     random = world.random(f"writer-{index}")
-    ends, _ = _build_ends(world, process, index, random, repairs=False)
+    ends, _ = build_ends(world, process, index, random, repairs=False)
     calls = ThreadedCalls(world.store.client("writer").call)
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
     journal = DynamoDBJournal(calls, TABLE.journal)
@@ -224,7 +224,7 @@ def build_reader(world: World, process: Process, index: int) -> MessageReader:
 
 def _build_reader(world: World, process: Process, index: int) -> tuple[Ends, MessageReader]:
     settings = world.settings.reader
-    ends, connection = _build_ends(world, process, index, world.random(f"reader-{index}"), repairs=True)
+    ends, connection = build_ends(world, process, index, world.random(f"reader-{index}"), repairs=True)
     quantile = settings.queries.hedge_quantile
     calls = open_reader_calls(world, process, HedgePolicy(quantile=quantile) if quantile else None)
     return ends, build_message_reader(
@@ -244,7 +244,7 @@ def build_counter_reader(world: World, process: Process, index: int) -> CounterR
     return wiring_reader.build_counter_reader(ends, world.settings.reader, messages, cells, summer=world.parts.summer)
 
 
-def _build_ends(
+def build_ends(
     world: World, process: Process, index: int, random: Random, *, repairs: bool
 ) -> tuple[Ends, SimulatedConnection]:
     """Build what an environment stands on."""

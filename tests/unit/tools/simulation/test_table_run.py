@@ -58,14 +58,14 @@ class UnverifiedRoutes(AdaptiveRoutes):
 
 def test_reads_that_trust_redis_lose_items(aws):
     """Redis loses routes and is told late."""
-    runs = (run_table(aws, seed, TableParts(routes=UnverifiedRoutes)) for seed in (14, 12, 9, 10))
+    runs = (run_table(aws, seed, TableParts(routes=UnverifiedRoutes)) for seed in (1, 2, 3, 4))
     assert any(breach.fault == "missing" for run in runs for breach in run.breaches)
 
 
 def test_writes_that_trust_redis_lose_items(aws, monkeypatch):
     """They go where no reader looks: Redis invents generations."""
     monkeypatch.setattr(RouteSource, "_confirm", lambda self, collection, told, now_ms: (told, True))
-    runs = (run_table(aws, seed) for seed in (12, 1, 8))
+    runs = (run_table(aws, seed) for seed in (5, 6, 7, 8))
     assert any(run.breaches for run in runs)
 
 
@@ -73,5 +73,5 @@ def test_changes_that_are_not_counted_are_undone_by_late_copies(aws, monkeypatch
     """The first attempt of a creation arrives when the second one has been changed already, at another place."""
     count = item_calls.count_change
     monkeypatch.setattr(item_calls, "count_change", lambda request, marks: count(request, {**marks, "hp_changes": 0}))
-    runs = (run_table(aws, seed) for seed in (19, 20, 35, 7))
+    runs = (run_table(aws, seed, seconds=8.0, late_share=0.5) for seed in (1, 2, 3, 4))
     assert any(breach.fault == "undone" for run in runs for breach in run.breaches)

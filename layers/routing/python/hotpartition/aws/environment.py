@@ -40,7 +40,7 @@ def find_dynamodb_endpoint(environ: Mapping[str, str], configured: str, region: 
     The stack configures the address for its partition; without it the region is taken for one of the partition `aws`.
 
     Raises:
-        SettingsError: an address is named that is none.
+        SettingsError: an address is malformed.
     """
     if environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() != "true":
         for name in ("AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL"):

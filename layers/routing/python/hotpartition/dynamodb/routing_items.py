@@ -113,7 +113,7 @@ class DynamoDBRoutingItems:
         """Read a place in the listing.
 
         Raises:
-            InvalidRequestError: it is none that `page` gave.
+            InvalidRequestError: not a cursor returned by `page`.
         """
         if cursor is None:
             return 0, None

@@ -10,8 +10,8 @@ Routing item (journal); `table.JournalPlace` says where it lies:
 | reason | S | why it last grew (`core/route_history.py`) |
 | routing_partition | S | "00" to "15", the sparse index's partition key |
 
-Written by the consumer (raises), by readers (what only Redis knew) and by operators; read by readers, writers and the
-consumer. If it vanished, items on shards could not be found: the table is retained and has point-in-time recovery.
+Written by the consumer and by operators, both through `engine/raising.py`; read by readers, writers and the consumer.
+If it vanished, items on shards could not be found: the table is retained and has point-in-time recovery.
 """
 
 from __future__ import annotations

@@ -69,10 +69,10 @@ class Raiser:
         return Raised(entry, self.publish(collection, entry.route))
 
     def publish(self, collection: str, route: Route) -> bool:
-        """Tell the registry of a route that the journal has.
+        """Put a route that the journal has into the registry.
 
         Returns:
-            Whether it needs to be told no more: also where the place is taken by what an operator has to remove.
+            Whether it has it: also where the place is taken by what an operator has to remove.
         """
         try:
             self._registry.add(collection, route.generations)

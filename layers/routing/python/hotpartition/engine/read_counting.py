@@ -22,14 +22,6 @@ class ReadCounting:
     def __init__(
         self, *, sampler: ReadSampler, reports: ReportSink, telemetry: Telemetry, now_ms: Callable[[], int]
     ) -> None:
-        """Start with nothing counted.
-
-        Args:
-            sampler: this environment's.
-            reports: where crossings go.
-            telemetry: told of reports that were dropped.
-            now_ms: Unix time in ms.
-        """
         self._sampler = sampler
         self._reports = reports
         self._telemetry = telemetry

@@ -30,7 +30,7 @@ COMMANDS: dict[Role, tuple[str, ...]] = {
     # Compares and rebuilds the registry, raises routes by hand, reads reports, looks for the consumer.
     Role.OPERATOR: ("exists", "getrange", "sadd", "scan", "set", "sscan", "xread", "zscore"),
 }
-"""The commands of each role's code, as `redis_cluster.py` and its siblings send them."""
+"""The commands of each role's code, as the modules of this folder send them."""
 
 _CLUSTER_COMMANDS = ("asking", "cluster|slots")
 """What a cluster's client asks when it opens, and when a slot is on its way to another node."""

@@ -1,4 +1,4 @@
-"""The connection to Redis, and every key in it. With the other `redis_` modules, all that knows redis-py.
+"""The connection to Redis, and every key in it. Only this folder knows redis-py.
 
 All keys begin with `hp:<table>:`: a table restored from a backup is a new table and starts with a fresh registry. Only
 hints about reads have a TTL, and the server's eviction policy is `noeviction`. Braces hold the cluster's hash tag.
@@ -261,21 +261,11 @@ class RedisConnection:
         on_refusal: Callable[[str], None] = lambda _: None,
         on_connect: Callable[[Connected], None] = lambda _: None,
     ) -> None:
-        """Remember how to connect.
+        """Remember how to connect to the cluster whose configuration endpoint is `host`.
 
-        Args:
-            host: the cluster's configuration endpoint.
-            port: its port.
-            is_tls: whether to use TLS.
-            connect_timeout_ms: limit for a connection, TLS and authentication included.
-            command_timeout_ms: limit for a response.
-            cooldown_ms: how long to leave a node alone after a failure.
-            now_ms: a monotonic clock, in ms.
-            certificates: authorities that the server's must descend from; None: the system's.
-            is_strict: whether certificates must keep RFC 5280, as Python 3.13 demands (`VERIFY_X509_STRICT`).
-            credentials: asked at each new connection; None: nothing is said.
-            on_refusal: told, once a cooldown, why Redis does not let us in.
-            on_connect: told of each attempt to connect that was not refused, and how long it took.
+        A connection's limit includes TLS and authentication; `now_ms` is a monotonic clock. Without `certificates` the
+        system's are trusted. `on_refusal` gets, once a cooldown, why Redis refuses this user; `on_connect` gets each
+        attempt to connect that was not refused.
         """
         self._on_connect = on_connect
         watch = _Watch(
@@ -295,7 +285,7 @@ class RedisConnection:
             "protocol": 2,
             "driver_info": None,
             "decode_responses": True,
-            # Redis may hold any bytes: what is no UTF-8 becomes a text that is none of ours, and is skipped as one.
+            # Redis may hold any bytes: invalid UTF-8 becomes a text that no parser accepts.
             "encoding_errors": "backslashreplace",
             "connection_class": (_tls if is_tls else _plain)(watch),
         }
@@ -345,7 +335,7 @@ class RedisConnection:
                 except BaseException:
                     # Before another thread tries as well, which waits for this one.
                     self._cool("")
-                    # What could not be opened is nobody's to close, and may hold a connection.
+                    # A client that failed to open may hold a connection: it is closed here.
                     for node in start:
                         if node.redis_connection is not None:
                             node.redis_connection.connection_pool.disconnect()

@@ -1,4 +1,4 @@
-"""Which collections have a route in Redis, for operators. Keys: `redis_cluster.py`."""
+"""Which collections have a route in Redis, for operators. Keys: `cluster.py`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _parse_cursor(cursor: str | None) -> tuple[str, int]:
     """Read a place in the listing.
 
     Raises:
-        InvalidRequestError: it is none that `page` gave.
+        InvalidRequestError: not a cursor returned by `page`.
     """
     if cursor is None:
         return "", 0

@@ -47,14 +47,8 @@ class RedisReportSink:
     ) -> None:
         """Start with nothing to send.
 
-        Args:
-            connection: where the streams are.
-            table_name: whose streams these are.
-            partitions: how many streams there are.
-            background: runs the sending.
-            now_ms: Unix time in ms.
-            pause: waits after each sending, so that a busy process sends many reports in a round trip. What waits so
-                long needs a background of its own.
+        `pause` waits after each sending, so that a busy process sends many reports in a round trip; with it,
+        `background` runs nothing else.
         """
         self._connection = connection
         self._table_name = table_name

@@ -19,12 +19,6 @@ class BackgroundThread:
     """`Background` on a thread of its own, with at most a few pieces of work waiting."""
 
     def __init__(self, max_pending: int = MAX_PENDING, *, executor: Executor | None = None) -> None:
-        """Start with nothing to do.
-
-        Args:
-            max_pending: what may wait or run at the same time.
-            executor: runs the work; its own, with one thread, if none is given.
-        """
         self._executor = executor or ThreadPoolExecutor(max_workers=1, thread_name_prefix="background")
         self._slots = BoundedSemaphore(max_pending)
 
@@ -39,7 +33,7 @@ class BackgroundThread:
     def _end(self, future: Future[None]) -> None:
         self._slots.release()
         if error := future.exception():
-            # What the work foresaw it handled itself; this is a bug, and nobody waits for the result.
+            # What the work foresaw it handled itself; this is a bug, and the result is not waited for.
             _logger.error("background work failed", exc_info=error)
 
     def close(self) -> None:

@@ -102,17 +102,6 @@ def build_writer(
     )
 
 
-def build_read_repair(ends: Ends, routes: Routes) -> ReadRepair:
-    """Build what compares the routes that reads begin with, and repairs the registry if it may."""
-    return ReadRepair(
-        registry=ends.repairs,
-        routes=routes,
-        background=ends.background,
-        telemetry=ends.telemetry,
-        now_ms=ends.clock.now_ms,
-    )
-
-
 def build_gatherer(
     ends: Ends,
     settings: EngineSettings,
@@ -126,7 +115,13 @@ def build_gatherer(
     """Build what gathers pages and locates items."""
     return ends.parts.gatherer(
         store=store,
-        routes=build_read_repair(ends, routes),
+        routes=ReadRepair(
+            registry=ends.repairs,
+            routes=routes,
+            background=ends.background,
+            telemetry=ends.telemetry,
+            now_ms=ends.clock.now_ms,
+        ),
         telemetry=ends.telemetry,
         clock=ends.clock,
         budget_ms=settings.requests.request_budget_ms,
@@ -137,7 +132,7 @@ def build_gatherer(
 
 
 def build_key_form(settings: ConsumerSettings | OperateSettings) -> KeyForm:
-    """Build the form of a table's partition keys; in commands and logs a collection is called `conversation_id`."""
+    """Build the form of a table's partition keys; in commands a collection is called `conversation_id`."""
     return KeyForm(settings.keys.key_separator, label="conversation_id")
 
 
