@@ -112,10 +112,7 @@ class TestMessageStoreAndJournal:
             {"c": JournalEntry()},
         )
         entry = journal.add("c", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
-        assert store.get([(key, message.sort_key) for key in ["c#0"]], is_strong=True, journals_of=["c"]) == (
-            (),
-            {"c": entry},
-        )
+        assert store.get([("c#0", message.sort_key)], is_strong=True, journals_of=["c"]) == ((), {"c": entry})
 
     def test_a_route_only_grows(self, table):
         """Adding is a union and answers with all of it; what is read is what was added."""

@@ -55,7 +55,7 @@ class Got(NamedTuple, Generic[ItemT]):
     """The copies that were found, and the routing items that were asked for, by collection."""
 
     copies: tuple[Copy[ItemT], ...]
-    journals: Mapping[str, JournalEntry] = {}
+    journals: Mapping[str, JournalEntry]
 
 
 class ItemStore(Protocol[KeyT, ItemT]):

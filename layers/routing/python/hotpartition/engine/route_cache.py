@@ -1,6 +1,6 @@
 """The routes as the request path knows them: a small cache in front of Redis, with the last known route behind it.
 
-Redis may hold anything. Readers verify its routes against the journal in each request. Writers use a generation only
+Redis may hold anything. Readers compare its routes with the journal in each request. Writers use a generation only
 once the journal has shown it to this environment. Any age of a route that the journal held is safe to write with, so
 what is here may be stale, and the only question is what it costs. Entries only grow: a route that was learned is never
 replaced by a smaller one, not even when Redis has been emptied.

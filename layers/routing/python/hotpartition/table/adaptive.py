@@ -125,7 +125,7 @@ class TableJournal:
 class AdaptiveRoutes(TableRoutes):
     """Routes that the journal holds and Redis tells. Safe under threads.
 
-    Writes use a generation only once the journal has shown it to this process; reads take Redis's word and verify it.
+    Writes use a generation only once the journal has shown it to this process; reads take Redis's word and compare it.
     So each has a cache of its own.
     """
 
