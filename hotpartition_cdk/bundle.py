@@ -29,9 +29,7 @@ from hotpartition_cdk.pruning import PRUNING, prune, source_only_pattern
 LOCK = Path(__file__).resolve().parent / "dependencies" / "requirements.txt"
 """The packages that the construct's functions use, with versions and hashes."""
 
-CLIENT_PACKAGES = frozenset(
-    {"annotated-types", "pydantic", "pydantic-core", "redis", "typing-extensions", "typing-inspection"}
-)
+CLIENT_PACKAGES = frozenset({"redis"})
 """What of them an adaptive `ShardedTable` needs in a function of the user's. Without boto3: Lambda's own has all its
 services, and a layer would come before it."""
 

@@ -184,7 +184,7 @@ class TestFiveLines:
         assert any("JoinVpc" in name for name in waits)
 
     def test_attach_layers_without_boto3(self, five):
-        """The library and redis-py and pydantic; a pruned boto3 would come before that of Lambda's runtime."""
+        """The library and redis-py; a pruned boto3 would come before that of Lambda's runtime."""
         _, properties = function_of(five, "ingest.handler")
         resources = five.body["Resources"]
 

@@ -1,48 +1,50 @@
 """hotpartition: finds hot partition keys of a DynamoDB table and spreads their writes over shards.
 
-The names below are the package's public face: the pure core, without any I/O. Jobs (`writer`, `reader`, `consumer`),
-ports and adapters are imported from their own modules.
+    table = ShardedTable(boto3.resource("dynamodb").Table("readings"), shards=fixed(16))
+
+The names below are what users of a table of their own need. Each is imported when it is first asked for: tables and
+counters need boto3, and the Lambda functions of the stack start without it.
 """
 
-from hotpartition.core.detector import Decision, Reason, ReportWindow, Thresholds, decide
-from hotpartition.core.merge import KeyQuery, Page, PageMerge, PageRange
-from hotpartition.core.reports import WriteReport
-from hotpartition.core.route import (
-    EMPTY_ROUTE,
-    Generation,
-    Placement,
-    Route,
-    candidate_keys,
-    choose_placement,
-    needed_keys,
-    stable_hash,
-)
-from hotpartition.core.sampler import Crossing, LoadSampler
-from hotpartition.errors import HotPartitionError
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hotpartition.counter import CoalescingCounter, ShardedCounter
+    from hotpartition.errors import HotPartitionError
+    from hotpartition.table import ShardedTable, TimeBuckets, adaptive, at_random, by_attribute, by_sort_key, fixed
 
 __version__ = "0.1.0"
 """The one version number: of the package, of the API's description and of the changes."""
 
 __all__ = [
-    "EMPTY_ROUTE",
-    "Crossing",
-    "Decision",
-    "Generation",
+    "CoalescingCounter",
     "HotPartitionError",
-    "KeyQuery",
-    "LoadSampler",
-    "Page",
-    "PageMerge",
-    "PageRange",
-    "Placement",
-    "Reason",
-    "ReportWindow",
-    "Route",
-    "Thresholds",
-    "WriteReport",
-    "candidate_keys",
-    "choose_placement",
-    "decide",
-    "needed_keys",
-    "stable_hash",
+    "ShardedCounter",
+    "ShardedTable",
+    "TimeBuckets",
+    "adaptive",
+    "at_random",
+    "by_attribute",
+    "by_sort_key",
+    "fixed",
 ]
+
+_HOMES = dict.fromkeys(__all__, "hotpartition.table") | {
+    "CoalescingCounter": "hotpartition.counter",
+    "HotPartitionError": "hotpartition.errors",
+    "ShardedCounter": "hotpartition.counter",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its module (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

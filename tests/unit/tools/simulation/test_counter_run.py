@@ -85,8 +85,9 @@ def test_a_bound_token_may_have_counted_nothing():
 class TrustingSummer(Summer):
     """Takes Redis's word for the route."""
 
-    def __init__(self, store, routes, **options):
-        super().__init__(store, routes, **{**options, "has_journal": False})
+    def __init__(self, gatherer, **options):
+        super().__init__(gatherer, **options)
+        gatherer._has_journal = False
 
 
 def test_sums_that_trust_redis_lack_shards():

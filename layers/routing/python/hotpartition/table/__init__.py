@@ -4,8 +4,7 @@
     table.put_item(Item={"PK": "SENSOR_READING", "SK": "2026-11-21T09:30:00Z#dev-7", "device_id": "dev-7"})
     table.query(KeyConditionExpression=Key("PK").eq("SENSOR_READING"))["Items"]
 
-These names are not repeated in `hotpartition` itself: they need boto3, and the Lambda functions of the stack start
-faster without it.
+`hotpartition` itself exports these names, too.
 """
 
 from hotpartition.table.adaptive import adaptive
