@@ -1,8 +1,10 @@
 """The API through gateway, runtime client, functions, Redis and DynamoDB."""
 
+import gzip
 import uuid
 
 import pytest
+import urllib3
 from ulid import ULID
 
 from hotpartition.core.route import stable_hash
@@ -44,6 +46,14 @@ def test_a_repeated_write_is_a_replay_and_other_content_a_conflict(stack, conver
     conflict = stack.write(conversation, {**message, "body": "two"})
     assert (conflict.status, conflict.content_type) == (409, "application/problem+json")
     assert [m["body"] for m in stack.read_all(conversation, consistency="strong")] == ["one"]
+
+
+@pytest.mark.parametrize("body", [b"not zipped", gzip.compress(bytes(50_000_000))])
+def test_a_body_with_an_encoding_is_not_unpacked(stack, body):
+    """Whatever it holds: 415, as on AWS, where the gateway hands it on as it is."""
+    url = f"{stack.api_url}/conversations/zipped/messages"
+    response = urllib3.request("POST", url, body=body, headers={"Content-Encoding": "gzip"})
+    assert (response.status, response.headers["X-Content-Type-Options"]) == (415, "nosniff")
 
 
 def test_a_message_is_edited_and_deleted(stack, conversation):

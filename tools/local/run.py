@@ -235,7 +235,7 @@ class LocalRun:
         return listener
 
     async def _serve(self, app: web.Application, port: int = 0, *, listener: socket.socket | None = None) -> str:
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, auto_decompress=False)
         await runner.setup()
         self._cleanup.push_async_callback(runner.cleanup)
         try:

@@ -212,7 +212,7 @@ def test_an_attempt_without_response_makes_the_writer_look_before_it_goes_elsewh
         raise StoreUnavailableError("read timeout")
 
     world.table.create = put_and_lose_the_response
-    assert world.writer().write(new_message()).is_replay
+    assert not world.writer().write(new_message()).is_replay
     assert len([1 for _, sort in world.table.items if sort.startswith("m#")]) == 1
 
 

@@ -193,10 +193,11 @@ def test_the_budget_never_passes_the_functions_remaining_time():
     assert world.clock.now_ms - started < 30
 
 
-def test_a_put_whose_response_was_lost_is_found_again():
-    """Stored, but the response never came: the retry finds it, and the client gets its acknowledgement."""
+@pytest.mark.parametrize("is_minted", [True, False])
+def test_a_put_whose_response_was_lost_is_found_again(is_minted):
+    """Stored, but the response never came. Under an id of the server's own, what the retry finds is new."""
     world = World()
-    world.table.failures = []
+    identifier = None if is_minted else message_id(world.clock.now_ms, 9)
     original = world.table.create
 
     def put_and_lose_the_response(item):
@@ -205,7 +206,7 @@ def test_a_put_whose_response_was_lost_is_found_again():
         raise StoreUnavailableError("read timeout")
 
     world.table.create = put_and_lose_the_response
-    assert world.writer().write(new_message()).is_replay
+    assert world.writer().write(new_message(message_id=identifier)).is_replay is not is_minted
     assert len(world.table.items) == 1
 
 

@@ -75,6 +75,7 @@ class Api:
         raw = respond(self.routes, event, context or FakeContext())
         json.dumps(raw).encode()
         raw["body"].encode()
+        assert raw["headers"]["X-Content-Type-Options"] == "nosniff"
         if raw["statusCode"] in {204, 304}:
             assert raw["body"] == ""
             assert "Content-Type" not in raw["headers"]

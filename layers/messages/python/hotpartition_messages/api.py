@@ -96,9 +96,10 @@ def remaining_ms(context: Any) -> float:
 def build_response(
     status: HTTPStatus, text: str = "", headers: Mapping[str, str] | None = None, *, content_type: str = JSON
 ) -> Response:
-    """Build a response; one without text has no content type."""
+    """Build a response; one without text has no content type, and no browser may guess another one."""
     typed = {"Content-Type": content_type} if text else {}
-    return {"statusCode": int(status), "headers": {**typed, **(headers or {})}, "body": text, "isBase64Encoded": False}
+    all_headers = {**typed, "X-Content-Type-Options": "nosniff", **(headers or {})}
+    return {"statusCode": int(status), "headers": all_headers, "body": text, "isBase64Encoded": False}
 
 
 def counter_response(counter_id: str, **facts: int) -> Response:

@@ -29,11 +29,11 @@ from hotpartition_messages.requests import (
     validate,
 )
 
-_WHOLE_NUMBER = re.compile(r"-?[0-9]+")
+_WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 
 
 def _whole_number(text: object) -> object:
-    """Refuse what Python reads as a number and nobody else does, like `1_0` and ` 5`."""
+    """Refuse what Python reads as a number and others do not, like `1_0` and ` 5`, or read as octal, like `05`."""
     if isinstance(text, str) and not _WHOLE_NUMBER.fullmatch(text):
         raise ValueError("should be a whole number")
     return text

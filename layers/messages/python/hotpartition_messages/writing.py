@@ -124,7 +124,8 @@ class MessageWriter:
         if existing.deleted_at is not None:
             raise MessageGoneError(message.conversation_id, message_id)
         if existing.has_same_content(message):
-            return Written(existing, is_replay=True)
+            # With an id that was minted here, what is there is this request's own attempt, whose response was lost.
+            return Written(existing, is_replay=new.message_id is not None)
         raise MessageConflictError(message.conversation_id, message.message_id)
 
     def _choose_expiry(self, message_id: str, wanted_s: int | None) -> int | None:
