@@ -63,6 +63,8 @@ class Response:
     body: Mapping[str, Any]
     retry_after_seconds: float | None = None
     queued_seconds: float = 0.0
+    age_seconds: int | None = None
+    """How old the response says it is; None where it was made for this request."""
 
 
 class Timing(NamedTuple):
@@ -115,6 +117,7 @@ class HttpApi:
                     body=body if isinstance(body, dict) else {},
                     retry_after_seconds=_parse_retry_after(response.headers.get("Retry-After")),
                     queued_seconds=queue.seconds,
+                    age_seconds=_parse_age(response.headers.get("Age")),
                 )
         except (aiohttp.ClientError, TimeoutError) as error:
             raise NoResponseError(f"{type(error).__name__}: {error}") from error
@@ -430,3 +433,7 @@ async def _read_json(response: aiohttp.ClientResponse) -> Any:
 
 def _parse_retry_after(text: str | None) -> float | None:
     return float(text) if text is not None and text.replace(".", "", 1).isdigit() else None
+
+
+def _parse_age(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None

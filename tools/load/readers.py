@@ -116,13 +116,16 @@ def quantile_ms(values: list[float], share: float) -> float | None:
 class ReadRush:
     """Readers who ask for the newest page of one conversation, open-loop. What they got is judged with their history.
 
-    `now` is the wall clock in seconds since the epoch.
+    Their history judges each `Age` as well: whatever was acknowledged that long before a page was asked for is on it.
+    `now` is the wall clock in seconds since the epoch; `has_skew`: those of the functions may be wrong, so ages are
+    taken from `Age`, in whole seconds.
     """
 
     api: Api
     recorder: Recorder
     conversation_id: str
     now: Callable[[], float]
+    has_skew: bool = False
     asked: list[Asked] = field(default_factory=list)
     _running: set[asyncio.Task[object]] = field(default_factory=set)
 
@@ -168,15 +171,22 @@ class ReadRush:
             raise
         ended = self.now()
         if response.status in OK:
-            # What is settled counts from when a page was read.
-            read_at = datetime.fromisoformat(response.body["settled_until"]).timestamp() + READING.settle_seconds
+            read_at = self._read_at(response, began, ended)
             self._note(response, began, ended)
         elif response.status in REFUSED:
             refusal = str(response.body)
         self.asked.append(Asked(began, ended, response.status, read_at, refusal))
         return response.status
 
+    def _read_at(self, response: Response, began: float, ended: float) -> float:
+        """Tell when a page was read, at the earliest."""
+        if self.has_skew:
+            return began if response.age_seconds is None else ended - response.age_seconds
+        # What is settled counts from when a page was read.
+        return datetime.fromisoformat(response.body["settled_until"]).timestamp() + READING.settle_seconds
+
     def _note(self, response: Response, began: float, ended: float) -> None:
+        age, bound_seconds = response.age_seconds, READING.pages.page_staleness_seconds
         page = Page(
             conversation_id=self.conversation_id,
             order="newest",
@@ -186,7 +196,7 @@ class ReadRush:
             cursor=None,
             next_cursor=response.body["next_cursor"],
             ended_at=ended,
-            bound_seconds=READING.pages.page_staleness_seconds,
+            bound_seconds=bound_seconds if age is None else min(bound_seconds, age),
         )
         self.recorder.reads.append(join_pages([page]))
         self.recorder.counts.pages += 1

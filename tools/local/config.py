@@ -41,6 +41,7 @@ class LocalConfig(BaseModel):
     min_environments: Mapping[str, int] = _LEAST_ENVIRONMENTS
     max_environments: Mapping[str, int] = _MOST_ENVIRONMENTS
     idle_choice: Literal["latest", "random"] = "latest"
+    clock_skews_ms: Mapping[str, tuple[int, ...]] = Field(default_factory=dict)
     seed: int = 0
     queue_seconds: float = 10.0
     work_dir: Path = Path("out/local")
@@ -102,6 +103,12 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> Loc
             help=f"{bound}imum of execution environments, of one function or of all; can be repeated",
         )
     up.add_argument("--idle-choice", choices=("latest", "random"))
+    up.add_argument(
+        "--clock-skews-ms",
+        type=_json_object,
+        metavar="JSON",
+        help="by how much the clocks of a function's environments are wrong, one after the other, by its name",
+    )
     up.add_argument("--seed", help="seed of the random choice")
     up.add_argument("--work-dir", metavar="FOLDER")
     up.add_argument("--ready-file", metavar="FILE", help="written once everything serves")

@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -50,6 +50,7 @@ def install_runtime(folder: Path) -> None:
             raise LocalRunError(f"the Lambda runtime client is incomplete: {name} is not installed")
     if not compiled:
         raise LocalRunError("the Lambda runtime client is incomplete: its compiled part is not installed")
+    shutil.copy2(Path(__file__).with_name("skewed_clock.py"), folder)
     compileall.compile_dir(folder, quiet=2)
     for name in _SDK_PACKAGES:
         (folder / name).symlink_to(source / name)  # 30 MB
@@ -66,9 +67,18 @@ class Launcher:
     """Knows how the processes of one function are started."""
 
     def __init__(
-        self, function: FunctionSpec, *, runtime_dir: Path, log_dir: Path, region: str, dynamodb_endpoint: str
+        self,
+        function: FunctionSpec,
+        *,
+        runtime_dir: Path,
+        log_dir: Path,
+        region: str,
+        dynamodb_endpoint: str,
+        clock_skews_ms: Sequence[int] = (),
     ) -> None:
+        """Describe the processes; `clock_skews_ms` says by how much the clocks of one after the other are wrong."""
         self.function = function
+        self._clock_skews_ms = clock_skews_ms
         self.log_path = log_dir / f"{function.name}.log"
         # Later layers cover earlier ones, as they do in /opt.
         layers = [str(folder / "python") for folder in reversed(function.layer_dirs)]
@@ -104,7 +114,10 @@ class Launcher:
             "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{api_port}",
         }
         interpreter = str(getattr(sys, "_base_executable", sys.executable))
-        command = [interpreter, "-S", "-m", "awslambdaric", self.function.handler]
+        client = ["awslambdaric"]
+        if self._clock_skews_ms:
+            client = ["skewed_clock", str(self._clock_skews_ms[number % len(self._clock_skews_ms)])]
+        command = [interpreter, "-S", "-m", *client, self.function.handler]
         with self.log_path.open("ab") as log:
             return await start_process(command, log=log, cwd=self.function.code_dir, env=environment)
 

@@ -194,6 +194,7 @@ class LocalRun:
             log_dir=self.config.work_dir / "logs",
             region=self.config.region,
             dynamodb_endpoint=self._dynamodb_url,
+            clock_skews_ms=self.config.clock_skews_ms.get(function.service, ()),
         )
         return FunctionPool(
             launcher=launcher,
