@@ -43,7 +43,7 @@ def contract(request, table_name):
         return Contract(FakePageStore(lambda: clock.now_ms), clock.sleep)
     server = request.getfixturevalue("redis_server")
     connection = request.getfixturevalue("connect")(server.port)
-    return Contract(RedisPageStore(connection, table_name, FakeTelemetry()), time.sleep)
+    return Contract(RedisPageStore(connection, table_name, FakeTelemetry(), time.monotonic), time.sleep)
 
 
 def test_every_copy_expires_when_its_page_says(contract):
@@ -74,6 +74,23 @@ def test_the_age_is_the_stores_own(contract):
     contract.store.put("c", "newest-50", page_of(leased_at_ms - 2_000, keep_ms=60_000), copies=1)
     _, age_ms = contract.store.get("c", "newest-50", 0)
     assert 2_000 <= age_ms < 60_000
+
+
+def test_redis_is_asked_for_its_time_now_and_then(redis_server, connect, table_name):
+    """In between a page takes one command; its age is never too small, and hardly too large."""
+    now_ms = [0.0]
+    pages = RedisPageStore(connect(redis_server.port), table_name, FakeTelemetry(), lambda: now_ms[0] / 1000)
+    leased_at_ms = pages.take_lease("c", "v", 300)
+    pages.put("c", "v", page_of(leased_at_ms, keep_ms=60_000), copies=1)
+    with redis_server.admin as admin:
+        admin.config_resetstat()
+        ages = []
+        for now_ms[0] in (0.0, 1_000.0, 9_999.0, 10_000.0, 10_500.0):
+            ages.append(pages.get("c", "v", 0)[1])
+        calls = {name: admin.info("commandstats")[f"cmdstat_{name}"]["calls"] for name in ("hget", "hpttl")}
+    assert calls == {"hget": 5, "hpttl": 2}
+    first, second, third, *_ = ages
+    assert (second - first, third - first) == (pytest.approx(1_001, abs=1), pytest.approx(10_009, abs=1))
 
 
 def test_a_newer_page_takes_the_place_and_the_time_of_an_older_one(contract):
@@ -107,7 +124,7 @@ def test_what_is_no_page_is_said_to_be_none(redis_server, connect, table_name, g
     """Whatever it is; the next fill takes its place."""
     with redis_server.admin as admin:
         admin.hset(page_key(table_name, "c", "v", 0), "page", garbage.encode("utf-8", "surrogateescape"))
-    store = RedisPageStore(connect(redis_server.port), table_name, FakeTelemetry())
+    store = RedisPageStore(connect(redis_server.port), table_name, FakeTelemetry(), time.monotonic)
     with pytest.raises(MalformedPageError):
         store.get("c", "v", 0)
     page = page_of(store.take_lease("c", "v", 300))
@@ -123,7 +140,7 @@ class Environment:
         self.clock = FakeClock()
         self.reads = 0
         self.cache = PageCache(
-            store=RedisPageStore(connection, table_name, self.telemetry),
+            store=RedisPageStore(connection, table_name, self.telemetry, time.monotonic),
             codec=self,
             limits=PageLimits(ttl_ms=ttl_ms, bound_ms=600_000),
             telemetry=self.telemetry,
@@ -226,7 +243,9 @@ def test_a_full_redis_costs_reads(own_redis_server, connect, table_name):
         assert second.get().origin is Origin.DYNAMODB
         assert second.telemetry.counts["RegistryUnavailable"] == 1
         with pytest.raises(RegistryUnavailableError, match="maxmemory"):
-            RedisPageStore(connect(own_redis_server.port), table_name, FakeTelemetry()).take_lease("d", "v", 100)
+            RedisPageStore(connect(own_redis_server.port), table_name, FakeTelemetry(), time.monotonic).take_lease(
+                "d", "v", 100
+            )
 
 
 def test_read_functions_as_they_are_wired_share_pages(dynamodb_over, redis_server, connect, open_calls):

@@ -191,7 +191,7 @@ def _allowed(connection, table_name):
     """Try all that adapters do; return what was not refused."""
     registry = RedisRegistry(connection, table_name)
     source = RedisReportSource(connection, table_name)
-    pages = RedisPageStore(connection, table_name, FakeTelemetry())
+    pages = RedisPageStore(connection, table_name, FakeTelemetry(), time.monotonic)
     page = StoredPage("", 1, 1, 1, 1.0)
 
     def send():

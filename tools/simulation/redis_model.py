@@ -266,9 +266,7 @@ class RedisClient:
             case "GETRANGE", (_, end):
                 return (node.data.text(key, server.now_ms()) or "")[: end + 1]
             case "HGET", (field,):
-                value = node.data.field(key, field, server.now_ms())
-                node.sent[int(server.engine.now)] += len(value or "")
-                return value
+                return self._read_field(node, key, field)
             case "HPTTL" | "HPEXPIRETIME", (_, _, field):
                 expires_at_ms = node.data.field_expires_at_ms(key, field, server.now_ms())
                 since_ms = server.now_ms() if name == "HPTTL" else 0
@@ -287,6 +285,15 @@ class RedisClient:
             return 0
         node.change(server.engine.now, lambda data: data.hsetex(key, field, value, expires_at_ms))
         return 1
+
+    def hget(self, key: str, name: str) -> str | None:
+        """Read a field of a hash."""
+        return self._run(key, lambda node: self._read_field(node, key, name))
+
+    def _read_field(self, node: RedisNode, key: str, name: str) -> str | None:
+        value = node.data.field(key, name, self._server.now_ms())
+        node.sent[int(self._server.engine.now)] += len(value or "")
+        return value
 
     def hsetex(self, key: str, name: str, value: str, *, pxat: int) -> None:
         """Set a field of a hash until an instant, Unix ms."""

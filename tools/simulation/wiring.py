@@ -268,7 +268,7 @@ def build_ends(world: World, process: Process, index: int, random: Random, *, re
         telemetry=telemetry,
         clock=clock,
         timer=world.timer,
-        page_store=RedisPageStore(connection, TABLE_NAME, telemetry),
+        page_store=RedisPageStore(connection, TABLE_NAME, telemetry, world.timer),
         environment_id=f"{index:032x}",
         parts=EngineParts(world.parts.routes, world.parts.writer, world.parts.gatherer),
     )

@@ -6,6 +6,7 @@ from hotpartition.core.page_freshness import PageLimits
 from hotpartition.engine.page_cache import MAX_PAGE_BYTES, Filled, Origin, PageCache
 from hotpartition.errors import MalformedPageError, RetryLaterError, ThrottledError
 from hotpartition.ports import StoredPage
+from hotpartition.runtime.ends import ElapsedTime
 from support.fakes import KEY_RANGE_THROTTLE, FakeClock, FakeTelemetry
 from support.page_store import FakePageStore
 
@@ -37,14 +38,14 @@ class Fleet:
         self.failures = []
         self.on_read = lambda: None
 
-    def environment(self, name="e", *, max_entries=10, max_bytes=10**7):
+    def environment(self, name="e", *, max_entries=10, max_bytes=10**7, timer=None):
         return PageCache(
             store=self.store,
             codec=Text(),
             limits=LIMITS,
             telemetry=self.telemetry,
             clock=self.clock.as_clock(lambda: 0.0),
-            timer=lambda: self.clock.now_ms / 1000,
+            timer=timer or (lambda: self.clock.now_ms / 1000),
             environment_id=name,
             max_entries=max_entries,
             max_bytes=max_bytes,
@@ -302,28 +303,30 @@ def test_a_page_that_is_too_large_for_redis_is_kept_in_memory_only():
 
 
 def test_a_page_that_reaches_redis_late_is_kept_no_longer_for_it():
-    """It expires the bound after its lease was taken, not after it arrived."""
+    """It expires a fixed time after its lease was taken, not after it arrived."""
     fleet = Fleet()
     fleet.store.on_call = lambda call: fleet.pass_ms(2_500) if call == "put" else None
     fleet.get(fleet.environment("a"))
     fleet.store.on_call = lambda _: None
-    fleet.pass_ms(450)
+    fleet.pass_ms(200)
     fleet.store.take_lease("c", "newest", 250)
-    assert seen(fleet.get(fleet.environment("b"))) == ("page 1", Origin.REDIS, READ_MS + 2_950)
+    assert seen(fleet.get(fleet.environment("b"))) == ("page 1", Origin.REDIS, READ_MS + 2_700)
     fleet.pass_ms(30)
     assert fleet.get(fleet.environment("c")).page == "page 2"
 
 
 def test_an_older_page_that_arrives_later_is_not_taken_for_the_newer_one():
-    """An environment keeps the younger one of its own and Redis's."""
+    """As long as an environment may serve the newer one; afterwards the older one is at least within the bound."""
     fleet = Fleet()
     cache, now_ms = fleet.environment(), fleet.clock.now_ms
     fleet.store.put("c", "newest", StoredPage("newer", now_ms - 100, 3_000, 20, 1.0), copies=1)
     assert seen(fleet.get(cache)) == ("newer", Origin.REDIS, 100)
     fleet.store.put("c", "newest", StoredPage("older", now_ms - 900, 3_000, 20, 1.0), copies=1)
-    fleet.pass_ms(500)
+    fleet.pass_ms(249)
+    assert seen(fleet.get(cache)) == ("newer", Origin.L1, 349)
+    fleet.pass_ms(251)
     fleet.store.take_lease("c", "newest", 250)
-    assert seen(fleet.get(cache)) == ("newer", Origin.L1, 600)
+    assert seen(fleet.get(cache)) == ("older", Origin.REDIS, 1_400)
 
 
 def test_a_shorter_bound_holds_for_pages_of_a_longer_one():
@@ -332,3 +335,24 @@ def test_a_shorter_bound_holds_for_pages_of_a_longer_one():
     fleet.store.put("c", "newest", StoredPage("older", fleet.clock.now_ms - 5_000, 60_000, 20, 1.0), copies=1)
     fleet.store.take_lease("c", "newest", 250)
     assert fleet.get(fleet.environment()).page == "page 1"
+
+
+def test_a_frozen_environment_serves_no_page_of_before():
+    """Its monotonic clock may have stood still all the while."""
+    fleet = Fleet()
+    frozen = fleet.environment(timer=ElapsedTime(lambda: 0.0, lambda: fleet.clock.now_ms / 1000))
+    fleet.get(frozen)
+    fleet.pass_ms(480_000)
+    assert seen(fleet.get(frozen)) == ("page 2", Origin.DYNAMODB, READ_MS)
+
+
+def test_the_same_page_looked_at_again_is_not_taken_for_an_older_one():
+    """However the two round trips differ: it would be read anew from DynamoDB for it."""
+    fleet = Fleet()
+    first, second = fleet.environment("a"), fleet.environment("b")
+    fleet.get(first)
+    fleet.get(second)
+    fleet.pass_ms(300)
+    fleet.store.on_call = lambda call: fleet.pass_ms(40) if call.startswith("get") else None
+    assert fleet.get(second).origin is Origin.REDIS
+    assert fleet.reads == 1

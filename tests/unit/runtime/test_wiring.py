@@ -5,7 +5,7 @@ import pytest
 from hotpartition.aws.environment import Certificates
 from hotpartition.redis.cluster import Connected
 from hotpartition.redis.credentials import IamCredentials, PasswordFile
-from hotpartition.runtime.ends import _find_certificates, connect_redis
+from hotpartition.runtime.ends import ElapsedTime, _find_certificates, connect_redis
 from hotpartition.runtime.settings import RegistrySettings
 from support.fakes import FakeTelemetry
 
@@ -95,3 +95,14 @@ def test_a_refusal_is_an_event_with_what_an_operator_needs():
     connect(telemetry, registry_user="functions")._on_refusal("Redis refused: no")
     facts = {"reason": "Redis refused: no", "user": "functions", "purpose": "routes"}
     assert telemetry.events == [("registry refuses this function", facts)]
+
+
+def test_elapsed_time_goes_on_while_the_environment_is_frozen():
+    """By the larger step of both clocks: one that is set back, or that stops, takes nothing."""
+    now = {"monotonic": 10.0, "wall": 1_000.0}
+    timer = ElapsedTime(lambda: now["monotonic"], lambda: now["wall"])
+    seen = []
+    for monotonic, wall in ((11.0, 1_001.0), (11.0, 1_061.0), (12.0, 900.0), (13.0, 901.0), (13.0, 901.0)):
+        now.update(monotonic=monotonic, wall=wall)
+        seen.append(timer())
+    assert seen == [1.0, 61.0, 62.0, 63.0, 63.0]

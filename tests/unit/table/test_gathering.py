@@ -153,3 +153,39 @@ def test_a_start_key_of_another_partition_key_is_left_to_dynamodb(table, twin):
     else:
         with pytest.raises(NotImplementedError):  # moto takes it
             table.query(**ROOM, ExclusiveStartKey=start)
+
+
+def test_a_batch_of_keys_goes_on_where_dynamodb_stopped(plain, watched):
+    """What it has given is neither asked for nor charged again, as long as each round gets a little further."""
+    table = ShardedTable(plain, shards=fixed(4), clock=patient())
+    asked_for = []
+
+    def give_three(operation, body):
+        if operation != "BatchGetItem":
+            return None
+        keys = body["RequestItems"]["readings"]["Keys"]
+        asked_for.append(len(keys))
+        left = {"readings": {**body["RequestItems"]["readings"], "Keys": keys[3:]}} if keys[3:] else {}
+        return {"Responses": {"readings": []}, "UnprocessedKeys": left, "ResponseMetadata": {}}
+
+    watched.responds = give_three
+    with table.batch_writer() as batch:
+        for number in range(10):
+            batch.put_item(Item=item(number))
+    assert asked_for == [20, 17, 14, 11, 8, 5, 2]
+
+
+def test_the_budget_counts_from_the_first_refusal(table, watched):
+    """A round may take longer than the budget: what was refused in it is tried again all the same."""
+    refused = []
+
+    def refuse_one_late(operation, body):
+        if operation == "Query" and body["ExpressionAttributeValues"][":hpp"]["S"] == "room#_2" and not refused:
+            refused.append(operation)
+            table._clock.sleep(5.0)
+            return KEY_RANGE
+        return None
+
+    watched.refuses = refuse_one_late
+    assert len(table.query(**ROOM)["Items"]) == 20
+    assert refused == ["Query"]

@@ -28,11 +28,15 @@ class Clock:
 
 
 class Budget:
-    """The time that one request may spend on trying again."""
+    """The time that one request may spend on trying again.
 
-    def __init__(self, clock: Clock, budget_ms: float) -> None:
+    It counts from now, or from the first refusal: what a library's call reads before it may take any time.
+    """
+
+    def __init__(self, clock: Clock, budget_ms: float, *, from_refusal: bool = False) -> None:
         self._clock = clock
-        self._deadline_ms = clock.now_ms() + budget_ms
+        self._budget_ms = budget_ms
+        self._deadline_ms = None if from_refusal else clock.now_ms() + budget_ms
         self._attempts = 0
 
     def wait(self) -> bool:
@@ -43,6 +47,8 @@ class Budget:
         """
         ceiling_ms = min(MAX_DELAY_MS, BASE_DELAY_MS * 2**self._attempts)
         delay_ms = self._clock.random() * ceiling_ms
+        if self._deadline_ms is None:
+            self._deadline_ms = self._clock.now_ms() + self._budget_ms
         if self._clock.now_ms() + delay_ms >= self._deadline_ms:
             return False
         self._attempts += 1

@@ -2,9 +2,9 @@
 
 A page's age counts from before its read began. Two limits hold for it: the TTL, after which somebody reads it anew, and
 the staleness bound, after which it is not served. Two clocks measure it, and no process's wall clock does. **Redis's**:
-the lease to read the page says when it was taken, the page expires the bound after that, however late it arrives, and
-Redis reports its age on reading. **An environment's monotonic clock**: it adds what has passed since the environment
-asked Redis, or since it began to read the page itself.
+the lease to read the page says when it was taken, and the page expires a fixed time after that, however late it
+arrives. **An environment's monotonic clock**: for `PageLimits.l1_ms` after it asked, it serves what Redis gave it. The
+two times together are the bound.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ EARLY_REFRESH_BETA = 1.0
 """Eagerness of early refreshes; 1 is optimal for exponentially growing odds (XFetch, section 3.2)."""
 MOST_EARLY = 0.5
 """Share of its TTL by which a page is refreshed early at most, however long its read takes."""
-L1_SHARE = 0.5
-"""For how much of the TTL an environment serves what Redis gave it before it asks again."""
+L1_SHARE = 0.25
+"""For how much of the TTL an environment keeps what Redis gave it."""
 LEASE_MS = 250
 """For how long nobody else fills. It is not given back: so the fleet fills four times a second at most, whatever goes
 wrong, and a holder that dies costs no more than this."""
@@ -34,6 +34,16 @@ class PageLimits:
 
     ttl_ms: float
     bound_ms: float
+
+    @property
+    def l1_ms(self) -> float:
+        """How long an environment may serve what Redis gave it."""
+        return self.ttl_ms * L1_SHARE
+
+    @property
+    def keep_ms(self) -> int:
+        """For how long after the lease Redis keeps a page: what environments leave of the bound."""
+        return int(self.bound_ms - self.l1_ms)
 
     @property
     def lease_ms(self) -> int:
@@ -96,8 +106,10 @@ def freshness_of_copy(
         random: returns uniform numbers in [0, 1).
     """
     freshness = freshness_of_read(limits, read_at_ms=asked_at_ms - age_ms, cost_ms=cost_ms, random=random)
-    ask_again_ms = asked_at_ms + limits.ttl_ms * L1_SHARE
-    return freshness._replace(fresh_until_ms=min(freshness.fresh_until_ms, ask_again_ms))
+    until_ms = asked_at_ms + limits.l1_ms
+    return freshness._replace(
+        fresh_until_ms=min(freshness.fresh_until_ms, until_ms), usable_until_ms=min(freshness.usable_until_ms, until_ms)
+    )
 
 
 def choose_page_copy(environment_id: str, copies: int) -> int:

@@ -82,6 +82,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         position_of: PositionOf[KeyT] = lambda _: None,
         choices: int = MAX_CHOICES,
         has_journal: bool = True,
+        budget_from_refusal: bool = False,
         counting: ReadCounting | None = None,
     ) -> None:
         """Start with nothing read.
@@ -96,6 +97,7 @@ class Gatherer(Generic[KeyT, ItemT]):
             position_of: the position of a sort key, or of a bound.
             choices: how many shards may hold an item under one N.
             has_journal: whether routing items say where items lie; otherwise `routes` learn it from the items.
+            budget_from_refusal: whether the budget counts from the first refusal, not from the call.
             counting: told of each page and what it took; None: pages are not counted. Single items never are, since no
                 cache of pages would help them.
         """
@@ -109,6 +111,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         self._position_of = position_of
         self._choices = choices
         self._has_journal = has_journal
+        self._budget_from_refusal = budget_from_refusal
 
     def gather(
         self,
@@ -223,7 +226,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         return hint.union(self._compare(collection, hint, got.journals[collection], is_strong=True))
 
     def _begin(self, remaining_ms: float) -> Budget:
-        return Budget(self._clock, min(self._budget_ms, remaining_ms))
+        return Budget(self._clock, min(self._budget_ms, remaining_ms), from_refusal=self._budget_from_refusal)
 
     def _plan_page(
         self, page_range: PageRange[KeyT], is_shown: Callable[[ItemT], bool] | None

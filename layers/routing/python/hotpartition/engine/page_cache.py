@@ -98,9 +98,11 @@ class _Entry(NamedTuple, Generic[PageT]):
     size: int
     freshness: Freshness
 
-    def is_newer_than(self, other: _Entry[PageT]) -> bool:
-        """Say whether it should be kept rather than another."""
-        return self.freshness.read_at_ms > other.freshness.read_at_ms
+    def is_newer_than(self, other: _Entry[PageT], now_ms: float) -> bool:
+        """Say whether it should be kept rather than another; what cannot be served any more should not."""
+        if self.leased_at_ms is not None and self.leased_at_ms == other.leased_at_ms:
+            return False  # the same page, looked at later
+        return self.freshness.read_at_ms > other.freshness.read_at_ms and self.freshness.is_usable_at(now_ms)
 
 
 class _Refusal(NamedTuple):
@@ -230,7 +232,7 @@ class PageCache(Generic[PageT]):
         while True:
             told = self._ask(key, copies, held)
             now_ms = self._now_ms()
-            if told is not None and (held is None or not held.is_newer_than(told)):
+            if told is not None and (held is None or not held.is_newer_than(told, now_ms)):
                 held = told
                 self._memory.put(key, told)
             if held is not None and held.freshness.is_fresh_at(now_ms):
@@ -297,8 +299,8 @@ class PageCache(Generic[PageT]):
         entry = _Entry(filled.page, leased_at_ms, filled.units, len(payload), freshness)
         self._memory.put(key, entry)
         if leased_at_ms is not None:
-            keep_ms = int(self._limits.bound_ms)
-            self._store_for_all(key, StoredPage(payload, leased_at_ms, keep_ms, cost_ms, filled.units), copies)
+            page = StoredPage(payload, leased_at_ms, self._limits.keep_ms, cost_ms, filled.units)
+            self._store_for_all(key, page, copies)
         return self._serve(entry, Origin.DYNAMODB)
 
     def _find_usable(self, key: tuple[str, str], copies: int, held: _Entry[PageT] | None) -> _Entry[PageT] | None:

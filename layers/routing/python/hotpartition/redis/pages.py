@@ -6,6 +6,8 @@ write over a route, a mark or a stream, since those are of other types. SET woul
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import ceil
 from typing import Any
 
 from hotpartition.core.metrics import MetricName
@@ -17,35 +19,61 @@ FORMAT = "2"
 _PAGE, _HOLDER = "page", "holder"
 
 
+RELEARN_MS = 10_000.0
+"""How long Redis's time is told from the monotonic clock before Redis is asked for it again."""
+DRIFT = 0.001
+"""By how much of a time two clocks may measure it differently, at most: twice what NTP corrects at once."""
+
+
 class RedisPageStore:
     """`PageStore` on a Redis cluster. Its clock is that of Redis's nodes, which run as one."""
 
-    def __init__(self, connection: RedisConnection, table_name: str, telemetry: Telemetry) -> None:
-        """Use a connection; `telemetry` gets reports of foreign data."""
+    def __init__(
+        self, connection: RedisConnection, table_name: str, telemetry: Telemetry, timer: Callable[[], float]
+    ) -> None:
+        """Use a connection; `telemetry` gets reports of foreign data, `timer` is a monotonic clock in seconds."""
         self._connection = connection
         self._table_name = table_name
         self._telemetry = telemetry
+        self._timer = timer
+        self._learned: tuple[float, float] | None = None
+        """Redis's time, and the monotonic time at which it was that at the latest; both in ms."""
 
     def get(self, collection: str, variant: str, copy: int) -> tuple[StoredPage, int] | None:
         """Implement `PageStore.get`, in one round trip.
+
+        The age may be too large by the round trip in which Redis's time was learned, and by `DRIFT`; never too small.
 
         Raises:
             RegistryForeignError: the key is of another type: an operator has to remove it.
         """
         key = page_key(self._table_name, collection, variant, copy)
-        commands = ("HGET", key, _PAGE), ("HPTTL", key, "FIELDS", 1, _PAGE)
+        asked_at_ms, learned = self._timer() * 1000, self._learned
+        knows_time = learned is not None and asked_at_ms < learned[1] + RELEARN_MS
+        ttl: Any = None
+        ends_at: Any = None
         try:
-            text, ttl = self._connection.call(key, lambda client: client.run_together(key, *commands))
+            if knows_time:
+                text: Any = self._connection.call(key, lambda client: client.hget(key, _PAGE))
+            else:
+                asked_of = ("FIELDS", 1, _PAGE)
+                commands = ("HGET", key, _PAGE), ("HPTTL", key, *asked_of), ("HPEXPIRETIME", key, *asked_of)
+                text, ttl, ends_at = self._connection.call(key, lambda client: client.run_together(key, *commands))
         except RegistryForeignError as error:
             self._telemetry.count(MetricName.REGISTRY_MALFORMED)
             self._telemetry.event("foreign data in redis skipped", collection=collection, reason=str(error))
             raise
-        if text is None or (left_ms := _number_of(ttl)) == _GONE:
+        if text is None:
             return None
         page = _parse(text)
-        if left_ms < 0:
-            raise MalformedPageError("a cached page without a TTL")
-        return page, max(0, page.keep_ms - left_ms)
+        if learned is None or not knows_time:
+            ends_at_ms = page.leased_at_ms + page.keep_ms
+            if _number_of(ends_at) != ends_at_ms:
+                return None  # it ended, or another took its place, between the commands
+            learned = self._learned = ends_at_ms - _number_of(ttl), asked_at_ms
+        redis_ms, known_at_ms = learned
+        now_ms = redis_ms + (asked_at_ms - known_at_ms) * (1 + DRIFT)
+        return page, max(0, ceil(now_ms - page.leased_at_ms))
 
     def put(self, collection: str, variant: str, page: StoredPage, *, copies: int) -> None:
         """Implement `PageStore.put`."""

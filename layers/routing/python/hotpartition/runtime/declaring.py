@@ -170,7 +170,7 @@ class Settings:
                 continue
             try:
                 found[name] = setting.read(given)
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, OverflowError, TypeError, ValueError):
                 problems.append(f"{name_of(name)} should be {setting.allowed}, not {given!r}")
         settings = cls(found)
         if len(problems) == before:

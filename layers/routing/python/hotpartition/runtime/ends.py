@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 
 from redis.credentials import CredentialProvider
 
@@ -33,6 +34,28 @@ entries at a time, and were connecting always a little too slow for it, nothing 
 def wall_clock_ms() -> int:
     """Return Unix time in ms."""
     return time.time_ns() // 1_000_000
+
+
+class ElapsedTime:
+    """A monotonic clock, in seconds, that goes on while an environment is frozen. Safe under threads.
+
+    `time.monotonic` may stand still then. So each step is the larger one of that and of the wall clock: where the wall
+    clock is set forward, what is aged by this seems older than it is, and nothing ever seems younger.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+        self._monotonic, self._wall = monotonic, wall
+        self._last = monotonic(), wall()
+        self._elapsed = 0.0
+        self._lock = Lock()
+
+    def __call__(self) -> float:
+        """Return the seconds that have passed since this was made."""
+        with self._lock:
+            now = self._monotonic(), self._wall()
+            self._elapsed += max(now[0] - self._last[0], now[1] - self._last[1], 0.0)
+            self._last = now
+            return self._elapsed
 
 
 def system_clock() -> Clock:
@@ -70,6 +93,7 @@ def open_ends(
         now_ms=clock.now_ms,
         pause=pause or (lambda: None),
     )
+    timer = ElapsedTime()
     return Ends(
         registry=RedisRegistry(connection, name, telemetry),
         # Without telemetry: what a repair finds, the look-up before it has counted.
@@ -78,8 +102,8 @@ def open_ends(
         background=background,
         telemetry=telemetry,
         clock=clock,
-        timer=time.monotonic,
-        page_store=RedisPageStore(connection, name, telemetry),
+        timer=timer,
+        page_store=RedisPageStore(connection, name, telemetry, timer),
         environment_id=uuid.uuid4().hex,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from boto3.dynamodb.types import Binary, TypeSerializer
 from hotpartition.core.merge import NO_LIMIT, KeyQuery, QueryResponse
 from hotpartition.core.route import Route
 from hotpartition.dynamodb import stored_route
-from hotpartition.dynamodb.item_store import BATCH_GET_KEYS, MAX_BATCH_ROUNDS
+from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import RetryLaterError, ThrottledError
@@ -130,6 +130,10 @@ class TableStore:
         """The last response's."""
         self.scanned = 0
         """How many items all queries looked at."""
+        self._left: list[dict[str, Any]] = []
+        """The batches of a `get` under way that DynamoDB has not responded to in full."""
+        self._got: list[tuple[str, Attributes]] = []
+        """Table and item of what it has given."""
 
     def fetch(
         self, queries: Sequence[KeyQuery[Place]], *, is_strong: bool, journal_of: str | None = None
@@ -162,13 +166,36 @@ class TableStore:
     def get(
         self, places: Sequence[tuple[str, Place]], *, is_strong: bool, journals_of: Sequence[str] = ()
     ) -> Got[StoredItem]:
-        """Implement `ItemStore.get`."""
+        """Implement `ItemStore.get`.
+
+        Called again after a refusal, for the same places, it goes on where DynamoDB stopped.
+        """
+        if not self._left:
+            self._got, self._left = [], self._build_batches(places, is_strong=is_strong, journals_of=journals_of)
+        while self._left:
+            self._get_batch()
+        journal = self._journal
+        items: list[Attributes] = []
+        routing: dict[str, Attributes] = {}
+        for table_name, item in self._got:
+            if journal is not None and table_name != self._requests.table_name:
+                routing[item[journal.partition_key]] = item
+            elif self._sharding.is_journal(item):
+                routing[item[self._schema.partition]] = item
+            else:
+                items.append(item)
+        found = [Copy(item.partition_key, item) for item in self._read_items(items)]
+        return Got(tuple(found), read_entries(routing, journals_of))
+
+    def _build_batches(
+        self, places: Sequence[tuple[str, Place]], *, is_strong: bool, journals_of: Sequence[str]
+    ) -> list[dict[str, Any]]:
+        """Build what each BatchGetItem asks for, up to `BATCH_GET_KEYS` keys."""
         journal, name = self._journal, self._requests.table_name
         keys = [(name, {self._schema.partition: pk, self._schema.sort: place[0]}) for pk, place in places]
         if journal is not None:
             keys += [(journal.table_name, key_of_journal(journal, collection)) for collection in journals_of]
-        items: list[Attributes] = []
-        routing: dict[str, Attributes] = {}
+        batches: list[dict[str, Any]] = []
         for start in range(0, len(keys), BATCH_GET_KEYS):
             wanted: dict[str, Any] = {}
             for table_name, key in keys[start : start + BATCH_GET_KEYS]:
@@ -176,30 +203,23 @@ class TableStore:
                 of_table["Keys"].append(key)
             if name in wanted:
                 wanted[name] |= self._options
-            for table_name, item in self._get_part(wanted):
-                if journal is not None and table_name != name:
-                    routing[item[journal.partition_key]] = item
-                elif self._sharding.is_journal(item):
-                    routing[item[self._schema.partition]] = item
-                else:
-                    items.append(item)
-        found = [Copy(item.partition_key, item) for item in self._read_items(items)]
-        return Got(tuple(found), read_entries(routing, journals_of))
+            batches.append(wanted)
+        return batches
 
-    def _get_part(self, wanted: Mapping[str, Any]) -> Iterator[tuple[str, Attributes]]:
-        """Read up to `BATCH_GET_KEYS` items: table and item of each.
+    def _get_batch(self) -> None:
+        """Send the first batch that is left; what DynamoDB leaves of it unprocessed stays.
 
         Raises:
             ThrottledError: keys stay unprocessed; its cause is boto3's error.
         """
-        for _ in range(MAX_BATCH_ROUNDS):
-            response = self._requests.send_many("BatchGetItem", RequestItems=wanted)
-            self.metadata = response.get("ResponseMetadata", {})
-            for table_name, items in response["Responses"].items():
-                yield from ((table_name, item) for item in items)
-            wanted = response.get("UnprocessedKeys") or {}
-            if not wanted:
-                return
+        response = self._requests.send_many("BatchGetItem", RequestItems=self._left[0])
+        self.metadata = response.get("ResponseMetadata", {})
+        for table_name, items in response["Responses"].items():
+            self._got += [(table_name, item) for item in items]
+        if not (unprocessed := response.get("UnprocessedKeys")):
+            del self._left[0]
+            return
+        self._left[0] = unprocessed
         code = "ProvisionedThroughputExceededException"
         facts = {"Error": {"Code": code, "Message": "DynamoDB left keys unprocessed"}}
         raise ThrottledError from self._requests.client.exceptions.ProvisionedThroughputExceededException(

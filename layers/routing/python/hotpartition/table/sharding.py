@@ -53,6 +53,7 @@ class Sharding:
             form=self.schema.form,
             choices=self.routes.choices,
             has_journal=self.routes.journal is not None,
+            budget_from_refusal=True,
         )
 
     def is_journal(self, item: Mapping[str, Any]) -> bool:
