@@ -18,9 +18,8 @@ from hotpartition.redis.cluster import RedisConnection, lease_key, page_key
 FORMAT = "2"
 _PAGE, _HOLDER = "page", "holder"
 
-
 RELEARN_MS = 10_000.0
-"""How long Redis's time is told from the monotonic clock before Redis is asked for it again."""
+"""How long Redis's time is continued by the monotonic clock before Redis is asked for it again."""
 DRIFT = 0.001
 """By how much of a time two clocks may measure it differently, at most: twice what NTP corrects at once."""
 
@@ -49,11 +48,12 @@ class RedisPageStore:
         """
         key = page_key(self._table_name, collection, variant, copy)
         asked_at_ms, learned = self._timer() * 1000, self._learned
-        knows_time = learned is not None and asked_at_ms < learned[1] + RELEARN_MS
+        if learned is not None and asked_at_ms >= learned[1] + RELEARN_MS:
+            learned = None
         ttl: Any = None
         ends_at: Any = None
         try:
-            if knows_time:
+            if learned is not None:
                 text: Any = self._connection.call(key, lambda client: client.hget(key, _PAGE))
             else:
                 asked_of = ("FIELDS", 1, _PAGE)
@@ -66,7 +66,7 @@ class RedisPageStore:
         if text is None:
             return None
         page = _parse(text)
-        if learned is None or not knows_time:
+        if learned is None:
             ends_at_ms = page.leased_at_ms + page.keep_ms
             if _number_of(ends_at) != ends_at_ms:
                 return None  # it ended, or another took its place, between the commands
