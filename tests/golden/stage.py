@@ -18,11 +18,11 @@ from typing import Protocol
 from hotpartition.control.consumer import Consumer, RunSummary
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
+from hotpartition.core.ports import JournalEntry, StreamEntry
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Route
 from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import SLOT_MS, LoadSampler, slot_of
-from hotpartition.ports import JournalEntry, StreamEntry
 from hotpartition_messages.keys import KEY_FORM
 from support.builders import READ_THRESHOLDS, THRESHOLDS
 from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeRoutingItems, FakeTable, FakeTelemetry

@@ -11,11 +11,11 @@ import pytest
 from golden.stage import JOURNAL_CALL_MS, STREAM_PARTITIONS, Pause, Stage, ThinFleet, WritingFleet
 from golden.traces import ONSET_MS, TRACES, perform, run_trace
 from hotpartition.control.consumer import POLL_MS
+from hotpartition.core.ports import StreamEntry
 from hotpartition.core.reports import stream_partition_of
 from hotpartition.core.route import Route
 from hotpartition.core.sampler import SLOT_MS
 from hotpartition.errors import RegistryUnavailableError
-from hotpartition.ports import StreamEntry
 from support.fleet import START_MS
 
 PAUSE_MS = 5_000

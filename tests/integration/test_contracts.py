@@ -7,13 +7,13 @@ import time
 import pytest
 
 from hotpartition.core.merge import KeyQuery
+from hotpartition.core.ports import Copy, JournalEntry, QueryResponse, ReadRoute, RoutingItem
 from hotpartition.core.reports import WriteReport, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation
 from hotpartition.core.route_history import Cause, Raise
 from hotpartition.core.shares import WHOLE, list_shares
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError
-from hotpartition.ports import Copy, JournalEntry, QueryResponse, ReadRoute, RoutingItem
 from hotpartition.redis.listing import RedisRegistryListing
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource

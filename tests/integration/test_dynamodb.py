@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from hotpartition.core.merge import KeyQuery
+from hotpartition.core.ports import Copy, JournalEntry, QueryResponse, RoutingItem
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import LoadSampler
@@ -26,7 +27,6 @@ from hotpartition.errors import (
     StoreUnavailableError,
     ThrottledError,
 )
-from hotpartition.ports import Copy, JournalEntry, QueryResponse, RoutingItem
 from hotpartition_messages import Message
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.errors import MessageConflictError

@@ -2,13 +2,13 @@
 
 import pytest
 
+from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import InvalidRequestError, MalformedGenerationError
-from hotpartition.ports import JournalEntry
 from support.builders import route_of
 from support.tables import TABLE_SCHEMA
 

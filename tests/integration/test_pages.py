@@ -7,10 +7,10 @@ import time
 import pytest
 
 from hotpartition.core.page_freshness import PageLimits
+from hotpartition.core.ports import StoredPage
 from hotpartition.core.route import Generation
 from hotpartition.engine.page_cache import Filled, Origin, PageCache
 from hotpartition.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError
-from hotpartition.ports import StoredPage
 from hotpartition.redis.cluster import lease_key, page_key, route_key
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry

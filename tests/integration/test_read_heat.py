@@ -10,9 +10,9 @@ import pytest
 
 from hotpartition.control.consumer import Consumer
 from hotpartition.control.ends import ControlEnds
+from hotpartition.core.ports import ReadRoute
 from hotpartition.core.sampler import ReadSampler
 from hotpartition.engine.read_counting import ReadCounting
-from hotpartition.ports import ReadRoute
 from hotpartition.redis.cluster import read_hot_key
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from hotpartition.core.merge import KeyQuery
+from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry, QueryResponse
 from hotpartition.core.route import Generation, choose_placements
-from hotpartition.ports import Copy, Fetched, Got, JournalEntry, QueryResponse
 from hotpartition_messages.errors import MessageNotFoundError
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key
 from hotpartition_messages.reading import PageRequest

@@ -14,12 +14,12 @@ from hotpartition.control.operations import Operations
 from hotpartition.control.reconcile import Reconciler
 from hotpartition.core.detector import Thresholds
 from hotpartition.core.page_freshness import PageLimits
+from hotpartition.core.ports import JournalEntry
 from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.core.route import Generation, Route
 from hotpartition.engine.counters import Adder
 from hotpartition.engine.route_cache import RouteSource
 from hotpartition.engine.writer import Writer
-from hotpartition.ports import JournalEntry
 from hotpartition.runtime.building import Ends, build_routes
 from hotpartition.runtime.building_control import build_operations
 from hotpartition.runtime.settings import OperateSettings

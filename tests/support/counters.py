@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from hotpartition.core.counter_items import Addition, Cell
 from hotpartition.core.merge import KeyQuery
+from hotpartition.core.ports import Fetched, JournalEntry, QueryResponse
 from hotpartition.errors import HotPartitionError
-from hotpartition.ports import Fetched, JournalEntry, QueryResponse
 from tools.request_tokens import RequestTokenError, RequestTokens
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.merge import KeyQuery, QueryResponse
+from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry, ReadRoute, RoutingItem, StreamEntry
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.route_history import Cause, decode_raises, encode_raises
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.dynamodb.item_store import Replacement
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError, RetryLaterError, ThrottledError
-from hotpartition.ports import Copy, Fetched, Got, JournalEntry, ReadRoute, RoutingItem, StreamEntry
 from hotpartition_messages import Message
 from hotpartition_messages.keys import ROUTING_SORT_KEY
 

@@ -1,12 +1,12 @@
 """The product with its routing protocol broken on purpose, in the ways of the routing proof (`tests/model`)."""
 
 from hotpartition.core.merge import PageMerge
+from hotpartition.core.ports import Got
 from hotpartition.core.route import EMPTY_ROUTE, Placement, Route
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.route_cache import RouteSource
 from hotpartition.engine.writer import Writer
-from hotpartition.ports import Got
 from hotpartition_messages import Message
 from tools.simulation.wiring import Parts
 

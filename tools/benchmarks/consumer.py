@@ -24,11 +24,11 @@ from redis import Redis
 from hotpartition.control.consumer import GC_THRESHOLDS, POLL_MS, Consumer
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
+from hotpartition.core.ports import Journal, JournalEntry, RoutingItem, RoutingItems
 from hotpartition.core.reports import READ_LIMIT, WriteReport, stream_partition_of
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import SLOT_MS
-from hotpartition.ports import Journal, JournalEntry, RoutingItem, RoutingItems
 from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import FIELD, RedisReportSource

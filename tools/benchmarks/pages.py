@@ -17,10 +17,10 @@ from redis import Redis
 
 from hotpartition.core.detector import size_route
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import Telemetry
 from hotpartition.core.route import Generation, Route, choose_placement
 from hotpartition.dynamodb.boto3_client import create_client
 from hotpartition.dynamodb.calls import DynamoDBCalls
-from hotpartition.ports import Telemetry
 from hotpartition.redis.cluster import read_hot_key, route_key
 from hotpartition.runtime.calls import open_calls
 from hotpartition_cli.plan import default_thresholds

@@ -9,11 +9,11 @@ from itertools import product
 from typing import Any
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.ports import ReadRoute
 from hotpartition.core.reports import ReadReport, WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Route
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.ports import ReadRoute
 from hotpartition.runtime.building import Ends
 from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, by_sort_key, fixed

@@ -20,6 +20,7 @@ from hotpartition.core.backoff import Clock
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.core.merge import Page
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import JournalReading
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
@@ -32,7 +33,6 @@ from hotpartition.engine.page_cache import PageCache
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.route_cache import RouteSource
 from hotpartition.engine.writer import Writer
-from hotpartition.ports import JournalReading
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource

@@ -11,8 +11,8 @@ from botocore.response import StreamingBody
 from botocore.session import get_session
 from botocore.stub import Stubber
 
+from hotpartition.core.ports import JournalEntry
 from hotpartition.core.shares import Share
-from hotpartition.ports import JournalEntry
 from hotpartition_cli import commands
 from hotpartition_cli.api import Api
 from hotpartition_cli.callers import LambdaCaller, UrlCaller, read_response

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from hotpartition.control import consumer
 from hotpartition.core import detector
+from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.shares import WHOLE, Share, list_shares
 from hotpartition.errors import RegistryForeignError, RegistryUnavailableError
-from hotpartition.ports import JournalEntry
 from hotpartition_messages.keys import CONVERSATION_ID_PATTERN
 from hotpartition_messages.message_ids import MAX_TIME_MS
 from support.builders import THRESHOLDS, World, route_of

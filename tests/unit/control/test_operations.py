@@ -3,12 +3,12 @@
 import pytest
 
 from hotpartition.control.reconcile import Agreement
+from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import ReadReport, stream_partition_of
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.core.shares import list_shares
 from hotpartition.errors import InvalidRequestError, MalformedGenerationError, RegistryUnavailableError, ThrottledError
-from hotpartition.ports import JournalEntry
 from support.builders import World, new_message, route_of
 from support.fakes import KEY_RANGE_THROTTLE
 from support.fleet import START_MS, Fleet

@@ -6,8 +6,8 @@ import pytest
 
 from hotpartition.control import reconcile
 from hotpartition.control.reconcile import Agreement
+from hotpartition.core.ports import JournalEntry
 from hotpartition.errors import InvalidRequestError
-from hotpartition.ports import JournalEntry
 from support.builders import World, route_of
 
 HOUR_MS = 3_600_000

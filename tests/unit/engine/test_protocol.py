@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, choose_placement
 from hotpartition.core.route_history import Cause
-from hotpartition.ports import JournalEntry
 from hotpartition_messages import Message
 from hotpartition_messages.errors import MessageConflictError
 from hotpartition_messages.keys import KEY_FORM, build_key

@@ -3,9 +3,9 @@
 import pytest
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes
+from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import choose_placement
 from hotpartition.errors import InvalidRequestError, ItemTooLargeError, StoreUnavailableError, ThrottledError
-from hotpartition.ports import JournalEntry
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.errors import MessageConflictError
 from hotpartition_messages.keys import KEY_FORM, build_key, parse_sort_key

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.errors import MalformedGenerationError
-from hotpartition.ports import JournalEntry
 from support.builders import World, route_of
 from support.events import FakeContext
 from support.fakes import KEY_RANGE_THROTTLE

@@ -6,13 +6,13 @@ from typing import Any
 
 from hotpartition.core.counter_items import Cell
 from hotpartition.core.merge import Page
+from hotpartition.core.ports import ItemStore, Telemetry
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.counter_store import decode_cell
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.counters import Summer
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.page_cache import PageCache, PageCodec
-from hotpartition.ports import ItemStore, Telemetry
 from hotpartition.runtime.building import Ends
 from hotpartition.runtime.building_pages import build_reading
 from hotpartition.runtime.ends import connect_redis, open_ends

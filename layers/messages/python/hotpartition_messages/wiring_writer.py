@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from hotpartition.core.ports import CounterStore, JournalReading, Telemetry
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.engine.counters import Adder
-from hotpartition.ports import CounterStore, JournalReading, Telemetry
 from hotpartition.runtime.building import Ends, build_gatherer, build_writer
 from hotpartition.runtime.ends import connect_redis, open_ends
 from hotpartition_messages.changing import MessageChanger

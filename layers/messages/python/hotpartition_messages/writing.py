@@ -8,9 +8,9 @@ from typing import Protocol
 
 from hotpartition.core.capacity import Item, item_size_bytes
 from hotpartition.core.merge import choose_copy
+from hotpartition.core.ports import ItemStore
 from hotpartition.dynamodb.item_store import Replacement
 from hotpartition.engine.writer import Writer
-from hotpartition.ports import ItemStore
 from hotpartition_messages.attributes import NO_ATTRIBUTES, EncodedAttributes
 from hotpartition_messages.errors import MessageConflictError, MessageGoneError
 from hotpartition_messages.keys import build_key, check_item_size

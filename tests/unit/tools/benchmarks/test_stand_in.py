@@ -11,11 +11,11 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from hotpartition.core.merge import KeyQuery
+from hotpartition.core.ports import QueryResponse
 from hotpartition.core.route import Route
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.ports import QueryResponse
 from hotpartition_messages import Message
 from hotpartition_messages.keys import ROUTING_SORT_KEY, describe_table
 from tools.benchmarks.setup import Setup

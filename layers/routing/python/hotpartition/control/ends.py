@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.keys import KeyForm
+from hotpartition.core.ports import Journal, Registry, ReportSource, RoutingItems, Telemetry
 from hotpartition.engine.raising import Raiser
-from hotpartition.ports import Journal, Registry, ReportSource, RoutingItems, Telemetry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from hotpartition.core.detector import SUSTAINED_SECONDS, ReportWindow
 from hotpartition.core.heat import NO_HEAT, NO_READ_HEAT, Heat, ReadHeat, measure_heat, measure_read_heat
 from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import RoutingItem
 from hotpartition.core.read_heat import ReadWindow
 from hotpartition.core.reports import stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
@@ -30,7 +31,6 @@ from hotpartition.errors import (
     Problem,
     RegistryUnavailableError,
 )
-from hotpartition.ports import RoutingItem
 
 MIN_SHARD_COUNT = 2
 """One shard would serve no more than the base key does."""

@@ -16,6 +16,7 @@ from hotpartition.control.ends import ControlEnds
 from hotpartition.control.registry_fill import RegistryFill
 from hotpartition.core.backoff import try_for
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import RegistryListing, RoutingItem
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.route_history import AHEAD_OF_JOURNAL, Cause
 from hotpartition.errors import (
@@ -24,7 +25,6 @@ from hotpartition.errors import (
     RegistryForeignError,
     RegistryUnavailableError,
 )
-from hotpartition.ports import RegistryListing, RoutingItem
 
 RETRY_BUDGET_MS = 2_000.0
 """How long one item is tried for while DynamoDB refuses."""

@@ -7,6 +7,7 @@ from typing import Any, Generic, NamedTuple
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, AttributeValue, Item, item_size_bytes, read_units
 from hotpartition.core.merge import ItemT, KeyQuery, QueryResponse
+from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry
 from hotpartition.dynamodb.calls import Call, DynamoDBCalls, Outcome, Response, Round
 from hotpartition.dynamodb.stored_route import read_entries, read_entry
 from hotpartition.dynamodb.table import TableForm
@@ -17,7 +18,6 @@ from hotpartition.errors import (
     StoreRefusedError,
     ThrottledError,
 )
-from hotpartition.ports import Copy, Fetched, Got, JournalEntry
 
 BATCH_GET_KEYS = 100
 """BatchGetItem takes no more keys at once."""

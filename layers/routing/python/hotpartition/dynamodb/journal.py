@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hotpartition.core.capacity import Item
+from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause, encode_raises
 from hotpartition.core.timestamps import format_time
@@ -12,7 +13,6 @@ from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.stored_route import read_entry, routing_partition_of
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import StoreRefusedError
-from hotpartition.ports import JournalEntry
 
 
 class DynamoDBJournal:

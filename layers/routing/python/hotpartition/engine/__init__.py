@@ -1,1 +1,1 @@
-"""The engine: write, gather, locate, change, count, raise. It reaches the world through `hotpartition.ports` only."""
+"""The engine: write, gather, locate, change, count, raise. It reaches the world through `core/ports.py` only."""

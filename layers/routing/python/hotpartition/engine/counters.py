@@ -19,11 +19,11 @@ from hotpartition.core.counter_items import CELLS, Addition, Cell
 from hotpartition.core.items import ItemKey
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import KeyQuery, QueryResponse
+from hotpartition.core.ports import CounterStore, JournalReading
 from hotpartition.core.route import MAX_CHOICES, Route, keys_of_hashed, needed_keys
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.writer import Writer
 from hotpartition.errors import RetryLaterError, TokenReusedError
-from hotpartition.ports import CounterStore, JournalReading
 
 TRANSACTION_FACTOR = 2
 """What a transaction costs, in the units of a plain write."""

@@ -18,11 +18,11 @@ from hotpartition.core.items import ItemKey, KeyT
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import ItemT, KeyQuery, Page, PageMerge, PageRange, Plan, PositionOf, QueryResponse
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import Copy, Got, ItemStore, JournalEntry, Telemetry
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Route, next_candidates
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.errors import MalformedGenerationError, RetryLaterError
-from hotpartition.ports import Copy, Got, ItemStore, JournalEntry, Telemetry
 
 
 @dataclass(frozen=True, slots=True)

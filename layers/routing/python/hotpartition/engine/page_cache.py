@@ -25,8 +25,8 @@ from hotpartition.core.page_freshness import (
     freshness_of_copy,
     freshness_of_read,
 )
+from hotpartition.core.ports import PageStore, StoredPage, Telemetry
 from hotpartition.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError, RetryLaterError
-from hotpartition.ports import PageStore, StoredPage, Telemetry
 
 WAIT_MS = 100.0
 """How long a request waits for the first page of another's read, before it reads for itself."""

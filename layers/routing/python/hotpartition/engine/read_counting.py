@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import ReportSink, Telemetry
 from hotpartition.core.reports import ReadReport
 from hotpartition.core.sampler import ReadSampler
-from hotpartition.ports import ReportSink, Telemetry
 
 
 class ReadCounting:

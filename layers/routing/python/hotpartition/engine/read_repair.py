@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import Background, JournalEntry, Registry, Telemetry
 from hotpartition.core.route import Route
 from hotpartition.engine.route_cache import Routes
 from hotpartition.errors import MalformedGenerationError, RegistryUnavailableError
-from hotpartition.ports import Background, JournalEntry, Registry, Telemetry
 
 MAX_NAMED = 20
 """Generations that one log line names."""

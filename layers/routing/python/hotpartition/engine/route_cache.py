@@ -16,6 +16,7 @@ from threading import Lock
 from typing import NamedTuple, Protocol
 
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import JournalReading, ReadRoute, Registry, Telemetry
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.errors import (
     MalformedGenerationError,
@@ -23,7 +24,6 @@ from hotpartition.errors import (
     RegistryUnavailableError,
     RetryLaterError,
 )
-from hotpartition.ports import JournalReading, ReadRoute, Registry, Telemetry
 
 TTL_JITTER = 0.2
 """Share of its TTL by which an entry's TTL varies, so that environments do not all ask at once."""

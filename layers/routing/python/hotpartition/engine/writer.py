@@ -19,13 +19,13 @@ from hotpartition.core.capacity import write_units
 from hotpartition.core.items import ItemKey, KeyT
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import ReportSink, Telemetry
 from hotpartition.core.refusals import RecentRefusals
 from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Placement, Route, choose_placement, choose_placements
 from hotpartition.core.sampler import LoadSampler
 from hotpartition.engine.route_cache import Routes
 from hotpartition.errors import RetryLaterError, StoreUnavailableError, ThrottledError
-from hotpartition.ports import ReportSink, Telemetry
 
 _STORED_AT = (None, MetricName.STORED_AT_SECOND_CHOICE, MetricName.STORED_AT_THIRD_CHOICE)
 

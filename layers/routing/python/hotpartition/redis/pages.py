@@ -11,8 +11,8 @@ from math import ceil
 from typing import Any
 
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import StoredPage, Telemetry
 from hotpartition.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError
-from hotpartition.ports import StoredPage, Telemetry
 from hotpartition.redis.cluster import RedisConnection, lease_key, page_key
 
 FORMAT = "2"

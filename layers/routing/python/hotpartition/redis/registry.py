@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import ReadRoute, Telemetry
 from hotpartition.core.read_heat import MAX_COPIES
 from hotpartition.core.route import Generation, Route
 from hotpartition.errors import MalformedGenerationError, RegistryForeignError
-from hotpartition.ports import ReadRoute, Telemetry
 from hotpartition.redis.cluster import RedisConnection, read_hot_key, route_key, sentinel_keys
 
 MAX_ROUTE_MEMBERS = 256

@@ -14,6 +14,7 @@ from hotpartition.core.backoff import Clock
 from hotpartition.core.items import KeyT
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import ItemT, PositionOf
+from hotpartition.core.ports import Background, ItemStore, JournalReading, PageStore, Registry, ReportSink, Telemetry
 from hotpartition.core.route import MAX_CHOICES
 from hotpartition.core.sampler import LoadSampler
 from hotpartition.dynamodb.table import JournalPlace
@@ -22,7 +23,6 @@ from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.route_cache import RouteCache, Routes, RouteSource
 from hotpartition.engine.writer import Writer
-from hotpartition.ports import Background, ItemStore, JournalReading, PageStore, Registry, ReportSink, Telemetry
 from hotpartition.runtime.settings import (
     AdaptiveSettings,
     ConsumerSettings,

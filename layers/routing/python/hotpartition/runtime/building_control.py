@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hotpartition.control.ends import ControlEnds
+from hotpartition.core.ports import Telemetry
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
-from hotpartition.ports import Telemetry
 from hotpartition.redis.cluster import RedisConnection
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource

@@ -8,12 +8,12 @@ from typing import Any, Generic, NamedTuple
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import ItemT, Page, PositionOf
 from hotpartition.core.page_freshness import PageLimits
+from hotpartition.core.ports import ItemStore, PageStore
 from hotpartition.core.sampler import ReadSampler
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.newest_pages import NewestPages
 from hotpartition.engine.page_cache import PageCache, PageCodec, PageT
 from hotpartition.engine.read_counting import ReadCounting
-from hotpartition.ports import ItemStore, PageStore
 from hotpartition.runtime.building import Ends, build_gatherer, build_routes
 from hotpartition.runtime.settings import PageSettings, ReaderSettings
 

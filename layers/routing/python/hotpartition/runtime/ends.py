@@ -17,7 +17,7 @@ from redis.credentials import CredentialProvider
 
 from hotpartition.aws.environment import Certificates, find_certificates
 from hotpartition.core.backoff import Clock
-from hotpartition.ports import Telemetry
+from hotpartition.core.ports import Telemetry
 from hotpartition.redis.cluster import Connected, RedisConnection
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.ports import JournalEntry, JournalReading, Telemetry
 from hotpartition.core.route import MAX_CHOICES
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.ports import JournalEntry, JournalReading, Telemetry
 from hotpartition.runtime.building import Ends, build_journal_place, build_routes, build_writer
 from hotpartition.runtime.building_pages import build_page_cache, build_read_counting
 from hotpartition.runtime.settings import AdaptiveSettings

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from boto3.dynamodb.types import Binary, TypeSerializer
 
 from hotpartition.core.merge import NO_LIMIT, KeyQuery, QueryResponse
+from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry
 from hotpartition.core.route import Route
 from hotpartition.dynamodb import stored_route
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import RetryLaterError, ThrottledError
-from hotpartition.ports import Copy, Fetched, Got, JournalEntry
 from hotpartition.table.expressions import Comparison, KeyCondition, with_key_condition
 from hotpartition.table.requests import Requests
 from hotpartition.table.schema import CHANGES, SHARDS, Attributes, Index, Place, Schema, order_of

@@ -9,9 +9,9 @@ from typing import Any
 from hotpartition.core.backoff import Clock
 from hotpartition.core.items import ItemKey
 from hotpartition.core.merge import ItemT
+from hotpartition.core.ports import ItemStore
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import InvalidRequestError
-from hotpartition.ports import ItemStore
 from hotpartition.table.hashing import Hashing
 from hotpartition.table.routes import TableRoutes
 from hotpartition.table.schema import Attributes, Place, Schema, order_of, text_of
