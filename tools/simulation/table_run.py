@@ -17,12 +17,13 @@ from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from hotpartition.core.keys import KeyForm
-from hotpartition.dynamodb.boto3_client import Boto3Call
+from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import InvalidRequestError, RetryLaterError
 from hotpartition.table import at_random, by_attribute, by_sort_key
-from hotpartition.table.adaptive import AdaptiveRoutes, TableJournal
+from hotpartition.table.adaptive import AdaptiveRoutes
 from hotpartition.table.hashing import Hashing
+from hotpartition.table.journals import open_calls
 from tools.history_checker import Finding, Seen
 from tools.simulation.engine import Engine, Process, SimulatedExecutor
 from tools.simulation.faults import FaultDriver, RaisesByHand
@@ -257,7 +258,7 @@ class _Run:
             process=process,
             index=index,
             place=self.place,
-            journal=TableJournal(Boto3Call(self.table.meta.client), self.place),
+            journal=DynamoDBJournal(open_calls(self.table), self.place),
             route_cache_seconds=1.0,
             routes=self.parts.routes,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from hotpartition.core.capacity import Item
 from hotpartition.core.ports import JournalEntry
@@ -12,7 +13,7 @@ from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.stored_route import read_entry, routing_partition_of
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.errors import StoreRefusedError
+from hotpartition.errors import ConditionFailedError, StoreRefusedError
 
 
 class DynamoDBJournal:
@@ -27,7 +28,9 @@ class DynamoDBJournal:
         operation, request = self._place.build_get(collection, is_strong=is_strong)
         return read_entry(self._calls.call(operation, request).get("Item"))
 
-    def add(self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int) -> JournalEntry:
+    def add(
+        self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int, pause_ms: int = 0
+    ) -> JournalEntry:
         """Implement `Journal.add`."""
         added = sorted(set(generations))
         # ADD on a set is idempotent and commutative: no condition, no version, no order of raises.
@@ -38,18 +41,26 @@ class DynamoDBJournal:
             "reason": cause.encode(),
             "routing_partition": routing_partition_of(collection),
         }
+        since = format_time(now_ms - pause_ms) if pause_ms else None
         try:
-            attributes = self._update(collection, {**adds, **history}, sets)
+            attributes = self._update(collection, {**adds, **history}, sets, since)
+        except ConditionFailedError as error:
+            return read_entry(error.item)
         except StoreRefusedError as error:
             if not _is_type_mismatch(error):
                 raise
             # Somebody gave `raises` another type by hand: what explains a raise must not keep it from being made.
-            attributes = self._update(collection, adds, sets)
+            attributes = self._update(collection, adds, sets, None)
         return read_entry(attributes)
 
-    def _update(self, collection: str, adds: Mapping[str, list[str]], sets: Mapping[str, str]) -> Item:
-        """Add members to string sets and set texts, each by its attribute's name; return all attributes."""
-        request = {
+    def _update(
+        self, collection: str, adds: Mapping[str, list[str]], sets: Mapping[str, str], since: str | None
+    ) -> Item:
+        """Add members to string sets and set texts, each by its attribute's name; return all attributes.
+
+        `since` is a time from which on the item must not have grown; None: it may.
+        """
+        request: dict[str, Any] = {
             "TableName": self._place.table_name,
             "Key": self._place.key_of(collection),
             "UpdateExpression": f"ADD {', '.join(f'{name} :{name}' for name in adds)}"
@@ -60,6 +71,11 @@ class DynamoDBJournal:
             },
             "ReturnValues": "ALL_NEW",
         }
+        if since is not None:
+            # What lies in the future was written by a broken clock, and holds nothing up.
+            request["ConditionExpression"] = "NOT updated_at BETWEEN :since AND :updated_at"
+            request["ExpressionAttributeValues"][":since"] = {"S": since}
+            request["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
         attributes: Item = self._calls.call("UpdateItem", request)["Attributes"]
         return attributes
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from hotpartition.core.capacity import AttributeValue
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.calls import Call
+
+LOAD_PREFIX = "hotpartition#load#"
+"""What the partition keys of load items begin with; no collection of a table that has some may."""
+_LONGEST_NAME_BYTES = 1_024
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,13 @@ class JournalPlace:
         if self.sort_key:
             key[self.sort_key] = {"S": self.routing_sort_key}
         return key
+
+    def load_key_of(self, collection: str) -> dict[str, AttributeValue]:
+        """Build the key of a collection's load item, which is never that of a collection."""
+        name = collection.encode()
+        if len(name) > _LONGEST_NAME_BYTES:
+            collection = blake2b(name, digest_size=32).hexdigest()
+        return self.key_of(LOAD_PREFIX + collection)
 
     def build_get(self, collection: str, *, is_strong: bool) -> Call:
         """Build the request that reads a collection's routing item."""

@@ -35,7 +35,8 @@ class Raised:
 class Raiser:
     """Adds generations to routes."""
 
-    def __init__(self, *, journal: Journal, registry: Registry, telemetry: Telemetry, clock: Clock) -> None:
+    def __init__(self, *, journal: Journal, registry: Registry | None, telemetry: Telemetry, clock: Clock) -> None:
+        """Raise nothing yet; without a registry, the journal is all there is."""
         self._journal = journal
         self._registry = registry
         self._telemetry = telemetry
@@ -48,6 +49,7 @@ class Raiser:
         *,
         cause: Cause,
         deadline_ms: float | None = None,
+        pause_ms: int = 0,
     ) -> Raised:
         """Add generations to a route: to the journal, and then all that the journal has to the registry.
 
@@ -56,6 +58,7 @@ class Raiser:
             generations: what is added, at least one.
             cause: why, for operators.
             deadline_ms: until when a journal that refuses is asked again, Unix ms; by default for `RAISE_BUDGET_MS`.
+            pause_ms: how long the route must not have grown; where it has, it is left as it is.
 
         Raises:
             MalformedGenerationError: the stored route cannot be read.
@@ -63,7 +66,7 @@ class Raiser:
         """
         added = tuple(generations)
         entry = self.persist(
-            lambda: self._journal.add(collection, added, cause=cause, now_ms=self._clock.now_ms()),
+            lambda: self._journal.add(collection, added, cause=cause, now_ms=self._clock.now_ms(), pause_ms=pause_ms),
             deadline_ms=deadline_ms,
         )
         return Raised(entry, self.publish(collection, entry.route))
@@ -74,6 +77,8 @@ class Raiser:
         Returns:
             Whether it has it: also where the place is taken by what an operator has to remove.
         """
+        if self._registry is None:
+            return True
         try:
             self._registry.add(collection, route.generations)
         except RegistryForeignError:

@@ -22,6 +22,7 @@ from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.route_cache import RouteCache, Routes, RouteSource
+from hotpartition.engine.write_counting import ReportedWrites
 from hotpartition.engine.writer import Writer
 from hotpartition.runtime.settings import (
     AdaptiveSettings,
@@ -90,12 +91,15 @@ def build_writer(
     """Build a writer; `budget_ms` is taken from the settings unless it is given."""
     return ends.parts.writer(
         routes=build_routes(ends, settings, journal),
-        sampler=sampler(
-            environment_id=ends.environment_id,
-            sampling_distance_wcu=settings.sampling.sampling_distance_wcu,
-            random=ends.clock.random,
+        counting=ReportedWrites(
+            sampler=sampler(
+                environment_id=ends.environment_id,
+                sampling_distance_wcu=settings.sampling.sampling_distance_wcu,
+                random=ends.clock.random,
+            ),
+            reports=ends.reports,
+            telemetry=ends.telemetry,
         ),
-        reports=ends.reports,
         telemetry=ends.telemetry,
         clock=ends.clock,
         budget_ms=settings.requests.request_budget_ms if budget_ms is None else budget_ms,

@@ -64,7 +64,7 @@ def build_operations(ends: ControlEnds, settings: OperateSettings) -> Operations
         consumers=settings.consumers,
         hot_sustained_wcu=settings.heat.hot_sustained_wcu,
         hot_sustained_rcu=settings.heat.hot_sustained_rcu,
-        max_shard_count=settings.heat.max_shard_count,
+        max_shard_count=settings.size.max_shard_count,
         route_cache_seconds=settings.routes.route_cache_seconds,
         has_positions=settings.keys.has_positions,
     )
