@@ -11,6 +11,7 @@ COMMANDS: Mapping[str, str] = {
     "faults": "tools.simulation.studies:study_messages",
     "table-faults": "tools.simulation.studies:study_tables",
     "counters": "tools.simulation.studies:study_counters",
+    "in-band": "tools.simulation.in_band:main",
     "step": "tools.simulation.studies:study_step",
     "replay": "tools.simulation.studies:replay",
 }

@@ -105,7 +105,7 @@ def read(process):
     return [item["SK"] for page in pages for item in page["Items"]]
 
 
-def rush(process, clock, *, writes=200, first=0):
+def rush(process, clock, *, writes=300, first=0):
     """Offer 10,000 WCU/s."""
     for number in range(first, first + writes):
         put(process, number, clock, text=LARGE)
@@ -145,9 +145,9 @@ def test_a_hot_key_is_raised_once_and_its_items_are_found(plain, watched, journa
     count = int(raised[1]["generation"].partition("@")[0])
     assert 20 <= count <= 34  # 10,000 WCU/s, of which a first slot may miss some
     # Nobody sees what lies beside the items, and nothing is lost.
-    assert read(process) == [f"{number:05}" for number in range(200)]
+    assert read(process) == [f"{number:05}" for number in range(300)]
     assert {item["PK"] for each in process.table.scan_pages() for item in each["Items"]} == {"room"}
-    assert {place.partition("#_")[0] for _, place in watched.places} <= {"room", LOAD_PREFIX + "room", LOAD_PREFIX}
+    assert {place.partition("#_")[0] for _, place in watched.places} <= {"room", LOAD_PREFIX + "0#room", LOAD_PREFIX}
     stored = plain.meta.client.scan(TableName=table or "readings")["Items"]
     assert any(str(item.get("collection", item.get("PK"))).startswith(LOAD_PREFIX) for item in stored)
 
@@ -236,9 +236,9 @@ def test_changes_of_one_key_count_as_well(plain, watched, clock):
 def test_threads_share_what_a_process_knows(plain, watched, clock):
     process, watched.refuses = Process(plain, clock), Hot()
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda number: put(process, number, clock, text=LARGE), range(200)))
+        list(threads.map(lambda number: put(process, number, clock, text=LARGE), range(400)))
     assert process.telemetry.counts.get(MetricName.RAISES, 0) >= 1
-    assert len(read(process)) == 200
+    assert len(read(process)) == 400
 
 
 def test_a_writer_without_the_rights_stores_all_the_same(plain, watched, clock):
