@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hotpartition.runtime.declaring import Settings
-from hotpartition.runtime.settings import AdaptiveSettings
+from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings
 from hotpartition_cdk.configuration import PRODUCTION, SMALL
 from hotpartition_cdk.mistakes import describe
 from hotpartition_cdk.options import Options, list_options
 from hotpartition_messages.settings import FUNCTION_SETTINGS
 from infra.environments import DEV, PROD
 
-KNOWING: Mapping[str, type[Settings]] = {**FUNCTION_SETTINGS, "adaptive()": AdaptiveSettings}
+KNOWING: Mapping[str, type[Settings]] = {
+    **FUNCTION_SETTINGS,
+    "adaptive()": AdaptiveSettings,
+    "in_band()": InBandSettings,
+}
 """Who has settings: the functions, and a `ShardedTable` of anybody's."""
 
 
