@@ -39,8 +39,8 @@ HOT_WINDOWS = ((2, 2.0), (4, 1.6), (6, 1.35), (8, 1.1), (12, 1.0))
 factor where a single key serves the load. Samples are few in a short window, so that it must show more: a key with
 600 WCU/s is taken for one with 1,000 once in thousands of hours (docs/decisions/0051-in-band.md)."""
 SHORT_SLOTS = 4
-"""In windows of at most so many slots the load may still rise, or its counting: a last slot with more tells the size. It
-is whole if there was something to count in the slot before it."""
+"""In windows of at most so many slots the load may still rise, or its counting: a last slot with more tells the size.
+It is whole if there was something to count in the slot before it."""
 LOAD_PLACES = 3
 """Load items of a collection. All processes use the first; it may lie on the very partition that is hot, though, or on
 another that is: who is refused there goes to the next one, as all others are who are."""
