@@ -16,7 +16,8 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.building import build_key_form, find_journal
 from hotpartition.runtime.calls import open_calls
-from hotpartition.runtime.ends import connect_redis, system_clock
+from hotpartition.runtime.clocks import system_clock
+from hotpartition.runtime.ends import connect_redis
 from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
 
 if TYPE_CHECKING:
