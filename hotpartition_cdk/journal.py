@@ -46,13 +46,16 @@ class Journal:
         grant_table(grantee, self.table, ["dynamodb:BatchGetItem", "dynamodb:GetItem"])
 
     def grant_raise(self, grantee: iam.IGrantable) -> None:
-        """Allow reading routing items, listing them, and updates that name their attributes and no others.
+        """Allow reading routing items, and updates that name their attributes and no others.
 
         Without a condition on `dynamodb:ReturnValues`: who may update the journal may read it anyway.
         """
         grant_table(grantee, self.table, ["dynamodb:GetItem"])
         condition = only_attributes((*self._keys, *ROUTING_ATTRIBUTES))
         grant_table(grantee, self.table, ["dynamodb:UpdateItem"], condition)
+
+    def grant_list(self, grantee: iam.IGrantable) -> None:
+        """Allow listing routing items."""
         if self.is_apart:
             grant_table(grantee, self.table, ["dynamodb:Scan"])
             return

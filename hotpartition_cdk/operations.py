@@ -35,3 +35,4 @@ class Operations(Construct):
             user=Role.OPERATOR,
         )
         journal.grant_raise(self.function)
+        journal.grant_list(self.function)

@@ -82,7 +82,7 @@ def run(code, *arguments, folders=(), environment=ENVIRONMENT):
 @pytest.mark.parametrize("function", EVENTS)
 @pytest.mark.parametrize("environment", [ENVIRONMENT, IN_BAND], ids=["adaptive", "in-band"])
 def test_a_request_needs_no_sdk_and_no_other_functions_job(function, environment):
-    """Up to its first response a function has imported neither boto3 nor another job, nor what reaches a Redis it has not."""
+    """Up to its first response a function has imported neither boto3 nor another job; without Redis, nothing of it."""
     folders = (find_function(function),)
     served = json.loads(run(SERVE, json.dumps(EVENTS[function]), folders=folders, environment=environment))
     imported = set(served["modules"])
