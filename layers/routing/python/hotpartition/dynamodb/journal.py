@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,12 @@ from hotpartition.dynamodb.stored_route import read_entry, routing_partition_of
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import ConditionFailedError, StoreRefusedError
 
+MAX_GENERATIONS = 256
+"""A raise that keeps a pause, as programs make it, finds a route full with so many: whatever goes wrong with deciding,
+the item and each read of it stay small. How large an N is, no condition can check: it is a part of a text."""
+
+_logger = logging.getLogger(__name__)
+
 
 class DynamoDBJournal:
     """`Journal` in a table's collections, or in a table of its own."""
@@ -22,6 +29,7 @@ class DynamoDBJournal:
     def __init__(self, calls: DynamoDBCalls, place: JournalPlace) -> None:
         self._calls = calls
         self._place = place
+        self._listed = set[str]()
 
     def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
         """Implement `Journal.get`."""
@@ -32,6 +40,7 @@ class DynamoDBJournal:
         self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int, pause_ms: int = 0
     ) -> JournalEntry:
         """Implement `Journal.add`."""
+        self._list(collection)
         added = sorted(set(generations))
         # ADD on a set is idempotent and commutative: no condition, no version, no order of raises.
         adds = {"generations": [generation.encode() for generation in added]}
@@ -53,12 +62,30 @@ class DynamoDBJournal:
             attributes = self._update(collection, adds, sets, None)
         return read_entry(attributes)
 
+    def _list(self, collection: str) -> None:
+        """Add a collection to the directory, once. Operators need it: what is refused for good delays no raise."""
+        if not self._place.has_directory or collection in self._listed:
+            return
+        request = {
+            "TableName": self._place.table_name,
+            "Key": self._place.directory_key(),
+            "UpdateExpression": "ADD collections :collection",
+            "ExpressionAttributeValues": {":collection": {"SS": [collection]}},
+        }
+        try:
+            self._calls.call("UpdateItem", request)
+        except StoreRefusedError as error:
+            # A right is missing, or the item has DynamoDB's 400 KB.
+            facts = {"collection": collection, "reason": str(error)}
+            _logger.warning("a raised key cannot be listed for operators", extra=facts)
+        self._listed.add(collection)
+
     def _update(
         self, collection: str, adds: Mapping[str, list[str]], sets: Mapping[str, str], since: str | None
     ) -> Item:
         """Add members to string sets and set texts, each by its attribute's name; return all attributes.
 
-        `since` is a time from which on the item must not have grown; None: it may.
+        `since` is a time from which on the item must not have grown, nor be full by now; None: it may.
         """
         request: dict[str, Any] = {
             "TableName": self._place.table_name,
@@ -73,8 +100,11 @@ class DynamoDBJournal:
         }
         if since is not None:
             # What lies in the future was written by a broken clock, and holds nothing up.
-            request["ConditionExpression"] = "NOT updated_at BETWEEN :since AND :updated_at"
-            request["ExpressionAttributeValues"][":since"] = {"S": since}
+            request["ConditionExpression"] = (
+                "NOT updated_at BETWEEN :since AND :updated_at"
+                " AND (attribute_not_exists(generations) OR size(generations) < :most)"
+            )
+            request["ExpressionAttributeValues"] |= {":since": {"S": since}, ":most": {"N": str(MAX_GENERATIONS)}}
             request["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
         attributes: Item = self._calls.call("UpdateItem", request)["Attributes"]
         return attributes

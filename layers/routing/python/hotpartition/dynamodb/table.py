@@ -20,8 +20,11 @@ class JournalPlace:
 
     Either in their collections, at the base key and a sort key of their own (`sort_key` is that attribute's name,
     `routing_sort_key` its value): then reading one beside the newest items is free, and `index_name` names the sparse
-    index that lists them. Or in a table of their own, whose only key is `partition_key`: then `sort_key` is empty, and
-    listing reads that table.
+    index that lists them; without one, the directory does. Or in a table of their own, whose only key is
+    `partition_key`: then `sort_key` is empty, and listing reads that table.
+
+    Directory: the item at `LOAD_PREFIX` alone. Its `collections` (SS) names whatever was raised; only ever added to, by
+    each raise, and read by operators alone. If it vanished, they could not list raised keys; nothing else needs it.
     """
 
     table_name: str
@@ -34,6 +37,11 @@ class JournalPlace:
     def is_apart(self) -> bool:
         """Whether the routing items have a table of their own."""
         return not self.sort_key
+
+    @property
+    def has_directory(self) -> bool:
+        """Whether nothing but a directory lists the routing items."""
+        return not (self.is_apart or self.index_name)
 
     def key_of(self, collection: str) -> dict[str, AttributeValue]:
         """Build the key of a collection's routing item."""
@@ -48,6 +56,10 @@ class JournalPlace:
         if len(name) > _LONGEST_NAME_BYTES:
             collection = blake2b(name, digest_size=32).hexdigest()
         return self.key_of(LOAD_PREFIX + collection)
+
+    def directory_key(self) -> dict[str, AttributeValue]:
+        """Build the key of the directory, which is that of no load item: no collection's name is empty."""
+        return self.key_of(LOAD_PREFIX)
 
     def build_get(self, collection: str, *, is_strong: bool) -> Call:
         """Build the request that reads a collection's routing item."""

@@ -58,18 +58,21 @@ def open_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[Op
 
 def build_operations(ends: ControlEnds, settings: OperateSettings) -> Operations:
     """Build what serves operators, on any ends."""
+    from hotpartition.control.hot_keys import ReportedHeat, ReportLimits  # noqa: PLC0415 - see above
     from hotpartition.control.operations import Operations, OperationsLimits  # noqa: PLC0415 - see above
 
-    limits = OperationsLimits(
+    reports = ReportLimits(
         stream_partitions=settings.reports.stream_partitions,
         consumers=settings.consumers,
         hot_sustained_wcu=settings.heat.hot_sustained_wcu,
         hot_sustained_rcu=settings.heat.hot_sustained_rcu,
+    )
+    limits = OperationsLimits(
         max_shard_count=settings.size.max_shard_count,
         route_cache_seconds=settings.routes.route_cache_seconds,
         has_positions=settings.keys.has_positions,
     )
-    return Operations(ends, limits)
+    return Operations(ends, ReportedHeat(ends, reports), limits)
 
 
 def _open_ends(

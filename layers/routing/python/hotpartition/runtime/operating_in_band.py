@@ -1,0 +1,44 @@
+"""Builds what serves operators where there is no Redis."""
+
+from __future__ import annotations
+
+from hotpartition.control.ends import JournalEnds
+from hotpartition.control.hot_keys import LoadItemHeat
+from hotpartition.control.journal_check import JournalCheck
+from hotpartition.control.operations import Operations, OperationsLimits
+from hotpartition.core.backoff import Clock
+from hotpartition.core.keys import KeyForm
+from hotpartition.core.ports import Telemetry
+from hotpartition.dynamodb.calls import DynamoDBCalls
+from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.engine.journal_routes import REFRESH_SECONDS
+from hotpartition.runtime.building_in_band import open_in_band
+from hotpartition.runtime.settings import LoadSettings, SizeSettings
+
+
+def open_in_band_operations(
+    calls: DynamoDBCalls,
+    place: JournalPlace,
+    telemetry: Telemetry,
+    clock: Clock,
+    *,
+    form: KeyForm,
+    load: LoadSettings,
+    size: SizeSettings,
+    has_positions: bool = False,
+) -> tuple[Operations, JournalCheck]:
+    """Build the jobs over a client of DynamoDB; `has_positions`: whether positions are times."""
+    opened = open_in_band(calls, place, telemetry, clock)
+    ends = JournalEnds(
+        journal=opened.journal,
+        routing_items=DynamoDBRoutingItems(calls, place),
+        telemetry=telemetry,
+        clock=clock,
+        form=form,
+    )
+    hot_keys = LoadItemHeat(ends, opened.loads, opened.store_clock, key_wcu=load.hot_at_once_wcu)
+    limits = OperationsLimits(
+        max_shard_count=size.max_shard_count, route_cache_seconds=REFRESH_SECONDS, has_positions=has_positions
+    )
+    return Operations(ends, hot_keys, limits), JournalCheck(ends)
