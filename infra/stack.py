@@ -14,12 +14,13 @@ from hotpartition_cdk.alarms import Subject, list_alarms
 from hotpartition_cdk.functions import publish
 from hotpartition_cdk.hot_partition import HotPartition, Use
 from hotpartition_cdk.monitoring import Monitoring
+from hotpartition_messages.keys import ROUTING_INDEX
 from infra.api import MessageApi
 from infra.bundle import MESSAGES, ROOT
 from infra.environments import AdaptiveEnvironment, Environment
 from infra.in_band import InBand
 from infra.settings import settings_of
-from infra.table import ROUTING_INDEX, MessageTable
+from infra.table import MessageTable
 
 _LAMBDAS = ROOT / "lambdas"
 

@@ -10,6 +10,7 @@ from aws_lambda_powertools import Logger, Metrics
 
 from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
+from hotpartition.runtime.settings import is_in_band
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition_messages.api import (
     COUNTER_PATH,
@@ -28,7 +29,6 @@ from hotpartition_messages.api import (
 from hotpartition_messages.counters import CounterReader
 from hotpartition_messages.read_requests import parse_counter_read, parse_message_read, parse_page_read
 from hotpartition_messages.reading import MessageReader
-from hotpartition_messages.settings import is_in_band
 
 if is_in_band(os.environ):
     from hotpartition_messages.in_band_reader import open_jobs

@@ -12,6 +12,7 @@ from aws_lambda_powertools import Logger, Metrics
 
 from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
+from hotpartition.runtime.settings import is_in_band
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition_messages.api import (
     COUNTER_PATH,
@@ -28,7 +29,6 @@ from hotpartition_messages.api import (
 )
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.counters import CounterWriter
-from hotpartition_messages.settings import is_in_band
 from hotpartition_messages.write_requests import parse_addition, parse_delete, parse_edit, parse_write
 from hotpartition_messages.writing import MessageWriter
 

@@ -4,8 +4,8 @@ import pytest
 
 from hotpartition.errors import SettingsError
 from hotpartition.runtime.declaring import build_environment, variable_name
-from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, WriterSettings
-from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS, is_in_band
+from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, WriterSettings, is_in_band
+from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
 
 REQUIRED = {"HOTPARTITION_TABLE_NAME": "t", "HOTPARTITION_REGISTRY_HOST": "h"}
 ALL = [*dict.fromkeys((*FUNCTION_SETTINGS.values(), *IN_BAND_SETTINGS.values())), AdaptiveSettings]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hotpartition.runtime.declaring import Settings, number, text, variable_name, whole
+from hotpartition.runtime.declaring import Settings, number, text, whole
 from hotpartition.runtime.settings import (
     ConsumerSettings,
+    InBandOperateSettings,
     LoadSettings,
     OperateSettings,
     QuerySettings,
     ReaderSettings,
-    RegistrySettings,
     RequestSettings,
     SizeSettings,
     StoreSettings,
@@ -77,14 +77,6 @@ FUNCTION_SETTINGS: Mapping[str, type[Settings]] = {
 IN_BAND_SETTINGS: Mapping[str, type[Settings]] = {
     "write": InBandWriteSettings,
     "read": InBandReadSettings,
-    "operate": OperateSettings,
+    "operate": InBandOperateSettings,
 }
 """The same where writers find hot conversations themselves."""
-
-
-def is_in_band(environ: Mapping[str, str]) -> bool:
-    """Say whether a function is given no Redis at all: then writers find hot conversations themselves.
-
-    One that is given a part of what reaches Redis is deployed wrongly, and must say so.
-    """
-    return not any(variable_name(name) in environ for name in RegistrySettings.declared())
