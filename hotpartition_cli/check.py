@@ -248,7 +248,7 @@ class _Check:
     def _raise(self) -> str:
         command = {"command": "raise", "conversation_id": self.raised, "shard_count": SHARD_COUNT, "by": SENDER}
         done = self._stack.invoke("operate", command)
-        if not done["in_registry"]:
+        if done["in_registry"] is False:
             raise UnmetError(f"N = {done['shard_count']} in the journal; Redis was not told")
         state = self._route(self.raised)
         if (state["shard_count"], state["agreement"]) != (SHARD_COUNT, "equal"):
