@@ -226,7 +226,7 @@ def test_a_raise_names_no_other_attributes():
         requests.append((operation, request))
         return {"Attributes": {"generations": {"SS": ["4@1"]}}}
 
-    DynamoDBJournal(ThreadedCalls(call), JournalPlace("table")).add(
+    DynamoDBJournal(ThreadedCalls(call), JournalPlace("table", index_name="index")).add(
         "c", [Generation(4, 1)], cause=Cause("raised"), now_ms=1
     )
     ((operation, request),) = requests

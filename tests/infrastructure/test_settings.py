@@ -110,8 +110,8 @@ def test_unknown_machine():
 
 @pytest.mark.parametrize("name", ["", "Prod", None, 3])
 def test_unknown_environment(name):
-    """Only the three names are environments."""
-    with pytest.raises(ConfigurationError, match="is unknown; allowed are dev, prod, local"):
+    """Only these names are environments."""
+    with pytest.raises(ConfigurationError, match="is unknown; allowed are dev, prod, lite, local, local-lite"):
         choose_environment(name, SERVER)
 
 

@@ -17,7 +17,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 async def synthesize(
-    outdir: Path, *, environment: str, settings: Mapping[str, Any], options: Mapping[str, Any]
+    outdir: Path, *, environment: str = "dev", settings: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Path:
     """Run app.py and return the folder of the cloud assembly, or raise `LocalRunError` with what app.py said."""
     shutil.rmtree(outdir, ignore_errors=True)
