@@ -101,6 +101,12 @@ def test_a_request_needs_no_sdk_and_no_other_functions_job(function, environment
     assert ("hotpartition.engine.page_cache" in imported) <= (environment is ENVIRONMENT)
 
 
+def test_operators_of_a_stack_without_redis_do_not_import_it():
+    """Not with the handler, and not with its jobs."""
+    code = "import sys, handler; handler._jobs(); print([n for n in sys.modules if 'redis' in n])"
+    assert run(code, folders=(find_function("operate"),), environment=IN_BAND) == "[]"
+
+
 @pytest.mark.parametrize("function", EVENTS)
 def test_a_snapshot_holds_the_job_that_its_variables_choose(function):
     """What a request would otherwise wait for is imported with the handler."""
