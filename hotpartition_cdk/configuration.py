@@ -25,6 +25,11 @@ PYTHON_VERSIONS: tuple[PythonVersion, ...] = get_args(PythonVersion)
 TESTED_PYTHON: PythonVersion = "3.13"
 """The newest that the suite runs on as well (decision 39): no machine that develops this has 3.14."""
 
+CONSUMER = "consumer"
+"""Hot keys are found by a stream consumer, for functions with `adaptive()`."""
+IN_BAND = "in-band"
+"""Functions find hot keys themselves, with `in_band()`."""
+
 ENGINE = "valkey"
 ENGINE_VERSION = "9.0"
 """The first version that can be durable; ElastiCache takes no patch level here."""

@@ -9,7 +9,8 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
-from hotpartition_cdk.rights import grant_table, only_attributes
+from hotpartition.dynamodb.table import LOAD_PREFIX
+from hotpartition_cdk.rights import grant_table, only_attributes, only_keys
 
 _KEY = "pk"
 
@@ -61,6 +62,10 @@ class Journal:
             return
         index_arn = f"{self.table.table_arn}/index/{self.index_name}"
         iam.Grant.add_to_principal(grantee=grantee, actions=["dynamodb:Query"], resource_arns=[index_arn])
+
+    def grant_load_update(self, grantee: iam.IGrantable) -> None:
+        """Allow changing load items, whose keys are no routing item's; their attributes are named after times."""
+        grant_table(grantee, self.table, ["dynamodb:UpdateItem"], only_keys(f"{LOAD_PREFIX}*"))
 
 
 class JournalTable(Construct):

@@ -137,7 +137,7 @@ class HotPartitionStack(cdk.Stack):
         self._messages.grant_counter_update(writer)
         if isinstance(self._beside, InBand):
             self._messages.journal.grant_raise(writer)
-            self._messages.grant_load_update(writer)
+            self._messages.journal.grant_load_update(writer)
         return writer
 
     def _make_reader(self, environment: Environment) -> lambda_.Function:

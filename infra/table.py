@@ -8,9 +8,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from hotpartition.dynamodb.table import LOAD_PREFIX
 from hotpartition_cdk.journal import THROTTLED_KEYS, Journal
-from hotpartition_cdk.rights import Conditions, grant_table, only_attributes
+from hotpartition_cdk.rights import grant_table, only_attributes
 from hotpartition_messages.counters import COUNTER_ATTRIBUTES, COUNTER_PREFIX
 from hotpartition_messages.keys import ROUTING_INDEX
 from hotpartition_messages.messages import MESSAGE_ATTRIBUTES, TTL_ATTRIBUTE
@@ -85,14 +84,6 @@ class MessageTable(Construct):
         """Allow adding to counters, in transactions too: updates under their keys that name their attributes."""
         only_counters = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{COUNTER_PREFIX}*"]}}
         conditions = {**only_attributes(COUNTER_ATTRIBUTES), **only_counters}
-        grant_table(grantee, self.table, ["dynamodb:UpdateItem"], conditions)
-
-    def grant_load_update(self, grantee: iam.IGrantable) -> None:
-        """Allow changing load items, whose keys are no conversation's; their attributes are named after times."""
-        conditions: Conditions = {
-            "ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{LOAD_PREFIX}*"]},
-            "Null": {"dynamodb:LeadingKeys": "false"},
-        }
         grant_table(grantee, self.table, ["dynamodb:UpdateItem"], conditions)
 
 

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from hotpartition.core.fleet_load import Cell
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
+from hotpartition.core.store_clock import StoreClock
 from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.load_items import DynamoDBLoadItems
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
-from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine import gatherer
 from hotpartition_messages import adaptive_reader, reading
@@ -232,3 +235,26 @@ def test_a_raise_names_no_other_attributes():
     ((operation, request),) = requests
     named = re.findall(r"(\w+) (?:= )?:\w+", request["UpdateExpression"])
     assert (operation, {*named, *request["Key"]}) == ("UpdateItem", {"pk", "sk", *ROUTING_ATTRIBUTES})
+
+
+def test_what_writers_do_in_band_passes_the_conditions_of_their_roles():
+    """A raise names a routing item's attributes, its condition included; all else is under the keys of load items."""
+    requests = []
+
+    def call(operation, request):
+        requests.append((operation, request))
+        return {"Attributes": {"generations": {"SS": ["4@1"]}}}
+
+    for place in (JournalPlace("table"), JournalPlace("routes", sort_key="")):
+        requests.clear()
+        calls = ThreadedCalls(call)
+        DynamoDBJournal(calls, place).add("c", [Generation(4, 1)], cause=Cause("raised"), now_ms=9_000, pause_ms=1)
+        DynamoDBLoadItems(calls, place, StoreClock(), lambda: 1).add("c", Cell(1, 0, False), 10)
+        raises = [request for _, request in requests if request["Key"][place.partition_key]["S"] == "c"]
+        others = {request["Key"][place.partition_key]["S"] for _, request in requests if request not in raises}
+        (request,) = raises
+        expressions = f"{request['UpdateExpression']} {request['ConditionExpression']}"
+        words = set(re.findall(r"(?<![:\w])[a-z_]+(?=[ )])", expressions))
+        assert {operation for operation, _ in requests} == {"UpdateItem"}
+        assert words == set(ROUTING_ATTRIBUTES)
+        assert others == {f"{LOAD_PREFIX}c", *([LOAD_PREFIX] if place.has_directory else [])}
