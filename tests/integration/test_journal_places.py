@@ -10,7 +10,7 @@ from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.journal import MAX_GENERATIONS, DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.errors import InvalidRequestError, MalformedGenerationError, StoreRefusedError
+from hotpartition.errors import InvalidRequestError, MalformedGenerationError, StoreRefusedError, ThrottledError
 from support.builders import route_of
 from support.tables import TABLE_SCHEMA
 
@@ -142,25 +142,34 @@ def test_a_route_that_is_not_full_grows_after_the_pause(journal):
     assert EIGHT in full.route.generations
 
 
-class FullDirectory:
-    """A client of a table whose directory takes no more."""
+class Refusing:
+    """A client that is refused what concerns the directory."""
 
-    def __init__(self, calls):
+    def __init__(self, calls, error):
         self.calls = calls
+        self.error = error
         self.refused = 0
 
     def call(self, operation, request):
         if "collections" in request.get("UpdateExpression", ""):
             self.refused += 1
-            raise StoreRefusedError("ValidationException", "Item size to update has exceeded the maximum allowed size")
+            raise self.error
         return self.calls.call(operation, request)
 
 
-def test_a_full_directory_delays_no_raise(dynamodb, caplog):
-    """The key is raised, cannot be listed, and that is logged once."""
-    calls = FullDirectory(dynamodb.calls)
+@pytest.mark.parametrize(
+    ("error", "tries"),
+    [
+        (StoreRefusedError("ValidationException", "Item size to update has exceeded the maximum allowed size"), 1),
+        (ThrottledError(), 2),
+    ],
+    ids=["full", "throttled"],
+)
+def test_the_directory_keeps_no_key_from_being_raised(dynamodb, caplog, error, tries):
+    """It is not listed then, which is logged; where that may help, the next raise tries again."""
+    calls = Refusing(dynamodb.calls, error)
     journal = DynamoDBJournal(calls, without_index(dynamodb.client))
     for generation in (FOUR, EIGHT):
         entry = journal.add("room", [generation], cause=Cause("raised"), now_ms=NOW_MS)
     assert entry.route == route_of((4, 5), (8, 9))
-    assert (calls.refused, [record.collection for record in caplog.records]) == (1, ["room"])
+    assert (calls.refused, [record.collection for record in caplog.records]) == (tries, ["room"] * tries)

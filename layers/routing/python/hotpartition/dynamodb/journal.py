@@ -14,7 +14,7 @@ from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.stored_route import read_entry, routing_partition_of
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.errors import ConditionFailedError, StoreRefusedError
+from hotpartition.errors import ConditionFailedError, RetryLaterError, StoreRefusedError
 
 MAX_GENERATIONS = 256
 """A raise that keeps a pause, as programs make it, finds a route full with so many: whatever goes wrong with deciding,
@@ -63,21 +63,23 @@ class DynamoDBJournal:
         return read_entry(attributes)
 
     def _list(self, collection: str) -> None:
-        """Add a collection to the directory, once. Operators need it: what is refused for good delays no raise."""
+        """Add a collection to the directory, once. Operators need it; no raise fails or waits for it."""
         if not self._place.has_directory or collection in self._listed:
             return
         request = {
             "TableName": self._place.table_name,
-            "Key": self._place.directory_key(),
+            "Key": self._place.directory_key(routing_partition_of(collection)),
             "UpdateExpression": "ADD collections :collection",
             "ExpressionAttributeValues": {":collection": {"SS": [collection]}},
         }
         try:
             self._calls.call("UpdateItem", request)
-        except StoreRefusedError as error:
-            # A right is missing, or the item has DynamoDB's 400 KB.
+        except (RetryLaterError, StoreRefusedError) as error:
+            # Throttled; or a right is missing, or the item has DynamoDB's 400 KB.
             facts = {"collection": collection, "reason": str(error)}
-            _logger.warning("a raised key cannot be listed for operators", extra=facts)
+            _logger.warning("a raised key is not listed for operators", extra=facts)
+            if isinstance(error, RetryLaterError):
+                return
         self._listed.add(collection)
 
     def _update(

@@ -57,7 +57,7 @@ class DynamoDBRoutingItems:
 
     @property
     def _partitions(self) -> int:
-        return ROUTING_PARTITIONS if self._place.index_name else 1
+        return 1 if self._place.is_apart else ROUTING_PARTITIONS
 
     def _read(self, item: Item) -> RoutingItem:
         return read_routing_item(item, self._place)
@@ -79,12 +79,13 @@ class DynamoDBRoutingItems:
         if self._place.is_apart:
             return self._scan(limit, start=start)
         if self._place.has_directory:
-            return self._look_up(limit, start=start)
+            return self._look_up(partition, limit, start=start)
         return self._query(partition, limit, start=start)
 
-    def _look_up(self, limit: int | None, *, start: Item | None) -> tuple[Sequence[Item], Item | None]:
+    def _look_up(self, partition: int, limit: int | None, *, start: Item | None) -> tuple[Sequence[Item], Item | None]:
         """Read routing items that the directory names; a raise that was interrupted has left none."""
-        request = {"TableName": self._place.table_name, "Key": self._place.directory_key(), "ConsistentRead": True}
+        key = self._place.directory_key(f"{partition:02d}")
+        request = {"TableName": self._place.table_name, "Key": key, "ConsistentRead": True}
         directory = self._calls.call("GetItem", request).get("Item", {})
         after = start[self._place.partition_key]["S"] if start else ""
         names = sorted(name for name in directory.get("collections", {}).get("SS", ()) if name > after)
@@ -141,8 +142,8 @@ class DynamoDBRoutingItems:
             match json.loads(cursor):
                 case [int(partition)] if 0 <= partition < self._partitions:
                     return partition, None
-                case [0, str(key)] if not self._place.index_name:
-                    return 0, self._place.key_of(key)
+                case [int(partition), str(key)] if not self._place.index_name and 0 <= partition < self._partitions:
+                    return partition, self._place.key_of(key)
                 case [int(partition), str(key), str(updated_at)] if (
                     self._place.index_name and 0 <= partition < self._partitions
                 ):

@@ -23,8 +23,8 @@ class JournalPlace:
     index that lists them; without one, the directory does. Or in a table of their own, whose only key is
     `partition_key`: then `sort_key` is empty, and listing reads that table.
 
-    Directory: the item at `LOAD_PREFIX` alone. Its `collections` (SS) names whatever was raised; only ever added to, by
-    each raise, and read by operators alone. If it vanished, they could not list raised keys; nothing else needs it.
+    Directory: an item for each `routing_partition`. Their `collections` (SS) name whatever was raised; only ever added
+    to, by each raise, and read by operators alone. If they vanished, raised keys could not be listed, and no more.
     """
 
     table_name: str
@@ -57,9 +57,9 @@ class JournalPlace:
             collection = blake2b(name, digest_size=32).hexdigest()
         return self.key_of(LOAD_PREFIX + collection)
 
-    def directory_key(self) -> dict[str, AttributeValue]:
-        """Build the key of the directory, which is that of no load item: no collection's name is empty."""
-        return self.key_of(LOAD_PREFIX)
+    def directory_key(self, routing_partition: str) -> dict[str, AttributeValue]:
+        """Build the key of a part of the directory."""
+        return self.key_of(f"{LOAD_PREFIX}raised#{routing_partition}")
 
     def build_get(self, collection: str, *, is_strong: bool) -> Call:
         """Build the request that reads a collection's routing item."""
