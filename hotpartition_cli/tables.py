@@ -65,6 +65,7 @@ class TableCaller:
             form=KeyForm(label="conversation_id"),
             load=settings.load,
             size=settings.size,
+            run_all=threads.map,
         )
         return cls(operations, check, _subject(table), client.meta.region_name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
@@ -228,14 +228,21 @@ class ReportedHeat:
         return try_for(self._ends.clock, RETRY_BUDGET_MS, call)
 
 
+RunAll = Callable[[Callable[[RoutingItem], RouteRow], Iterable[RoutingItem]], Iterable[RouteRow]]
+
+
 class LoadItemHeat:
     """`HotKeys` by the load items of raised keys: what is counted while DynamoDB refuses writes, and for seconds after.
 
     A key that was refused and not raised is not listed: nothing lists load items.
     """
 
-    def __init__(self, ends: JournalEnds, loads: LoadItems, store_clock: StoreClock, *, key_wcu: float) -> None:
+    def __init__(
+        self, ends: JournalEnds, loads: LoadItems, store_clock: StoreClock, *, key_wcu: float, run_all: RunAll = map
+    ) -> None:
+        """Read nothing yet; `run_all` looks at one key after the other, or at several at the same time."""
         self._ends = ends
+        self._run_all = run_all
         self._loads = loads
         self._store_clock = store_clock
         self.key_wcu = key_wcu
@@ -245,7 +252,7 @@ class LoadItemHeat:
         clock = self._ends.clock
         most = max(limit, LEAST_LOOKED_AT)
         newest = try_for(clock, RETRY_BUDGET_MS, lambda: self._ends.routing_items.newest(most + 1))
-        rows = [self._look_at(item) for item in newest[:most]]
+        rows = list(self._run_all(self._look_at, newest[:most]))
         # Stable: the newest first among equals.
         rows.sort(key=lambda row: -(row.wcu_per_second or 0.0))
         active = sum(row.wcu_per_second is not None for row in rows)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from hotpartition.control.commands import Check
 from hotpartition.control.ends import JournalEnds
-from hotpartition.control.hot_keys import LoadItemHeat
+from hotpartition.control.hot_keys import LoadItemHeat, RunAll
 from hotpartition.control.journal_check import JournalCheck
 from hotpartition.control.operations import Operations, OperationsLimits
 from hotpartition.core.backoff import Clock
@@ -48,8 +48,12 @@ def open_in_band_operations(
     load: LoadSettings,
     size: SizeSettings,
     has_positions: bool = False,
+    run_all: RunAll = map,
 ) -> tuple[Operations, JournalCheck]:
-    """Build the jobs over a client of DynamoDB; `has_positions`: whether positions are times."""
+    """Build the jobs over a client of DynamoDB.
+
+    `has_positions`: whether positions are times; `run_all` is as `LoadItemHeat` takes it.
+    """
     opened = open_in_band(calls, place, telemetry, clock)
     ends = JournalEnds(
         journal=opened.journal,
@@ -58,7 +62,7 @@ def open_in_band_operations(
         clock=clock,
         form=form,
     )
-    hot_keys = LoadItemHeat(ends, opened.loads, opened.store_clock, key_wcu=load.hot_at_once_wcu)
+    hot_keys = LoadItemHeat(ends, opened.loads, opened.store_clock, key_wcu=load.hot_at_once_wcu, run_all=run_all)
     limits = OperationsLimits(
         max_shard_count=size.max_shard_count, route_cache_seconds=REFRESH_SECONDS, has_positions=has_positions
     )
