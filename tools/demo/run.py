@@ -392,7 +392,8 @@ def _steps(plan: Plan, played: _Played, history: Verdict) -> tuple[str, ...]:
     counts = asdict(played.recorder.counts)
     unread = f" Not read to the end: {', '.join(played.unread)}." if played.unread else ""
     started = (
-        "The synthesized template ran on one machine: real Redis, real Lambda runtime client, DynamoDB behind a proxy "
+        f"The synthesized template of {plan.environment} ran on one machine: real Lambda runtime client, "
+        f"{'real Redis, ' if plan.environment == 'dev' else ''}DynamoDB behind a proxy "
         "that refuses what a partition would refuse, up to "
         f"{plan.most_environments[plan.application.writer]} environments that write."
     )

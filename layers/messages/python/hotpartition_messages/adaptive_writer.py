@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 
 from hotpartition.core.ports import Telemetry
+from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
@@ -25,9 +26,14 @@ from hotpartition_messages.wiring_writer import (
 
 
 def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
-    """Build the write function's jobs, on one connection to Redis. Call it on the first request, as `open_ends`."""
+    """Build the write function's jobs from its variables."""
     settings = WriteSettings.from_env(environ)
-    calls, name = open_calls(settings.store), settings.store.table_name
+    return open_writers(settings, telemetry, open_calls(settings.store))
+
+
+def open_writers(settings: WriteSettings, telemetry: Telemetry, calls: DynamoDBCalls) -> WriteJobs:
+    """Build the write function's jobs, on one connection to Redis. Call it on the first request, as `open_ends`."""
+    name = settings.store.table_name
     # A writer repairs nothing: its user in Redis may not.
     ends = open_ends(settings, telemetry, connect_redis(settings.registry, telemetry, "routes"), repairs=False)
     table, counters = describe_table(name), describe_counter_table(name)
