@@ -119,15 +119,15 @@ test-computing: types
 test-long: test ## And what takes longer: larger models, more seeds
 	$(BIN)/pytest -m long
 
-demo: .venv/.tool ## Run a chat workload against the stack on this machine, end to end (MESSAGES=file.jsonl[.gz] replays a file)
-	$(BIN)/python -m tools.demo
+demo: .venv/.tool ## Run a chat workload against the stack on this machine, end to end (ENVIRONMENT=lite: without Redis; MESSAGES=file.jsonl[.gz] replays a file)
+	$(BIN)/python -m tools.demo --environment $(ENVIRONMENT)
 
 .PHONY: example
 example: wheel ## Run examples/sensors, an application of another team, on this machine: a rush, end to end (2 minutes)
 	$(BIN)/python -m tools.example --wheel out/wheel/*.whl
 
-up: .venv/.tool ## Run the stack on this machine, and stay up
-	$(BIN)/python -m tools.local up --port $(PORT)
+up: .venv/.tool ## Run the stack on this machine, and stay up (ENVIRONMENT=lite: without Redis)
+	$(BIN)/python -m tools.local up --environment $(ENVIRONMENT) --port $(PORT)
 
 bench: setup ## Measure every row against its rival (10 minutes; ONLY=<name> takes one, STRICT=1 fails on a missed bar)
 	$(BIN)/python -m tools.benchmarks $(addprefix --only ,$(ONLY)) $(if $(STRICT),--strict)
@@ -188,8 +188,8 @@ wheel: .venv/.tool ## Build the package that others install, into out/wheel
 wheel-check: wheel node_modules/.installed ## Install the wheel in a fresh environment, and use all of it there (some minutes)
 	$(BIN)/python -m tools.wheel out/wheel/*.whl
 
-synth: setup ## Synthesize dev and prod, and have cdk-nag and cfn-lint judge them
-	@for name in dev prod; do \
+synth: setup ## Synthesize dev, prod and lite, and have cdk-nag and cfn-lint judge them
+	@for name in dev prod lite; do \
 	  $(BIN)/python -m infra.bundle --environment $$name; \
 	  rm -rf out/synth/$$name; \
 	  $(BIN)/python app.py -c environment=$$name -o out/synth/$$name; \
@@ -200,7 +200,7 @@ synth: setup ## Synthesize dev and prod, and have cdk-nag and cfn-lint judge the
 	  $(BIN)/python -m infra.sizes out/synth/$$name; \
 	done
 
-deploy: build node_modules/.installed ## Look at the account, deploy to AWS with the CDK, and check the stack (ENVIRONMENT=dev|prod)
+deploy: build node_modules/.installed ## Look at the account, deploy to AWS with the CDK, and check the stack (ENVIRONMENT=dev|prod|lite)
 	@stack=$$($(BIN)/python -m infra.account --environment $(ENVIRONMENT)); \
 	npx cdk deploy --require-approval never --context environment=$(ENVIRONMENT); \
 	$(BIN)/hotpartition check --stack "$$stack"
