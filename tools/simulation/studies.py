@@ -45,7 +45,7 @@ from tools.simulation.results import (
 from tools.simulation.run import simulate
 from tools.simulation.scenarios import SCENARIOS, STEP_VARIANTS, Scenario, scenario_by_name
 from tools.simulation.strategies import STRATEGIES
-from tools.simulation.table_run import Aws, TableRun, open_aws, run_table
+from tools.simulation.table_run import Aws, TableParts, TableRun, open_aws, run_table
 from tools.workers import open_workers
 
 ResultT = TypeVar("ResultT")
@@ -57,6 +57,7 @@ LEAST_OPERATIONS = 1_000_000
 LEAST_ADDITIONS = 2_000
 """Of each seed, on average: 100,000 of them all."""
 MESSAGES, TABLES, COUNTERS = "faults", "table-faults", "counters"
+IN_BAND = "-in-band"
 STEP = "step"
 STEP_SEEDS = 100
 UNMITIGATED_EACH = 50
@@ -133,9 +134,9 @@ def sum_faults(runs: Iterable[Sequence[tuple[str, int]]]) -> tuple[tuple[str, in
     return tuple(sorted(faults.items()))
 
 
-def run_messages(seed: int) -> FaultSeed:
+def run_messages(seed: int, strategy: str = "ours") -> FaultSeed:
     """Run one seed."""
-    run = simulate(scenario_by_name(MESSAGES), seed)
+    run = simulate(scenario_by_name(MESSAGES), seed, strategy)
     return FaultSeed(
         seed=seed,
         operations=run.operations,
@@ -219,9 +220,9 @@ def _aws() -> Aws:
     return opened.enter_context(open_aws())
 
 
-def run_tables(seed: int) -> TableRun:
+def run_tables(seed: int, *, is_in_band: bool = False) -> TableRun:
     """Run one seed."""
-    return run_table(_aws(), seed)
+    return run_table(_aws(), seed, TableParts(is_in_band=is_in_band))
 
 
 def judge_tables(runs: Sequence[TableRun], *, least_seeds: int = MOST_SEEDS) -> TableStudy:
@@ -338,12 +339,14 @@ def _finish(
     return 0 if study.passed else MISSED
 
 
-def study_messages(arguments: Sequence[str]) -> int:
+def study_messages(arguments: Sequence[str], *, strategy: str = "ours") -> int:
     """Run the command `faults`."""
-    seeds, out_dir = parse_seeds(MESSAGES, arguments, about=__doc__, seeds=MOST_SEEDS)
+    name = MESSAGES if strategy == "ours" else MESSAGES + IN_BAND
+    seeds, out_dir = parse_seeds(name, arguments, about=__doc__, seeds=MOST_SEEDS)
     began = time.perf_counter()
-    replay = partial(replay_command, MESSAGES)
-    study = judge_messages(run_all("faults", run_messages, seeds, replay=replay))
+    replay = partial(replay_command, MESSAGES) if strategy == "ours" else partial(replay_study, name)
+    runs = run_all("faults", partial(run_messages, strategy=strategy), seeds, replay=replay)
+    study = replace(judge_messages(runs), scenario=name)
     figures = (
         f"{study.seeds} seeds, {study.operations:,} client requests ({study.store_operations:,} requests to DynamoDB), "
         f"{study.acknowledged:,} acknowledged messages, {study.reads:,} reads, {study.raises:,} raises"
@@ -351,12 +354,24 @@ def study_messages(arguments: Sequence[str]) -> int:
     return _finish(study, out_dir, began, figures, replay=replay)
 
 
-def study_tables(arguments: Sequence[str]) -> int:
+def study_messages_in_band(arguments: Sequence[str]) -> int:
+    """Run the command `faults-in-band`."""
+    return study_messages(arguments, strategy="in_band")
+
+
+def study_tables_in_band(arguments: Sequence[str]) -> int:
+    """Run the command `table-faults-in-band`."""
+    return study_tables(arguments, is_in_band=True)
+
+
+def study_tables(arguments: Sequence[str], *, is_in_band: bool = False) -> int:
     """Run the command `table-faults`."""
-    seeds, out_dir = parse_seeds(TABLES, arguments, about=__doc__, seeds=MOST_SEEDS)
+    name = TABLES + IN_BAND if is_in_band else TABLES
+    seeds, out_dir = parse_seeds(name, arguments, about=__doc__, seeds=MOST_SEEDS)
     began = time.perf_counter()
-    replay = partial(replay_study, TABLES)
-    study = judge_tables(run_all("table", run_tables, seeds, replay=replay), least_seeds=min(MOST_SEEDS, len(seeds)))
+    replay = partial(replay_study, name)
+    runs = run_all("table", partial(run_tables, is_in_band=is_in_band), seeds, replay=replay)
+    study = replace(judge_tables(runs, least_seeds=min(MOST_SEEDS, len(seeds))), scenario=name)
     figures = (
         f"{study.seeds} seeds, {study.operations:,} calls ({study.store_operations:,} requests to DynamoDB), "
         f"{study.created:,} items created, {study.changed:,} changes, {study.deleted:,} deleted, "

@@ -61,6 +61,9 @@ class _Mark:
 class InBandCounting:
     """`WriteCounting` of marked keys, which raises what is hot. Safe under threads."""
 
+    first_sample_wcu = FIRST_SAMPLE_WCU
+    sample_wcu = MAX_SAMPLE_WCU
+
     def __init__(
         self,
         *,
@@ -138,7 +141,7 @@ class InBandCounting:
             if mark is not None and now_ms < mark.until_ms:
                 mark.until_ms = now_ms + MARKED_MS
                 return False
-            left_wcu = self._clock.random() * FIRST_SAMPLE_WCU
+            left_wcu = self._clock.random() * self.first_sample_wcu
             self._marks[collection] = _Mark(now_ms, now_ms + MARKED_MS, left_wcu)
             self._marks.move_to_end(collection)
             if len(self._marks) > MAX_MARKS:
@@ -155,7 +158,7 @@ class InBandCounting:
                 del self._marks[collection]
                 return None
             is_deciding = not shard_count and now_ms - mark.since_ms < FIRST_MS
-            distance = FIRST_SAMPLE_WCU if is_deciding else MAX_SAMPLE_WCU
+            distance = self.first_sample_wcu if is_deciding else self.sample_wcu
             mark.left_wcu -= wcu
             if mark.left_wcu >= 0:
                 return None
