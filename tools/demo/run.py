@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import aiohttp
 from rich.console import Console
 
-from tools.demo.report import Run, build_pictures, build_report
+from tools.demo.report import Played, Run, build_pictures, build_report
 from tools.demo.view import View, keep_showing
 from tools.history_checker import Verdict, check_history
 from tools.load.client import MESSAGES, Application, Client, Recorder, browse, open_session, play, read_everything
@@ -79,7 +79,7 @@ class Variant:
             history=run.history,
             throttles=run.throttles,
             bars=bars_for(plan.workload, shortened=plan.shortened),
-            unexpected=run.notes,
+            unexpected=run.played.recorder.notes,
             kept_up=run.machine.kept_up,
             busiest_second=count_busiest_second(run.timeline, plan.workload.hot_conversation),
         )
@@ -127,18 +127,6 @@ class Plan:
     def report_file(self) -> Path:
         """Where the report goes."""
         return self.out_dir / "report.html"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Played:
-    """What is known once the workload was played and everything read."""
-
-    recorder: Recorder
-    observations: Observations
-    workload_started_at: float
-    ended_at: float
-    unread: tuple[str, ...]
-    read_rush: RushCourse
 
 
 async def demonstrate(
@@ -196,7 +184,7 @@ async def with_signs_of_life(work: Awaitable[ResultT], console: Console, words: 
         task.cancel()
 
 
-async def _unless_it_ends(stack: Stack, performance: Any) -> _Played:
+async def _unless_it_ends(stack: Stack, performance: Any) -> Played:
     """Await the performance, but not longer than the stack lives."""
     running = asyncio.ensure_future(performance)
     watching = asyncio.ensure_future(stack.watch())
@@ -207,7 +195,7 @@ async def _unless_it_ends(stack: Stack, performance: Any) -> _Played:
             await asyncio.wait({watching}, timeout=ENDING_SECONDS)
             if watching.done():
                 watching.result()
-        played: _Played = await running
+        played: Played = await running
         return played
     finally:
         for task in (running, watching):
@@ -215,7 +203,7 @@ async def _unless_it_ends(stack: Stack, performance: Any) -> _Played:
         await asyncio.gather(running, watching, return_exceptions=True)
 
 
-async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, now: Callable[[], float]) -> _Played:
+async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, now: Callable[[], float]) -> Played:
     recorder, observations = plan.variant.recorder(), Observations()
 
     def say(text: str) -> None:
@@ -237,14 +225,15 @@ async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, no
         read_item = partial(read_routing_item, watching, observations.status["dynamodb"])
         started_at = now()
         observations.events.append(Event(started_at, "the workload starts"))
-        hot = Event(started_at + plan.workload.onset_seconds, f"{hot_conversation} becomes hot")
+        hot = Hot(begins=started_at + plan.workload.onset_seconds, ends=started_at + plan.workload.hot_end_seconds)
+        onset = Event(hot.begins, f"{hot_conversation} becomes hot")
         view = View(recorder, observations, now=now, started_at=started_at)
         stopped, closed = asyncio.Event(), asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(keep_showing(view, console, stopped=closed))
             tasks.create_task(watch_parts(control, observations, now=now, stopped=stopped))
             tasks.create_task(watch_route(read_item, hot_conversation, observations, now=now, stopped=stopped))
-            tasks.create_task(_announce(hot, plan.workload.onset_seconds, observations, stopped=stopped))
+            tasks.create_task(_announce(onset, plan.workload.onset_seconds, observations, stopped=stopped))
             tasks.create_task(_disturb_redis(plan, control, say))
             disturbing = tasks.create_task(plan.variant.disturb(control, say, stopped))
             for _ in range(VISITORS):
@@ -271,10 +260,11 @@ async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, no
             view.phase = "done"
             closed.set()
         ended_at = now()
-    return _Played(
+    return Played(
         recorder=recorder,
         observations=observations,
-        workload_started_at=started_at,
+        hot=hot,
+        started_at=started_at,
         ended_at=ended_at,
         unread=unread,
         read_rush=RushCourse(began=rush_began, asked=tuple(rush.asked)),
@@ -298,13 +288,9 @@ async def _disturb_redis(plan: Plan, control: Control, say: Callable[[str], None
         await control.post(f"/redis/{order}")
 
 
-def _conclude(plan: Plan, played: _Played, *, began: float, ended_at: float) -> Run:
+def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> Run:
     """Judge what was played and write summary and report."""
-    recorder, observations, workload = played.recorder, played.observations, plan.workload
-    hot = Hot(
-        begins=played.workload_started_at + workload.onset_seconds,
-        ends=played.workload_started_at + workload.hot_end_seconds,
-    )
+    recorder, observations, workload, hot = played.recorder, played.observations, plan.workload, played.hot
     raised = first_raise_after(observations.raises, hot.begins)
     timeline = observations.timeline()
     throttles = count_throttles(
@@ -314,6 +300,7 @@ def _conclude(plan: Plan, played: _Played, *, began: float, ended_at: float) -> 
     rush = played.read_rush
     if rush.asked:
         rush = replace(rush, counts=tuple(read_counts(plan.out_dir / "local")))
+        played = replace(played, read_rush=rush)
     summary = Summary(
         acknowledged=history.acknowledged,
         missing=history.missing,
@@ -343,22 +330,13 @@ def _conclude(plan: Plan, played: _Played, *, began: float, ended_at: float) -> 
         rush_oldest_ms=rush.age_ms(1.0),
     )
     run = Run(
+        played=played,
         summary=summary,
         history=history,
         throttles=throttles,
-        hot=hot,
-        started_at=played.workload_started_at,
-        ended_at=played.ended_at,
         machine=measure_machine([timing.queued_seconds for timing in recorder.timings], recorder.late_seconds),
-        offered_at=tuple(recorder.offered_at),
-        timings=tuple(recorder.timings),
         timeline=timeline,
-        raises=tuple(sorted(observations.raises)),
-        events=tuple(observations.events),
-        status=observations.status,
         steps=_steps(plan, played, history),
-        notes=tuple(recorder.notes),
-        read_rush=rush,
     )
     run = replace(run, judgement=plan.variant.judge(plan, run))
     _write_down(plan, run)
@@ -375,7 +353,7 @@ def _write_down(plan: Plan, run: Run) -> None:
         (plan.out_dir / f"{name}.svg").write_text(picture.file(), encoding="utf-8")
 
 
-def _steps(plan: Plan, played: _Played, history: Verdict) -> tuple[str, ...]:
+def _steps(plan: Plan, played: Played, history: Verdict) -> tuple[str, ...]:
     """Tell what was done, for the report."""
     counts = asdict(played.recorder.counts)
     unread = f" Not read to the end: {', '.join(played.unread)}." if played.unread else ""

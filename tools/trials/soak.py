@@ -96,11 +96,11 @@ class Soak(Variant):
 
     def judge(self, plan: Plan, run: Run) -> Judgement:
         """Judge by the promise, the number of messages, and whether everything was tried."""
-        functions = run.status.get("functions", {})
+        functions = run.played.observations.status.get("functions", {})
         killed = sum(function.get("killed", 0) for function in functions.values())
         self.spread = count_spread(row.key for row in run.timeline if row.writes)
         return judge_soak(
-            promise=promise_conditions(run.summary, run.history, run.notes),
+            promise=promise_conditions(run.summary, run.history, run.played.recorder.notes),
             acknowledged=run.summary.acknowledged,
             kept_up=run.machine.kept_up,
             needed=self.needed,
