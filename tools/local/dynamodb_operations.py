@@ -111,19 +111,6 @@ class Operations:
         _merge_unprocessed(result, unprocessed)
         return {**result, "ConsumedCapacity": consumed}
 
-    async def transact_get_items(self, request: Request) -> Request:
-        """Read items in one transaction, at twice the cost."""
-        gets = [element["Get"] for element in request["TransactItems"]]
-        tables = [await self._backend.table(get["TableName"]) for get in gets]
-        throttles = [self._meter.refuse_read(t.partition_key(g["Key"])) for t, g in zip(tables, gets, strict=True)]
-        refused = [throttle for throttle in throttles if throttle is not None]
-        if refused:
-            raise throttling_error(refused)
-        result = await self._backend.call("TransactGetItems", request)
-        keys = [get["Key"] for get in gets]
-        read = [(t, key, await self._backend.read_item(t.name, key)) for t, key in zip(tables, keys, strict=True)]
-        return {**result, "ConsumedCapacity": charge_transaction(self._meter, read)}
-
     def _admit_read(self, key: PartitionKey) -> None:
         throttle = self._meter.refuse_read(key)
         if throttle is not None:

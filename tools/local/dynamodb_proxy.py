@@ -23,8 +23,8 @@ from tools.local.dynamodb_operations import Operations
 _CONTENT_TYPE = "application/x-amz-json-1.0"
 _MAX_BODY_BYTES = 32 * 1024 * 1024
 _TABLE_CHANGES = frozenset({"CreateTable", "UpdateTable", "DeleteTable"})
-_UNPRICED = frozenset({"ExecuteStatement", "BatchExecuteStatement", "ExecuteTransaction"})
-"""PartiQL. Its cost is not worked out here, so it is refused rather than let through for nothing."""
+_UNPRICED = frozenset({"ExecuteStatement", "BatchExecuteStatement", "ExecuteTransaction", "TransactGetItems"})
+"""What these cost is not worked out here, so they are refused rather than let through for nothing."""
 
 
 class DynamoDBProxy:
@@ -40,7 +40,6 @@ class DynamoDBProxy:
             "Query": items.query,
             "Scan": items.scan,
             "BatchGetItem": items.batch_get_item,
-            "TransactGetItems": items.transact_get_items,
             "PutItem": items.put_item,
             "UpdateItem": items.update_item,
             "DeleteItem": items.delete_item,
