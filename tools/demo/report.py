@@ -49,7 +49,8 @@ class Run:
     throttles: Throttles
     machine: Machine
     timeline: tuple[TimelineRow, ...]
-    steps: tuple[str, ...]
+    done: tuple[str, ...]
+    """What was done, in sentences."""
     judgement: Judgement = NOT_YET
 
     @property
@@ -87,10 +88,7 @@ class Course:
 def build_pictures(run: Run) -> Mapping[str, Picture]:
     """Draw all pictures of a report, by their names."""
     course = measure_course(run)
-    drawn = [_draw_load(run, course), _draw_latency(run, course)]
-    if run.played.read_rush.asked:
-        drawn.append(_draw_read_rush(run))
-    return {picture.name: picture for picture in drawn}
+    return {picture.name: picture for picture in (_draw_load(run, course), _draw_latency(run, course))}
 
 
 def build_report(run: Run, pictures: Mapping[str, Picture]) -> str:
@@ -164,29 +162,6 @@ def _draw_latency(run: Run, course: Course) -> Picture:
 
     label = "Latency of write requests, and writes a second to the quiet conversations, over time"
     return draw(paint, name="latency", label=label, heights=(180, 150))
-
-
-RUSH_LAYERS = (
-    ("l1", Color.CALM, "from the environment's own cache"),
-    ("redis", Color.BLUE, "from Redis"),
-    ("dynamodb", Color.GREEN, "from DynamoDB"),
-    ("refused", Color.ORANGE, "refused"),
-)
-
-
-def _draw_read_rush(run: Run) -> Picture:
-    rush = run.played.read_rush
-
-    def paint(pages: Axes, ages: Axes) -> None:
-        stack(pages, [(rush.by_second(name), color, text) for name, color, text in RUSH_LAYERS], width=1)
-        steps(pages, rush.by_second("asked"), width=1, color=Color.INK, label="asked for")
-        panel(pages, f"Newest pages of {run.summary.hot_conversation}", y="pages/s")
-        steps(ages, rush.ages_by_second(0.99), width=1, color=Color.PURPLE, label="age, p99")
-        steps(ages, rush.ages_by_second(0.5), width=1, color=Color.SOFT, label="age, p50", line=":")
-        panel(ages, "Age of what was served", y="ms", x="seconds since the read rush began")
-
-    label = f"Where newest pages of {run.summary.hot_conversation} came from, and how old they were, over time"
-    return draw(paint, name="read-rush", label=label, heights=(160, 120))
 
 
 def _mark_time(run: Run, *axes: Axes) -> None:
