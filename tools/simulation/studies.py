@@ -21,7 +21,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -36,6 +36,7 @@ from tools.simulation.results import (
     Distribution,
     FaultSeed,
     FaultStudy,
+    FaultyStudy,
     RunResult,
     Series,
     StepSeed,
@@ -126,12 +127,22 @@ def write_result(result: Any, out_dir: Path, name: str) -> Path:
     return path
 
 
-def sum_faults(runs: Iterable[Sequence[tuple[str, int]]]) -> tuple[tuple[str, int], ...]:
-    """Add up how often each kind of fault struck in several runs."""
+def _common(
+    scenario: str, runs: Sequence[FaultSeed | TableRun | TokenRun], bars: tuple[Bar, ...], *, failing: tuple[int, ...]
+) -> dict[str, Any]:
+    """Build the fields of a `FaultyStudy`."""
     faults: Counter[str] = Counter()
     for run in runs:
-        faults.update(dict(run))
-    return tuple(sorted(faults.items()))
+        faults.update(dict(run.faults))
+    return {
+        "scenario": scenario,
+        "first_seed": min(run.seed for run in runs),
+        "seeds": len(runs),
+        "faults": tuple(sorted(faults.items())),
+        "failing_seeds": failing,
+        "bars": bars,
+        "passed": all(bar.holds for bar in bars),
+    }
 
 
 def run_messages(seed: int, strategy: str = "ours") -> FaultSeed:
@@ -168,9 +179,7 @@ def judge_messages(
         at_most("other breaches (order, content, invented, not looked for)", others, 0, "messages"),
     )
     return FaultStudy(
-        scenario=MESSAGES,
-        first_seed=min(run.seed for run in runs),
-        seeds=len(runs),
+        **_common(MESSAGES, runs, bars, failing=tuple(run.seed for run in runs if not run.safety.holds)),
         operations=operations,
         store_operations=sum(run.store_operations for run in runs),
         acknowledged=sum(run.acknowledged for run in runs),
@@ -179,21 +188,14 @@ def judge_messages(
         lost=lost,
         doubled=doubled,
         other_breaches=others,
-        faults=sum_faults(run.faults for run in runs),
-        failing_seeds=tuple(run.seed for run in runs if not run.safety.holds),
-        bars=bars,
-        passed=all(bar.holds for bar in bars),
         runs=tuple(runs),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TableStudy:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStudy(FaultyStudy):
     """All seeds together, and how they stand against the bars."""
 
-    scenario: str
-    first_seed: int
-    seeds: int
     operations: int
     store_operations: int
     created: int
@@ -205,10 +207,6 @@ class TableStudy:
     doubled: int
     updates_lost: int
     other_breaches: int
-    faults: tuple[tuple[str, int], ...]
-    failing_seeds: tuple[int, ...]
-    bars: tuple[Bar, ...]
-    passed: bool
     runs: tuple[TableRun, ...]
 
 
@@ -238,9 +236,7 @@ def judge_tables(runs: Sequence[TableRun], *, least_seeds: int = MOST_SEEDS) -> 
         at_most("other breaches (order, invented, come back)", others, 0, "items"),
     )
     return TableStudy(
-        scenario=TABLES,
-        first_seed=min(run.seed for run in runs),
-        seeds=len(runs),
+        **_common(TABLES, runs, bars, failing=tuple(run.seed for run in runs if run.breaches)),
         operations=sum(run.operations for run in runs),
         store_operations=sum(run.requests for run in runs),
         created=sum(run.created for run in runs),
@@ -252,30 +248,19 @@ def judge_tables(runs: Sequence[TableRun], *, least_seeds: int = MOST_SEEDS) -> 
         doubled=doubled,
         updates_lost=updates_lost,
         other_breaches=others,
-        faults=sum_faults(run.faults for run in runs),
-        failing_seeds=tuple(run.seed for run in runs if run.breaches),
-        bars=bars,
-        passed=all(bar.holds for bar in bars),
         runs=tuple(runs),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CounterStudy:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterStudy(FaultyStudy):
     """All seeds together, and how they stand against the bars."""
 
-    scenario: str
-    first_seed: int
-    seeds: int
     additions: int
     attempts: int
     reads: int
     raises: int
     breaches: int
-    faults: tuple[tuple[str, int], ...]
-    failing_seeds: tuple[int, ...]
-    bars: tuple[Bar, ...]
-    passed: bool
     rushes: tuple[RushRun, ...]
     runs: tuple[TokenRun, ...]
 
@@ -302,25 +287,19 @@ def judge_counters(
         at_most("wrong sums in rushes", sum(len(run.breaches) for run in rushes), 0, "reads"),
     )
     return CounterStudy(
-        scenario=COUNTERS,
-        first_seed=min(run.seed for run in runs),
-        seeds=len(runs),
+        **_common(COUNTERS, runs, bars, failing=failing),
         additions=additions,
         attempts=sum(run.attempts for run in runs),
         reads=sum(run.reads for run in runs),
         raises=sum(run.raises for run in runs),
         breaches=sum(len(run.breaches) for run in runs),
-        faults=sum_faults(run.faults for run in runs),
-        failing_seeds=failing,
-        bars=bars,
-        passed=all(bar.holds for bar in bars),
         rushes=tuple(rushes),
         runs=tuple(runs),
     )
 
 
 def _finish(
-    study: FaultStudy | TableStudy | CounterStudy,
+    study: FaultyStudy,
     out_dir: Path,
     began: float,
     figures: str,
