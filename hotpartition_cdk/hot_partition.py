@@ -19,7 +19,7 @@ from hotpartition_cdk.clients import Clients, Kind
 from hotpartition_cdk.configuration import CONSUMER, IN_BAND, SMALL, HotPartitionOptions
 from hotpartition_cdk.detection import Detection
 from hotpartition_cdk.errors import ConfigurationError
-from hotpartition_cdk.functions import FunctionFactory
+from hotpartition_cdk.functions import FunctionFactory, wire_table
 from hotpartition_cdk.in_band import InBandClients
 from hotpartition_cdk.journal import Journal, JournalTable
 from hotpartition_cdk.layers import Layers
@@ -135,11 +135,7 @@ class HotPartition(Construct):
         check_shares(self.options, given)
         check_limits([limit_run(self.options, given)], self.node.path)
         self.name = name or unique_name(self)
-        self.log_keeping = LogKeeping(
-            retention_days=self.options.log_retention_days,
-            removal_policy=cdk.RemovalPolicy.RETAIN if self.options.is_data_retained else cdk.RemovalPolicy.DESTROY,
-            key_arn=self.options.kms_key_arn,
-        )
+        self.log_keeping = LogKeeping(self.options)
         self.network = self._find_network(vpc, registry)
         self.journal = journal or self._make_journal()
         self.registry = registry or Registry(
@@ -156,14 +152,7 @@ class HotPartition(Construct):
             table_name=table.table_name,
             users={**use.users, **_OURS},
         )
-        stack = cdk.Stack.of(self)
-        wired = {
-            "table_name": table.table_name,
-            "dynamodb_endpoint": f"https://dynamodb.{stack.region}.{stack.url_suffix}",
-            "consumers": str(self.options.consumers),
-            **self.journal.wiring(),
-            **given,
-        }
+        wired = {**wire_table(self, table, self.journal), "consumers": str(self.options.consumers), **given}
         self.layers = Layers(self, "Layers", target=self.options.target)
         self.functions = FunctionFactory(
             scope=self,

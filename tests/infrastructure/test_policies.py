@@ -20,7 +20,7 @@ from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine import gatherer
-from hotpartition_messages import reading, wiring_reader
+from hotpartition_messages import adaptive_reader, reading
 from hotpartition_messages.messages import MESSAGE_ATTRIBUTES
 from infrastructure.templates import FUNCTIONS, Statement, short_name
 from support.builders import build_message
@@ -117,7 +117,7 @@ def test_readers_never_write(template):
     """Neither may the reader's role write to DynamoDB, nor is there a write in its function's own code."""
     actions = {s.action for s in template.statements(template.role_id("read_messages"))}
     assert {a for a in actions if a.startswith("dynamodb:")} == {f"dynamodb:{name}" for name in READS}
-    for module in (gatherer, reading, wiring_reader):
+    for module in (gatherer, reading, adaptive_reader):
         source = inspect.getsource(module)
         assert not re.search(r"\b_store\.create\b|\b_?journal\b\.add|DynamoDBJournal|\bJournal\b", source)
 

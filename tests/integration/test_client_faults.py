@@ -411,6 +411,17 @@ class TestOneConnection:
         ask(calls)
         assert server.connections() == [0, 1]
 
+    def test_the_time_of_a_response_is_where_boto3_has_it(self, serve, connect):
+        """What finds hot keys in band follows DynamoDB's clock."""
+        date = "Mon, 23 Nov 2026 00:36:33 GMT"
+
+        def response(peer):
+            while peer.take() is not None:
+                peer.reply({}, more=f"Date: {date}\r\n".encode())
+
+        given = connect(serve(response).port).call("Query", request(0))
+        assert given["ResponseMetadata"]["HTTPHeaders"]["date"] == date
+
     def test_responses_may_come_in_chunks_and_in_pieces(self, serve, connect):
         """However they are cut."""
         response = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{"Count":\r\n2\r\n1}\r\n0\r\n\r\n'

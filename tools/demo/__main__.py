@@ -42,6 +42,7 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> arg
         metavar="FILE",
         help="replay this .jsonl or .jsonl.gz file instead of the generated workload (also: MESSAGES)",
     )
+    parser.add_argument("--environment", choices=("dev", "lite"), default="dev", help="which one is shown (dev)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the workload and the clients (1)")
     parser.add_argument(
         "--duration",
@@ -72,6 +73,7 @@ def build_plan(options: argparse.Namespace, *, cores: int) -> Plan:
         seed=options.seed,
         cores=cores,
         out_dir=options.out,
+        environment=options.environment,
         shortened=duration < DEFAULT_DURATION_SECONDS,
         kill_redis_at=options.kill_redis_at,
         restart_redis_at=options.restart_redis_at,

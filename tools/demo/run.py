@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import aiohttp
 from rich.console import Console
 
+from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
 from tools.demo.report import Run, build_pictures, build_report
 from tools.demo.view import View, keep_showing
 from tools.history_checker import Verdict, check_history
@@ -98,6 +99,7 @@ class Plan:
     seed: int
     cores: int
     out_dir: Path
+    environment: Literal["dev", "lite"] = "dev"
     shortened: bool = False
     kill_redis_at: float | None = None
     restart_redis_at: float | None = None
@@ -115,8 +117,15 @@ class Plan:
         return {
             self.application.writer: max(4, min(16, 3 * self.cores)) + SPARE_ENVIRONMENTS,
             self.application.reader: max(2, min(8, self.cores)) + SPARE_ENVIRONMENTS,
-            CONSUMER: 2,
+            **({CONSUMER: 2} if self.environment == "dev" else {}),
         }
+
+    @property
+    def settings(self) -> Mapping[str, float]:
+        """The scale's settings that the environment's functions have."""
+        functions = FUNCTION_SETTINGS if self.environment == "dev" else IN_BAND_SETTINGS
+        known = {name for each in functions.values() for name in each.declared()}
+        return {name: value for name, value in self.scale.settings().items() if name in known}
 
     @property
     def summary_file(self) -> Path:
@@ -156,7 +165,9 @@ async def demonstrate(
     console.print(f"workload: {plan.workload.description}", highlight=False, soft_wrap=True)
     console.print(f"scale: {plan.scale.describe()}", highlight=False, soft_wrap=True)
     async with Stack(plan.out_dir, *_up_options(plan)) as stack:
-        console.print("starting the local run: template, Redis, DynamoDB's stand-in, functions", highlight=False)
+        console.print(
+            f"starting the local run of {plan.environment}: template, DynamoDB's stand-in, functions", highlight=False
+        )
         ready = await with_signs_of_life(stack.ready(), console, "still starting")
         console.print(f"the local run serves {ready['api_url']} (after {now() - started_at:.1f} s)", highlight=False)
         played = await _unless_it_ends(stack, _perform(plan, ready, console=console, now=now))
@@ -172,7 +183,8 @@ def _up_options(plan: Plan) -> tuple[str, ...]:
     return (
         *("--partition-write-limit", f"{plan.scale.partition_write_limit_wcu:g}"),
         *("--partition-read-limit", f"{plan.scale.partition_read_limit_rcu:g}"),
-        *("--settings", json.dumps(plan.scale.settings())),
+        *("--environment", plan.environment),
+        *("--settings", json.dumps(plan.settings)),
         *environment_options("min", fewest),
         *environment_options("max", most),
         # Any idle environment: the counts of the hot conversation lie in all of them, as they do in a large fleet.
@@ -380,7 +392,8 @@ def _steps(plan: Plan, played: _Played, history: Verdict) -> tuple[str, ...]:
     counts = asdict(played.recorder.counts)
     unread = f" Not read to the end: {', '.join(played.unread)}." if played.unread else ""
     started = (
-        "The synthesized template ran on one machine: real Redis, real Lambda runtime client, DynamoDB behind a proxy "
+        f"The synthesized template of {plan.environment} ran on one machine: real Lambda runtime client, "
+        f"{'real Redis, ' if plan.environment == 'dev' else ''}DynamoDB behind a proxy "
         "that refuses what a partition would refuse, up to "
         f"{plan.most_environments[plan.application.writer]} environments that write."
     )

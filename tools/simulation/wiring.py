@@ -38,21 +38,22 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource
 from hotpartition.runtime import building_control
 from hotpartition.runtime.background import BackgroundThread
-from hotpartition.runtime.building import Ends
+from hotpartition.runtime.building import Ends, build_gatherer
 from hotpartition.runtime.building import Parts as EngineParts
+from hotpartition.runtime.building import build_writer as build_engine_writer
 from hotpartition.runtime.ends import PATIENT_TIMEOUTS_MS
 from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings
 from hotpartition.table import ShardedTable
 from hotpartition.table.adaptive import AdaptiveRoutes
 from hotpartition.table.schema import Schema
 from hotpartition_messages import Message, wiring_reader, wiring_writer
+from hotpartition_messages.adaptive_reader import build_message_reader
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.counters import CounterReader, CounterWriter, describe_counter_table
-from hotpartition_messages.keys import describe_table
+from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.page_codec import MessagePageCodec
 from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.settings import ReadSettings, WriteSettings
-from hotpartition_messages.wiring_reader import build_message_reader
 from hotpartition_messages.wiring_writer import build_message_changer, build_message_writer
 from hotpartition_messages.writing import MessageWriter
 from tools.partition_model import Table, TableConfig
@@ -199,7 +200,9 @@ def _build_writer(world: World, process: Process, index: int) -> tuple[Ends, Mes
     calls = ThreadedCalls(world.store.client("writer").call)
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
     journal = DynamoDBJournal(calls, TABLE.journal)
-    return ends, build_message_writer(ends, world.settings.writer, store, journal, random.getrandbits)
+    settings = world.settings.writer
+    writer = build_engine_writer(ends, settings, journal=journal, form=KEY_FORM)
+    return ends, build_message_writer(writer, settings, store, clock=ends.clock, random_bits=random.getrandbits)
 
 
 def build_counter_writer(world: World, process: Process, index: int) -> CounterWriter:
@@ -207,11 +210,11 @@ def build_counter_writer(world: World, process: Process, index: int) -> CounterW
     calls = ThreadedCalls(world.store.client("writer").call)
     ends, messages = _build_writer(world, process, index)
     return wiring_writer.build_counter_writer(
-        ends,
-        world.settings.writer,
         messages,
+        world.settings.writer,
         DynamoDBCounterStore(calls, COUNTERS),
         DynamoDBJournal(calls, COUNTERS.journal),
+        clock=ends.clock,
         adder=world.parts.adder,
     )
 
@@ -219,7 +222,11 @@ def build_counter_writer(world: World, process: Process, index: int) -> CounterW
 def build_changer(world: World, process: Process, index: int) -> MessageChanger:
     """Build one environment of the write function, for its edits and deletions."""
     ends, messages = _build_writer(world, process, index)
-    return build_message_changer(ends, world.settings.writer, messages, kind=world.parts.changer)
+    settings, routes = world.settings.writer, messages.writer.routes
+    gatherer = build_gatherer(ends, settings, routes, store=messages.store, form=KEY_FORM, position_of=position_of)
+    return build_message_changer(
+        messages, settings, gatherer, telemetry=ends.telemetry, clock=ends.clock, kind=world.parts.changer
+    )
 
 
 def build_reader(world: World, process: Process, index: int) -> MessageReader:
@@ -245,7 +252,14 @@ def build_counter_reader(world: World, process: Process, index: int) -> CounterR
     """Build one environment of the read function, for its counters."""
     ends, messages = _build_reader(world, process, index)
     cells = DynamoDBItemStore(open_reader_calls(world, process, None), COUNTERS, decode_cell)
-    return wiring_reader.build_counter_reader(ends, world.settings.reader, messages, cells, summer=world.parts.summer)
+    return wiring_reader.build_counter_reader(
+        messages,
+        world.settings.reader,
+        cells,
+        telemetry=ends.telemetry,
+        clock=ends.clock,
+        summer=world.parts.summer,
+    )
 
 
 def build_ends(world: World, process: Process, index: int, random: Random, *, repairs: bool) -> Ends:

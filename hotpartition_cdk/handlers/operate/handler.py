@@ -12,21 +12,24 @@ from typing import Any
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from hotpartition.control.commands import respond
+from hotpartition.control.commands import Check, respond
 from hotpartition.control.operations import Operations
-from hotpartition.control.reconcile import Reconciler
 from hotpartition.core.metrics import MetricName
-from hotpartition.runtime.building_control import open_operations
-from hotpartition.runtime.settings import OperateSettings
+from hotpartition.runtime.settings import is_in_band
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
+
+if is_in_band(os.environ):
+    from hotpartition.runtime.operating_in_band import open_jobs
+else:
+    from hotpartition.runtime.building_control import open_jobs
 
 logger = Logger()
 metrics = Metrics()
 
 
 @cache
-def _jobs() -> tuple[Operations, Reconciler]:
-    return open_operations(OperateSettings.from_env(os.environ), PowertoolsTelemetry(logger, metrics))
+def _jobs() -> tuple[Operations, Check]:
+    return open_jobs(os.environ, PowertoolsTelemetry(logger, metrics))
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)

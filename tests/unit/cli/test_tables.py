@@ -56,6 +56,9 @@ def client(monkeypatch):
         create(client, "routes", collection="S")
         create(client, "single", PK="S")
         yield client
+        # Where another test's moto runs in this process, tables stay.
+        for name in client.list_tables()["TableNames"]:
+            client.delete_table(TableName=name)
 
 
 @pytest.fixture(params=[BESIDE, APART], ids=["beside", "apart"])

@@ -89,7 +89,7 @@ def loaded_modules(job, settings, client, environment):
     is_of_messages = job in {"writer", "reader"}
     program = PROGRAM.format(
         place=f"{'hotpartition_messages' if is_of_messages else 'hotpartition.runtime'}.settings",
-        module=f"hotpartition_messages.wiring_{job}" if is_of_messages else "hotpartition.runtime.building_control",
+        module=f"hotpartition_messages.adaptive_{job}" if is_of_messages else "hotpartition.runtime.building_control",
         open=f"open_{job}s" if is_of_messages else f"open_{job}",
         settings=settings,
         client=client,

@@ -27,6 +27,7 @@ from hotpartition.engine.writer import Writer
 from hotpartition.runtime.settings import (
     AdaptiveSettings,
     ConsumerSettings,
+    InBandOperateSettings,
     JournalSettings,
     OperateSettings,
     ReaderSettings,
@@ -35,6 +36,7 @@ from hotpartition.runtime.settings import (
 )
 
 EngineSettings = WriterSettings | ReaderSettings | AdaptiveSettings
+ControlSettings = ConsumerSettings | OperateSettings | InBandOperateSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def build_gatherer(
     )
 
 
-def build_key_form(settings: ConsumerSettings | OperateSettings) -> KeyForm:
+def build_key_form(settings: ControlSettings) -> KeyForm:
     """Build the form of a table's partition keys; in commands a collection is called `conversation_id`."""
     return KeyForm(settings.keys.key_separator, label="conversation_id")
 
@@ -154,7 +156,7 @@ def build_journal_place(
     return JournalPlace(store.table_name, partition_key, sort_key, journal.journal_sort_key, index_name)
 
 
-def find_journal(settings: ConsumerSettings | OperateSettings) -> JournalPlace:
+def find_journal(settings: ControlSettings) -> JournalPlace:
     """Build the place of the routing items of the table that the settings describe."""
     keys = settings.keys
     names = keys.partition_key_name, keys.sort_key_name

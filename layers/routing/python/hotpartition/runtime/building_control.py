@@ -5,6 +5,7 @@ The two are imported where they are built: neither function needs the other's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from hotpartition.control.ends import ControlEnds
@@ -16,10 +17,12 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.building import build_key_form, find_journal
 from hotpartition.runtime.calls import open_calls
-from hotpartition.runtime.ends import connect_redis, system_clock
+from hotpartition.runtime.clocks import system_clock
+from hotpartition.runtime.ends import connect_redis
 from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
 
 if TYPE_CHECKING:
+    from hotpartition.control.commands import Check
     from hotpartition.control.consumer import Consumer
     from hotpartition.control.operations import Operations
     from hotpartition.control.reconcile import Reconciler
@@ -44,8 +47,13 @@ def build_consumer(ends: ControlEnds, settings: ConsumerSettings, kind: type[Con
     )
 
 
-def open_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[Operations, Reconciler]:
+def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operations, Check]:
     """Build the jobs of the operations function."""
+    return open_operations(OperateSettings.from_env(environ), telemetry)
+
+
+def open_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[Operations, Reconciler]:
+    """Build the jobs of the operations function from its settings."""
     from hotpartition.control.reconcile import Reconciler  # noqa: PLC0415 - see this module's docstring
     from hotpartition.redis.listing import RedisRegistryListing  # noqa: PLC0415 - as above
 

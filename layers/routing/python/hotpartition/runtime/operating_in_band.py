@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from hotpartition.control.commands import Check
 from hotpartition.control.ends import JournalEnds
 from hotpartition.control.hot_keys import LoadItemHeat, RunAll
 from hotpartition.control.journal_check import JournalCheck
@@ -13,8 +16,26 @@ from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.journal_routes import REFRESH_SECONDS
+from hotpartition.runtime.building import build_key_form, find_journal
 from hotpartition.runtime.building_in_band import open_in_band
-from hotpartition.runtime.settings import LoadSettings, SizeSettings
+from hotpartition.runtime.calls import open_calls
+from hotpartition.runtime.clocks import system_clock
+from hotpartition.runtime.settings import InBandOperateSettings, LoadSettings, SizeSettings
+
+
+def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operations, Check]:
+    """Build the jobs of the operations function."""
+    settings = InBandOperateSettings.from_env(environ)
+    return open_in_band_operations(
+        open_calls(settings.store),
+        find_journal(settings),
+        telemetry,
+        system_clock(),
+        form=build_key_form(settings),
+        load=settings.load,
+        size=settings.size,
+        has_positions=settings.keys.has_positions,
+    )
 
 
 def open_in_band_operations(

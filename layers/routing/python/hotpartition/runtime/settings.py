@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from hotpartition.runtime.declaring import Settings, flag, number, text, whole
+from hotpartition.runtime.declaring import Settings, flag, number, text, variable_name, whole
 
 DYNAMODB_CLIENTS = ("curl", "boto3")
 """What can speak to DynamoDB; `dynamodb/clients.py` opens it."""
@@ -317,3 +317,21 @@ class OperateSettings(Settings):
     size: SizeSettings
 
     consumers = whole("Number of stream consumers that share the report streams.", 1, least=1, most=64)
+
+
+class InBandOperateSettings(Settings):
+    """Settings of the operations function where writers find hot keys themselves."""
+
+    store: StoreSettings
+    journal: JournalSettings
+    keys: KeySettings
+    size: SizeSettings
+    load: LoadSettings
+
+
+def is_in_band(environ: Mapping[str, str]) -> bool:
+    """Say whether a function is given no Redis at all: then writers find hot keys themselves.
+
+    One that is given a part of what reaches Redis is deployed wrongly, and must say so.
+    """
+    return not any(variable_name(name) in environ for name in RegistrySettings.declared())

@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.ports import Telemetry
-from hotpartition.core.route import MAX_CHOICES, Route
+from hotpartition.core.route import MAX_CHOICES
 from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.engine.journal_reads import JournalReads
 from hotpartition.runtime.building_in_band import (
     InBandEnds,
     build_in_band_routes,
@@ -82,7 +83,7 @@ def in_band(
     return InBand(choices, telemetry, environ, settings)
 
 
-class InBandRoutes(TableRoutes):
+class InBandRoutes(JournalReads, TableRoutes):
     """Routes as the journal showed them to this process. Safe under threads."""
 
     is_counted = True
@@ -109,23 +110,17 @@ class InBandRoutes(TableRoutes):
         """
         self.choices = choices
         self.journal = place
-        self._known = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)
-        super().__init__(
-            registry=None, routes=self._known, background=None, telemetry=ends.telemetry, now_ms=ends.clock.now_ms
-        )
+        routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)
+        super().__init__(routes, ends.telemetry, ends.clock.now_ms)
         self.writer = build_in_band_writer(
             ends,
-            self._known,
+            routes,
             load=settings.load,
             size=settings.size,
             form=schema.form,
             budget_ms=budget_ms,
             choices=choices,
         )
-
-    def get(self, collection: str) -> Route:
-        """Return what reads begin with: they see the journal anyway."""
-        return self._known.peek(collection)
 
     def size_of(self, attributes: Mapping[str, Any]) -> int:
         """Implement `TableRoutes.size_of`."""
