@@ -56,6 +56,8 @@ class _Mark:
     """What the next sample takes out of the load item."""
     place: int = 0
     """Which load item it goes to."""
+    rests_until_ms: int = 0
+    """Until when this process raises it no more: it has tried a moment ago."""
 
 
 class InBandCounting:
@@ -181,7 +183,8 @@ class InBandCounting:
             return
         now_ms = self._store_clock.at(self._clock.now_ms())
         mark.stale = list_stale(load, now_ms)
-        self._act(key, load, now_ms)
+        if now_ms >= mark.rests_until_ms and self._act(key, load, now_ms):
+            mark.rests_until_ms = now_ms + RAISE_PAUSE_MS
 
     def _add_somewhere(self, collection: str, mark: _Mark, cell: Cell, wcu: float) -> FleetLoad:
         """Add a sample to the first load item that takes it, of those that this process was not refused by."""
@@ -194,10 +197,11 @@ class InBandCounting:
                     raise
                 mark.place, mark.stale = place + 1, ()
 
-    def _act(self, key: ItemKey[Any], load: FleetLoad, now_ms: int) -> None:
+    def _act(self, key: ItemKey[Any], load: FleetLoad, now_ms: int) -> bool:
+        """Raise the key if it is hot; say whether that was tried."""
         decision = self._decide(key, load, now_ms)
         if decision.generation is None:
-            return
+            return False
         try:
             # The route that was decided by may be older than another process's raise.
             entry = self._journal.get(key.collection, is_strong=True)
@@ -210,6 +214,7 @@ class InBandCounting:
             self._telemetry.event("a raise was refused", collection=key.collection)
         except (MalformedGenerationError, StoreRefusedError) as error:
             self._give_up(key.collection, error)
+        return True
 
     def _decide(self, key: ItemKey[Any], load: FleetLoad, now_ms: int) -> Decision:
         return decide_in_band(
