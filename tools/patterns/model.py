@@ -72,6 +72,8 @@ class Pattern:
     shards: int | None
     hashed: Hashed = Hashed.AT_RANDOM
     buckets: Buckets = Buckets.NONE
+    is_in_band: bool = False
+    """Whether writers find out how many, and not a consumer."""
 
     @property
     def choices(self) -> int:
@@ -98,6 +100,7 @@ _ALL: Sequence[Pattern] = (
     Pattern(name="buckets", title="time buckets", shards=FIXED_SHARDS, buckets=Buckets.PLAIN),
     Pattern(name="buckets-sharded", title="time buckets, index shards", shards=FIXED_SHARDS, buckets=Buckets.SHARDED),
     Pattern(name="adaptive", title="adaptive", shards=None, hashed=Hashed.BY_SORT_KEY),
+    Pattern(name="in-band", title="in band", shards=None, hashed=Hashed.BY_SORT_KEY, is_in_band=True),
     Pattern(name="adaptive-attribute", title="adaptive by attribute", shards=None, hashed=Hashed.BY_ATTRIBUTE),
     Pattern(
         name="adaptive-buckets",

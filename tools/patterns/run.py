@@ -23,6 +23,7 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.table import TimeBuckets, at_random, by_attribute, by_sort_key, fixed
 from hotpartition.table.hashing import Hashing
+from hotpartition.table.routes import Shards
 from hotpartition.table.time_buckets import time_of_text
 from tools.patterns.model import (
     DEVICES,
@@ -38,7 +39,15 @@ from tools.patterns.table import COARSE_SECONDS, INDEX, INDEX_KEY, Client, Count
 from tools.simulation.engine import EPOCH_MS, Engine, Process, SimulatedExecutor
 from tools.simulation.scenarios import STEP
 from tools.simulation.store import Observer
-from tools.simulation.wiring import TABLE, TABLE_NAME, SimulatedShards, SimulatedTable, build_consumer, build_world
+from tools.simulation.wiring import (
+    TABLE,
+    TABLE_NAME,
+    InBandShards,
+    SimulatedShards,
+    SimulatedTable,
+    build_consumer,
+    build_world,
+)
 
 BUDGET_MS = 300.0
 PATIENT_MS = 10_000.0
@@ -141,17 +150,19 @@ class _Run:
         process, random = Process(), self.world.random(name)
         pattern = self.pattern
         table: Any = client
-        shards: Any = SimulatedShards(
-            world=self.world,
-            process=process,
-            index=next(self.numbers),
-            place=JournalPlace(TABLE_NAME, "pk", sort_key=""),
-            journal=self.journal,
-        )
+        index, place = next(self.numbers), JournalPlace(TABLE_NAME, "pk", sort_key="")
+        shards: Shards
+        if pattern.shards:
+            shards = fixed(pattern.shards)
+        elif pattern.is_in_band:
+            calls = ThreadedCalls(self.world.store.client("in band").call)
+            shards = InBandShards(world=self.world, index=index, place=place, journal=TABLE.journal, calls=calls)
+        else:
+            # One key alone: adaptive shards that no consumer raises.
+            shards = SimulatedShards(world=self.world, process=process, index=index, place=place, journal=self.journal)
         opened = SimulatedTable(
             table,
-            # One key alone: adaptive shards that no consumer raises.
-            shards=fixed(pattern.shards) if pattern.shards else shards,
+            shards=shards,
             hashed=_hashing(pattern, random),
             position=_position if pattern.shards is None else None,
             time_buckets=self.buckets if pattern.buckets is Buckets.SHARDED else None,
@@ -165,7 +176,7 @@ class _Run:
     def play(self) -> Sample:
         """Play the run."""
         course, engine, sample = self.course, self.engine, self.sample
-        with_consumer = self.pattern.shards is None
+        with_consumer = self.pattern.shards is None and not self.pattern.is_in_band
         consumer = self._start_consumer() if with_consumer else None
         self._write_until(course.close_up)
         engine.run_until(course.close_up)

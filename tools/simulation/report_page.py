@@ -31,6 +31,7 @@ STRATEGY_NAMES: Mapping[str, str] = {
     "alarm": "alarm, then by hand",
     "queue": "queue in front",
     "static": "every key salted",
+    "in_band": "hotpartition, in band",
     "ours": "hotpartition",
     "oracle": "oracle",
 }

@@ -370,7 +370,9 @@ class Store(Network):
         ):
             raise self.error("ConditionalCheckFailedException", Item=known.item)
         item = self._update(key, sets, texts, self.engine.now)
-        generations = [Generation.decode(text) for text in sorted(sets.get("generations", ()))]
+        if "generations" not in sets:
+            return item  # a directory's, of raised keys
+        generations = [Generation.decode(text) for text in sorted(sets["generations"])]
         self.observer.raised(key, generations, item["reason"]["S"])
         if owner is not None:
             self.after_update(owner)
@@ -572,7 +574,7 @@ def _parse_update(request: Mapping[str, Any]) -> tuple[dict[str, set[str]], dict
     adds, _, assignments = request["UpdateExpression"].removeprefix("ADD ").partition(" SET ")
     values = request["ExpressionAttributeValues"]
     sets = [pair.split(" ") for pair in adds.split(", ")]
-    texts = [pair.split(" = ") for pair in assignments.split(", ")]
+    texts = [pair.split(" = ") for pair in assignments.split(", ") if pair]
     return {name: set(values[place]["SS"]) for name, place in sets}, {name: values[place]["S"] for name, place in texts}
 
 

@@ -31,6 +31,7 @@ from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.errors import InvalidRequestError, RetryLaterError
+from hotpartition.runtime.settings import InBandSettings
 from hotpartition.table import at_random, by_attribute, by_sort_key
 from hotpartition.table.adaptive import AdaptiveRoutes
 from hotpartition.table.hashing import Hashing
@@ -51,7 +52,7 @@ from tools.simulation.faults import FaultDriver, RaisesByHand
 from tools.simulation.measure import Offer, Record
 from tools.simulation.scenarios import FAULTS, FaultPlan
 from tools.simulation.store import Network, Observer
-from tools.simulation.wiring import InBandShards, SimulatedShards, SimulatedTable, build_world
+from tools.simulation.wiring import InBandShards, SensitiveCounting, SimulatedShards, SimulatedTable, build_world
 
 WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchWriteItem"})
 
@@ -429,8 +430,17 @@ class _Run:
     def _build(self, process: Process, index: int) -> Callable[[Callable[[SimulatedTable], Any]], Any]:
         """Build one environment: it makes the calls that it is asked for on a table of its own."""
         calls = open_calls(self.table)
-        shards: Shards = InBandShards(world=self.world, index=index, place=self.place, calls=calls)
-        if not self.parts.is_in_band:
+        if self.parts.is_in_band:
+            shards: Shards = InBandShards(
+                world=self.world,
+                index=index,
+                place=self.place,
+                journal=self.place,
+                calls=calls,
+                settings=InBandSettings.defaults(hot_at_once_wcu=1.0, target_shard_wcu=0.5, max_shard_count=12),
+                counting=SensitiveCounting,
+            )
+        else:
             shards = SimulatedShards(
                 world=self.world,
                 process=process,

@@ -424,27 +424,33 @@ class SensitiveCounting(InBandCounting):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InBandShards:
-    """What a `ShardedTable` takes as its shards in one environment: `in_band()`, on thresholds of a small load."""
+    """What a `ShardedTable` takes as its shards in one environment: `in_band()`.
+
+    Its adapters find routing items at `journal`, and the table's own reads at `place`.
+    """
 
     finds_read_heat: ClassVar[bool] = False
 
     world: World
     index: int
     place: JournalPlace
+    journal: JournalPlace
     calls: DynamoDBCalls
+    settings: InBandSettings = field(default_factory=InBandSettings.defaults)
+    counting: type[InBandCounting] = InBandCounting
 
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> InBandRoutes:
         """Build the routes, as `InBand.build_routes` does."""
         del table, clock
         own = self.world.clock(self.world.random(f"table-{self.index}"))
         return InBandRoutes(
-            open_in_band(self.calls, self.place, SharedTelemetry(self.world), own),
-            InBandSettings.defaults(hot_at_once_wcu=1.0, target_shard_wcu=0.5, max_shard_count=12),
+            open_in_band(self.calls, self.journal, SharedTelemetry(self.world), own),
+            self.settings,
             place=self.place,
             schema=schema,
             choices=3,
             budget_ms=budget_ms,
-            counting=SensitiveCounting,
+            counting=self.counting,
         )
 
 

@@ -26,17 +26,11 @@ REFRESH_SECONDS = 60.0
 """How long a route of a key that was raised is used before the journal is asked again."""
 
 
-REFUSALS = 2
-"""How many there are before a look-up: what was refused once is mostly stored a moment later, where a partition is only
-a little too hot, and then a look-up for each write would cost half as much as the write."""
-
-
 class _LookUp(NamedTuple):
-    """When a collection was looked up, how long it is left alone from then on, and the refusals since."""
+    """When a collection was looked up, and how long it is left alone from then on."""
 
     at_ms: int
     pause_ms: int
-    refusals: int = 0
 
 
 class JournalRoutes:
@@ -89,14 +83,12 @@ class JournalRoutes:
         return self._raised_at_ms.get(collection)
 
     def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
-        """Ask the journal, eventually consistent, from the second refusal on and unless it was asked a moment ago."""
+        """Ask the journal, eventually consistent: now, unless it was asked a moment ago."""
         with self._lock:
             last = self._lookups.get(collection)
             if last is None or not 0 <= now_ms - last.at_ms < FORGET_LOOKUPS_MS:
                 last = _LookUp(now_ms, 0)
-            last = last._replace(refusals=last.refusals + 1)
-            if last.refusals < REFUSALS or now_ms - last.at_ms < last.pause_ms:
-                _keep(self._lookups, collection, last)
+            if now_ms - last.at_ms < last.pause_ms:
                 return self._cache.peek(collection)
             pause_ms = min(max(2 * last.pause_ms, LOOKUP_PAUSE_MS), MAX_LOOKUP_PAUSE_MS)
             _keep(self._lookups, collection, _LookUp(now_ms, pause_ms))
