@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -273,21 +272,6 @@ def test_a_request_that_is_invalid_costs_nothing(proxy: Proxy) -> None:
     }
     assert _throttle(proxy.client.put_item, **bad)["Error"]["Code"] == "ValidationException"
     proxy.client.put_item(TableName="t", Item=_item("a", "0", 9_000))
-
-
-def test_a_table_that_exists_or_a_dynamodb_that_is_away_is_one_clear_line(
-    loop: Any, endpoint: str, proxy: Proxy, tmp_path: Path
-) -> None:
-    """The line names the endpoint."""
-
-    async def attempt(url: str) -> None:
-        async with aiohttp.ClientSession() as session:
-            await create_table(Backend(session, url, "eu-central-1"), "t", TABLE)
-
-    with pytest.raises(Exception, match="already has a table t"):
-        loop.run(attempt(endpoint))
-    with pytest.raises(Exception, match=r"cannot be created at .*: InternalServerError"):
-        loop.run(attempt("http://127.0.0.1:9"))
 
 
 def test_an_index_is_queried_over_the_partitions_of_its_table(proxy: Proxy) -> None:

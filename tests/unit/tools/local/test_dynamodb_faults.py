@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 
 from tools.local.dynamodb_faults import (
-    READ_REASONS,
     WRITE_REASONS,
     Fault,
     FaultPolicy,
@@ -24,11 +23,6 @@ REASON = "TableWriteAccountLimitExceeded"
 
 def policy(*rules, seed=1):
     return FaultPolicy(random.Random(seed), rules)
-
-
-def test_without_rules_nothing_happens():
-    """The proxy of a plain local run injects nothing."""
-    assert policy().choose("PutItem") == Injection()
 
 
 def test_a_rule_is_for_its_operation_alone():
@@ -162,8 +156,3 @@ def test_a_denial_is_iams():
     error = build_refusal(FaultRule("UpdateItem", Fault.DENY), ARN)
     assert (error.status, error.code) == (400, "AccessDeniedException")
     assert f"dynamodb:UpdateItem on resource: {ARN}" in error.body["Message"]
-
-
-def test_there_are_sixteen_reasons():
-    """As many as DynamoDB has."""
-    assert len(WRITE_REASONS | READ_REASONS) == 16
