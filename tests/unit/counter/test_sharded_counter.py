@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hotpartition.counter import ShardedCounter
-from hotpartition.errors import InvalidRequestError, OutcomeUnknownError, ThrottledError, TokenReusedError
+from hotpartition.errors import InvalidRequestError, OutcomeUnknownError, TokenReusedError
 from hotpartition.table import fixed
 
 KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
@@ -70,19 +70,6 @@ def test_a_token_that_another_version_used_is_found(build):
     assert build(fixed(4, readable=16)).get("post") == 7
 
 
-def test_a_refused_shard_is_left_for_the_next_choice(build, aws):
-    """With and without a token."""
-    first = []
-    aws.refuses = lambda place: first.append(place) or KEY_RANGE if not first else None
-    build(fixed(8, choices=3)).add("post")
-    assert len({place for _, place in aws.sent}) == 2
-    aws.sent.clear()
-    first.clear()
-    build(fixed(8, choices=3)).add("post", token="t")
-    assert len({place for _, place in aws.sent}) == 2
-    assert build(fixed(8, choices=3)).get("post") == 2
-
-
 def test_a_lost_response(build, aws):
     """Nobody knows without a token; with one it counts once."""
     lost = [True]
@@ -93,16 +80,6 @@ def test_a_lost_response(build, aws):
     lost.append(True)
     build().add("post", 5, token="t")
     assert build().get("post") == 6
-
-
-def test_refused_for_the_whole_budget(build, aws):
-    """Then nothing was counted."""
-    aws.refuses = lambda _: KEY_RANGE
-    for token in (None, "t"):
-        with pytest.raises(ThrottledError):
-            build(budget_ms=50).add("post", token=token)
-    aws.refuses = lambda _: None
-    assert build().get("post") == 0
 
 
 @pytest.mark.parametrize("amount", [1.0, "1", None, True, 10**18 + 1])
