@@ -1,5 +1,7 @@
 """The operations job: what operators see, and a raise by hand that can do no harm."""
 
+from operator import attrgetter
+
 import pytest
 
 from hotpartition.control.reconcile import Agreement
@@ -9,7 +11,7 @@ from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.core.shares import list_shares
 from hotpartition.errors import InvalidRequestError, MalformedGenerationError, RegistryUnavailableError, ThrottledError
-from support.builders import World, new_message, route_of
+from support.builders import World, new_message, route_of, walk
 from support.fakes import KEY_RANGE_THROTTLE
 from support.fleet import START_MS, Fleet
 
@@ -146,16 +148,10 @@ def test_all_routes_are_listed_in_pages(world):
     """By cursor, each once."""
     for i in range(7):
         world.raise_to(2, i, conversation_id=f"c{i}")
-    operations, cursor, names = world.operations(), None, []
-    while True:
-        page = operations.list_routes(cursor, 3)
-        assert len(page.rows) <= 3
-        assert all(row.wcu_per_second is None for row in page.rows)
-        names += [row.collection for row in page.rows]
-        cursor = page.cursor
-        if cursor is None:
-            break
-    assert names == [f"c{i}" for i in range(7)]
+    pages = list(walk(lambda cursor: attrgetter("rows", "cursor")(world.operations().list_routes(cursor, 3))))
+    assert [[(row.collection, row.wcu_per_second) for row in rows] for rows in pages] == [
+        [(f"c{i}", None) for i in range(first, min(first + 3, 7))] for first in (0, 3, 6)
+    ]
 
 
 class TestRoute:
