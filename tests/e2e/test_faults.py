@@ -193,15 +193,6 @@ def test_a_consumer_killed_between_journal_and_registry_is_made_up_for(stack, co
     wait_for(lambda: route_in_redis(stack, registry, conversation) == route_in_journal(stack, conversation))
 
 
-def test_the_control_api_refuses_what_it_cannot_break(stack):
-    """Wrong rules change nothing, and a running Redis keeps its file."""
-    wrong = stack.request("PUT", f"{stack.control_url}/dynamodb/faults", [{"operation": "PutItem", "fault": "gremlin"}])
-    assert (wrong.status, wrong.body.keys()) == (400, {"message"})
-    assert stack.request("PUT", f"{stack.control_url}/dynamodb/faults", b"{").status == 400
-    assert stack.request("GET", f"{stack.control_url}/dynamodb/faults").body["rules"] == []
-    assert stack.request("POST", f"{stack.control_url}/redis/start?fresh=1").status == 409
-
-
 def test_a_promoted_replica_that_missed_a_raise_loses_nothing(replicated_stack, conversation):
     """The raise is in the journal and died with the primary: reads are complete, and the route comes back."""
     stack, load, known = replicated_stack, Recorder(), set()
