@@ -416,21 +416,6 @@ class TestNewestPage:
         assert self.read(api, "hot", etag).headers["Age"] == "1"
         assert "Age" not in self.read(api, "c").headers
 
-    @pytest.mark.parametrize(
-        "query",
-        [
-            {"consistency": "strong"},
-            {"order": "oldest"},
-            {"after": format_time(NOW_MS)},
-            {"before": format_time(NOW_MS)},
-        ],
-    )
-    def test_other_pages_have_neither(self, api, query):
-        """They are read each time, and sent."""
-        response = self.read(api, "hot", "*", **query)
-        assert response.status == 200
-        assert not {"ETag", "Age"} & response.headers.keys()
-
     def test_a_page_with_a_cursor_has_neither(self, api):
         """It is not a newest page."""
         api.post(conversation_id="hot")

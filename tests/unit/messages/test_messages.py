@@ -101,15 +101,6 @@ def test_what_dynamodb_cannot_hold_is_refused_by_name(attributes, field):
     assert [p.field for p in caught.value.problems] == [field]
 
 
-def test_nesting_has_a_limit():
-    """DynamoDB takes 32 levels for the whole item."""
-    nested: object = 1
-    for _ in range(40):
-        nested = [nested]
-    with pytest.raises(InvalidRequestError, match="levels deep"):
-        encode_attributes({"a": nested})
-
-
 def test_equal_numbers_have_one_stored_form():
     """A replay that spells a number differently is still the same content."""
     forms = [encode_attributes({"n": n}).stored for n in (100, 100.0, 1e2)]
