@@ -12,12 +12,6 @@ from hotpartition.core.route import stable_hash
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def conversation():
-    """A conversation of the test's own."""
-    return f"room:{uuid.uuid4().hex}"
-
-
 def test_what_is_written_is_read(stack, conversation):
     """Stored, then found on a page and by its id, with everything that was sent."""
     message = {

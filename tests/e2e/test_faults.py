@@ -3,8 +3,6 @@
 The short form of each fault; docs/operations.md, "When a part is down", says what clients and operators see.
 """
 
-import uuid
-
 import pytest
 import redis
 
@@ -26,11 +24,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 REQUESTS = ("PutItem", "UpdateItem", "GetItem", "Query", "BatchGetItem")
 LIMITS_OF_OTHERS = ("ProvisionedThroughputExceeded", "AccountLimitExceeded", "MaxOnDemandThroughputExceeded")
 """What salting does not cure."""
-
-
-@pytest.fixture
-def conversation():
-    return f"fault:{uuid.uuid4().hex}"
 
 
 @pytest.fixture(autouse=True)

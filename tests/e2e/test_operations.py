@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,6 @@ from stack import SETTINGS, WRITE_LIMIT_WCU, assert_read_back, wait_for
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 TOOL = Path(sys.executable).with_name("hotpartition")
-
-
-@pytest.fixture
-def conversation():
-    return f"ops:{uuid.uuid4().hex}"
 
 
 @pytest.fixture

@@ -23,11 +23,6 @@ REFUSED = "registry refuses this function"
 
 
 @pytest.fixture
-def conversation():
-    return f"registry:{uuid.uuid4().hex}"
-
-
-@pytest.fixture
 def admin(guarded_stack):
     """The administrator of the guarded Redis."""
     facts = guarded_stack.status()["redis"]

@@ -22,7 +22,7 @@ from hotpartition_messages.keys import build_sort_key
 from support.builders import build_message, message_id, route_of, walk
 from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeRoutingItems, FakeTable
 from support.redis_process import report_sink
-from support.tables import TABLE, TABLE_SCHEMA
+from support.tables import TABLE, define_table
 from support.unreachable import closed_port
 
 FOUR = Generation(since_ms=5, shard_count=4)
@@ -30,31 +30,16 @@ EIGHT = Generation(since_ms=9, shard_count=8)
 NOW_MS = 1_700_000_000_000
 
 
-def renamed(schema, names):
-    """A table's definition with other names for its keys."""
-    match schema:
-        case dict():
-            return {key: renamed(value, names) for key, value in schema.items()}
-        case list():
-            return [renamed(value, names) for value in schema]
-        case _:
-            return names.get(schema, schema)
-
-
 def in_collections(client):
     """Of a table whose keys are called otherwise."""
-    client.create_table(TableName="readings", **renamed(TABLE_SCHEMA, {"pk": "PK", "sk": "Sort key"}))
+    indexes = {"routing-index": ("routing_partition", "updated_at")}
+    client.create_table(TableName="readings", **define_table("PK", "Sort key", indexes=indexes))
     return JournalPlace("readings", "PK", "Sort key", "~route", "routing-index")
 
 
 def apart(client):
     """A table that has nothing but routes."""
-    client.create_table(
-        TableName="routes",
-        AttributeDefinitions=[{"AttributeName": "collection", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "collection", "KeyType": "HASH"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    client.create_table(TableName="routes", **define_table("collection"))
     return JournalPlace("routes", "collection", sort_key="")
 
 

@@ -12,6 +12,7 @@ from aiohttp import web
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from support.tables import define_table
 from tools.local.dynamodb_backend import Backend
 from tools.local.dynamodb_costs import Meter
 from tools.local.dynamodb_proxy import DynamoDBProxy
@@ -78,18 +79,7 @@ def proxy(loop: Any, endpoint: str) -> Iterator[Proxy]:
     loop.run(session.close())
 
 
-TABLE = {
-    "BillingMode": "PAY_PER_REQUEST",
-    "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-    "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk", "g", "u")],
-    "GlobalSecondaryIndexes": [
-        {
-            "IndexName": "idx",
-            "KeySchema": [{"AttributeName": "g", "KeyType": "HASH"}, {"AttributeName": "u", "KeyType": "RANGE"}],
-            "Projection": {"ProjectionType": "ALL"},
-        }
-    ],
-}
+TABLE = define_table("pk", "sk", indexes={"idx": ("g", "u")})
 
 
 def _item(pk: str, sk: str, size: int, **more: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from hotpartition.counter import ShardedCounter
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import MalformedGenerationError, TokenReusedError
 from support.adaptive import AdaptiveShards
+from support.tables import define_table
 
 EIGHT = Generation(since_ms=0, shard_count=8)
 IN_COLLECTION = JournalPlace("counters", "PK", "SK", "~route")
@@ -45,12 +46,7 @@ class Stage(AdaptiveShards):
 
 @pytest.fixture(params=[IN_COLLECTION, APART], ids=["journal in the collection", "journal apart"])
 def stage(request, aws):
-    aws.raw.create_table(
-        TableName="routes",
-        AttributeDefinitions=[{"AttributeName": "collection", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "collection", "KeyType": "HASH"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    aws.raw.create_table(TableName="routes", **define_table("collection"))
     return Stage(aws, request.param)
 
 

@@ -11,6 +11,7 @@ import pytest
 from hotpartition.counter import ShardedCounter
 from hotpartition.errors import InvalidRequestError, OutcomeUnknownError, TokenReusedError
 from hotpartition.table import fixed
+from support.tables import define_table
 
 KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
 PAGE = Path(__file__).resolve().parents[3] / "docs/counters.md"
@@ -112,15 +113,7 @@ def test_a_name_is_needed(build):
 
 def test_a_table_with_numbers_as_sort_keys_is_refused(aws):
     """No counter can be named there."""
-    schema = {
-        "TableName": "numbers",
-        "AttributeDefinitions": [
-            {"AttributeName": "PK", "AttributeType": "S"},
-            {"AttributeName": "SK", "AttributeType": "N"},
-        ],
-    }
-    keys = [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}]
-    aws.raw.create_table(**schema, KeySchema=keys, BillingMode="PAY_PER_REQUEST")
+    aws.raw.create_table(TableName="numbers", **define_table("PK", "SK", types={"SK": "N"}))
     with pytest.raises(NotImplementedError, match="Use a table whose sort key is of type S"):
         ShardedCounter(aws.resource.Table("numbers"), fixed(2)).add("post")
 
