@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from hotpartition.counter import ShardedCounter
@@ -14,7 +10,6 @@ from hotpartition.table import fixed
 from support.tables import define_table
 
 KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
-PAGE = Path(__file__).resolve().parents[3] / "docs/counters.md"
 
 
 @pytest.fixture(params=["table", "client"])
@@ -134,20 +129,3 @@ def test_the_request_under_a_token_is_pinned(aws):
         '"7"}}}}], "ClientRequestToken": "e3d0144819fb5901733fcc88fff7b69a"}'
     )
     assert [body.decode() if isinstance(body, bytes) else body for body in bodies] == [expected] * 2
-
-
-@pytest.mark.slow
-def test_the_page_s_example_runs_as_it_stands(tmp_path):
-    """Without AWS."""
-    script = tmp_path / "quick_start.py"
-    script.write_text(PAGE.read_text().split("```python\n")[1].split("```")[0])
-    environ = {
-        "PYTHONPATH": ":".join(sys.path),
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "HOME": str(tmp_path),
-    }
-    done = subprocess.run(
-        [sys.executable, script], env=environ, capture_output=True, text=True, check=True, timeout=120
-    )
-    assert done.stdout == "99\n"
