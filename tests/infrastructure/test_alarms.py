@@ -179,6 +179,12 @@ def test_silence_of_the_consumer_rings(prod):
     assert set(missing.values()) == {"breaching", "notBreaching"}
 
 
+def test_any_eviction_rings():
+    """One evicted key is enough: a routing table must never be evicted."""
+    (alarm,) = [alarm for alarm in alarms_of(PROD) if alarm.name == "RegistryEvictions"]
+    assert (alarm.threshold, alarm.periods, alarm.is_lack) == (1, 1, False)
+
+
 def test_expressions_count_missing_data_as_none(prod):
     """A sum over functions is there although one of them counted nothing."""
     (alarm,) = [
@@ -200,6 +206,14 @@ def test_no_alarm_watches_more_than_cloudwatch_takes():
         ("RegistryEvictions2", 2),
     ]
     assert {base_name(alarm) for alarm in larger} == NAMES
+
+
+def test_the_dashboard_shows_alarms_and_our_metrics(template):
+    """One dashboard has the state of all alarms and the functions' own metrics."""
+    body = short_name(template.only("AWS::CloudWatch::Dashboard")["DashboardBody"])
+    assert body.count('"metrics"') >= 14
+    for name in ("MessagesWritten", "WritesThrottled", "Raises", "ReportsDropped", "ConsumerLagMs", "RegistryRebuilt"):
+        assert f'"{name}"' in body
 
 
 def test_no_row_of_the_operations_page_outlives_its_metric(root):

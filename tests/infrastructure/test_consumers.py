@@ -6,6 +6,7 @@ import json
 from copy import deepcopy
 
 from hotpartition.core.shares import Share, list_shares
+from hotpartition.runtime.settings import OperateSettings
 
 SCHEDULE = "AWS::Scheduler::Schedule"
 
@@ -43,3 +44,8 @@ def test_each_share_has_an_alarm(staging):
         ("ConsumerStarted", 1, "breaching")
     }
     assert {a["AlarmDescription"].rpartition("#")[2] for a in alarms} == {"consumermissing"}
+
+
+def test_the_operations_function_knows_how_many_there_are(staging):
+    """It looks for each of them."""
+    assert OperateSettings.from_env(staging.variables("operate")).consumers == 2

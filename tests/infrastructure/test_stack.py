@@ -143,6 +143,11 @@ class TestRegistry:
         assert registry["ReplicasPerNodeGroup"] >= 1
         assert registry["CacheNodeType"].split(".")[1] == "m7g"
 
+    def test_says_nothing_of_durability_where_it_has_none(self, dev, local):
+        """The default is not said: older engine versions and some regions do not know the property."""
+        for template in (dev, local):
+            assert "Durability" not in template.only("AWS::ElastiCache::ReplicationGroup")
+
     def test_keeps_its_version(self, template):
         """After an upgrade by itself the next deployment would ask for a downgrade, which ElastiCache refuses."""
         registry = template.only("AWS::ElastiCache::ReplicationGroup")
