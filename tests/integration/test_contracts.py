@@ -10,10 +10,8 @@ from hotpartition.core.reports import WriteReport, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation
 from hotpartition.core.route_history import Cause, Raise
 from hotpartition.core.shares import WHOLE, list_shares
-from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
-from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.errors import InvalidRequestError, MalformedGenerationError, RegistryUnavailableError
+from hotpartition.errors import InvalidRequestError, RegistryUnavailableError
 from hotpartition.redis.listing import RedisRegistryListing
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
@@ -22,29 +20,12 @@ from hotpartition_messages.keys import build_sort_key
 from support.builders import build_message, message_id, route_of, walk
 from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeRoutingItems, FakeTable
 from support.redis_process import report_sink
-from support.tables import TABLE, define_table
+from support.tables import TABLE
 from support.unreachable import closed_port
 
 FOUR = Generation(since_ms=5, shard_count=4)
 EIGHT = Generation(since_ms=9, shard_count=8)
 NOW_MS = 1_700_000_000_000
-
-
-def in_collections(client):
-    """Of a table whose keys are called otherwise."""
-    indexes = {"routing-index": ("routing_partition", "updated_at")}
-    client.create_table(TableName="readings", **define_table("PK", "Sort key", indexes=indexes))
-    return JournalPlace("readings", "PK", "Sort key", "~route", "routing-index")
-
-
-def apart(client):
-    """A table that has nothing but routes."""
-    client.create_table(TableName="routes", **define_table("collection"))
-    return JournalPlace("routes", "collection", sort_key="")
-
-
-PLACES = {"in collections": in_collections, "apart": apart}
-"""Where routing items may lie beside the messages' own table."""
 
 
 def query(partition_key="c", limit=2, first=None, last=None, *, newest_first=True):
@@ -146,16 +127,12 @@ class TestMessageStoreAndJournal:
 class TestRoutingItems:
     """The journal as operators look through it."""
 
-    @pytest.fixture(params=["fake", *DYNAMODB_CLIENTS, *PLACES])
+    @pytest.fixture(params=["fake", *DYNAMODB_CLIENTS])
     def journal(self, request):
         """A journal, and its routing items."""
         if request.param == "fake":
             table = FakeTable()
             return FakeJournal(table), FakeRoutingItems(table)
-        if request.param in PLACES:
-            dynamodb = request.getfixturevalue("dynamodb")
-            place = PLACES[request.param](dynamodb.client)
-            return DynamoDBJournal(dynamodb.calls, place), DynamoDBRoutingItems(dynamodb.calls, place)
         real = request.getfixturevalue("dynamodb_over")(request.param)
         return real.journal, DynamoDBRoutingItems(real.calls, TABLE.journal)
 
@@ -204,17 +181,6 @@ class TestRoutingItems:
         """Rather than read from somewhere."""
         with pytest.raises(InvalidRequestError, match="cursor"):
             journal[1].page(cursor, 5)
-
-    @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
-    def test_what_cannot_be_read_is_an_error_for_readers_and_shown_to_operators(self, dynamodb, place):
-        """Readers fail closed; an operator sees whose item it is."""
-        place = place(dynamodb.client)
-        item = {**place.key_of("room"), "generations": {"SS": ["many"]}, "routing_partition": {"S": "03"}}
-        dynamodb.client.put_item(TableName=place.table_name, Item={**item, "updated_at": {"S": "soon"}})
-        with pytest.raises(MalformedGenerationError):
-            DynamoDBJournal(dynamodb.calls, place).get("room", is_strong=True)
-        ((shown,), _) = DynamoDBRoutingItems(dynamodb.calls, place).page(None, 9)
-        assert (shown.collection, shown.route, shown.members) == ("room", None, ("many",))
 
 
 class TestRegistryListing:
