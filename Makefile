@@ -27,7 +27,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 # Where it is set, each of the suite's processes would compile its packages again: one to three seconds each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: wheel wheel-check simulate-counters simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials read-trials help setup build check lint types unit test test-stacks test-computing test-long demo up synth deploy destroy lock format clean acceptance test-functions functions-unit functions-acceptance
+.PHONY: simulate-in-band wheel wheel-check simulate-counters simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials read-trials help setup build check lint types unit test test-stacks test-computing test-long demo up synth deploy destroy lock format clean acceptance test-functions functions-unit functions-acceptance
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -119,15 +119,15 @@ test-computing: types
 test-long: test ## And what takes longer: larger models, more seeds
 	$(BIN)/pytest -m long
 
-demo: .venv/.tool ## Run a chat workload against the stack on this machine, end to end (MESSAGES=file.jsonl[.gz] replays a file)
-	$(BIN)/python -m tools.demo
+demo: .venv/.tool ## Run a chat workload against the stack on this machine, end to end (ENVIRONMENT=lite: without Redis; MESSAGES=file.jsonl[.gz] replays a file)
+	$(BIN)/python -m tools.demo --environment $(ENVIRONMENT)
 
 .PHONY: example
 example: wheel ## Run examples/sensors, an application of another team, on this machine: a rush, end to end (2 minutes)
 	$(BIN)/python -m tools.example --wheel out/wheel/*.whl
 
-up: .venv/.tool ## Run the stack on this machine, and stay up
-	$(BIN)/python -m tools.local up --port $(PORT)
+up: .venv/.tool ## Run the stack on this machine, and stay up (ENVIRONMENT=lite: without Redis)
+	$(BIN)/python -m tools.local up --environment $(ENVIRONMENT) --port $(PORT)
 
 bench: setup ## Measure every row against its rival (10 minutes; ONLY=<name> takes one, STRICT=1 fails on a missed bar)
 	$(BIN)/python -m tools.benchmarks $(addprefix --only ,$(ONLY)) $(if $(STRICT),--strict)
@@ -155,6 +155,9 @@ simulate-counters: .venv/.tool ## 10,000 additions a second on one counter, and 
 
 simulate-step: .venv/.tool ## 100 seeds of a step to 4,000 WCU/s: how soon it is noticed, spread and over (10 minutes; SEEDS=)
 	$(BIN)/python -m tools.simulation step $(addprefix --seeds ,$(SEEDS))
+
+simulate-in-band: .venv/.tool ## 100 seeds of steps that are found in band, by 50 and by 1,000 processes, and 100 hours of nothing hot (25 minutes; SEEDS=)
+	$(BIN)/python -m tools.simulation in-band $(addprefix --seeds ,$(SEEDS))
 
 simulate-patterns: .venv/.tool ## Random suffix, calculated suffix, time buckets and adaptive shards on one workload: which to choose (4 minutes; SEEDS=)
 	$(BIN)/python -m tools.patterns $(addprefix --seeds ,$(SEEDS))
@@ -185,8 +188,8 @@ wheel: .venv/.tool ## Build the package that others install, into out/wheel
 wheel-check: wheel node_modules/.installed ## Install the wheel in a fresh environment, and use all of it there (some minutes)
 	$(BIN)/python -m tools.wheel out/wheel/*.whl
 
-synth: setup ## Synthesize dev and prod, and have cdk-nag and cfn-lint judge them
-	@for name in dev prod; do \
+synth: setup ## Synthesize dev, prod and lite, and have cdk-nag and cfn-lint judge them
+	@for name in dev prod lite; do \
 	  $(BIN)/python -m infra.bundle --environment $$name; \
 	  rm -rf out/synth/$$name; \
 	  $(BIN)/python app.py -c environment=$$name -o out/synth/$$name; \
@@ -197,7 +200,7 @@ synth: setup ## Synthesize dev and prod, and have cdk-nag and cfn-lint judge the
 	  $(BIN)/python -m infra.sizes out/synth/$$name; \
 	done
 
-deploy: build node_modules/.installed ## Look at the account, deploy to AWS with the CDK, and check the stack (ENVIRONMENT=dev|prod)
+deploy: build node_modules/.installed ## Look at the account, deploy to AWS with the CDK, and check the stack (ENVIRONMENT=dev|prod|lite)
 	@stack=$$($(BIN)/python -m infra.account --environment $(ENVIRONMENT)); \
 	npx cdk deploy --require-approval never --context environment=$(ENVIRONMENT); \
 	$(BIN)/hotpartition check --stack "$$stack"

@@ -3,6 +3,7 @@
 from hotpartition_cdk import HotPartition
 
 HotPartition(self, "Hot", table=readings, functions=[ingest], readers=[show])
+HotPartition(self, "Hot", table=readings, functions=[ingest], detection=IN_BAND)
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hotpartition_cdk.configuration import PRODUCTION, SMALL, Host, HotPartitionOptions, run_on
+    from hotpartition_cdk.configuration import CONSUMER, IN_BAND, PRODUCTION, SMALL, Host, HotPartitionOptions, run_on
     from hotpartition_cdk.errors import ConfigurationError
     from hotpartition_cdk.hot_partition import HotPartition
     from hotpartition_cdk.network import Network
     from hotpartition_cdk.registry import Registry
 
 _MODULES = {
+    "CONSUMER": "configuration",
+    "IN_BAND": "configuration",
     "PRODUCTION": "configuration",
     "SMALL": "configuration",
     "ConfigurationError": "errors",
@@ -30,6 +33,8 @@ _MODULES = {
 }
 
 __all__ = [
+    "CONSUMER",
+    "IN_BAND",
     "PRODUCTION",
     "SMALL",
     "ConfigurationError",

@@ -122,7 +122,7 @@ _INDEX = {"TableName": Subject.TABLE, "GlobalSecondaryIndexName": Subject.INDEX}
 
 
 def list_alarms(
-    options: HotPartitionOptions,
+    options: HotPartitionOptions | None,
     *,
     functions: Sequence[str],
     slow_request_ms: int | None = None,
@@ -132,7 +132,7 @@ def list_alarms(
     """List the alarms of a table.
 
     Args:
-        options: For the number of consumers, and of nodes.
+        options: For the number of consumers, and of nodes; None: there are neither.
         functions: The functions' folders.
         slow_request_ms: Latency that 1 % of an API's requests may exceed; None: there is no API in front of them.
         node_count: How many of the registry's nodes are watched; None: all that the options ask for.
@@ -143,10 +143,10 @@ def list_alarms(
         _of_journal() if is_journal_apart else _of_index(),
         _of_limits(),
         *(() if slow_request_ms is None else _of_api(slow_request_ms)),
-        *_of_consumers(options.consumers),
-        *_of_detection(functions),
+        *(() if options is None else (*_of_consumers(options.consumers), *_of_detection(functions))),
+        _of_routing_items(functions),
         *_of_functions(functions),
-        *_of_registry(options.registry.node_count if node_count is None else node_count),
+        *(() if options is None else _of_registry(options.registry.node_count if node_count is None else node_count)),
     )
 
 
@@ -288,12 +288,6 @@ def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
             severity=Severity.WAKE,
         )
     yield Alarm(
-        name="RoutingItemUnreadable",
-        meaning="A partition key's routing item cannot be read: reads of that key fail.",
-        metrics=tuple(_own(MetricName.JOURNAL_MALFORMED, folder) for folder in functions),
-        severity=Severity.WAKE,
-    )
-    yield Alarm(
         name="DeadLetters",
         meaning="Starts of the stream consumer failed and lie in the dead-letter queue.",
         metrics=(
@@ -304,6 +298,15 @@ def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
                 dimensions={"QueueName": Subject.QUEUE},
             ),
         ),
+    )
+
+
+def _of_routing_items(functions: Sequence[str]) -> Alarm:
+    return Alarm(
+        name="RoutingItemUnreadable",
+        meaning="A partition key's routing item cannot be read: reads of that key fail.",
+        metrics=tuple(_own(MetricName.JOURNAL_MALFORMED, folder) for folder in functions),
+        severity=Severity.WAKE,
     )
 
 

@@ -70,17 +70,7 @@ class Clients:
         Raises:
             ConfigurationError: its runtime, its VPC or what it has already does not fit.
         """
-        if not isinstance(function, lambda_.Function):
-            raise ConfigurationError(
-                f"{self.scope.node.path} is given {type(function).__name__} as a function, which nothing can be added"
-                " to: give the aws_lambda.Function itself, not an alias, a version or an imported one"
-            )
-        if function.node.try_find_child(_ID) is not None:
-            raise ConfigurationError(
-                f"{function.node.path} was given to a HotPartition already, and its environment says which table is"
-                " adaptive: for a second one give adaptive() its settings as arguments"
-            )
-        place = Construct(function, _ID)
+        place = claim(self.scope, function)
         layers = self._find_layers(function)
         if layers is not None:
             function.add_layers(layers.library, layers.dependencies)
@@ -119,12 +109,7 @@ class Clients:
             function.add_environment(name, value)
 
     def _grant(self, function: lambda_.Function, kind: Kind) -> None:
-        grant_table(function, self.table, _ACTIONS[kind])
-        if self.indexes:
-            arns = [f"{self.table.table_arn}/index/{name}" for name in self.indexes]
-            iam.Grant.add_to_principal(
-                grantee=function, actions=["dynamodb:Query", "dynamodb:Scan"], resource_arns=arns
-            )
+        grant_items(function, self.table, self.indexes, kind)
         if self.journal.is_apart:
             self.journal.grant_read(function)
         self.users.grant_connect(function, kind)
@@ -152,6 +137,33 @@ class Clients:
         policy.add_statements(iam.PolicyStatement(actions=NETWORK_INTERFACE_ACTIONS, resources=["*"]))
         acknowledge_wildcards(policy, "Resource::*", reason=WILDCARD_REASON)
         resource.node.add_dependency(policy)
+
+
+def claim(scope: Construct, function: lambda_.Function) -> Construct:
+    """Make the place below a function for what a HotPartition makes for it.
+
+    Raises:
+        ConfigurationError: it is no function of this app, or another HotPartition has it.
+    """
+    if not isinstance(function, lambda_.Function):
+        raise ConfigurationError(
+            f"{scope.node.path} is given {type(function).__name__} as a function, which nothing can be added"
+            " to: give the aws_lambda.Function itself, not an alias, a version or an imported one"
+        )
+    if function.node.try_find_child(_ID) is not None:
+        raise ConfigurationError(
+            f"{function.node.path} was given to a HotPartition already, and its environment says which table is"
+            " adaptive: for a second one give adaptive() or in_band() its settings as arguments"
+        )
+    return Construct(function, _ID)
+
+
+def grant_items(function: lambda_.Function, table: dynamodb.ITable, indexes: Sequence[str], kind: Kind) -> None:
+    """Allow what `ShardedTable` does with the items."""
+    grant_table(function, table, _ACTIONS[kind])
+    if indexes:
+        arns = [f"{table.table_arn}/index/{name}" for name in indexes]
+        iam.Grant.add_to_principal(grantee=function, actions=["dynamodb:Query", "dynamodb:Scan"], resource_arns=arns)
 
 
 _ID = "HotPartition"

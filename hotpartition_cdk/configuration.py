@@ -25,6 +25,11 @@ PYTHON_VERSIONS: tuple[PythonVersion, ...] = get_args(PythonVersion)
 TESTED_PYTHON: PythonVersion = "3.13"
 """The newest that the suite runs on as well (decision 39): no machine that develops this has 3.14."""
 
+CONSUMER = "consumer"
+"""Hot keys are found by a stream consumer, for functions with `adaptive()`."""
+IN_BAND = "in-band"
+"""Functions find hot keys themselves, with `in_band()`."""
+
 ENGINE = "valkey"
 ENGINE_VERSION = "9.0"
 """The first version that can be durable; ElastiCache takes no patch level here."""
@@ -207,10 +212,22 @@ LAMBDA_TARGET = LayerTarget(python_version=TESTED_PYTHON, architecture="arm64", 
 wheels for it."""
 
 
-class HotPartitionOptions(Options):
-    """What is deployed beside a table."""
+class CommonOptions(Options):
+    """What every deployment chooses, however hot keys are found."""
 
     target: LayerTarget = LAMBDA_TARGET
+    log_retention_days: RetentionDays = Field(description="how long logs are kept, in days")
+    is_data_retained: bool = Field(description="whether logs outlive the stack; the journal does if its table does")
+    alarms: AlarmOptions
+    kms_key_arn: KeyArn | None = Field(
+        default=None,
+        description="your KMS key for table, Redis and logs; null: keys of AWS. Redis is replaced when it changes",
+    )
+
+
+class HotPartitionOptions(CommonOptions):
+    """What is deployed beside a table."""
+
     consumer: FunctionSize
     consumer_concurrency: int = Field(
         # AWS refuses a reservation in accounts that would keep less than 100 unreserved; a new account has 10 in all,
@@ -225,15 +242,8 @@ class HotPartitionOptions(Options):
         le=64,
         description="stream consumers that share the report streams; at most `stream_partitions`",
     )
-    log_retention_days: RetentionDays = Field(description="how long logs are kept, in days")
-    is_data_retained: bool = Field(description="whether logs outlive the stack; the journal does if its table does")
     registry: RegistrySize
-    alarms: AlarmOptions
     network: NetworkOptions = NetworkOptions()
-    kms_key_arn: KeyArn | None = Field(
-        default=None,
-        description="your KMS key for table, Redis and logs; null: keys of AWS. Redis is replaced when it changes",
-    )
 
     def changed(self, changes: Mapping[str, object]) -> Self:
         """Build options that differ by name, at any depth.
@@ -303,7 +313,7 @@ PRODUCTION = HotPartitionOptions(
 """No single point of failure, and what is the truth outlives the stack."""
 
 
-OptionsT = TypeVar("OptionsT", bound=HotPartitionOptions)
+OptionsT = TypeVar("OptionsT", bound=CommonOptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,11 +349,9 @@ def run_on(host: Host, options: OptionsT) -> OptionsT:
         "wheel_platforms": linux_wheels(architecture) if host.system == "Linux" else (),
         "is_deployed": False,
     }
-    # A redis-server without certificates, reached through loopback only.
-    registry = {"is_encrypted_in_transit": False, "is_authenticated": False}
-    return options.model_copy(
-        update={
-            "target": options.target.model_copy(update=target),
-            "registry": options.registry.model_copy(update=registry),
-        }
-    )
+    update: dict[str, object] = {"target": options.target.model_copy(update=target)}
+    if isinstance(options, HotPartitionOptions):
+        # A redis-server without certificates, reached through loopback only.
+        registry = {"is_encrypted_in_transit": False, "is_authenticated": False}
+        update["registry"] = options.registry.model_copy(update=registry)
+    return options.model_copy(update=update)

@@ -44,6 +44,7 @@ class Detection(Construct):
             reserved_concurrency=options.reserved_concurrency,
         )
         journal.grant_raise(consumer)
+        journal.grant_list(consumer)
         self.failures = self._queue()
         consumer.configure_async_invoke(
             retry_attempts=0, max_event_age=_USEFUL_FOR, on_failure=destinations.SqsDestination(self.failures)

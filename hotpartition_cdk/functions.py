@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
@@ -16,6 +18,7 @@ from constructs import Construct
 from hotpartition.runtime.declaring import Settings, build_environment
 from hotpartition_cdk.acknowledgements import acknowledge, acknowledge_wildcards
 from hotpartition_cdk.configuration import FunctionSize
+from hotpartition_cdk.journal import Journal
 from hotpartition_cdk.layers import COMPILED_PYTHON, Layers
 from hotpartition_cdk.logs import LogKeeping
 from hotpartition_cdk.network import Network
@@ -37,6 +40,8 @@ NETWORK_INTERFACE_ACTIONS = [
     "ec2:UnassignPrivateIpAddresses",
 ]
 
+TRACING_REASON = "X-Ray has no resources (X-Ray, 'Resource types')"
+
 WILDCARD_REASON = (
     "Lambda joins the VPC under the function's role before any network interface exists, and X-Ray has no resources:"
     " neither admits a narrower resource (Lambda guide, 'Required IAM permissions'; X-Ray, 'Resource types')"
@@ -47,13 +52,14 @@ WILDCARD_REASON = (
 class FunctionFactory:
     """Makes functions that differ only in code, size, settings and rights.
 
-    The wiring is their settings, by field name; the namespace is that of their metrics; `made` has them by folder.
+    Without a registry they have neither network nor users. The wiring is their settings, by field name; the namespace
+    is that of their metrics; `made` has them by folder.
     """
 
     scope: Construct
     layers: Layers
-    network: Network
-    users: RegistryUsers
+    network: Network | None
+    users: RegistryUsers | None
     log_keeping: LogKeeping
     wiring: Mapping[str, str]
     namespace: str
@@ -75,7 +81,7 @@ class FunctionFactory:
         """Make the function whose handler lies in a folder, which names it; its user is that of Redis."""
         place = Construct(self.scope, id_)
         log_group = self.log_keeping.make_group(place, "Logs")
-        execution_role = _role(place, log_group)
+        execution_role = _role(place, log_group, joins_vpc=self.network is not None)
         function = lambda_.Function(
             place,
             "Function",
@@ -95,12 +101,12 @@ class FunctionFactory:
             logging_format=lambda_.LoggingFormat.JSON,
             tracing=lambda_.Tracing.ACTIVE,
             snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if is_snap_started else None,
-            vpc=self.network.vpc,
-            vpc_subnets=ec2.SubnetSelection(subnets=self.network.subnets),
-            security_groups=[self.network.function_security_group],
+            **_place_in(self.network),
         )
-        self.users.grant_connect(function, user)
-        acknowledge_wildcards(execution_role, "Resource::*", reason=WILDCARD_REASON)
+        if self.users is not None:
+            self.users.grant_connect(function, user)
+        reason = WILDCARD_REASON if self.network is not None else TRACING_REASON
+        acknowledge_wildcards(execution_role, "Resource::*", reason=reason)
         if not self.layers.is_newest_python:
             acknowledge(
                 function,
@@ -111,7 +117,8 @@ class FunctionFactory:
         return function
 
     def _environment(self, name: str, settings: type[Settings], user: str) -> dict[str, str]:
-        values = select_settings(settings, {**self.wiring, **self.users.wiring_of(user)})
+        of_user = self.users.wiring_of(user) if self.users is not None else {}
+        values = select_settings(settings, {**self.wiring, **of_user})
         return {
             **build_environment(settings, values),
             "POWERTOOLS_SERVICE_NAME": name,
@@ -125,9 +132,30 @@ def publish(function: lambda_.Function, *, is_snap_started: bool) -> lambda_.IFu
     return function.add_alias(LIVE) if is_snap_started else function
 
 
-def _role(scope: Construct, log_group: logs.ILogGroup) -> iam.Role:
+def wire_table(scope: Construct, table: dynamodb.ITable, journal: Journal) -> dict[str, str]:
+    """Build the settings that say where items and routes are, by field name."""
+    stack = cdk.Stack.of(scope)
+    return {
+        "table_name": table.table_name,
+        "dynamodb_endpoint": f"https://dynamodb.{stack.region}.{stack.url_suffix}",
+        **journal.wiring(),
+    }
+
+
+def _place_in(network: Network | None) -> dict[str, Any]:
+    if network is None:
+        return {}
+    return {
+        "vpc": network.vpc,
+        "vpc_subnets": ec2.SubnetSelection(subnets=network.subnets),
+        "security_groups": [network.function_security_group],
+    }
+
+
+def _role(scope: Construct, log_group: logs.ILogGroup, *, joins_vpc: bool) -> iam.Role:
     """Make a role without AWS's managed policies, which let a function write to every log group of the account."""
     role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
     log_group.grant_write(role)
-    role.add_to_policy(iam.PolicyStatement(actions=NETWORK_INTERFACE_ACTIONS, resources=["*"]))
+    if joins_vpc:
+        role.add_to_policy(iam.PolicyStatement(actions=NETWORK_INTERFACE_ACTIONS, resources=["*"]))
     return role

@@ -13,12 +13,14 @@ from constructs import Construct
 
 from hotpartition.core.keys import KeyForm
 from hotpartition.redis.acl import Role
+from hotpartition.runtime.settings import InBandSettings
 from hotpartition_cdk.alarms import Subject, list_alarms
 from hotpartition_cdk.clients import Clients, Kind
-from hotpartition_cdk.configuration import SMALL, HotPartitionOptions
+from hotpartition_cdk.configuration import CONSUMER, IN_BAND, SMALL, HotPartitionOptions
 from hotpartition_cdk.detection import Detection
 from hotpartition_cdk.errors import ConfigurationError
-from hotpartition_cdk.functions import FunctionFactory
+from hotpartition_cdk.functions import FunctionFactory, wire_table
+from hotpartition_cdk.in_band import InBandClients
 from hotpartition_cdk.journal import Journal, JournalTable
 from hotpartition_cdk.layers import Layers
 from hotpartition_cdk.logs import LogKeeping
@@ -59,6 +61,9 @@ class HotPartition(Construct):
     Makes a registry (ElastiCache for Valkey), a stream consumer with its schedule and dead letters, an operations
     function, the journal's table, alarms and a dashboard. In the table itself nothing is changed.
 
+    With `detection=IN_BAND` it makes nothing, and has no attribute but `table`: functions that use the table through
+    `ShardedTable(…, in_band())` get rights and settings.
+
     Example:
         >>> HotPartition(self, "Hot", table=readings, functions=[ingest], readers=[show])
     """
@@ -69,6 +74,7 @@ class HotPartition(Construct):
         id_: str,
         *,
         table: dynamodb.ITable,
+        detection: str = CONSUMER,
         functions: Sequence[lambda_.Function] = (),
         readers: Sequence[lambda_.Function] = (),
         indexes: Sequence[str] = (),
@@ -87,6 +93,8 @@ class HotPartition(Construct):
             scope: Where it is made.
             id_: Its id.
             table: The table, new or imported, with whatever keys.
+            detection: What finds hot keys: `CONSUMER`, or with `IN_BAND` the functions do. Then `name`, `use` and
+                `is_watched` mean nothing, and `vpc`, `registry` and `options` are refused.
             functions: Functions that read and write the table. Those in no VPC join this one's.
             readers: Functions that only read it.
             indexes: Names of the table's indexes that they query.
@@ -95,7 +103,7 @@ class HotPartition(Construct):
             options: `SMALL`, `PRODUCTION`, or changes to `SMALL` by name: `{"registry": {"node_type": "…"}}`.
             settings: Settings of the functions, by name: `{"max_shard_count": 64}`.
             name: What the names of alarms, Redis users, dashboard and metrics begin with; None: made of its path.
-            journal: Where the routes lie; None makes a table for them.
+            journal: Where the routes lie; None makes a table for them, or with `IN_BAND` leaves them in the table.
             use: How functions use the table.
             is_watched: Whether alarms and the dashboard are made here.
 
@@ -103,17 +111,31 @@ class HotPartition(Construct):
             ConfigurationError: an option is wrong, or a function does not fit; in one sentence that says what to do.
         """
         super().__init__(scope, id_)
+        self.table = table
+        self._clients: Clients | InBandClients
+        if detection == IN_BAND:
+            if vpc is not None or registry is not None or options is not SMALL:
+                raise ConfigurationError(
+                    f"{self.node.path} finds hot keys in band, and makes nothing for which vpc=, registry= and options="
+                    " could be: leave them out"
+                )
+            self._clients = InBandClients(
+                scope=self,
+                table=table,
+                indexes=indexes,
+                journal=journal,
+                settings=read_overrides(settings or {}, (InBandSettings,)),
+            )
+            self._add(functions, readers)
+            return
+        if detection != CONSUMER:
+            raise ConfigurationError(f"detection should be {CONSUMER!r} or {IN_BAND!r}, not {detection!r}")
         self.options = options if isinstance(options, HotPartitionOptions) else SMALL.changed(options)
         given = {**use.settings, **read_overrides(settings or {}, TABLE_SETTINGS)}
         check_shares(self.options, given)
         check_limits([limit_run(self.options, given)], self.node.path)
         self.name = name or unique_name(self)
-        self.table = table
-        self.log_keeping = LogKeeping(
-            retention_days=self.options.log_retention_days,
-            removal_policy=cdk.RemovalPolicy.RETAIN if self.options.is_data_retained else cdk.RemovalPolicy.DESTROY,
-            key_arn=self.options.kms_key_arn,
-        )
+        self.log_keeping = LogKeeping(self.options)
         self.network = self._find_network(vpc, registry)
         self.journal = journal or self._make_journal()
         self.registry = registry or Registry(
@@ -130,14 +152,7 @@ class HotPartition(Construct):
             table_name=table.table_name,
             users={**use.users, **_OURS},
         )
-        stack = cdk.Stack.of(self)
-        wired = {
-            "table_name": table.table_name,
-            "dynamodb_endpoint": f"https://dynamodb.{stack.region}.{stack.url_suffix}",
-            "consumers": str(self.options.consumers),
-            **self.journal.wiring(),
-            **given,
-        }
+        wired = {**wire_table(self, table, self.journal), "consumers": str(self.options.consumers), **given}
         self.layers = Layers(self, "Layers", target=self.options.target)
         self.functions = FunctionFactory(
             scope=self,
@@ -163,12 +178,15 @@ class HotPartition(Construct):
             wiring=wired,
             is_vpc_given=vpc is not None or registry is not None,
         )
+        self._add(functions, readers)
+        if is_watched:
+            self._watch()
+
+    def _add(self, functions: Sequence[lambda_.Function], readers: Sequence[lambda_.Function]) -> None:
         for function in functions:
             self.add_function(function)
         for function in readers:
             self.add_reader(function)
-        if is_watched:
-            self._watch()
 
     def add_function(self, function: lambda_.Function) -> None:
         """Let a function read and write the table through `ShardedTable`.

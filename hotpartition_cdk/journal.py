@@ -9,7 +9,8 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
-from hotpartition_cdk.rights import grant_table, only_attributes
+from hotpartition.dynamodb.table import LOAD_PREFIX
+from hotpartition_cdk.rights import grant_table, only_attributes, only_keys
 
 _KEY = "pk"
 
@@ -46,18 +47,25 @@ class Journal:
         grant_table(grantee, self.table, ["dynamodb:BatchGetItem", "dynamodb:GetItem"])
 
     def grant_raise(self, grantee: iam.IGrantable) -> None:
-        """Allow reading routing items, listing them, and updates that name their attributes and no others.
+        """Allow reading routing items, and updates that name their attributes and no others.
 
         Without a condition on `dynamodb:ReturnValues`: who may update the journal may read it anyway.
         """
         grant_table(grantee, self.table, ["dynamodb:GetItem"])
         condition = only_attributes((*self._keys, *ROUTING_ATTRIBUTES))
         grant_table(grantee, self.table, ["dynamodb:UpdateItem"], condition)
+
+    def grant_list(self, grantee: iam.IGrantable) -> None:
+        """Allow listing routing items."""
         if self.is_apart:
             grant_table(grantee, self.table, ["dynamodb:Scan"])
             return
         index_arn = f"{self.table.table_arn}/index/{self.index_name}"
         iam.Grant.add_to_principal(grantee=grantee, actions=["dynamodb:Query"], resource_arns=[index_arn])
+
+    def grant_load_update(self, grantee: iam.IGrantable) -> None:
+        """Allow changing load items, whose keys are no routing item's; their attributes are named after times."""
+        grant_table(grantee, self.table, ["dynamodb:UpdateItem"], only_keys(f"{LOAD_PREFIX}*"))
 
 
 class JournalTable(Construct):

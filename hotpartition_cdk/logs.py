@@ -6,22 +6,16 @@ import aws_cdk as cdk
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from hotpartition_cdk.configuration import SMALL
+from hotpartition_cdk.configuration import SMALL, CommonOptions
 
 
 class LogKeeping:
     """Makes log groups that all keep their lines equally long, under the same key."""
 
-    def __init__(
-        self,
-        *,
-        retention_days: int = SMALL.log_retention_days,
-        removal_policy: cdk.RemovalPolicy = cdk.RemovalPolicy.DESTROY,
-        key_arn: str | None = None,
-    ) -> None:
-        self._retention_days = retention_days
-        self._removal_policy = removal_policy
-        self._key_arn = key_arn
+    def __init__(self, options: CommonOptions = SMALL) -> None:
+        self._retention_days = options.log_retention_days
+        self._removal_policy = cdk.RemovalPolicy.RETAIN if options.is_data_retained else cdk.RemovalPolicy.DESTROY
+        self._key_arn = options.kms_key_arn
 
     def make_group(self, scope: Construct, id_: str, *, name: str | None = None) -> logs.LogGroup:
         """Make a log group; without a name, CloudFormation chooses one."""

@@ -129,6 +129,7 @@ class Monitoring(Construct):
         functions: Mapping[str, str],
         nodes: Sequence[str],
         options: AlarmOptions,
+        has_dashboard: bool = True,
     ) -> None:
         """Make all of it.
 
@@ -145,7 +146,8 @@ class Monitoring(Construct):
         for alarm in alarms:
             made[alarm.name].add_alarm_action(receivers[alarm.severity])
             made[alarm.name].add_ok_action(receivers[alarm.severity])
-        self._make_dashboard(made.values(), alarms)
+        if has_dashboard:
+            self._make_dashboard(made.values(), alarms)
 
     def _receivers(self, options: AlarmOptions) -> Mapping[Severity, cloudwatch.IAlarmAction]:
         """Make the topic, and a second one where a receiver is named for what can wait."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from constructs import Construct
 
 from hotpartition.redis.acl import Role
-from hotpartition.runtime.settings import OperateSettings
+from hotpartition.runtime.settings import InBandOperateSettings, OperateSettings
 from hotpartition_cdk.configuration import FunctionSize
 from hotpartition_cdk.functions import HANDLERS, FunctionFactory
 from hotpartition_cdk.journal import Journal
@@ -30,8 +30,9 @@ class Operations(Construct):
             "Operate",
             code=HANDLERS / "operate",
             description="Serves operators: what is hot, where its routes are; raises by hand, repairs the registry",
-            settings=OperateSettings,
+            settings=OperateSettings if functions.users is not None else InBandOperateSettings,
             size=SIZE,
             user=Role.OPERATOR,
         )
         journal.grant_raise(self.function)
+        journal.grant_list(self.function)

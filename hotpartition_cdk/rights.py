@@ -12,6 +12,7 @@ _KEY_ACTIONS = ("kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDa
 """What a table under a key of the user's asks of its readers and writers (Developer Guide, "Encryption at rest")."""
 
 _ATTRIBUTES = "dynamodb:Attributes"
+_LEADING_KEYS = "dynamodb:LeadingKeys"
 
 Conditions = Mapping[str, Mapping[str, object]]
 
@@ -43,3 +44,8 @@ def only_attributes(attributes: Sequence[str]) -> Conditions:
         "ForAllValues:StringEquals": {_ATTRIBUTES: list(attributes)},
         "Null": {_ATTRIBUTES: "false"},
     }
+
+
+def only_keys(pattern: str) -> Conditions:
+    """Build the condition that a request touches partition keys of this pattern and no others."""
+    return {"ForAllValues:StringLike": {_LEADING_KEYS: [pattern]}, "Null": {_LEADING_KEYS: "false"}}

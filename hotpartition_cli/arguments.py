@@ -29,6 +29,7 @@ where to ask:
   --function NAME, or {FUNCTION_VARIABLE}: the stack's output OperateFunctionName, through AWS Lambda
   --url URL, or {URL_VARIABLE}: the control API of a local run, as `make up` names it; with
     --function, where several tables are operated there
+  --table NAME: a table with `in_band()`, without a function, with your own AWS credentials
   --stack NAME, or {STACK_VARIABLE}: for `check`, the stack on AWS
 
 exit status:
@@ -47,6 +48,7 @@ examples:
   hotpartition watch
   hotpartition rush room-1
   hotpartition check --stack hotpartition-dev
+  hotpartition hot --table readings
   hotpartition COMMAND --help says more of each; docs/command-line.md describes what --json prints
 """
 
@@ -62,13 +64,19 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> arg
     """Read a command and its options.
 
     Returns:
-        What was given; `function` (for `check`: `stack`) and `url`, of which a command that asks somebody has
-        exactly one.
+        What was given; `function` (for `check`: `stack`), `url` and `table`, of which a command that asks somebody
+        has exactly one.
 
     Raises:
         UsageError: saying what is wrong.
     """
     options = _build_parser().parse_args(arguments)
+    if getattr(options, "table", None):
+        if options.function or options.url:
+            raise UsageError("--table is looked after without a function: give neither --function nor --url with it")
+        return options
+    if getattr(options, "journal_table", None):
+        raise UsageError("--journal-table belongs to a table: give --table as well")
     if options.command != "plan":
         way = "stack" if options.command == "check" else "function"
         name, options.url = _choose_target(way, getattr(options, way), options.url, environ)
@@ -111,6 +119,7 @@ def _build_parser() -> _Parser:
     as_json = _Parser(add_help=False)
     as_json.add_argument("--json", action="store_true", help="print JSON, for programs")
     target = _add_target("--function", "the operations function on AWS")
+    table = _add_table()
 
     parser = _Parser(
         prog="hotpartition",
@@ -130,11 +139,13 @@ def _build_parser() -> _Parser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
-    hot = add("hot", "partition keys by heat (mean WCU/s of the last 5 s) and age", "hot --limit 50", target)
+    hot = add("hot", "partition keys by heat (mean WCU/s of the last 5 s) and age", "hot --limit 50", target, table)
     _add_limit(hot)
     hot.add_argument("--all", action="store_true", help="every key that was ever raised, however many")
 
-    route = add("route", "one partition key's route, in journal and registry, and what made it", "route room-1", target)
+    route = add(
+        "route", "one partition key's route, in journal and registry, and what made it", "route room-1", target, table
+    )
     route.add_argument("conversation_id", metavar="ID")
 
     raise_ = add(
@@ -142,6 +153,7 @@ def _build_parser() -> _Parser:
         "spread a partition key before a known event; N only goes up, and stays for ever",
         "raise room-1 --n 16",
         target,
+        table,
     )
     raise_.add_argument("conversation_id", metavar="ID")
     raise_.add_argument("--n", type=int, required=True, metavar="N", dest="shard_count", help="shards, 2 to 1024")
@@ -150,16 +162,16 @@ def _build_parser() -> _Parser:
         type=parse_since,
         metavar="TIME",
         dest="since_ms",
-        help="for items from then on (default: 5 s ago)",
+        help="for items from then on (default: 5 s ago; with --table: all items)",
     )
     raise_.add_argument("--by", metavar="NAME", help="who asks, for the record (default: your user name)")
 
-    verify = add("verify", "registry against journal: what is equal and what differs", "verify --mend", target)
+    verify = add("verify", "registry against journal: what is equal and what differs", "verify --mend", target, table)
     verify.add_argument("--mend", action="store_true", help="repair both: each gets what only the other has")
 
     add("rebuild-registry", "put every route of the journal into the registry", "rebuild-registry", target)
 
-    watch = add("watch", "`hot`, renewed until you press Ctrl-C", "watch --every 5", target)
+    watch = add("watch", "`hot`, renewed until you press Ctrl-C", "watch --every 5", target, table)
     _add_limit(watch)
     watch.add_argument("--every", type=_between(0.1, 3_600), default=2.0, metavar="SECONDS", help="default 2")
     watch.add_argument("--once", action="store_true", help="show it once")
@@ -231,6 +243,13 @@ def _add_target(option: str, help_: str) -> _Parser:
     target.add_argument("--region", help="AWS region, unless your AWS configuration names one")
     target.add_argument("--profile", help="AWS profile")
     return target
+
+
+def _add_table() -> _Parser:
+    table = _Parser(add_help=False)
+    table.add_argument("--table", metavar="NAME", help="a table with in_band(), instead of a function")
+    table.add_argument("--journal-table", metavar="NAME", help="with --table: where its routing items lie, if apart")
+    return table
 
 
 def _add_limit(parser: _Parser) -> None:

@@ -1,4 +1,4 @@
-"""Two ways to the operations function: Lambda's API, and the control API of a local run."""
+"""Two ways to the operations function: Lambda's API, and the control API of a local run. `tables.py` is without one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPERATIONS = "operate"
 
 
 class Caller(Protocol):
-    """Calls the operations function."""
+    """Calls the operations function, or does its work."""
 
     def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
         """Send a command and return its response, or raise `ToolError` with what went wrong."""
@@ -122,11 +122,12 @@ def read_response(payload: bytes, *, is_error: bool, of: str = OPERATIONS) -> di
         what = f"{response.get('errorType', 'error')}: {response.get('errorMessage', 'without a message')}"
         raise FailedError(f"the function {of} failed ({what}); its log says more", kind="failed")
     if "error" in response:
-        _raise_error(response["error"])
+        raise_error(response["error"])
     return response
 
 
-def _raise_error(error: Mapping[str, Any]) -> NoReturn:
+def raise_error(error: Mapping[str, Any]) -> NoReturn:
+    """Raise what went wrong as a function's response says it."""
     kind, message = str(error.get("kind")), str(error.get("message"))
     match kind:
         case "invalid-request":

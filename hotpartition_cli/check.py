@@ -19,7 +19,7 @@ from hotpartition_cli.api import Response, message_path, messages_path
 from hotpartition_cli.commands import Outcome
 from hotpartition_cli.errors import Status, ToolError
 from hotpartition_cli.rush import MESSAGE_WCU, Rush, Rushed, make_rush
-from hotpartition_cli.stacks import OUTPUTS, LogLine, Stack
+from hotpartition_cli.stacks import LogLine, Stack
 
 SENDER = "hotpartition-check"
 SHARD_COUNT = 4
@@ -83,7 +83,15 @@ class SkippedError(Exception):
 
 def has_messages(stack: Stack) -> bool:
     """Say whether a stack is the messages', with an API and functions of ours behind it, and not somebody else's."""
-    return len(stack.functions) == len(OUTPUTS)
+    return "write_message" in stack.functions
+
+
+def has_redis(stack: Stack) -> bool:
+    """Say whether a stack has Redis and a consumer; else its writers find hot conversations themselves.
+
+    Every construct has; it names the operations function alone.
+    """
+    return not has_messages(stack) or "consume_reports" in stack.functions
 
 
 def write_units_at_most(limits: Limits, hot_wcu: float = DEFAULT_HOT_WCU) -> int:
@@ -140,7 +148,7 @@ class _Check:
         self._message: dict[str, Any] = {}
         self._expected: list[str] = []
         self._load: Rushed | None = None
-        self._has_consumer = False
+        self._is_consumer_found = False
 
     def run(self) -> list[Step]:
         return [self._try(name, expected, attempt) for name, expected, attempt in self._list_steps()]
@@ -159,20 +167,23 @@ class _Check:
             yield "repeat the write", "200", self._repeat
             yield "read the message", "200 and what was written", self._read_message
             yield "read the page", "200 and only that message", self._read_page
-        yield "raise by hand", f"N = {SHARD_COUNT} in journal and Redis", self._raise
+        places = "journal and Redis" if has_redis(self._stack) else "the journal"
+        yield "raise by hand", f"N = {SHARD_COUNT} in {places}", self._raise
         if has_messages(self._stack):
             yield from self._list_steps_of_messages()
         else:
             yield "find the consumer", f"started within {LATE_SECONDS} s", self._find_consumer
         yield "look for refusals", "none in the logs", self._look_for_refusals
-        yield "look at connects to Redis", "half of them within half of the limit", self._look_at_connects
+        if has_redis(self._stack):
+            yield "look at connects to Redis", "half of them within half of the limit", self._look_at_connects
 
     def _list_steps_of_messages(self) -> Iterable[tuple[str, str, Callable[[], str]]]:
         yield "write to the shards", f"201, {SHARD_MESSAGES} times", self._write_shards
         yield "read all shards", "every message once, in order", self._read_shards
         yield "edit the message", "200, and 412 with the tag of before", self._edit
         yield "delete the message", "204, then 410, and no page has it", self._delete
-        yield "find the consumer", f"started within {LATE_SECONDS} s", self._find_consumer
+        if has_redis(self._stack):
+            yield "find the consumer", f"started within {LATE_SECONDS} s", self._find_consumer
         yield "raise by load", f"raised within {self._limits.load_seconds:g} s", self._raise_by_load
         yield "read the load", "every stored message once", self._read_load
 
@@ -248,7 +259,7 @@ class _Check:
     def _raise(self) -> str:
         command = {"command": "raise", "conversation_id": self.raised, "shard_count": SHARD_COUNT, "by": SENDER}
         done = self._stack.invoke("operate", command)
-        if not done["in_registry"]:
+        if done["in_registry"] is False:
             raise UnmetError(f"N = {done['shard_count']} in the journal; Redis was not told")
         state = self._route(self.raised)
         if (state["shard_count"], state["agreement"]) != (SHARD_COUNT, "equal"):
@@ -300,7 +311,7 @@ class _Check:
     def _find_consumer(self) -> str:
         deadline = self._timer() + self._limits.wait_seconds
         while True:
-            hot = self._stack.invoke("operate", {"command": "hot", "limit": 1_000})
+            hot = self._list_hot()
             age = _age_seconds(hot)
             if age is not None and age <= LATE_SECONDS:
                 break
@@ -311,14 +322,21 @@ class _Check:
                 raise UnmetError(f"last started {when}: is its schedule on, has it concurrency, does Redis let it in?")
             self._progress(f"waiting for the consumer, {deadline - self._timer():.0f} s at most")
             self._sleep(POLL_SECONDS)
-        self._has_consumer = True
+        self._is_consumer_found = True
+        return f"started {age:.0f} s ago"
+
+    def _list_hot(self) -> dict[str, Any]:
+        """List what is hot, and learn from what was raised by hand how much one key serves."""
+        hot = self._stack.invoke("operate", {"command": "hot", "limit": 1_000})
         own = [row for row in hot["routes"] if row["conversation_id"] == self.raised and row["shard_count"]]
         if own:
             self.hot_wcu = own[0]["capacity_wcu_per_second"] / own[0]["shard_count"]
-        return f"started {age:.0f} s ago"
+        return hot
 
     def _raise_by_load(self) -> str:
-        if not self._has_consumer:
+        if not has_redis(self._stack):
+            self._list_hot()
+        elif not self._is_consumer_found:
             raise SkippedError("not tried: there is no consumer")
         rate = LOAD_FACTOR * self.hot_wcu
         size = min(MESSAGE_WCU, max(1, round(rate / LOAD_MESSAGES_PER_SECOND)))

@@ -73,7 +73,7 @@ def raise_route(call: Caller, conversation_id: str, shard_count: int, *, since_m
         "by": by,
     }
     response = call(command)
-    return Outcome(response, Status.FINE if response["in_registry"] else Status.FINDING)
+    return Outcome(response, Status.FINDING if response["in_registry"] is False else Status.FINE)
 
 
 def verify(call: Caller, *, repairs: bool, progress: Progress) -> Outcome:

@@ -31,6 +31,7 @@ from hotpartition_cli.patterns import Usage
 from hotpartition_cli.plan import default_thresholds, make_plan, measure_item, render
 from hotpartition_cli.rush import make_rush, parse_rush
 from hotpartition_cli.stacks import AwsStack, LocalStack, Stack
+from hotpartition_cli.tables import TableCaller
 from hotpartition_cli.views import VIEWS
 from hotpartition_messages.page_costs import Load
 
@@ -86,6 +87,10 @@ class Screen:
 
 def connect(options: argparse.Namespace) -> Caller:
     """Reach whom the options name."""
+    if getattr(options, "table", None):
+        return TableCaller.connect(
+            options.table, options.journal_table, os.environ, region=options.region, profile=options.profile
+        )
     if options.url:
         return UrlCaller(options.url, options.function or OPERATIONS)
     return LambdaCaller.connect(options.function, region=options.region, profile=options.profile)

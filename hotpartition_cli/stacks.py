@@ -37,7 +37,7 @@ class Stack(Protocol):
 
     name: str
     functions: tuple[str, ...]
-    """Those of `OUTPUTS` that it has. With all of them it has the messages API as well."""
+    """Those of `OUTPUTS` that it has. With the write function it has the messages API as well."""
     api: Api
     log_delay_seconds: float
     """How long after it was written a line can be read."""
@@ -92,7 +92,7 @@ class AwsStack:
         self._region: str = self._lambda.meta.region_name
         self._functions = find_functions(name, outputs)
         self.functions = tuple(self._functions)
-        if len(self.functions) == len(OUTPUTS) and "ApiUrl" not in outputs:
+        if "write_message" in self.functions and "ApiUrl" not in outputs:
             raise FailedError(f"{name} is no stack of hotpartition: it has no output ApiUrl", kind="not-found")
         authorize = _bearer(token) if token else _signer(session, self._region)
         self.api = Api(outputs.get("ApiUrl", ""), authorize)

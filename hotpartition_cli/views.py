@@ -42,7 +42,8 @@ def view_hot(document: Mapping[str, Any]) -> RenderableType:
     away, is_known = document["streams_unavailable"], document["active"] is not None
     parts: list[RenderableType] = [table]
     if not document["routes"]:
-        nothing = "Nothing is being written or read, and no" if is_known and not away else "No"
+        is_read = is_known and not away and document["streams"]
+        nothing = "Nothing is being written or read, and no" if is_read else "No"
         parts = [Text(f"{nothing} partition key was ever raised.")]
     starts = document["consumers_started_at"]
     late = [start for start in starts if start is None or _seconds(start, at) > CONSUMER_SECONDS]
@@ -51,6 +52,8 @@ def view_hot(document: Mapping[str, Any]) -> RenderableType:
     elif away:
         unknown = "the load of their partition keys is not shown, nor whether their consumer runs"
         parts.append(Text(f"{away} of {document['streams']} report streams cannot be read: {unknown}.", "red"))
+    elif not document["is_complete"] and not document["streams"]:
+        parts.append(Text("Only the load of the keys that were raised last was looked at (--limit).", "red"))
     elif not document["is_complete"]:
         parts.append(Text("The report streams were not read to their end: there is more load than is shown.", "red"))
     elif late and len(late) < len(starts):
@@ -79,19 +82,16 @@ def view_route(document: Mapping[str, Any]) -> RenderableType:
                     str(generation["shard_count"]),
                     generation["since"],
                     _presence(generation["in_journal"]),
-                    _presence(generation["in_registry"]),
+                    _presence(generation["in_registry"]) if agreement != "equal" or generation["in_registry"] else "-",
                 ]
                 if place == 0
                 else [""] * 4
             )
             table.add_row(*first, *_decision(record))
-    parts: list[RenderableType] = [
-        Text.assemble(
-            f"{id_}: {_placing(document['shard_count'])}; registry against journal: ",
-            (agreement, _AGREEMENT_STYLES.get(agreement, "red")),
-        ),
-        table,
-    ]
+    head = Text(f"{id_}: {_placing(document['shard_count'])}")
+    if agreement != "equal" or any(generation["in_registry"] for generation in document["generations"]):
+        head.append("; registry against journal: ").append(agreement, _AGREEMENT_STYLES.get(agreement, "red"))
+    parts: list[RenderableType] = [head, table]
     if document["malformed_members"]:
         parts.append(
             Text(f"The journal cannot be read because of {', '.join(map(repr, document['malformed_members']))}", "red")

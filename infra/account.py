@@ -19,7 +19,7 @@ from hotpartition_cdk.configuration import ENGINE, ENGINE_VERSION, ZONES
 from hotpartition_cdk.errors import ConfigurationError
 from infra.bundle import ROOT
 from infra.config import load_environment
-from infra.environments import DEFAULT_ENVIRONMENT, Environment
+from infra.environments import DEFAULT_ENVIRONMENT, AdaptiveEnvironment, Environment
 
 BOOTSTRAP_VERSION = 6
 """What the template of this CDK asks for (`requiresBootstrapStackVersion`)."""
@@ -49,6 +49,8 @@ def look(environment: Environment, client: Client, *, qualifier: str) -> Finding
         return findings
     place = f"aws://{identity['Account']}/{client('ssm').meta.region_name}"
     _try(findings, "the bootstrap stack", lambda: _look_at_bootstrap(findings, client("ssm"), place, qualifier))
+    if not isinstance(environment, AdaptiveEnvironment):
+        return findings
     _try(findings, "Lambda's concurrency", lambda: _look_at_concurrency(findings, client, environment))
     _try(findings, "the availability zones", lambda: _look_at_zones(findings, client("ec2"), environment))
     _try(findings, "ElastiCache's offer", lambda: _look_at_cache(findings, client("elasticache"), environment))
@@ -77,7 +79,7 @@ def _look_at_bootstrap(findings: Findings, ssm: Any, place: str, qualifier: str)
         )
 
 
-def _look_at_concurrency(findings: Findings, client: Client, environment: Environment) -> None:
+def _look_at_concurrency(findings: Findings, client: Client, environment: AdaptiveEnvironment) -> None:
     needed = environment.reserved_concurrency
     # What a stack that exists has reserved is in the account's figures already.
     if needed is None or _exists(client("cloudformation"), environment.stack_name):
@@ -105,7 +107,7 @@ def _exists(cloudformation: Any, stack_name: str) -> bool:
     return True
 
 
-def _look_at_zones(findings: Findings, ec2: Any, environment: Environment) -> None:
+def _look_at_zones(findings: Findings, ec2: Any, environment: AdaptiveEnvironment) -> None:
     found = ec2.describe_availability_zones(Filters=[{"Name": "zone-type", "Values": ["availability-zone"]}])
     names = sorted(zone["ZoneName"] for zone in found["AvailabilityZones"] if zone["State"] == "available")
     asked = environment.network.availability_zones
@@ -118,7 +120,7 @@ def _look_at_zones(findings: Findings, ec2: Any, environment: Environment) -> No
         findings.missing.append(f"this account has {len(names)} availability zones here, and {ZONES} are needed")
 
 
-def _look_at_cache(findings: Findings, elasticache: Any, environment: Environment) -> None:
+def _look_at_cache(findings: Findings, elasticache: Any, environment: AdaptiveEnvironment) -> None:
     node_type = environment.registry.node_type
     versions = elasticache.describe_cache_engine_versions(Engine=ENGINE, EngineVersion=ENGINE_VERSION)
     if not versions["CacheEngineVersions"]:

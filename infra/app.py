@@ -16,8 +16,8 @@ from hotpartition_cdk.options import override
 from hotpartition_cdk.settings import check_shares
 from infra.bundle import CACHE, ROOT
 from infra.config import Changes, read_environment, read_object
-from infra.environments import DEFAULT_ENVIRONMENT, PROJECT, Environment
-from infra.settings import check_times, read_overrides
+from infra.environments import DEFAULT_ENVIRONMENT, PROJECT, AdaptiveEnvironment, Environment
+from infra.settings import check_times, read_overrides, settings_of
 from infra.stack import HotPartitionStack
 
 _BUNDLING_STACKS = "aws:cdk:bundling-stacks"
@@ -49,7 +49,7 @@ def build_app(
     """Build the app; `synth()` on it writes the cloud assembly.
 
     Args:
-        environment: `dev`, `prod`, `local` or a section of the file; None takes the context's, and `dev` without one.
+        environment: One of `ENVIRONMENT_NAMES` or a section of the file; None takes the context's, or `dev`.
         options: Overrides of the environment's options, by name, or a JSON object of them; None takes the context's.
         settings: Overrides of the functions' settings, likewise.
         config: File of options and settings; None takes the context's, and `hotpartition.toml` where there is one.
@@ -103,9 +103,10 @@ def _configure(app: cdk.App) -> tuple[Environment, Mapping[str, str]]:
         settings=read_object(_context(app, "settings", None), "settings"),
     )
     environment = override(override(environment, file.options), context.options)
-    overrides = read_overrides({**file.settings, **context.settings})
+    overrides = read_overrides({**file.settings, **context.settings}, settings_of(environment))
     check_times(environment, overrides)
-    check_shares(environment, overrides)
+    if isinstance(environment, AdaptiveEnvironment):
+        check_shares(environment, overrides)
     return environment, overrides
 
 

@@ -1,4 +1,4 @@
-"""The environments `dev`, `prod` and `local`, and every number that differs between them.
+"""The environments `dev`, `prod`, `lite` and the local ones, and every number that differs between them.
 
 Each number is an option (`hotpartition_cdk/options.py`) with its unit and its reason; those of what is beside the
 table are in `hotpartition_cdk/configuration.py`. A file or a context overrides it (`config.py`).
@@ -20,6 +20,7 @@ from hotpartition_cdk.configuration import (
     PRODUCTION,
     SMALL,
     AlarmOptions,
+    CommonOptions,
     FunctionSize,
     Host,
     HotPartitionOptions,
@@ -32,7 +33,7 @@ from hotpartition_cdk.options import Options
 
 DEFAULT_ENVIRONMENT = "dev"
 
-ENVIRONMENT_NAMES = ("dev", "prod", "local")
+ENVIRONMENT_NAMES = ("dev", "prod", "lite", "local", "local-lite")
 
 PROJECT = "hotpartition"
 """What every stack's name begins with."""
@@ -150,8 +151,11 @@ class ApiAlarmOptions(AlarmOptions):
     slow_ms: RequestMs = Field(description="latency that 1 % of the API's requests may exceed, in ms")
 
 
-class Environment(HotPartitionOptions):
-    """Everything that differs between two deployments of the stack. `name` is part of the stack's name."""
+class Environment(CommonOptions):
+    """Everything that differs between two deployments of the stack. `name` is part of the stack's name.
+
+    Here writers find hot conversations themselves, and nothing stands beside the table.
+    """
 
     name: str
     is_data_retained: bool = Field(
@@ -202,7 +206,11 @@ class Environment(HotPartitionOptions):
         return self
 
 
-DEV = Environment(
+class AdaptiveEnvironment(Environment, HotPartitionOptions):
+    """An environment with Redis and a consumer, which find hot conversations."""
+
+
+DEV = AdaptiveEnvironment(
     **dict(SMALL, alarms=ApiAlarmOptions(slow_ms=3000)),  # there are more cold starts
     name="dev",
     # A request writes one item and sends at most one report; what counts is the cold start, nearly all of it imports.
@@ -215,7 +223,7 @@ DEV = Environment(
     api=ApiOptions(write_rate=500, write_burst=250, read_rate=500, read_burst=250),
 )
 
-PROD = Environment(
+PROD = AdaptiveEnvironment(
     # A request's own budget is 300 ms; beyond a second, one in a hundred waits for something else.
     **dict(PRODUCTION, alarms=ApiAlarmOptions(slow_ms=1000)),
     name="prod",
@@ -227,14 +235,19 @@ PROD = Environment(
     api=ApiOptions(write_rate=5000, write_burst=2500, read_rate=5000, read_burst=2500),
 )
 
+_BESIDE_THE_TABLE = frozenset(HotPartitionOptions.model_fields) - frozenset(CommonOptions.model_fields)
+LITE = Environment(**{**{name: value for name, value in DEV if name not in _BESIDE_THE_TABLE}, "name": "lite"})
+"""`dev` without Redis, VPC and consumer."""
 
-def build_local(host: Host) -> Environment:
-    """Build the environment that the local run reads: `dev` on the host.
+
+def build_local(host: Host, environment: Environment = DEV) -> Environment:
+    """Build an environment that the local run reads: `dev` or `lite` on the host.
 
     Raises:
         ConfigurationError: when Lambda has no such processor.
     """
-    return run_on(host, DEV).model_copy(update={"name": "local"})
+    name = "local" if environment is DEV else f"local-{environment.name}"
+    return run_on(host, environment).model_copy(update={"name": name})
 
 
 def choose_environment(name: object, host: Host, own_names: Iterable[str] = ()) -> Environment:
@@ -248,7 +261,11 @@ def choose_environment(name: object, host: Host, own_names: Iterable[str] = ()) 
             return DEV
         case "prod":
             return PROD
+        case "lite":
+            return LITE
         case "local":
             return build_local(host)
+        case "local-lite":
+            return build_local(host, LITE)
         case _:
             raise ConfigurationError(unknown(f"environment {name!r}", (*ENVIRONMENT_NAMES, *own_names)))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hotpartition.dynamodb.calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS
+from hotpartition.runtime.declaring import Settings
+from hotpartition.runtime.settings import RequestSettings
 from hotpartition_cdk import settings
 from hotpartition_cdk.settings import WIRED_NAMES, TimeLimit, check_limits, limit_run, select_settings
-from hotpartition_messages.settings import FUNCTION_SETTINGS, WriteSettings
+from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
 from infra.config import read_object
-from infra.environments import Environment
+from infra.environments import AdaptiveEnvironment, Environment
 
 _RESPONSE_SECONDS = 0.5
 _LAST_ATTEMPT_SECONDS = CONNECT_TIMEOUT_SECONDS + READ_TIMEOUT_SECONDS + _RESPONSE_SECONDS
@@ -17,8 +19,13 @@ _LAST_ATTEMPT_SECONDS = CONNECT_TIMEOUT_SECONDS + READ_TIMEOUT_SECONDS + _RESPON
 does, and then there is a response to give."""
 
 
-def read_overrides(value: object) -> dict[str, str]:
-    """Read the overrides: a JSON object, or what one parses to, of setting name to value.
+def settings_of(environment: Environment) -> Mapping[str, type[Settings]]:
+    """Find the settings of an environment's functions, by the functions' names in the documents."""
+    return FUNCTION_SETTINGS if isinstance(environment, AdaptiveEnvironment) else IN_BAND_SETTINGS
+
+
+def read_overrides(value: object, functions: Mapping[str, type[Settings]] = FUNCTION_SETTINGS) -> dict[str, str]:
+    """Read the overrides: a JSON object, or what one parses to, of setting name to value, for these functions.
 
     Returns:
         Each setting's text as it goes into the environment, in the order of the names.
@@ -27,7 +34,7 @@ def read_overrides(value: object) -> dict[str, str]:
         ConfigurationError: naming the setting that is unknown or wrong, and what is allowed.
     """
     wired = WIRED_NAMES | {"retention_days", "sender_claim"}
-    return settings.read_overrides(read_object(value, "settings"), tuple(FUNCTION_SETTINGS.values()), wired=wired)
+    return settings.read_overrides(read_object(value, "settings"), tuple(functions.values()), wired=wired)
 
 
 def check_times(environment: Environment, overrides: Mapping[str, str]) -> None:
@@ -39,8 +46,9 @@ def check_times(environment: Environment, overrides: Mapping[str, str]) -> None:
     request_seconds = min(environment.writer.timeout_seconds, environment.reader.timeout_seconds)
     request = TimeLimit(
         "request_budget_ms",
-        WriteSettings.defaults(**select_settings(WriteSettings, overrides)).requests.request_budget_ms,
+        RequestSettings.defaults(**select_settings(RequestSettings, overrides)).request_budget_ms,
         (request_seconds - _LAST_ATTEMPT_SECONDS) * 1000.0,
         f"an attempt that starts at its end may take {_LAST_ATTEMPT_SECONDS:g} s more",
     )
-    check_limits((request, limit_run(environment, overrides)), f"environment {environment.name}")
+    run = (limit_run(environment, overrides),) if isinstance(environment, AdaptiveEnvironment) else ()
+    check_limits((request, *run), f"environment {environment.name}")

@@ -14,11 +14,13 @@ from hotpartition_cdk.alarms import Subject, list_alarms
 from hotpartition_cdk.functions import publish
 from hotpartition_cdk.hot_partition import HotPartition, Use
 from hotpartition_cdk.monitoring import Monitoring
-from hotpartition_messages.settings import ReadSettings, WriteSettings
+from hotpartition_messages.keys import ROUTING_INDEX
 from infra.api import MessageApi
 from infra.bundle import MESSAGES, ROOT
-from infra.environments import Environment
-from infra.table import ROUTING_INDEX, MessageTable
+from infra.environments import AdaptiveEnvironment, Environment
+from infra.in_band import InBand
+from infra.settings import settings_of
+from infra.table import MessageTable
 
 _LAMBDAS = ROOT / "lambdas"
 
@@ -30,6 +32,10 @@ _TABLE_ACTIONS = (
     "dynamodb:UpdateItem",
 )
 """All that any function does with the table; the endpoint lets nothing else through."""
+
+
+_UNNAMED = "Default"
+"""An id that the CDK leaves out of logical ids: they are as if all of it were made in the stack itself."""
 
 
 class HotPartitionStack(cdk.Stack):
@@ -49,26 +55,8 @@ class HotPartitionStack(cdk.Stack):
             is_retained=environment.is_data_retained,
             key_arn=environment.kms_key_arn,
         )
-        # An id that the CDK leaves out of logical ids: they are as if all of it were made in the stack itself.
-        self._hot = HotPartition(
-            self,
-            "Default",
-            table=self._messages.table,
-            journal=self._messages.journal,
-            options=environment,
-            use=Use(
-                settings={**_wiring(environment), **overrides},
-                users={role: (role,) for role in (Role.WRITER, Role.READER)},
-            ),
-            name=self.stack_name,
-            is_watched=False,
-        )
-        # The cluster's identity: another logical id is another, empty cluster.
-        self._hot.registry.cluster.override_logical_id("Registry")
-        self._hot.network.allow_dynamodb(
-            _TABLE_ACTIONS, [self._messages.table.table_arn, f"{self._messages.table.table_arn}/index/{ROUTING_INDEX}"]
-        )
-        self._messages_layer = self._hot.layers.add_package("Messages", "hotpartition: the messages API", MESSAGES)
+        self._beside = self._make_beside(environment, {**_wiring(environment), **overrides})
+        self._messages_layer = self._beside.layers.add_package("Messages", "hotpartition: the messages API", MESSAGES)
         writer = self._make_writer(environment)
         reader = self._make_reader(environment)
         api = MessageApi(
@@ -77,13 +65,49 @@ class HotPartitionStack(cdk.Stack):
             writer=publish(writer, is_snap_started=environment.is_snap_started),
             reader=publish(reader, is_snap_started=environment.is_snap_started),
             options=environment.api,
-            access_log=self._hot.log_keeping.make_group(self, "AccessLog", name=self._vended_log_name("access")),
+            access_log=self._beside.log_keeping.make_group(self, "AccessLog", name=self._vended_log_name("access")),
         )
         self._watch(environment, api)
-        self._add_outputs(api, writer=writer, reader=reader)
+        self._add_outputs(
+            {
+                "ApiUrl": api.url,
+                "TableName": self._messages.table.table_name,
+                "WriteMessageFunctionName": writer.function_name,
+                "ReadMessagesFunctionName": reader.function_name,
+            }
+        )
         if environment.permissions_boundary is not None:
             boundary = iam.ManagedPolicy.from_managed_policy_arn(self, "Boundary", environment.permissions_boundary)
             iam.PermissionsBoundary.of(self).apply(boundary)
+
+    def _make_beside(self, environment: Environment, settings: Mapping[str, str]) -> HotPartition | InBand:
+        if isinstance(environment, AdaptiveEnvironment):
+            return self._make_hot_partition(environment, settings)
+        return InBand(
+            self, _UNNAMED, messages=self._messages, environment=environment, settings=settings, name=self.stack_name
+        )
+
+    def _make_hot_partition(self, environment: AdaptiveEnvironment, settings: Mapping[str, str]) -> HotPartition:
+        table = self._messages.table
+        hot = HotPartition(
+            self,
+            _UNNAMED,
+            table=table,
+            journal=self._messages.journal,
+            options=environment,
+            use=Use(settings=settings, users={role: (role,) for role in (Role.WRITER, Role.READER)}),
+            name=self.stack_name,
+            is_watched=False,
+        )
+        # The cluster's identity: another logical id is another, empty cluster.
+        hot.registry.cluster.override_logical_id("Registry")
+        hot.network.allow_dynamodb(_TABLE_ACTIONS, [table.table_arn, f"{table.table_arn}/index/{ROUTING_INDEX}"])
+        outputs = {
+            "RegistryEndpoint": f"{hot.registry.host}:{hot.registry.port}",
+            "ConsumeReportsFunctionName": hot.detection.consumer.function_name,
+        }
+        self._add_outputs(outputs)
+        return hot
 
     def _vended_log_name(self, name: str) -> str:
         """Name a log group that AWS delivers to.
@@ -96,11 +120,11 @@ class HotPartitionStack(cdk.Stack):
         return f"/aws/vendedlogs/{self.stack_name}/{name}-{cdk.Fn.select(0, cdk.Fn.split('-', uuid))}"
 
     def _make_writer(self, environment: Environment) -> lambda_.Function:
-        writer = self._hot.functions.make(
+        writer = self._beside.functions.make(
             "WriteMessage",
             code=_LAMBDAS / "write_message",
             description="Stores a message on the shard that its conversation's route names",
-            settings=WriteSettings,
+            settings=settings_of(environment)["write"],
             size=environment.writer,
             user=Role.WRITER,
             more_layers=[self._messages_layer],
@@ -111,14 +135,17 @@ class HotPartitionStack(cdk.Stack):
         self._messages.grant_items(writer, "dynamodb:BatchGetItem", "dynamodb:GetItem")
         self._messages.grant_message_put(writer)
         self._messages.grant_counter_update(writer)
+        if isinstance(self._beside, InBand):
+            self._messages.journal.grant_raise(writer)
+            self._messages.journal.grant_load_update(writer)
         return writer
 
     def _make_reader(self, environment: Environment) -> lambda_.Function:
-        reader = self._hot.functions.make(
+        reader = self._beside.functions.make(
             "ReadMessages",
             code=_LAMBDAS / "read_messages",
             description="Gathers a conversation's messages from all of its shards",
-            settings=ReadSettings,
+            settings=settings_of(environment)["read"],
             size=environment.reader,
             user=Role.READER,
             more_layers=[self._messages_layer],
@@ -128,29 +155,27 @@ class HotPartitionStack(cdk.Stack):
         return reader
 
     def _watch(self, environment: Environment, api: MessageApi) -> None:
-        made = self._hot.functions.made
-        functions = {name: made[name] for name in ("write_message", "read_messages", "consume_reports", "operate")}
-        alarms = list_alarms(environment, functions=tuple(functions), slow_request_ms=environment.alarms.slow_ms)
+        made = self._beside.functions.made
+        order = ("write_message", "read_messages", "consume_reports", "operate")
+        functions = {name: made[name] for name in order if name in made}
+        hot = self._beside if isinstance(self._beside, HotPartition) else None
+        alarms = list_alarms(
+            None if hot is None else hot.options, functions=tuple(functions), slow_request_ms=environment.alarms.slow_ms
+        )
         Monitoring(
             self,
             "Monitoring",
             name=self.stack_name,
             alarms=alarms,
-            subjects={**self._hot.subjects(), Subject.API: api.api_id},
+            subjects={**self._beside.subjects(), Subject.API: api.api_id},
             functions={folder: function.function_name for folder, function in functions.items()},
-            nodes=self._hot.registry.nodes_to_watch(),
+            nodes=hot.registry.nodes_to_watch() if hot is not None else (),
             options=environment.alarms,
+            # In CloudWatch a dashboard costs more than all that stands idle here.
+            has_dashboard=hot is not None,
         )
 
-    def _add_outputs(self, api: MessageApi, *, writer: lambda_.Function, reader: lambda_.Function) -> None:
-        outputs = {
-            "ApiUrl": api.url,
-            "TableName": self._messages.table.table_name,
-            "RegistryEndpoint": f"{self._hot.registry.host}:{self._hot.registry.port}",
-            "WriteMessageFunctionName": writer.function_name,
-            "ReadMessagesFunctionName": reader.function_name,
-            "ConsumeReportsFunctionName": self._hot.detection.consumer.function_name,
-        }
+    def _add_outputs(self, outputs: Mapping[str, str]) -> None:
         for name, value in outputs.items():
             cdk.CfnOutput(self, name, value=value)
 

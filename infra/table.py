@@ -11,10 +11,9 @@ from constructs import Construct
 from hotpartition_cdk.journal import THROTTLED_KEYS, Journal
 from hotpartition_cdk.rights import grant_table, only_attributes
 from hotpartition_messages.counters import COUNTER_ATTRIBUTES, COUNTER_PREFIX
+from hotpartition_messages.keys import ROUTING_INDEX
 from hotpartition_messages.messages import MESSAGE_ATTRIBUTES, TTL_ATTRIBUTE
 from infra.environments import TableOptions
-
-ROUTING_INDEX = "routing-index"
 
 READ_ACTIONS = frozenset({"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"})
 

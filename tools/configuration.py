@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hotpartition.runtime.declaring import Settings
-from hotpartition.runtime.settings import AdaptiveSettings
+from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings
 from hotpartition_cdk.configuration import PRODUCTION, SMALL
 from hotpartition_cdk.mistakes import describe
 from hotpartition_cdk.options import Options, list_options
-from hotpartition_messages.settings import FUNCTION_SETTINGS
-from infra.environments import DEV, PROD
+from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
+from infra.environments import DEV, LITE, PROD
 
-KNOWING: Mapping[str, type[Settings]] = {**FUNCTION_SETTINGS, "adaptive()": AdaptiveSettings}
+KNOWING: Mapping[str, type[Settings]] = {
+    **FUNCTION_SETTINGS,
+    "adaptive()": AdaptiveSettings,
+    "in_band()": InBandSettings,
+}
 """Who has settings: the functions, and a `ShardedTable` of anybody's."""
 
 
 def options_table() -> str:
-    """Build the table of a deployment's options, with what they are in `dev` and `prod`."""
-    return _options_table(("dev", DEV), ("prod", PROD))
+    """Build the table of a deployment's options, with what they are in each environment."""
+    return _options_table(("dev", DEV), ("prod", PROD), ("lite", LITE))
 
 
 def construct_options_table() -> str:
@@ -26,13 +30,19 @@ def construct_options_table() -> str:
     return _options_table(("SMALL", SMALL), ("PRODUCTION", PRODUCTION))
 
 
-def _options_table(first: tuple[str, Options], second: tuple[str, Options]) -> str:
-    others = {path: value for path, _, value in list_options(second[1])}
+def _options_table(first: tuple[str, Options], *others: tuple[str, Options]) -> str:
+    known = [{path: value for path, _, value in list_options(options)} for _, options in others]
     rows = [
-        (f"`{path}`", _show(value), _show(others[path]), describe(type(first[1]), path), meaning)
+        (
+            f"`{path}`",
+            _show(value),
+            *(_show(each[path]) if path in each else "-" for each in known),
+            describe(type(first[1]), path),
+            meaning,
+        )
         for path, meaning, value in list_options(first[1])
     ]
-    return _table(("Option", first[0], second[0], "Allowed", "Meaning"), rows)
+    return _table(("Option", first[0], *(name for name, _ in others), "Allowed", "Meaning"), rows)
 
 
 def settings_table() -> str:
@@ -46,8 +56,9 @@ def settings_table() -> str:
         setting = KNOWING[functions[0]].declared()[name]
         default = "set by the stack" if setting.default is None else _show(setting.default)
         known = "all" if len(functions) == len(KNOWING) else ", ".join(functions)
-        rows.append((f"`{name}`", default, setting.allowed, known, setting.description))
-    return _table(("Setting", "Default", "Allowed", "Functions", "Meaning"), rows)
+        in_lite = ", ".join(each for each, settings in IN_BAND_SETTINGS.items() if name in settings.declared())
+        rows.append((f"`{name}`", default, setting.allowed, known, in_lite or "-", setting.description))
+    return _table(("Setting", "Default", "Allowed", "Functions", "In `lite`", "Meaning"), rows)
 
 
 def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

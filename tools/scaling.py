@@ -16,9 +16,9 @@ def scale_thresholds(factor: float) -> dict[str, float]:
     """Scale the defaults of what is hot, and of what is reported; by field name."""
     consumer, distance_wcu = ConsumerSettings.defaults(), WriterSettings.defaults().sampling.sampling_distance_wcu
     return {
-        "hot_at_once_wcu": round(consumer.detection.hot_at_once_wcu * factor, 3),
+        "hot_at_once_wcu": round(consumer.load.hot_at_once_wcu * factor, 3),
         "hot_sustained_wcu": round(consumer.heat.hot_sustained_wcu * factor, 3),
-        "target_shard_wcu": round(consumer.detection.target_shard_wcu * factor, 3),
+        "target_shard_wcu": round(consumer.load.target_shard_wcu * factor, 3),
         "sampling_distance_wcu": max(round(distance_wcu * factor, 3), SMALLEST_SAMPLING_DISTANCE_WCU),
     }
 

@@ -10,7 +10,7 @@ from aws_lambda_powertools import Logger, Metrics
 
 from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
-from hotpartition.runtime.calls import open_calls
+from hotpartition.runtime.settings import is_in_band
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition_messages.api import (
     COUNTER_PATH,
@@ -29,8 +29,11 @@ from hotpartition_messages.api import (
 from hotpartition_messages.counters import CounterReader
 from hotpartition_messages.read_requests import parse_counter_read, parse_message_read, parse_page_read
 from hotpartition_messages.reading import MessageReader
-from hotpartition_messages.settings import ReadSettings
-from hotpartition_messages.wiring_reader import open_readers
+
+if is_in_band(os.environ):
+    from hotpartition_messages.in_band_reader import open_jobs
+else:
+    from hotpartition_messages.adaptive_reader import open_jobs
 
 logger = Logger()
 metrics = Metrics()
@@ -70,8 +73,7 @@ def build_routes(reader: MessageReader, counters: CounterReader) -> dict[str, Se
 
 @cache
 def _routes() -> dict[str, Serve]:
-    settings = ReadSettings.from_env(os.environ)
-    return build_routes(*open_readers(settings, telemetry, open_calls(settings.store, settings.queries)))
+    return build_routes(*open_jobs(os.environ, telemetry))
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)

@@ -12,7 +12,7 @@ from aws_lambda_powertools import Logger, Metrics
 
 from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
-from hotpartition.runtime.calls import open_calls
+from hotpartition.runtime.settings import is_in_band
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition_messages.api import (
     COUNTER_PATH,
@@ -29,10 +29,13 @@ from hotpartition_messages.api import (
 )
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.counters import CounterWriter
-from hotpartition_messages.settings import WriteSettings
-from hotpartition_messages.wiring_writer import open_writers
 from hotpartition_messages.write_requests import parse_addition, parse_delete, parse_edit, parse_write
 from hotpartition_messages.writing import MessageWriter
+
+if is_in_band(os.environ):
+    from hotpartition_messages.in_band_writer import open_jobs
+else:
+    from hotpartition_messages.adaptive_writer import open_jobs
 
 logger = Logger()
 metrics = Metrics()
@@ -85,9 +88,8 @@ def build_routes(
 
 @cache
 def _routes() -> dict[str, Serve]:
-    settings = WriteSettings.from_env(os.environ)
-    jobs = open_writers(settings, telemetry, open_calls(settings.store))
-    return build_routes(*jobs, sender_claim=settings.sender_claim)
+    jobs = open_jobs(os.environ, telemetry)
+    return build_routes(jobs.messages, jobs.changer, jobs.counters, sender_claim=jobs.sender_claim)
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)

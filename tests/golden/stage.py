@@ -169,9 +169,11 @@ class StageJournal(FakeJournal):
         self._stage.sleep(JOURNAL_CALL_MS / 2_000)
         return entry
 
-    def add(self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int) -> JournalEntry:
+    def add(
+        self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int, pause_ms: int = 0
+    ) -> JournalEntry:
         self._stage.sleep(JOURNAL_CALL_MS / 2_000)
-        entry = super().add(collection, generations, cause=cause, now_ms=now_ms)
+        entry = super().add(collection, generations, cause=cause, now_ms=now_ms, pause_ms=pause_ms)
         self._stage.sleep(JOURNAL_CALL_MS / 2_000)
         return entry
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Template]:
     """Every variant, synthesized without bundling: neither network nor pip is needed.
 
-    cdk-nag and the CDK's own rules, which take ten seconds, judge `prod`; a finding would fail the synthesis.
+    cdk-nag and the CDK's own rules, which take ten seconds, judge `prod` and `lite`; a finding fails the synthesis.
     """
     # Imported here because the CDK starts Node.js on import, and collecting tests should not.
     from infra.app import build_app  # noqa: PLC0415
@@ -31,7 +31,7 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Template]:
         # A file of its own, so that a `hotpartition.toml` of the project's user changes no test.
         (folder / "options.toml").write_text(chosen.get("config", ""))
         arguments = {**chosen, "config": str(folder / "options.toml")}
-        build_app(**arguments, outdir=str(folder), bundling=False, is_checked=name == "prod").synth()
+        build_app(**arguments, outdir=str(folder), bundling=False, is_checked=name in {"prod", "lite"}).synth()
         made[name] = Template.read(folder)
     return made
 
@@ -59,6 +59,11 @@ def staging(templates: dict[str, Template]) -> Template:
 @pytest.fixture(scope="session")
 def local(templates: dict[str, Template]) -> Template:
     return templates["local"]
+
+
+@pytest.fixture(scope="session")
+def lite(templates: dict[str, Template]) -> Template:
+    return templates["lite"]
 
 
 @pytest.fixture(scope="session", params=ENVIRONMENTS)

@@ -47,7 +47,7 @@ stream_partitions = 8
 """An environment of a file, with two consumers and a Lambda authorizer."""
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
-    **{name: {"environment": name} for name in ENVIRONMENTS},
+    **{name: {"environment": name} for name in (*ENVIRONMENTS, "lite", "local-lite")},
     "changed": {
         "environment": "prod",
         "options": {

@@ -7,7 +7,7 @@ import pytest
 from botocore.stub import Stubber
 
 from infra.account import look, main
-from infra.environments import DEV, PROD
+from infra.environments import DEV, LITE, PROD
 
 PLACE = "aws://123456789012/eu-central-1"
 ZONES = ("eu-central-1a", "eu-central-1b", "eu-central-1c")
@@ -76,7 +76,7 @@ def account(clients):
     return Account(clients)
 
 
-@pytest.mark.parametrize("environment", [DEV, PROD], ids=lambda environment: environment.name)
+@pytest.mark.parametrize("environment", [DEV, PROD, LITE], ids=lambda environment: environment.name)
 def test_an_account_that_has_everything_is_told_nothing(account, environment):
     """Neither missing nor doubtful."""
     findings = account.look(environment)
@@ -128,8 +128,9 @@ def test_zones_that_the_account_does_not_have_are_named(account):
 
 
 def test_a_region_without_the_engine_or_the_nodes_is_said(account):
-    """The engine is missing; the node type may only have no reservations."""
+    """The engine is missing; the node type may only have no reservations. A stack without Redis needs neither."""
     account.versions, account.offerings = [], []
+    assert account.look(LITE).missing == account.look(LITE).doubts == []
     findings = account.look(DEV)
     assert findings.missing == ["ElastiCache has no Valkey 9.0 in this region"]
     assert findings.doubts == ["ElastiCache may not have cache.t4g.micro in this region (registry.node_type)"]

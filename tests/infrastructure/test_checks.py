@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from hotpartition.runtime.ends import system_clock
+from hotpartition.runtime.clocks import system_clock
 
 
 @pytest.fixture(scope="module")

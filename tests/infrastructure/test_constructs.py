@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sysconfig
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from hotpartition.redis.acl import Role, build_rights
-from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, OperateSettings
+from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, InBandSettings, OperateSettings
 from hotpartition_cdk.errors import ConfigurationError
 from infra.bundle import ROOT
 from infrastructure.templates import Statement, Template, short_name
@@ -220,6 +221,112 @@ class TestFiveLines:
         assert name.startswith("sensors-hot-")
 
 
+@pytest.fixture(scope="module")
+def in_band(tmp_path_factory):
+    """Functions that find hot keys themselves, with routes in the table and apart; cdk-nag judges what is made."""
+    import aws_cdk as cdk  # noqa: PLC0415
+    from cdk_nag import AwsSolutionsChecks  # noqa: PLC0415
+
+    from hotpartition_cdk import IN_BAND, HotPartition  # noqa: PLC0415
+    from hotpartition_cdk.journal import JournalTable  # noqa: PLC0415
+
+    app = App(tmp_path_factory.mktemp("in_band"))
+    stack = app.stack("InBand")
+    ingest, show, collect, look = (
+        make_function(stack, name, handler=f"{name.lower()}.handler") for name in ("Ingest", "Show", "Collect", "Look")
+    )
+    HotPartition(
+        stack,
+        "Readings",
+        table=imported_table(stack),
+        detection=IN_BAND,
+        functions=[ingest],
+        readers=[show],
+        indexes=["by-time"],
+        settings={"max_shard_count": 16},
+    )
+    routes = JournalTable(stack, "Routes", is_retained=True).journal()
+    events = imported_table(stack, "events")
+    HotPartition(stack, "Events", table=events, detection=IN_BAND, functions=[collect], readers=[look], journal=routes)
+    for function in (ingest, show, collect, look):
+        for rule in (
+            "IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/service-role/AWSLambdaBasicExecutionRole]",
+            "L1",
+        ):
+            owns = cdk.Acknowledgment(id=f"AwsSolutions::AwsSolutions-{rule}", reason="the user's own function")
+            cdk.Validations.of(function).acknowledge(owns)
+    cdk.Validations.of(app.app).add_plugins(AwsSolutionsChecks(app.app))
+    return app.template()
+
+
+class TestInBand:
+    def test_makes_nothing_but_rights_and_the_journal_that_was_asked_for(self, in_band):
+        """No VPC, no node, no schedule, no layer, no function, no alarm."""
+        types = {resource["Type"] for resource in in_band.body["Resources"].values()}
+        assert types == {"AWS::DynamoDB::Table", "AWS::IAM::Policy", "AWS::IAM::Role", "AWS::Lambda::Function"}
+        assert len(in_band.of_type("AWS::DynamoDB::Table")) == 1
+        functions = in_band.of_type("AWS::Lambda::Function").values()
+        assert len(functions) == 4
+        assert not any({"Layers", "VpcConfig"} & function["Properties"].keys() for function in functions)
+
+    def test_a_writer_may_raise_and_count_and_no_more(self, in_band):
+        """In the journal's table: routing items by their attributes, load items by their keys. It lists nothing."""
+        _, properties = function_of(in_band, "collect.handler")
+        (journal,) = in_band.of_type("AWS::DynamoDB::Table")
+        routes = f"${{{journal}.Arn}}"
+        given = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/events"
+        attributes = ["pk", "generations", "raises", "reason", "routing_partition", "updated_at"]
+        routing_items = {
+            "ForAllValues:StringEquals": {"dynamodb:Attributes": attributes},
+            "Null": {"dynamodb:Attributes": "false"},
+        }
+        load_items = {
+            "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["hotpartition#load#*"]},
+            "Null": {"dynamodb:LeadingKeys": "false"},
+        }
+        assert set(statements_of(in_band, properties["Role"]["Fn::GetAtt"][0])) == {
+            *(Statement(f"dynamodb:{name}", given) for name in (*READS, *WRITES)),
+            *(Statement(f"dynamodb:{name}", routes) for name in ("BatchGetItem", "GetItem")),
+            Statement("dynamodb:UpdateItem", routes, json.dumps(routing_items)),
+            Statement("dynamodb:UpdateItem", routes, json.dumps(load_items)),
+        }
+
+    @pytest.mark.parametrize("handler", ["show.handler", "look.handler"])
+    def test_a_reader_writes_nothing(self, in_band, handler):
+        """Wherever the routes lie."""
+        _, properties = function_of(in_band, handler)
+        actions = {s.action for s in statements_of(in_band, properties["Role"]["Fn::GetAtt"][0])}
+        assert actions == {f"dynamodb:{name}" for name in READS}
+
+    @pytest.mark.parametrize("handler", ["ingest.handler", "show.handler", "collect.handler", "look.handler"])
+    def test_set_the_environment_that_in_band_reads(self, in_band, handler):
+        """The table, where its routes lie, and what was overridden."""
+        environment = environment_of(in_band, function_of(in_band, handler)[1])
+        settings = InBandSettings.from_env(environment)
+        assert set(environment) <= {f"HOTPARTITION_{name.upper()}" for name in InBandSettings.declared()}
+        table, journal = settings.store.table_name, settings.journal
+        if handler in {"ingest.handler", "show.handler"}:
+            assert (table, journal.journal_table_name, settings.size.max_shard_count) == ("readings", "", 16)
+        else:
+            assert (table, journal.journal_partition_key_name) == ("events", "pk")
+            assert journal.journal_table_name.startswith("routes")
+
+    def test_the_documents_policy_is_what_the_construct_grants(self, in_band):
+        """For a role of one's own, with routes in a table of their own."""
+        page = (ROOT / "docs/security.md").read_text().split("## Without Redis")[1]
+        policy = json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])
+        documented = {
+            Statement(action, statement["Resource"].rpartition("/")[2], json.dumps(statement.get("Condition", {})))
+            for statement in policy["Statement"]
+            for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
+        }
+        _, properties = function_of(in_band, "collect.handler")
+        granted = statements_of(in_band, properties["Role"]["Fn::GetAtt"][0])
+        assert documented == {
+            Statement(each.action, "ROUTES", each.condition) for each in granted if "events" not in each.resource
+        }
+
+
 def statements_of(template, role_id):
     """What a role may do by all of its policies."""
     role = template.body["Resources"][role_id]["Properties"]
@@ -346,12 +453,12 @@ class TestSharing:
 
 
 @pytest.mark.slow
-def test_cfn_lint_has_nothing_to_say(five, shared, prod):
+def test_cfn_lint_has_nothing_to_say(five, shared, in_band, prod):
     """Of the constructs, nor of `prod`, which has every property of `dev`; in one process, which is slow to start.
 
     But that the CDK lets each function depend on its role twice (W3005), which is harmless.
     """
-    files = [file for template in (five, shared, prod) for file in template.folder.glob("*.template.json")]
+    files = [file for template in (five, shared, in_band, prod) for file in template.folder.glob("*.template.json")]
     command = [Path(sysconfig.get_path("scripts")) / "cfn-lint", "--ignore-checks", "W3005", "--template", *files]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -431,6 +538,10 @@ class TestRefused:
             ({"options": {"consumers": 5}}, "option consumers should be at most 4, the number of report streams"),
             ({"settings": {"table_name": "x"}}, "setting table_name is set by the stack itself and cannot be"),
             ({"settings": {"max_shard_count": 1}}, "setting max_shard_count should be a whole number, between 2 and"),
+            ({"detection": "redis"}, "detection should be 'consumer' or 'in-band', not 'redis'"),
+            ({"detection": "in-band", "options": {}}, "Refused/Wrong finds hot keys in band, and makes nothing for"),
+            ({"detection": "in-band", "settings": {"consumers": 2}}, "setting consumers is set by the stack itself"),
+            ({"detection": "in-band", "settings": {"run_seconds": 9}}, "setting run_seconds is unknown; allowed are"),
             ({"settings": {"run_seconds": 180}}, "setting run_seconds should be at most 170 in Refused/Wrong"),
         ],
     )

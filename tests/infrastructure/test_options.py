@@ -5,10 +5,10 @@ import re
 import pytest
 
 from hotpartition_cdk.errors import ConfigurationError
-from hotpartition_cdk.options import override
+from hotpartition_cdk.options import list_options, override
 from hotpartition_cdk.settings import check_shares
 from infra.config import Changes, load_environment, read_environment
-from infra.environments import DEV, PROD
+from infra.environments import DEV, LITE, PROD
 from infrastructure.templates import AUTHORIZER, BOUNDARY, FUNCTIONS, KEY, ONCALL, short_name
 
 TOKENS = {"jwt_issuer": "https://login.example.com/", "jwt_audience": ["chat"]}
@@ -78,10 +78,24 @@ def test_wrong_options_are_named(named, changes):
 
 def test_what_is_allowed_is_named():
     """The names, where one is unknown; the type and its bounds, where a value is wrong."""
-    with pytest.raises(ConfigurationError, match=r"unknown; allowed are target, consumer, consumer_concurrency"):
+    with pytest.raises(ConfigurationError, match=r"unknown; allowed are target, log_retention_days, is_data_retained"):
         override(PROD, {"colour": 1})
     with pytest.raises(ConfigurationError, match=r"a whole number, between 128 and 10240, not 64$"):
         override(PROD, {"writer": {"memory_mb": 64}})
+
+
+def test_lite_has_no_options_of_what_it_has_not():
+    """Redis, network and consumer; the rest it shares with `dev`."""
+    mine, theirs = ({path for path, _, _ in list_options(each)} for each in (LITE, DEV))
+    assert mine < theirs
+    assert {path.partition(".")[0].partition("_")[0] for path in theirs - mine} == {
+        "consumer",
+        "consumers",
+        "network",
+        "registry",
+    }
+    with pytest.raises(ConfigurationError, match=r"^option registry is unknown; allowed are target"):
+        override(LITE, {"registry": {"shard_count": 2}})
 
 
 def test_each_consumer_has_a_stream():
@@ -175,7 +189,7 @@ class TestOwnEnvironment:
     def test_is_named_where_another_is_unknown(self, tmp_path):
         """The sentence names the ones that there are."""
         (tmp_path / "hotpartition.toml").write_text(self.STAGING)
-        with pytest.raises(ConfigurationError, match=r"'stagng' is unknown; allowed are dev, prod, local, staging$"):
+        with pytest.raises(ConfigurationError, match=r"'stagng' is unknown; allowed are dev, .*, local-lite, staging$"):
             load_environment("stagng", tmp_path)
 
 

@@ -10,14 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from hotpartition.core.fleet_load import Cell
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
+from hotpartition.core.store_clock import StoreClock
 from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.load_items import DynamoDBLoadItems
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
-from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine import gatherer
-from hotpartition_messages import reading, wiring_reader
+from hotpartition_messages import adaptive_reader, reading
 from hotpartition_messages.messages import MESSAGE_ATTRIBUTES
 from infrastructure.templates import FUNCTIONS, Statement, short_name
 from support.builders import build_message
@@ -114,7 +117,7 @@ def test_readers_never_write(template):
     """Neither may the reader's role write to DynamoDB, nor is there a write in its function's own code."""
     actions = {s.action for s in template.statements(template.role_id("read_messages"))}
     assert {a for a in actions if a.startswith("dynamodb:")} == {f"dynamodb:{name}" for name in READS}
-    for module in (gatherer, reading, wiring_reader):
+    for module in (gatherer, reading, adaptive_reader):
         source = inspect.getsource(module)
         assert not re.search(r"\b_store\.create\b|\b_?journal\b\.add|DynamoDBJournal|\bJournal\b", source)
 
@@ -226,9 +229,33 @@ def test_a_raise_names_no_other_attributes():
         requests.append((operation, request))
         return {"Attributes": {"generations": {"SS": ["4@1"]}}}
 
-    DynamoDBJournal(ThreadedCalls(call), JournalPlace("table")).add(
+    DynamoDBJournal(ThreadedCalls(call), JournalPlace("table", index_name="index")).add(
         "c", [Generation(4, 1)], cause=Cause("raised"), now_ms=1
     )
     ((operation, request),) = requests
     named = re.findall(r"(\w+) (?:= )?:\w+", request["UpdateExpression"])
     assert (operation, {*named, *request["Key"]}) == ("UpdateItem", {"pk", "sk", *ROUTING_ATTRIBUTES})
+
+
+def test_what_writers_do_in_band_passes_the_conditions_of_their_roles():
+    """A raise names a routing item's attributes, its condition included; all else is under the keys of load items."""
+    requests = []
+
+    def call(operation, request):
+        requests.append((operation, request))
+        return {"Attributes": {"generations": {"SS": ["4@1"]}}}
+
+    for place in (JournalPlace("table"), JournalPlace("routes", sort_key="")):
+        requests.clear()
+        calls = ThreadedCalls(call)
+        DynamoDBJournal(calls, place).add("c", [Generation(4, 1)], cause=Cause("raised"), now_ms=9_000, pause_ms=1)
+        DynamoDBLoadItems(calls, place, StoreClock(), lambda: 1).add("c", 0, Cell(1, 0, False), 10)
+        raises = [request for _, request in requests if request["Key"][place.partition_key]["S"] == "c"]
+        others = {request["Key"][place.partition_key]["S"] for _, request in requests if request not in raises}
+        (request,) = raises
+        expressions = f"{request['UpdateExpression']} {request['ConditionExpression']}"
+        words = set(re.findall(r"(?<![:\w])[a-z_]+(?=[ )])", expressions))
+        assert {operation for operation, _ in requests} == {"UpdateItem"}
+        assert words == set(ROUTING_ATTRIBUTES)
+        assert len(others) == 1 + place.has_directory
+        assert all(key.startswith(LOAD_PREFIX) for key in others)

@@ -8,8 +8,8 @@ from hotpartition_cdk.configuration import Host
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.options import override
 from hotpartition_cdk.settings import _CONSUMER_END_SECONDS
-from infra.environments import DEV, PROD, build_local, choose_environment
-from infra.settings import check_times, read_overrides
+from infra.environments import DEV, LITE, PROD, build_local, choose_environment
+from infra.settings import check_times, read_overrides, settings_of
 
 LAPTOP = Host(python_version="3.12", machine="arm64", system="Darwin")
 SERVER = Host(python_version="3.11", machine="x86_64", system="Linux")
@@ -58,7 +58,14 @@ def test_wrong_overrides_are_named(overrides, sentence):
     assert str(caught.value).startswith(sentence)
 
 
-@pytest.mark.parametrize("environment", [DEV, PROD])
+def test_a_setting_that_no_function_of_the_environment_has_is_unknown():
+    """Nothing in `lite` sends reports; what it has can be set."""
+    assert read_overrides({"target_shard_wcu": 500}, settings_of(LITE)) == {"target_shard_wcu": "500"}
+    with pytest.raises(ConfigurationError, match="setting stream_partitions is unknown; allowed are"):
+        read_overrides({"stream_partitions": 8}, settings_of(LITE))
+
+
+@pytest.mark.parametrize("environment", [DEV, PROD, LITE])
 def test_defaults_fit_the_timeouts(environment):
     """Without overrides every function ends by itself before Lambda ends it."""
     check_times(environment, {})
@@ -110,8 +117,8 @@ def test_unknown_machine():
 
 @pytest.mark.parametrize("name", ["", "Prod", None, 3])
 def test_unknown_environment(name):
-    """Only the three names are environments."""
-    with pytest.raises(ConfigurationError, match="is unknown; allowed are dev, prod, local"):
+    """Only these names are environments."""
+    with pytest.raises(ConfigurationError, match="is unknown; allowed are dev, prod, lite, local, local-lite"):
         choose_environment(name, SERVER)
 
 

@@ -450,8 +450,8 @@ def test_local_differs_only_where_it_must(dev, local):
     ]
 
 
-def test_the_page_of_costs_names_every_type_of_resource(dev, prod, root):
+def test_the_page_of_costs_names_every_type_of_resource(dev, prod, lite, root):
     """With what of it costs, or as free."""
     section = (root / "docs/costs.md").read_text().split("## Every resource of the template")[1]
-    made = {resource["Type"] for template in (dev, prod) for resource in template.body["Resources"].values()}
+    made = {resource["Type"] for template in (dev, prod, lite) for resource in template.body["Resources"].values()}
     assert sorted(re.findall(r"`(AWS::\w+::\w+)`", section)) == sorted(made)

@@ -396,6 +396,17 @@ class TestOneConnection:
         assert ask(calls, 2) == 2
         assert server.connections() == [0, 1, 2]
 
+    def test_the_time_of_a_response_is_where_boto3_has_it(self, serve, connect):
+        """What finds hot keys in band follows DynamoDB's clock."""
+        date = "Mon, 23 Nov 2026 00:36:33 GMT"
+
+        def response(peer):
+            while peer.take() is not None:
+                peer.reply({}, more=f"Date: {date}\r\n".encode())
+
+        given = connect(serve(response).port).call("Query", request(0))
+        assert given["ResponseMetadata"]["HTTPHeaders"]["date"] == date
+
     @only_curl
     def test_a_response_may_come_before_the_request_was_taken(self, serve, connect):
         """A refusal for its size, for instance; the rest of the request must not reach anybody as a new one."""

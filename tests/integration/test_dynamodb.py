@@ -19,6 +19,7 @@ from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES, ROUTING_PARTI
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.route_cache import RouteCache, RouteSource
+from hotpartition.engine.write_counting import ReportedWrites
 from hotpartition.engine.writer import Writer
 from hotpartition.errors import (
     ItemTooLargeError,
@@ -428,8 +429,11 @@ class TestCost:
 
         writer = Writer(
             routes=routes(dynamodb.journal),
-            sampler=LoadSampler(environment_id="e", sampling_distance_wcu=1.0, random=lambda: 0.5),
-            reports=FakeReports(),
+            counting=ReportedWrites(
+                sampler=LoadSampler(environment_id="e", sampling_distance_wcu=1.0, random=lambda: 0.5),
+                reports=FakeReports(),
+                telemetry=telemetry,
+            ),
             telemetry=telemetry,
             clock=clock.as_clock(),
             budget_ms=300,

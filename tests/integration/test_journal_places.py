@@ -1,14 +1,16 @@
 """Where routing items may lie: in collections of a table with key names of its own, or in a table of their own."""
 
+from dataclasses import replace
+
 import pytest
 
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
-from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.journal import MAX_GENERATIONS, DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.errors import InvalidRequestError, MalformedGenerationError
+from hotpartition.errors import InvalidRequestError, MalformedGenerationError, StoreRefusedError, ThrottledError
 from support.builders import route_of
 from support.tables import TABLE_SCHEMA
 
@@ -45,7 +47,13 @@ def apart(client):
     return JournalPlace("routes", "collection", sort_key="")
 
 
-@pytest.fixture(params=[in_collections, apart], ids=["in collections", "apart"])
+def without_index(client):
+    """A table that has its owner's items and no index."""
+    place = in_collections(client)
+    return replace(place, index_name="")
+
+
+@pytest.fixture(params=[in_collections, apart, without_index], ids=["in collections", "apart", "without index"])
 def place(request, dynamodb):
     """Where the routing items lie."""
     return request.param(dynamodb.client)
@@ -75,11 +83,12 @@ def test_a_route_grows_and_is_read_back(journal, routing_items):
 
 
 @pytest.mark.parametrize("limit", [1, 7, 100])
-def test_all_routes_are_listed_once(journal, routing_items, limit):
-    """Whatever a page's size is, with nothing but the last page's cursor."""
+def test_all_routes_are_listed_once(dynamodb, place, journal, routing_items, limit):
+    """Whatever a page's size is, with nothing but the last page's cursor; load items are no routes."""
     names = {f"room {index}" for index in range(23)}
     for name in names:
         journal.add(name, [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
+        dynamodb.client.put_item(TableName=place.table_name, Item=place.load_key_of(name, 0))
     listed, cursor = [], None
     while True:
         page, cursor = routing_items.page(cursor, limit)
@@ -106,8 +115,61 @@ def test_a_cursor_of_somebody_else_is_refused(routing_items, cursor):
 def test_what_cannot_be_read_is_an_error_for_readers_and_shown_to_operators(dynamodb, place, journal, routing_items):
     """Readers fail closed; an operator sees whose item it is."""
     item = {**place.key_of("room"), "generations": {"SS": ["many"]}, "routing_partition": {"S": "03"}}
+    journal.add("room", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
     dynamodb.client.put_item(TableName=place.table_name, Item={**item, "updated_at": {"S": "soon"}})
     with pytest.raises(MalformedGenerationError):
         journal.get("room", is_strong=True)
     ((shown,), _) = routing_items.page(None, 9)
     assert (shown.collection, shown.route, shown.members) == ("room", None, ("many",))
+
+
+def test_a_route_that_is_full_grows_no_more_by_programs(journal):
+    """A raise that keeps a pause finds it full; one by hand still goes through."""
+    full = [Generation(since_ms=since, shard_count=4) for since in range(MAX_GENERATIONS)]
+    journal.add("room", full, cause=Cause("raised"), now_ms=NOW_MS)
+    entry = journal.add("room", [EIGHT], cause=Cause("raised"), now_ms=NOW_MS + 5_000, pause_ms=1_000)
+    assert (len(entry.route.generations), entry.updated_at_ms) == (MAX_GENERATIONS, NOW_MS)
+    assert EIGHT in journal.add("room", [EIGHT], cause=Cause("by-hand"), now_ms=NOW_MS + 5_000).route.generations
+
+
+def test_a_route_that_is_not_full_grows_after_the_pause(journal):
+    """The first raise, and the last one that fits."""
+    for step, count in enumerate((4, MAX_GENERATIONS - 1)):
+        generations = [Generation(since_ms=since, shard_count=4) for since in range(count)]
+        entry = journal.add("room", generations, cause=Cause("raised"), now_ms=NOW_MS + step * 2_000, pause_ms=1_000)
+        assert len(entry.route.generations) == count
+    full = journal.add("room", [EIGHT, FOUR], cause=Cause("raised"), now_ms=NOW_MS + 9_000, pause_ms=1_000)
+    assert EIGHT in full.route.generations
+
+
+class Refusing:
+    """A client that is refused what concerns the directory."""
+
+    def __init__(self, calls, error):
+        self.calls = calls
+        self.error = error
+        self.refused = 0
+
+    def call(self, operation, request):
+        if "collections" in request.get("UpdateExpression", ""):
+            self.refused += 1
+            raise self.error
+        return self.calls.call(operation, request)
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"),
+    [
+        (StoreRefusedError("ValidationException", "Item size to update has exceeded the maximum allowed size"), 1),
+        (ThrottledError(), 2),
+    ],
+    ids=["full", "throttled"],
+)
+def test_the_directory_keeps_no_key_from_being_raised(dynamodb, caplog, error, tries):
+    """It is not listed then, which is logged; where that may help, the next raise tries again."""
+    calls = Refusing(dynamodb.calls, error)
+    journal = DynamoDBJournal(calls, without_index(dynamodb.client))
+    for generation in (FOUR, EIGHT):
+        entry = journal.add("room", [generation], cause=Cause("raised"), now_ms=NOW_MS)
+    assert entry.route == route_of((4, 5), (8, 9))
+    assert (calls.refused, [record.collection for record in caplog.records]) == (tries, ["room"] * tries)

@@ -14,9 +14,9 @@ from hotpartition.errors import MalformedPageError, RegistryForeignError, Regist
 from hotpartition.redis.cluster import lease_key, page_key, route_key
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
+from hotpartition_messages.adaptive_reader import open_readers
 from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.settings import ReadSettings
-from hotpartition_messages.wiring_reader import open_readers
 from support.builders import build_message, message_id
 from support.fakes import FakeClock, FakeTelemetry
 from support.page_store import FakePageStore

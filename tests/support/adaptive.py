@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from hotpartition.dynamodb.boto3_client import Boto3Call
+from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.runtime.building import Ends
 from hotpartition.runtime.settings import AdaptiveSettings
-from hotpartition.table.adaptive import AdaptiveRoutes, TableJournal
+from hotpartition.table.adaptive import AdaptiveRoutes
+from hotpartition.table.journals import open_calls
 from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
 
 
 class AdaptiveShards:
     """What `ShardedTable` and `ShardedCounter` take as `shards`: by default no route is cached."""
+
+    finds_read_heat = True
 
     def __init__(
         self, place: JournalPlace, *, route_cache_seconds: float = 0.0, sampling_distance_wcu: float = 1.0
@@ -46,7 +49,7 @@ class AdaptiveShards:
         return AdaptiveRoutes(
             ends,
             settings,
-            journal=TableJournal(Boto3Call(table.meta.client), self.place),
+            journal=DynamoDBJournal(open_calls(table), self.place),
             place=self.place,
             schema=schema,
             choices=3,

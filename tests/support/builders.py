@@ -19,17 +19,18 @@ from hotpartition.core.route import Generation, Route
 from hotpartition.engine.counters import Adder
 from hotpartition.engine.route_cache import RouteSource
 from hotpartition.engine.writer import Writer
-from hotpartition.runtime.building import Ends, build_routes
+from hotpartition.runtime.building import Ends, build_gatherer, build_routes, build_writer
 from hotpartition.runtime.building_control import build_operations
 from hotpartition.runtime.settings import OperateSettings
 from hotpartition_messages import Message
+from hotpartition_messages.adaptive_reader import build_message_reader
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.counters import CounterReader, CounterWriter
-from hotpartition_messages.keys import KEY_FORM
+from hotpartition_messages.keys import KEY_FORM, position_of
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import MessageReader, PageRequest
 from hotpartition_messages.settings import ReadSettings, WriteSettings
-from hotpartition_messages.wiring_reader import build_counter_reader, build_message_reader
+from hotpartition_messages.wiring_reader import build_counter_reader
 from hotpartition_messages.wiring_writer import build_message_changer, build_message_writer
 from hotpartition_messages.writing import MessageWriter, NewMessage, Written
 from support.counters import FakeCounters
@@ -129,11 +130,16 @@ class World:
 
     def _writer(self, settings: WriteSettings) -> MessageWriter:
         ends = self.ends(repairs=False)
-        return build_message_writer(ends, settings, self.table, self.journal, self.random.getrandbits)
+        writer = build_writer(ends, settings, journal=self.journal, form=KEY_FORM)
+        return build_message_writer(writer, settings, self.table, clock=ends.clock, random_bits=self.random.getrandbits)
 
     def changer(self, **values: float) -> MessageChanger:
         settings = settings_of(WriteSettings, **{"sampling_distance_wcu": 1.0, **values})
-        return build_message_changer(self.ends(repairs=False), settings, self._writer(settings))
+        ends, messages = self.ends(repairs=False), self._writer(settings)
+        gatherer = build_gatherer(
+            ends, settings, messages.writer.routes, store=self.table, form=KEY_FORM, position_of=position_of
+        )
+        return build_message_changer(messages, settings, gatherer, telemetry=ends.telemetry, clock=ends.clock)
 
     def reader(
         self, *, environment: str | None = None, sampling_distance_rcu: float | None = None, **values: float
@@ -159,8 +165,10 @@ class World:
         return CounterWriter(self.adder(budget_ms=budget_ms), "messages")
 
     def counter_reader(self, **values: float) -> CounterReader:
-        settings = settings_of(ReadSettings, **values)
-        return build_counter_reader(self.ends(), settings, self.reader(**values), self.counters)
+        settings, ends = settings_of(ReadSettings, **values), self.ends()
+        return build_counter_reader(
+            self.reader(**values), settings, self.counters, telemetry=ends.telemetry, clock=ends.clock
+        )
 
     def control_ends(self) -> ControlEnds:
         return ControlEnds(

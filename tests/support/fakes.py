@@ -155,13 +155,17 @@ class FakeJournal:
             return self.table.lagging[collection]
         return self.table.routes.get(collection, JournalEntry())
 
-    def add(self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int) -> JournalEntry:
+    def add(
+        self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int, pause_ms: int = 0
+    ) -> JournalEntry:
         self.table._call(f"update {collection}")
         generations = list(generations)
+        known = self.table.routes.get(collection, JournalEntry())
+        if pause_ms and now_ms - pause_ms <= (known.updated_at_ms or 0) <= now_ms:
+            return known
         self.table.reasons[collection] = cause.encode()
         self.table.raises.setdefault(collection, set()).update(encode_raises(generations, cause=cause, now_ms=now_ms))
-        known = self.table.routes.get(collection, JournalEntry()).route
-        entry = JournalEntry(known.union(Route(frozenset(generations))), now_ms)
+        entry = JournalEntry(known.route.union(Route(frozenset(generations))), now_ms)
         self.table.routes[collection] = entry
         return entry
 

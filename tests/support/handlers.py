@@ -21,7 +21,7 @@ _PLACES = ("lambdas", "hotpartition_cdk/handlers")
 
 
 def load_handler(function: str) -> ModuleType:
-    """Load a function's module, once, as its environment would with the variables that the stack sets."""
+    """Load a function's module, once, as its environment would with the variables that a stack with Redis sets."""
     name = f"{function}_handler"
     if name not in sys.modules:
         os.environ.setdefault("POWERTOOLS_METRICS_NAMESPACE", "hotpartition")
@@ -31,5 +31,7 @@ def load_handler(function: str) -> ModuleType:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
+        os.environ["HOTPARTITION_REGISTRY_HOST"] = "-"
         spec.loader.exec_module(module)
+        del os.environ["HOTPARTITION_REGISTRY_HOST"]
     return sys.modules[name]

@@ -1,5 +1,7 @@
 """What others install: all that they need is in the wheel, and nothing of what only this project needs."""
 
+import os
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -52,3 +54,14 @@ def test_the_command_says_what_it_lacks(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert main() == Status.FAILED
     assert capsys.readouterr().err == "hotpartition: rich.console is not installed; pip install 'hotpartition[cli]'\n"
+
+
+def test_the_command_needs_no_more_than_its_extra_brings():
+    """Neither what functions have beside it, nor the extra of adaptive tables; boto3 not before it asks AWS."""
+    others = dict.fromkeys(("aws_cdk", "aws_lambda_powertools", "boto3", "pycurl", "redis"))
+    code = f"import sys; sys.modules.update({others}); import hotpartition_cli.main"
+    path = os.pathsep.join(map(str, dict.fromkeys(PACKAGES.values())))
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""`cold-write`, `cold-read`: from the start of a process of the real runtime client to its first response.
+"""`cold-write`, `cold-read`, `cold-write-lite`: from a start of the real runtime client to its first response.
 
 `layer-size`: what is unzipped at a cold start, against the same packages as pip installs them.
 """
@@ -59,13 +59,15 @@ class Deployment:
     folders: tuple[Path, ...]
 
 
-def measure_cold(setup: Setup, function: str, event: Mapping[str, Any]) -> Measured:
+def measure_cold(
+    setup: Setup, function: str, event: Mapping[str, Any], *, has_redis: bool = True, at_most: float = 0.7
+) -> Measured:
     """Measure the cold starts of one function of ours and of its rival, with shipped bytecode and without."""
     runtime = WORK_DIR / "runtime"
     install_runtime(runtime)
     layers = tuple(layer / "python" for layer in build_layers())
     our_folders, rival_folders = (LAMBDAS / function, *layers), (RIVALS / function, install_plain())
-    starter = _Starter(setup, runtime, event)
+    starter = _Starter(setup, runtime, event, has_redis=has_redis)
     figures: dict[bool, Any] = {}
     for has_bytecode in (True, False):
         ours_at = _lay_out("ours", our_folders, has_bytecode=has_bytecode, shipped=layers)
@@ -88,7 +90,7 @@ def measure_cold(setup: Setup, function: str, event: Mapping[str, Any]) -> Measu
             "rival_without_bytecode_ms": from_source.rival_value,
             "ratio_without_bytecode": from_source.ratio,
         },
-        bars=(Bar("ratio", at_most=0.7),),
+        bars=(Bar("ratio", at_most=at_most),),
         conditions="wall time from the start of the runtime's process to its first response; files are cached; "
         f"our layers with the bytecode they ship, the rival with all of it; fastest of {starter.starts} starts a run",
     )
@@ -97,12 +99,15 @@ def measure_cold(setup: Setup, function: str, event: Mapping[str, Any]) -> Measu
 class _Starter:
     """Starts processes as Lambda does, and hands each one event."""
 
-    def __init__(self, setup: Setup, runtime: Path, event: Mapping[str, Any]) -> None:
+    def __init__(self, setup: Setup, runtime: Path, event: Mapping[str, Any], *, has_redis: bool) -> None:
         self.starts = setup.count(STARTS)
         self._runtime = runtime
         self._event = json.dumps(event).encode()
+        variables = function_environment(setup.dynamodb_port, setup.redis_port)
+        if not has_redis:
+            variables = {name: value for name, value in variables.items() if "_REGISTRY_" not in name}
         self._environment = {
-            **function_environment(setup.dynamodb_port, setup.redis_port),
+            **variables,
             "AWS_EXECUTION_ENV": "AWS_Lambda_python",
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "1769",
             "AWS_LAMBDA_FUNCTION_NAME": "function",
@@ -210,6 +215,12 @@ def measure_write(setup: Setup) -> Measured:
     """Write one message to a conversation that was raised."""
     prepare_hot_conversation(setup)
     return measure_cold(setup, "write_message", write_event(HOT_CONVERSATION, BODY))
+
+
+def measure_write_lite(setup: Setup) -> Measured:
+    """Write one message with the function of a stack without Redis; the rival is that of `cold-write`."""
+    setup.control("Configure", keeps_puts=False)
+    return measure_cold(setup, "write_message", write_event("quiet", BODY), has_redis=False, at_most=0.6)
 
 
 START_MS = 1_800_000_000_000

@@ -207,8 +207,10 @@ class _MemoryJournal(Journal):
     def get(self, conversation_id: str, *, is_strong: bool) -> JournalEntry:  # noqa: ARG002 - there is one copy
         return self._entries.get(conversation_id, JournalEntry())
 
-    def add(self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int) -> JournalEntry:
-        del cause
+    def add(
+        self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int, pause_ms: int = 0
+    ) -> JournalEntry:
+        del cause, pause_ms
         known = self._entries.get(collection, JournalEntry()).route
         entry = JournalEntry(known.union(Route(frozenset(generations))), now_ms)
         self._entries[collection] = entry

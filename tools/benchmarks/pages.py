@@ -25,11 +25,11 @@ from hotpartition.redis.cluster import read_hot_key, route_key
 from hotpartition.runtime.calls import open_calls
 from hotpartition_cli.plan import default_thresholds
 from hotpartition_messages import Message, page_costs
+from hotpartition_messages.adaptive_reader import open_readers
 from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.settings import ReadSettings
-from hotpartition_messages.wiring_reader import open_readers
 from tools.benchmarks.measuring import (
     CPU_CONDITIONS,
     MILLISECONDS,

@@ -28,6 +28,7 @@ ROWS = {
     "consumer": "consumer.measure_consumer",
     "cold-write": "cold.measure_write",
     "cold-read": "cold.measure_read",
+    "cold-write-lite": "cold.measure_write_lite",
     "table-put": "writes.measure_table_put",
     "layer-size": "cold.measure_layers",
 }

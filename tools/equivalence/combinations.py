@@ -6,19 +6,20 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.ports import ReadRoute
 from hotpartition.core.reports import ReadReport, WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Route
-from hotpartition.dynamodb.boto3_client import Boto3Call
+from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.runtime.building import Ends
 from hotpartition.runtime.settings import AdaptiveSettings
-from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, by_sort_key, fixed
-from hotpartition.table.adaptive import AdaptiveRoutes, TableJournal
-from hotpartition.table.routes import LoggedTelemetry
+from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, by_sort_key, fixed, in_band
+from hotpartition.table.adaptive import AdaptiveRoutes
+from hotpartition.table.journals import open_calls
+from hotpartition.table.routes import LoggedTelemetry, Shards
 from hotpartition.table.schema import Schema
 
 PARTITION, SORT, ATTRIBUTE = "PK", "SK", "device"
@@ -52,7 +53,7 @@ INDEX = "by-time"
 COMBINATIONS: Sequence[Combination] = (
     *(
         Combination(shards=shards, hashed=hashed, has_buckets=has_buckets)
-        for shards, hashed, has_buckets in product(("fixed", "adaptive"), HASHED, (False, True))
+        for shards, hashed, has_buckets in product(("fixed", "in_band", "adaptive"), HASHED, (False, True))
     ),
     *(Combination(shards="fixed", hashed="by_sort_key", sort_type=kind) for kind in "NB"),
 )
@@ -114,10 +115,10 @@ class MemoryRegistry:
 
 
 @dataclass(slots=True)
-class AdaptiveSubject:
-    """An adaptive table is raised as a consumer does it, the journal first, then the registry, which is in memory here.
+class RaisedSubject:
+    """A table with a journal is raised as a consumer does it: the journal first, then the registry.
 
-    It begins with no shards at all.
+    The registry is in memory, and a table that finds hot keys in band has none. It begins with no shards at all.
     """
 
     combination: Combination
@@ -126,8 +127,10 @@ class AdaptiveSubject:
 
     def build(self) -> ShardedTable:
         """Build the table anew."""
-        routes: Any = MemoryRoutes(self.registry)
-        return ShardedTable(self.table, shards=routes, **_options(self.combination))
+        shards: Shards = in_band(environ={}, journal_sort_key=ROUTING_SORT_KEY)
+        if self.combination.shards == "adaptive":
+            shards = MemoryRoutes(self.registry)
+        return ShardedTable(self.table, shards=shards, **_options(self.combination))
 
     def raise_to(self, collection: str, count: int) -> ShardedTable:
         """Add a generation to journal and registry."""
@@ -142,7 +145,7 @@ class AdaptiveSubject:
         return self.build()
 
 
-Subject = FixedSubject | AdaptiveSubject
+Subject = FixedSubject | RaisedSubject
 """The table under test, and how it is raised."""
 
 
@@ -150,7 +153,7 @@ def build_subject(combination: Combination, table: Any, shards: int) -> Subject:
     """Build the table under test, which begins with so many shards."""
     if combination.shards == "fixed":
         return FixedSubject(combination, table, [shards])
-    return AdaptiveSubject(combination, table)
+    return RaisedSubject(combination, table)
 
 
 class NoReports:
@@ -179,6 +182,8 @@ class MemoryRoutes:
 
     registry: MemoryRegistry
 
+    finds_read_heat: ClassVar[bool] = True
+
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
         """Build the routes of a table."""
         place = JournalPlace(table.name, PARTITION, SORT, ROUTING_SORT_KEY)
@@ -195,7 +200,7 @@ class MemoryRoutes:
         return AdaptiveRoutes(
             ends,
             AdaptiveSettings.defaults(route_cache_seconds=0.0),
-            journal=TableJournal(Boto3Call(table.meta.client), place),
+            journal=DynamoDBJournal(open_calls(table), place),
             place=place,
             schema=schema,
             choices=MAX_CHOICES,

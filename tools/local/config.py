@@ -31,6 +31,7 @@ class LocalConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    environment: Literal["dev", "lite"] = "dev"
     port: int = Field(default=0, ge=0, le=65_535)
     redis: RedisForm = "single"
     partition_write_limit_wcu: float = Field(default=DEFAULT_WRITE_LIMIT_WCU, gt=0, alias="partition_write_limit")
@@ -65,6 +66,7 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> Loc
     up = parser.add_subparsers(dest="command", required=True).add_parser(
         "up", help="start and serve until stopped", argument_default=argparse.SUPPRESS
     )
+    up.add_argument("--environment", choices=("dev", "lite"), help="which environment is run on this machine (dev)")
     up.add_argument("--port", help="port of the HTTP API, and the one after it of the control API; 0 takes free ones")
     up.add_argument(
         "--partition-write-limit", metavar="WCU", help="write units a second that one partition takes (default 1000)"

@@ -24,7 +24,7 @@ class Control:
     stop: Callable[[], None]
     timeline: Timeline
     faults: FaultPolicy
-    redis: RedisNodes
+    redis: RedisNodes | None
     pools: Mapping[str, FunctionPool]
 
     def app(self) -> web.Application:
@@ -68,6 +68,8 @@ class Control:
 
     async def _redis(self, request: web.Request) -> web.Response:
         redis = self.redis
+        if redis is None:
+            return web.json_response({"message": "this stack has no Redis"}, status=409)
         match request.match_info["action"]:
             case "kill":
                 await redis.kill()

@@ -20,17 +20,16 @@ from aiohttp import web
 
 from hotpartition.runtime.building import find_journal
 from hotpartition.runtime.declaring import variable_name
-from hotpartition.runtime.settings import OperateSettings
+from hotpartition.runtime.settings import InBandOperateSettings, OperateSettings, is_in_band
 from tools.local.config import OPERATIONS_FUNCTION, LocalConfig
 from tools.local.control import Control
-from tools.local.dynamodb_backend import Backend
+from tools.local.dynamodb_backend import Backend, MotoServer, create_table
 from tools.local.dynamodb_costs import Meter
 from tools.local.dynamodb_faults import FaultPolicy
 from tools.local.dynamodb_proxy import DynamoDBProxy
 from tools.local.environments import Launcher, check_runtime, install_runtime
 from tools.local.errors import LocalRunError
 from tools.local.gateway import Gateway
-from tools.local.moto_server import MotoServer, create_table
 from tools.local.partitions import PartitionModel, Timeline
 from tools.local.pool import FunctionPool
 from tools.local.redis_nodes import RedisNodes
@@ -54,7 +53,7 @@ class LocalRun:
         self.config = config
         self.stop_requested = asyncio.Event()
         self.pools: dict[str, FunctionPool] = {}
-        self.redis: RedisNodes
+        self.redis: RedisNodes | None = None
         self.meter = Meter(
             PartitionModel(config.partition_write_limit_wcu, config.partition_read_limit_rcu, config.partitions),
             Timeline(),
@@ -92,7 +91,7 @@ class LocalRun:
             "control_url": self.control_url,
             "stack": self._stack.name,
             "functions": {name: pool.status() for name, pool in self.pools.items()},
-            "redis": self.redis.describe(),
+            "redis": {} if self.redis is None else self.redis.describe(),
             "dynamodb": {
                 "endpoint": self._dynamodb_url,
                 "table": next(iter(self._stack.tables), None),
@@ -106,15 +105,17 @@ class LocalRun:
 
     async def _start(self) -> None:
         work_dir = self.config.work_dir
-        binary = find_binary(os.environ)
         # The port first: it is the likeliest thing to be wrong.
         listener = self._take_api_port()
         self._prepare_work_dir()
         assembly_dir = self.config.assembly
         if assembly_dir is None:
-            self._say("synthesizing the template of environment local")
+            self._say(f"synthesizing the template of environment {self.config.environment} for this machine")
             assembly_dir = await synthesize(
-                work_dir / "assembly", settings=self.config.settings, options=self.config.options
+                work_dir / "assembly",
+                environment=self.config.environment,
+                settings=self.config.settings,
+                options=self.config.options,
             )
         endpoints = Endpoints(_LOOPBACK, free_port(), self.api_url, self.config.region)
         self._stack = read_stack(read_assembly(assembly_dir), endpoints)
@@ -124,7 +125,8 @@ class LocalRun:
         for function in self._stack.functions:
             check_runtime(function)
         install_runtime((work_dir / "runtime").resolve())
-        await self._start_redis(binary, endpoints.redis_port)
+        if self._stack.has_redis:
+            await self._start_redis(endpoints.redis_port)
         await self._start_dynamodb()
         await self._start_functions()
         await self._serve(Gateway(self._stack.routes, self.pools).app(), listener=listener)
@@ -139,8 +141,8 @@ class LocalRun:
             shutil.rmtree(work_dir / folder, ignore_errors=True)
         (work_dir / "logs").mkdir(parents=True)
 
-    async def _start_redis(self, binary: Any, port: int) -> None:
-        form = self.config.redis
+    async def _start_redis(self, port: int) -> None:
+        form, binary = self.config.redis, find_binary(os.environ)
         self.redis = RedisNodes(binary, self.config.work_dir / "redis", port, form=form)
         self._cleanup.push_async_callback(self.redis.stop)
         await self.redis.start()
@@ -187,7 +189,8 @@ class LocalRun:
     def _pool(self, function: FunctionSpec, rng: random.Random) -> FunctionPool:
         low, high = self.config.environments_of(function.name, function.service)
         # The template speaks of the registry on AWS.
-        access = {variable_name(name): value for name, value in self.redis.settings().items()}
+        settings = {} if self.redis is None else self.redis.settings()
+        access = {variable_name(name): value for name, value in settings.items()}
         launcher = Launcher(
             replace(function, environment={**function.environment, **access}),
             runtime_dir=(self.config.work_dir / "runtime").resolve(),
@@ -276,7 +279,11 @@ class LocalRun:
 
 def find_journals(functions: Iterable[FunctionSpec]) -> dict[str, dict[str, str]]:
     """Find where the routing items of each table lie, in what its operations function is told."""
-    told = [OperateSettings.from_env(each.environment) for each in functions if each.service == OPERATIONS_FUNCTION]
+    told = [
+        (InBandOperateSettings if is_in_band(each.environment) else OperateSettings).from_env(each.environment)
+        for each in functions
+        if each.service == OPERATIONS_FUNCTION
+    ]
     return {settings.store.table_name: asdict(find_journal(settings)) for settings in told}
 
 

@@ -1,4 +1,4 @@
-"""Synthesizes the CDK app for environment `local`."""
+"""Synthesizes the CDK app for the environments `local` and `local-lite`."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from tools.local.processes import kill, start_process
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-async def synthesize(outdir: Path, *, settings: Mapping[str, Any], options: Mapping[str, Any]) -> Path:
+async def synthesize(
+    outdir: Path, *, environment: str = "dev", settings: Mapping[str, Any], options: Mapping[str, Any]
+) -> Path:
     """Run app.py and return the folder of the cloud assembly, or raise `LocalRunError` with what app.py said."""
     shutil.rmtree(outdir, ignore_errors=True)
     outdir.parent.mkdir(parents=True, exist_ok=True)
     log_path = outdir.parent / "synthesis.log"
-    context = ["-c", "environment=local"]
+    context = ["-c", f"environment={'local' if environment == 'dev' else f'local-{environment}'}"]
     for key, changes in (("settings", settings), ("options", options)):
         if changes:
             context += ["-c", f"{key}={json.dumps(changes)}"]
     command = [sys.executable, str(_ROOT / "app.py"), *context, "-o", os.path.abspath(outdir)]  # noqa: PTH100, ASYNC240
     # Nothing is deployed, and the CDK's rules take longer than all else.
-    environment = {**os.environ, "CDK_VALIDATION": "false", "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1"}
+    variables = {**os.environ, "CDK_VALIDATION": "false", "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1"}
     with log_path.open("wb") as log:
-        process = await start_process(command, log=log, cwd=_ROOT, env=environment)
+        process = await start_process(command, log=log, cwd=_ROOT, env=variables)
     try:
         status = await process.wait()
     finally:

@@ -95,6 +95,7 @@ class Stack:
     functions: tuple[FunctionSpec, ...]
     routes: tuple[RouteSpec, ...]
     schedules: tuple[ScheduleSpec, ...]
+    has_redis: bool
     warnings: tuple[str, ...] = ()
 
 
@@ -179,6 +180,7 @@ class _Reader:
                 for resource in self._assembly.resources(SCHEDULE)
                 if (schedule := self._schedule(*resource, by_arn)) is not None
             ),
+            has_redis=any(self._assembly.resources(REPLICATION_GROUP)),
             warnings=self._warnings(),
         )
 

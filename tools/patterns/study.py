@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from itertools import chain
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tools.bars import MISSED, Bar, at_least, at_most, say_bars
 from tools.patterns.model import (
     ASSUMPTIONS,
     BEGINNING,
@@ -30,17 +26,12 @@ from tools.patterns.model import (
     WORKLOADS,
     Pattern,
 )
-from tools.patterns.page import build_page
-from tools.patterns.pictures import build_pictures
 from tools.patterns.results import PatternResult, PatternStudy
 from tools.patterns.run import Sample, simulate
-from tools.simulation.results import Bar
-from tools.simulation.studies import MISSED, at_least, at_most, say_bars
+from tools.workers import open_workers
 
 OUT_DIR = Path("out/patterns")
 SEEDS = 3
-PROCESSES = 2
-"""What the time that it may take is meant for."""
 BY_ATTRIBUTE = ("calculated", "adaptive", "adaptive-attribute")
 """The patterns that are run with a busy device as well: to all others it is one device among many."""
 THROWS_EACH = 4
@@ -113,18 +104,12 @@ def judge(study: PatternStudy) -> tuple[Bar, ...]:
     )
 
 
-def write_files(study: PatternStudy, out_dir: Path) -> Path:
-    """Write `summary.json`, the page and its pictures; returns the page's path."""
+def write_summary(study: PatternStudy, out_dir: Path) -> Path:
+    """Write `summary.json`, and return its path."""
     out_dir.mkdir(parents=True, exist_ok=True)
-    pictures = build_pictures(study)
-    (out_dir / "summary.json").write_text(
-        json.dumps({"format": 1, "patterns": asdict(study)}, indent=1) + "\n", encoding="utf-8"
-    )
-    for picture in pictures.values():
-        (out_dir / f"{picture.name}.svg").write_text(picture.file(), encoding="utf-8")
-    page = out_dir / "report.html"
-    page.write_text(build_page(study, pictures), encoding="utf-8")
-    return page
+    path = out_dir / "summary.json"
+    path.write_text(json.dumps({"format": 1, "patterns": asdict(study)}, indent=1) + "\n", encoding="utf-8")
+    return path
 
 
 def say(study: PatternStudy, console: Console) -> None:
@@ -163,21 +148,14 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     runs = list_jobs(options.seeds)
     began = time.perf_counter()
-    columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with (
-        Progress(*columns, console=Console(stderr=True)) as progress,
-        ProcessPoolExecutor(
-            min(PROCESSES, os.cpu_count() or 1), mp_context=get_context("spawn"), initializer=gc.disable
-        ) as pool,
-    ):
-        bar = progress.add_task("patterns", total=sum(map(len, runs)))
+    with open_workers({"patterns": sum(map(len, runs))}) as (pool, advance):
         futures = [[pool.submit(run, job) for job in jobs] for jobs in runs]
         for future in chain.from_iterable(futures):
-            future.add_done_callback(lambda _: progress.advance(bar))
+            future.add_done_callback(lambda _: advance["patterns"]())
         samples = [[future.result() for future in each] for each in futures]
     study = summarize(runs, samples, options.seeds)
-    page = write_files(study, options.out)
+    path = write_summary(study, options.out)
     say(study, Console(width=200))
     say_bars(study.bars)
-    print(f"{time.perf_counter() - began:.0f} s\n{page}\n{options.out / 'summary.json'}")
+    print(f"{time.perf_counter() - began:.0f} s\n{path}")
     return 0 if study.passed else MISSED

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from enum import StrEnum
+from pathlib import Path
 
+from tools.bars import Bar
 from tools.history_checker import FAULTS, Verdict
 from tools.quantiles import nearest_rank
+
+OUT_DIR = Path("out/simulation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +96,14 @@ class Reads:
     items_per_page: float
     rcu_per_page: float
     latency_ms: Latency
+
+
+class PhaseName(StrEnum):
+    """The phases."""
+
+    QUIET = "quiet"
+    HOT_RUSH = "hot_rush"
+    HOT_AFTER = "hot_after"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,17 +351,6 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """One condition: what was measured, the limit, and whether it holds."""
-
-    name: str
-    measured: float | None
-    limit: float
-    unit: str
-    holds: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSeed:
     """One seed under all faults."""
 
@@ -362,12 +364,22 @@ class FaultSeed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FaultStudy:
-    """`make simulate-faults`: every seed's verdict, and their sum."""
+class FaultyStudy:
+    """What all studies under faults say."""
 
     scenario: str
     first_seed: int
     seeds: int
+    faults: tuple[tuple[str, int], ...]
+    failing_seeds: tuple[int, ...]
+    bars: tuple[Bar, ...]
+    passed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultStudy(FaultyStudy):
+    """`make simulate-faults`: every seed's verdict, and their sum."""
+
     operations: int
     store_operations: int
     acknowledged: int
@@ -376,10 +388,6 @@ class FaultStudy:
     lost: int
     doubled: int
     other_breaches: int
-    faults: tuple[tuple[str, int], ...]
-    failing_seeds: tuple[int, ...]
-    bars: tuple[Bar, ...]
-    passed: bool
     runs: tuple[FaultSeed, ...]
 
 

@@ -12,7 +12,7 @@ from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_messages.settings import WriteSettings
 from tools.partition_model import OnDemand, Partitions, TableConfig
 from tools.scaling import scale_thresholds
-from tools.simulation.functions import FunctionConfig
+from tools.simulation.engine import FunctionConfig
 from tools.simulation.store import StoreFaults
 from tools.simulation.wiring import NAMES, ProductSettings
 from tools.simulation.workloads import (
@@ -25,6 +25,7 @@ from tools.simulation.workloads import (
     Step,
     Workload,
     ZipfFlow,
+    name_for,
 )
 
 HOT = "hot-room-{seed}"
@@ -163,6 +164,10 @@ class Scenario:
     def heat_ends(self) -> float:
         """When the heat ends."""
         return min(self.heat_end, self.seconds)
+
+    def named_for(self, seed: int) -> Scenario:
+        """Give the hot conversation its name in a seed's run."""
+        return replace(self, hot_conversation=name_for(self.hot_conversation, seed))
 
 
 def table_of(partitions: int, *, limit_wcu: float = 1000.0, limit_rcu: float = 3000.0) -> TableConfig:
@@ -375,6 +380,7 @@ def _faults() -> Scenario:
         server_error=0.01,
         lost_request=0.002,
         lost_answer=0.004,
+        load_lost=0.05,
         slow=0.02,
         short_page=0.03,
         unprocessed=0.02,
@@ -385,6 +391,7 @@ def _faults() -> Scenario:
         server_error=0.15,
         lost_request=0.02,
         lost_answer=0.04,
+        load_lost=0.2,
         slow=0.2,
         short_page=0.2,
         unprocessed=0.2,
@@ -532,8 +539,6 @@ def scenario_of_messages(path: Path) -> Scenario:
     """Build a scenario of a file's largest conversations; the very largest counts as the one that gets hot."""
     flow = ReplayFlow(path=path, seconds=REPLAY_SECONDS)
     sizes = Counter(arrival.conversation_id for arrival in Workload((flow,)).arrivals(REPLAY_SECONDS + REST_SECONDS, 0))
-    if not sizes:
-        raise ValueError(f"{path} holds no messages")
     largest = min(sizes, key=lambda conversation: (-sizes[conversation], conversation))
     return replace(
         COMPARISON,

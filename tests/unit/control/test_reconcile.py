@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from hotpartition.control import reconcile
+from hotpartition.control import journal_check, reconcile
+from hotpartition.control.journal_check import JournalCheck
 from hotpartition.control.reconcile import Agreement
 from hotpartition.core.ports import JournalEntry
 from hotpartition.errors import InvalidRequestError
@@ -163,3 +164,27 @@ def test_the_registry_is_filled_from_the_journal(world, monkeypatch, page):
     }
     assert world.telemetry.counts["RegistryRebuilt"] == 1
     assert world.telemetry.counts["JournalMalformed"] == 1
+
+
+class TestWithoutRegistry:
+    @pytest.mark.parametrize("budget_ms", [0, 60_000])
+    def test_every_route_is_read_once(self, world, monkeypatch, budget_ms):
+        """In parts that end when their time is used up; what cannot be read is named."""
+        monkeypatch.setattr(journal_check, "PAGE_ITEMS", 3)
+        check, cursor, counts, differences, parts = JournalCheck(world.control_ends()), None, Counter(), [], 0
+        while parts == 0 or cursor:
+            part = check.compare_all(cursor, repairs=False, budget_ms=budget_ms)
+            counts.update(part.counts)
+            differences += part.differences
+            cursor, parts = part.cursor, parts + 1
+        assert differences == [("malformed", Agreement.MALFORMED)]
+        assert (counts[Agreement.EQUAL], counts.total()) == (7, 8)
+        assert parts == (3 if budget_ms == 0 else 1)
+
+    def test_there_is_nothing_to_copy_and_nothing_to_fill(self, world):
+        """So both are refused, in one sentence."""
+        check = JournalCheck(world.control_ends())
+        with pytest.raises(InvalidRequestError, match="nothing to copy"):
+            check.compare_all(None, repairs=True, budget_ms=1)
+        with pytest.raises(InvalidRequestError, match="no registry to rebuild"):
+            check.rebuild(None, budget_ms=1)

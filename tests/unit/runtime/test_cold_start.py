@@ -63,10 +63,13 @@ print(json.dumps({"status": answer["statusCode"], "modules": modules, "collects"
 """
 
 
-def run(code, *arguments, folders=()):
+IN_BAND = {name: value for name, value in ENVIRONMENT.items() if "REGISTRY" not in name}
+
+
+def run(code, *arguments, folders=(), environment=ENVIRONMENT):
     done = subprocess.run(
         [sys.executable, "-B", "-c", code, *arguments],
-        env={"PYTHONPATH": ":".join(map(str, (*folders, *LAYERS))), **ENVIRONMENT},
+        env={"PYTHONPATH": ":".join(map(str, (*folders, *LAYERS))), **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -77,9 +80,11 @@ def run(code, *arguments, folders=()):
 
 
 @pytest.mark.parametrize("function", EVENTS)
-def test_a_request_needs_no_sdk_and_no_other_functions_job(function):
-    """Up to its first response a function has imported neither boto3 nor another function's job."""
-    served = json.loads(run(SERVE, json.dumps(EVENTS[function]), folders=(find_function(function),)))
+@pytest.mark.parametrize("environment", [ENVIRONMENT, IN_BAND], ids=["adaptive", "in-band"])
+def test_a_request_needs_no_sdk_and_no_other_functions_job(function, environment):
+    """Up to its first response a function has imported neither boto3 nor another job; without Redis, nothing of it."""
+    folders = (find_function(function),)
+    served = json.loads(run(SERVE, json.dumps(EVENTS[function]), folders=folders, environment=environment))
     imported = set(served["modules"])
     assert served["status"] == 503  # nobody answers in DynamoDB's place
     assert served["collects"]
@@ -91,6 +96,27 @@ def test_a_request_needs_no_sdk_and_no_other_functions_job(function):
         "hotpartition.control.consumer",
     }
     assert imported & unwanted == set()
+    of_redis = {name for name in imported if name == "redis" or name.startswith(("redis.", "hotpartition.redis"))}
+    assert bool(of_redis) == (environment is ENVIRONMENT)
+    assert ("hotpartition.engine.page_cache" in imported) <= (environment is ENVIRONMENT)
+
+
+def test_operators_of_a_stack_without_redis_do_not_import_it():
+    """Not with the handler, and not with its jobs."""
+    code = "import sys, handler; handler._jobs(); print([n for n in sys.modules if 'redis' in n])"
+    assert run(code, folders=(find_function("operate"),), environment=IN_BAND) == "[]"
+
+
+@pytest.mark.parametrize("function", EVENTS)
+def test_a_snapshot_holds_the_job_that_its_variables_choose(function):
+    """What a request would otherwise wait for is imported with the handler."""
+    job = "writer" if function == "write_message" else "reader"
+    code = "import sys, handler; print([n for n in sys.modules if n.endswith(('_band_{0}', 'adaptive_{0}'))])"
+    found = [
+        run(code.format(job), folders=(find_function(function),), environment=environment)
+        for environment in (ENVIRONMENT, IN_BAND)
+    ]
+    assert found == [f"['hotpartition_messages.adaptive_{job}']", f"['hotpartition_messages.in_band_{job}']"]
 
 
 @pytest.mark.parametrize("function", EVENTS)

@@ -4,11 +4,11 @@ import pytest
 
 from hotpartition.errors import SettingsError
 from hotpartition.runtime.declaring import build_environment, variable_name
-from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, WriterSettings
-from hotpartition_messages.settings import FUNCTION_SETTINGS
+from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, WriterSettings, is_in_band
+from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
 
 REQUIRED = {"HOTPARTITION_TABLE_NAME": "t", "HOTPARTITION_REGISTRY_HOST": "h"}
-ALL = [*FUNCTION_SETTINGS.values(), AdaptiveSettings]
+ALL = [*dict.fromkeys((*FUNCTION_SETTINGS.values(), *IN_BAND_SETTINGS.values())), AdaptiveSettings]
 
 
 @pytest.mark.parametrize("cls", ALL)
@@ -30,6 +30,12 @@ def test_every_setting_says_what_it_may_be(cls):
     """A number has both bounds, so that a mistake can be answered with them."""
     allowed = {name: setting.allowed for name, setting in cls.declared().items()}
     assert [name for name, text in allowed.items() if "number" in text and "between" not in text] == []
+
+
+@pytest.mark.parametrize(("environ", "expected"), [({}, True), ({"HOTPARTITION_REGISTRY_PORT": "1"}, False)])
+def test_a_function_without_redis_is_in_band(environ, expected):
+    """Not one that lacks only a part of what reaches it: that one has to name what is missing."""
+    assert is_in_band(environ | {"HOTPARTITION_TABLE_NAME": "t"}) == expected
 
 
 def test_a_mistake_is_one_sentence():
@@ -74,7 +80,7 @@ def authentication(**values):
     return {**REQUIRED, **{f"HOTPARTITION_REGISTRY_{name.upper()}": value for name, value in values.items()}}
 
 
-@pytest.mark.parametrize("cls", ALL)
+@pytest.mark.parametrize("cls", [cls for cls in ALL if "registry_host" in cls.declared()])
 @pytest.mark.parametrize(
     ("values", "missing"),
     [

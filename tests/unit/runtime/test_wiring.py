@@ -5,7 +5,8 @@ import pytest
 from hotpartition.aws.environment import Certificates
 from hotpartition.redis.cluster import Connected
 from hotpartition.redis.credentials import IamCredentials, PasswordFile
-from hotpartition.runtime.ends import ElapsedTime, _find_certificates, connect_redis
+from hotpartition.runtime.clocks import ElapsedTime
+from hotpartition.runtime.ends import _find_certificates, connect_redis
 from hotpartition.runtime.settings import RegistrySettings
 from support.fakes import FakeTelemetry
 

@@ -24,7 +24,7 @@ SCHEMA = define_table("PK", "SK", indexes={"by-owner": ("owner", "at")}, local={
 def writes_to(operation: str, body: dict[str, Any]) -> str | None:
     """Return the partition key that a write of one item goes to; None for any other request."""
     attributes = body.get("Item") or body.get("Key")
-    return attributes["PK"]["S"] if attributes and operation != "GetItem" else None
+    return attributes["PK"]["S"] if attributes and "PK" in attributes and operation != "GetItem" else None
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Watched:
         if place := writes_to(model.name, body):
             self.places.append((model.name, place))
         if model.name == "Query":
-            self.queried.append(body["ExpressionAttributeValues"][":hpp"]["S"])
+            self.queried.append(body["ExpressionAttributeValues"].get(":hpp", {}).get("S", ""))
         if response := self.responds(model.name, body):
             return SimpleNamespace(status_code=200), response
         reason = self.refuses(model.name, body)

@@ -24,6 +24,8 @@ KEY_FORM = KeyForm("#", label="conversation_id")
 _LONGEST_SUFFIX_BYTES = KEY_FORM.longest_suffix_bytes
 MESSAGE_PREFIX = "m#"
 ROUTING_SORT_KEY = "r#"
+ROUTING_INDEX = "routing-index"
+"""Name of the sparse index that lists routing items."""
 
 MAX_CONVERSATION_ID_LENGTH = 256
 CONVERSATION_ID_PATTERN = r"^[A-Za-z0-9_.:@-]{1,256}$"

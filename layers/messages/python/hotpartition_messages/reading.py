@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 from hotpartition.core.merge import Page, PageRange, choose_copy, cut_page
 from hotpartition.core.timestamps import format_time
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.engine.newest_pages import NewestPages
 from hotpartition_messages.cursor import Cursor
 from hotpartition_messages.errors import MessageGoneError, MessageNotFoundError
 from hotpartition_messages.keys import build_key, build_sort_key, parse_sort_key
@@ -20,6 +20,9 @@ from hotpartition_messages.message_ids import (
     message_time_ms,
 )
 from hotpartition_messages.messages import Message
+
+if TYPE_CHECKING:
+    from hotpartition.engine.newest_pages import NewestPages  # not every function caches pages
 
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50

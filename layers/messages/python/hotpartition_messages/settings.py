@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hotpartition.runtime.declaring import Settings, number, text, whole
-from hotpartition.runtime.settings import ConsumerSettings, OperateSettings, ReaderSettings, WriterSettings
+from hotpartition.runtime.settings import (
+    ConsumerSettings,
+    InBandOperateSettings,
+    LoadSettings,
+    OperateSettings,
+    QuerySettings,
+    ReaderSettings,
+    RequestSettings,
+    SizeSettings,
+    StoreSettings,
+    WriterSettings,
+)
 
 
-class WriteSettings(WriterSettings):
-    """Settings of the write function."""
+class MessageWriting(Settings):
+    """How messages are written, however hot conversations are found."""
 
     retention_days = whole("How long after its time a message expires, in days; 0: never.", 0, least=0, most=36_500)
     sender_claim = text(
@@ -19,8 +30,8 @@ class WriteSettings(WriterSettings):
     )
 
 
-class ReadSettings(ReaderSettings):
-    """Settings of the read function."""
+class MessageReading(Settings):
+    """How messages are read, however hot conversations are found."""
 
     settle_seconds = number(
         "How far behind the present a reader may trust that no message is still to come, in seconds.",
@@ -30,6 +41,31 @@ class ReadSettings(ReaderSettings):
     )
 
 
+class WriteSettings(WriterSettings, MessageWriting):
+    """Settings of the write function."""
+
+
+class ReadSettings(ReaderSettings, MessageReading):
+    """Settings of the read function."""
+
+
+class InBandWriteSettings(MessageWriting):
+    """Settings of a write function that finds hot conversations itself."""
+
+    store: StoreSettings
+    requests: RequestSettings
+    size: SizeSettings
+    load: LoadSettings
+
+
+class InBandReadSettings(MessageReading):
+    """Settings of the read function beside such writers."""
+
+    store: StoreSettings
+    requests: RequestSettings
+    queries: QuerySettings
+
+
 FUNCTION_SETTINGS: Mapping[str, type[Settings]] = {
     "write": WriteSettings,
     "read": ReadSettings,
@@ -37,3 +73,10 @@ FUNCTION_SETTINGS: Mapping[str, type[Settings]] = {
     "operate": OperateSettings,
 }
 """The settings of each function, by its name in the documents."""
+
+IN_BAND_SETTINGS: Mapping[str, type[Settings]] = {
+    "write": InBandWriteSettings,
+    "read": InBandReadSettings,
+    "operate": InBandOperateSettings,
+}
+"""The same where writers find hot conversations themselves."""

@@ -1,79 +1,33 @@
-"""Builds what the read function does with messages and counters, on any ends."""
+"""Builds what the read function does with counters, beside any reader of messages."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from hotpartition.core.backoff import Clock
 from hotpartition.core.counter_items import Cell
-from hotpartition.core.merge import Page
 from hotpartition.core.ports import ItemStore, Telemetry
-from hotpartition.dynamodb.calls import DynamoDBCalls
-from hotpartition.dynamodb.counter_store import decode_cell
-from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.counters import Summer
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.engine.page_cache import PageCache, PageCodec
-from hotpartition.runtime.building import Ends
-from hotpartition.runtime.building_pages import build_reading
-from hotpartition.runtime.ends import connect_redis, open_ends
-from hotpartition_messages.counters import CounterReader, describe_counter_table
-from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
-from hotpartition_messages.messages import Message
-from hotpartition_messages.page_codec import MessagePageCodec
-from hotpartition_messages.reading import CACHED_LIMITS, MessageReader
-from hotpartition_messages.settings import ReadSettings
-
-
-def open_readers(
-    settings: ReadSettings, telemetry: Telemetry, calls: DynamoDBCalls
-) -> tuple[MessageReader, CounterReader]:
-    """Build the read function's jobs, on one connection to Redis. Call it on the first request, as `open_ends`."""
-    connection = connect_redis(settings.registry, telemetry, "routes")
-    ends = open_ends(settings, telemetry, connection, repairs=True)
-    name = settings.store.table_name
-    store = DynamoDBItemStore(calls, describe_table(name), Message.from_item)
-    messages = build_message_reader(ends, settings, store)
-    cells = DynamoDBItemStore(calls, describe_counter_table(name), decode_cell)
-    return messages, build_counter_reader(ends, settings, messages, cells)
-
-
-def build_message_reader(
-    ends: Ends,
-    settings: ReadSettings,
-    store: ItemStore[str, Message],
-    *,
-    codec: PageCodec[Page[str, Message]] | None = None,
-    page_cache: type[PageCache[Any]] = PageCache,
-) -> MessageReader:
-    """Build the job that reads messages."""
-    gatherer, newest = build_reading(
-        ends,
-        settings,
-        store=store,
-        form=KEY_FORM,
-        position_of=position_of,
-        codec=codec or MessagePageCodec(),
-        cached_limits=CACHED_LIMITS,
-        page_cache=page_cache,
-    )
-    settle_ms = settings.settle_seconds * 1000
-    return MessageReader(gatherer, now_ms=ends.clock.now_ms, settle_ms=settle_ms, newest=newest)
+from hotpartition_messages.counters import CounterReader
+from hotpartition_messages.keys import KEY_FORM
+from hotpartition_messages.reading import MessageReader
+from hotpartition_messages.settings import InBandReadSettings, ReadSettings
 
 
 def build_counter_reader(
-    ends: Ends,
-    settings: ReadSettings,
     messages: MessageReader,
+    settings: ReadSettings | InBandReadSettings,
     cells: ItemStore[str, Cell],
     *,
+    telemetry: Telemetry,
+    clock: Clock,
     summer: type[Summer] = Summer,
 ) -> CounterReader:
     """Build the job that reads counters, by the routes of the one that reads messages."""
     gatherer = Gatherer(
         store=cells,
         routes=messages.gatherer.routes,
-        telemetry=ends.telemetry,
-        clock=ends.clock,
+        telemetry=telemetry,
+        clock=clock,
         budget_ms=settings.requests.request_budget_ms,
         form=KEY_FORM,
     )

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hotpartition.counter import CoalescingCounter, ShardedCounter
     from hotpartition.errors import HotPartitionError
-    from hotpartition.table import ShardedTable, TimeBuckets, adaptive, at_random, by_attribute, by_sort_key, fixed
+    from hotpartition.table import (
+        ShardedTable,
+        TimeBuckets,
+        adaptive,
+        at_random,
+        by_attribute,
+        by_sort_key,
+        fixed,
+        in_band,
+    )
 
 __version__ = "0.1.0"
 """The one version number: of the package, of the API's description and of the changes."""
@@ -30,6 +39,7 @@ __all__ = [
     "by_attribute",
     "by_sort_key",
     "fixed",
+    "in_band",
 ]
 
 _HOMES = dict.fromkeys(__all__, "hotpartition.table") | {

@@ -12,7 +12,7 @@ from tools.simulation.read_rush import ReadRush
 from tools.simulation.report import Plan, gather, read_plan, step_counts, write_files
 from tools.simulation.report_page import since_onset
 from tools.simulation.results import Distribution
-from tools.simulation.scale_traffic import Level
+from tools.simulation.scale import Level
 from tools.simulation.scenarios import scenario_by_name, scenario_of_messages
 
 DOCUMENT = (Path(__file__).resolve().parents[4] / "docs/simulation-summary.md").read_text()
@@ -55,7 +55,7 @@ def test_the_report_holds_every_section_and_picture(written):
     assert sections == re.findall(r'<li><a href="#(\w+)">', page)
     assert {"answers", "comparison", "readrush", "scale", "limits"} <= set(sections)
     pictures = {name for name in written if name.endswith(".svg")}
-    assert page.count("<figure>") == len(pictures) == 5
+    assert page.count("<figure>") == len(pictures) == 4
     assert not re.search(r"<script|@import|src=", page)
 
 

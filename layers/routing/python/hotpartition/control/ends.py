@@ -11,13 +11,12 @@ from hotpartition.engine.raising import Raiser
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControlEnds:
-    """The report streams, the routes in both places, and the form of the table's partition keys."""
+class JournalEnds:
+    """The routes, in the journal and in the registry if there is one, and the form of the table's partition keys."""
 
-    source: ReportSource
     journal: Journal
     routing_items: RoutingItems
-    registry: Registry
+    registry: Registry | None = None
     telemetry: Telemetry
     clock: Clock
     form: KeyForm
@@ -25,3 +24,11 @@ class ControlEnds:
     def build_raiser(self) -> Raiser:
         """Build what raises routes."""
         return Raiser(journal=self.journal, registry=self.registry, telemetry=self.telemetry, clock=self.clock)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlEnds(JournalEnds):
+    """The same with a registry, and the report streams."""
+
+    source: ReportSource
+    registry: Registry

@@ -1,4 +1,4 @@
-"""The operations job: what an operator asks of the running stack, and the raise that an operator may make.
+"""The operations job: what an operator asks of the running system, and the raise that an operator may make.
 
 Nothing here is on a request's path. A raise by hand goes the way of all raises, the journal first and the registry
 second: repeated, interrupted or done by two people at once, it does no harm.
@@ -8,22 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from hotpartition.control.ends import ControlEnds
+from hotpartition.control.ends import JournalEnds
+from hotpartition.control.hot_keys import HotKeys, HotList, Known, RouteRow, build_row
 from hotpartition.control.reconcile import RETRY_BUDGET_MS, RouteState, compare
-from hotpartition.control.streams import StreamReader, Unread
 from hotpartition.core.backoff import try_for
-from hotpartition.core.detector import SUSTAINED_SECONDS, ReportWindow
-from hotpartition.core.heat import NO_HEAT, NO_READ_HEAT, Heat, ReadHeat, measure_heat, measure_read_heat
 from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import RoutingItem
-from hotpartition.core.read_heat import ReadWindow
-from hotpartition.core.reports import stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.route_history import BY_HAND, Cause
-from hotpartition.core.shares import Share, list_shares
 from hotpartition.core.timestamps import format_time
 from hotpartition.errors import (
     InvalidCollectionError,
@@ -42,57 +37,7 @@ MAX_SINCE_AHEAD_MS = 24 * 3_600_000
 LONG_AGO_MS = 24 * 3_600_000
 """How far back a raise by hand reaches before it is warned of: older pages get dearer to read."""
 
-HEAT_LATENESS_MS = 1_500
-"""How much longer than the slots that count the streams are read back: reports come late, and clocks differ."""
-MAX_HEAT_READS = 8
-"""Reads of one stream for one look at the heat, of 5,000 reports each: seconds of work, if all streams are so full."""
-
 ResultT = TypeVar("ResultT")
-
-
-@dataclass(frozen=True, slots=True)
-class RouteRow:
-    """A route in a list. `wcu_per_second` None: not measured; `newest_since_ms` None: never raised.
-
-    `shard_count` is the N of messages sent now; `throttled_share` is a share of the load, not of the requests.
-    `rcu_per_second` and `pages_per_second` are what is asked for, cached or not, None as for writes. `page_copies` is
-    in how many copies the newest page is kept, 0 unless it is read-hot; None: Redis was not asked, or did not respond.
-    """
-
-    collection: str
-    wcu_per_second: float | None
-    throttled_share: float | None
-    shard_count: int
-    capacity_wcu_per_second: float
-    newest_since_ms: int | None
-    is_malformed: bool = False
-    rcu_per_second: float | None = None
-    pages_per_second: float | None = None
-    page_copies: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HotList:
-    """The hottest collections, and then the routes raised last.
-
-    `active` counts all collections that reported, None where no stream could be read; `is_complete` is False when one
-    could not be read to its end, `streams_unavailable` counts those of `streams` that Redis gave nothing of.
-    `consumers_started_ms` is when the latest stream consumer of each share began its run; None: nobody knows.
-    """
-
-    rows: tuple[RouteRow, ...]
-    active: int | None
-    is_complete: bool
-    streams: int
-    streams_unavailable: int
-    consumers_started_ms: tuple[int | None, ...]
-    at_ms: int
-
-    @property
-    def consumer_started_ms(self) -> int | None:
-        """The oldest of these starts, since one missing consumer is one too many; None: nobody knows of one."""
-        known = [start for start in self.consumers_started_ms if start is not None]
-        return min(known) if len(known) == len(self.consumers_started_ms) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +57,8 @@ class RaiseByHand:
     is_changed: bool
     shard_count_before: int
     route: Route
-    is_in_registry: bool
+    is_in_registry: bool | None
+    """None: there is no registry."""
     warnings: tuple[str, ...]
 
 
@@ -120,37 +66,19 @@ class RaiseByHand:
 class OperationsLimits:
     """What the other functions are set to, as far as an operator is told of it."""
 
-    stream_partitions: int
-    consumers: int
-    hot_sustained_wcu: float
-    hot_sustained_rcu: float
     max_shard_count: int
     route_cache_seconds: float
+    """How long a writer uses a route before it looks for a newer one."""
     has_positions: bool = True
     """Whether positions are times; else a raise by hand holds for all items."""
-
-
-class _Load(NamedTuple):
-    """What is offered to one collection."""
-
-    writes: Heat = NO_HEAT
-    reads: ReadHeat = NO_READ_HEAT
-
-
-class _Known(NamedTuple):
-    """What is known of a route, None where it cannot be read; and of the copies of the newest page, None if nothing."""
-
-    route: Route | None
-    copies: int | None = None
 
 
 class Operations:
     """Serves operators."""
 
-    def __init__(self, ends: ControlEnds, limits: OperationsLimits) -> None:
-        self._ends = ends
+    def __init__(self, ends: JournalEnds, hot_keys: HotKeys, limits: OperationsLimits) -> None:
+        self._hot_keys = hot_keys
         self._form = ends.form
-        self._source = ends.source
         self._journal = ends.journal
         self._routing_items = ends.routing_items
         self._registry = ends.registry
@@ -160,28 +88,8 @@ class Operations:
         self._raiser = ends.build_raiser()
 
     def list_hot(self, limit: int) -> HotList:
-        """List the collections that are written or read now, hottest first, and fill up with the routes raised last.
-
-        Raises:
-            RetryLaterError: the journal could not be read.
-        """
-        now_ms = self._clock.now_ms()
-        reports, unread = self._read_reports(now_ms)
-        loads = self._measure(reports, now_ms)
-        hottest = sorted(loads, key=lambda c: (-self._rank(loads[c]), c))[:limit]
-        rows = [self._row(c, self._find_route(c), loads[c], now_ms) for c in hottest]
-        if len(rows) < limit:
-            listed = set(hottest)
-            newest = self._try(lambda: self._routing_items.newest(limit))
-            idle = [
-                self._row(i.collection, _Known(i.route), self._load_without_reports(i.collection, unread), now_ms)
-                for i in newest
-            ]
-            rows += [row for row in idle if row.collection not in listed][: limit - len(rows)]
-        streams, unavailable = self._limits.stream_partitions, len(unread.unavailable)
-        active = None if unavailable == streams else len(loads)
-        is_complete = not unread.streams
-        return HotList(tuple(rows), active, is_complete, streams, unavailable, self._find_consumers(), now_ms)
+        """List what is hot, as `HotKeys.list_hot` does."""
+        return self._hot_keys.list_hot(limit)
 
     def list_routes(self, cursor: str | None, limit: int) -> RoutePage:
         """List some routes of the journal, without their heat.
@@ -192,16 +100,24 @@ class Operations:
         """
         now_ms = self._clock.now_ms()
         items, following = self._try(lambda: self._routing_items.page(cursor, limit))
-        return RoutePage(tuple(self._row(i.collection, _Known(i.route), None, now_ms) for i in items), following)
+        key_wcu = self._hot_keys.key_wcu
+        rows = [build_row(i.collection, Known(i.route), None, now_ms, key_wcu=key_wcu) for i in items]
+        return RoutePage(tuple(rows), following)
 
     def show_route(self, collection: str) -> RouteState:
         """Compare one collection's route in both places, and say who or what made it.
+
+        Without a registry nothing contradicts the journal: it is `EQUAL` unless it is malformed.
 
         Raises:
             InvalidRequestError: the collection is malformed.
             RetryLaterError: the journal could not be read.
         """
         self._form.check(collection)
+        if self._registry is None:
+            item = self._read(collection)
+            known = EMPTY_ROUTE if item is None else item.route
+            return RouteState(collection, item, None, compare(item, known), self._clock.now_ms())
         try:
             # Before the journal: what the registry knows later would look as if it were ahead.
             registry: Route | None = self._registry.get(collection)
@@ -244,76 +160,8 @@ class Operations:
             in_registry=is_in_registry,
         )
         warnings = self._raise_warnings(route, generation, now_ms, is_changed=is_changed, is_in_registry=is_in_registry)
-        return RaiseByHand(collection, generation, is_changed, before, route, is_in_registry, warnings)
-
-    def _measure(self, reports: StreamReader, now_ms: int) -> dict[str, _Load]:
-        """Measure what is offered to each collection to which anything is."""
-        loads: dict[str, _Load] = {}
-        for collection, written in reports.writes.items():
-            if (heat := measure_heat(written, now_ms)).wcu_per_second:
-                loads[collection] = _Load(heat)
-        for collection, read in reports.reads.items():
-            if (read_heat := measure_read_heat(read, now_ms)).rcu_per_second:
-                loads[collection] = _Load(loads.get(collection, _Load()).writes, read_heat)
-        return loads
-
-    def _rank(self, load: _Load) -> float:
-        """Compare loads of both kinds: each as a share of what makes a collection hot."""
-        limits = self._limits
-        writes, reads = load.writes.wcu_per_second, load.reads.rcu_per_second
-        return max(writes / limits.hot_sustained_wcu, reads / limits.hot_sustained_rcu)
-
-    def _load_without_reports(self, collection: str, unread: Unread) -> _Load | None:
-        """Return no load for a collection without reports if its stream was read; None where that is not known."""
-        stream = stream_partition_of(collection, self._limits.stream_partitions)
-        return None if stream in unread.streams else _Load()
-
-    def _read_reports(self, now_ms: int) -> tuple[StreamReader, Unread]:
-        """Read what the fleet reported of late; a stream that is away is left out."""
-        count = self._limits.stream_partitions
-        reader = StreamReader(
-            self._ends,
-            streams=range(count),
-            stream_count=count,
-            since_ms=now_ms - SUSTAINED_SECONDS * 1000 - HEAT_LATENESS_MS,
-            writes=ReportWindow(),
-            reads=ReadWindow(),
-            most_reads=MAX_HEAT_READS,
-        )
-        return reader, reader.read()
-
-    def _find_consumers(self) -> tuple[int | None, ...]:
-        return tuple(self._find_consumer(share) for share in list_shares(self._limits.consumers))
-
-    def _find_consumer(self, share: Share) -> int | None:
-        try:
-            return self._source.latest_start_ms(share)
-        except RegistryUnavailableError:
-            return None
-
-    def _find_route(self, collection: str) -> _Known:
-        """Ask the registry, and the journal while it is away."""
-        try:
-            return _Known(*self._registry.get_for_reading(collection))
-        except RegistryUnavailableError:
-            item = self._read(collection)
-            return _Known(EMPTY_ROUTE if item is None else item.route)
-
-    def _row(self, collection: str, found: _Known, load: _Load | None, now_ms: int) -> RouteRow:
-        known = found.route or EMPTY_ROUTE
-        shard_count = known.shard_count_at(now_ms)
-        return RouteRow(
-            collection,
-            load.writes.wcu_per_second if load else None,
-            load.writes.throttled_share if load else None,
-            shard_count,
-            self._limits.hot_sustained_wcu * max(shard_count, 1),
-            max((g.since_ms for g in known.generations), default=None),
-            is_malformed=found.route is None,
-            rcu_per_second=load.reads.rcu_per_second if load else None,
-            pages_per_second=load.reads.pages_per_second if load else None,
-            page_copies=found.copies,
-        )
+        told = None if self._registry is None else is_in_registry
+        return RaiseByHand(collection, generation, is_changed, before, route, told, warnings)
 
     def _raise_warnings(
         self, route: Route, generation: Generation, now_ms: int, *, is_changed: bool, is_in_registry: bool
@@ -325,8 +173,12 @@ class Operations:
                 f"Each read of items from {since} on now queries {route.shard_count_at(generation.since_ms)} shard"
                 " keys beside the base key, for ever: N never goes down."
             )
+            seconds = self._limits.route_cache_seconds
             warnings.append(
-                f"Writers use the new shards within {self._limits.route_cache_seconds:g} s: so long a route is cached."
+                f"Writers use the new shards within {seconds:g} s: so long a route is cached."
+                if self._registry is not None
+                else f"Writers that know a route of this key use the new shards within {seconds:g} s, all others as"
+                " soon as DynamoDB refuses them a write: nothing tells them before."
             )
         if n > self._limits.max_shard_count:
             warnings.append(

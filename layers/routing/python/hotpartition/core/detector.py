@@ -476,21 +476,56 @@ def _judge_throttles(
         per_slot_wcu=load.per_slot(current - SLOTS_PER_SECOND, current),
     )
     slots = {s.slot for s in evidence}
-    recent_wcu = load.sum(current - EVIDENCE_SLOTS + 1, current + MAX_SLOTS_AHEAD)
-    is_scarce = len(evidence) < EVIDENCE_MIN_SAMPLES or len(slots) < EVIDENCE_MIN_SLOTS
-    if is_scarce or cool.throttled_wcu < EVIDENCE_THROTTLED_SHARE * recent_wcu:
-        is_covered = load.shard_count > 0 and last_second > thresholds.hot_sustained_wcu
-        return replace(cool, reason=Reason.COVERED) if is_covered else cool
-    if last_second < EVIDENCE_LOAD_SHARE * load.key_count * thresholds.target_shard_wcu:
-        return replace(cool, reason=Reason.NO_EVIDENCE)
-    if load.shard_count >= thresholds.max_shard_count:
-        return replace(cool, reason=Reason.AT_CAP)
-    if raised_at_ms is not None and now_ms - raised_at_ms < EVIDENCE_PAUSE_MS:
-        return replace(cool, reason=Reason.COOLING_DOWN)
-    count = min(2 * load.key_count, thresholds.max_shard_count)
+    found = Evidence(
+        shard_count=load.shard_count,
+        samples=len(evidence),
+        slots=len(slots),
+        throttled_wcu=cool.throttled_wcu,
+        recent_wcu=load.sum(current - EVIDENCE_SLOTS + 1, current + MAX_SLOTS_AHEAD),
+        last_second_wcu=last_second,
+    )
+    reason = weigh_evidence(found, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
+    if reason is not Reason.UNLUCKY_PARTITION:
+        return replace(cool, reason=reason)
+    count = size_after_throttles(load.shard_count, thresholds)
     since_ms = _choose_since(load, min(slots), max(slots), now_ms)
     generation = _generation(count, load, since_ms)
     return replace(cool, reason=Reason.UNLUCKY_PARTITION, generation=generation)
+
+
+class Evidence(NamedTuple):
+    """Throttles of one load class in the last two seconds, and its own load."""
+
+    shard_count: int
+    samples: int
+    """How many samples were throttled wherever they may go, and in how many different slots."""
+    slots: int
+    throttled_wcu: float
+    recent_wcu: float
+    """The load of the same time, in WCU."""
+    last_second_wcu: float
+
+
+def weigh_evidence(evidence: Evidence, thresholds: Thresholds, *, now_ms: int, raised_at_ms: int | None) -> Reason:
+    """Say whether throttles show that shards which are enough for the load share a partition."""
+    m, last_second_wcu = evidence.shard_count, evidence.last_second_wcu
+    key_count = max(m, 1)
+    is_scarce = evidence.samples < EVIDENCE_MIN_SAMPLES or evidence.slots < EVIDENCE_MIN_SLOTS
+    if is_scarce or evidence.throttled_wcu < EVIDENCE_THROTTLED_SHARE * evidence.recent_wcu:
+        is_covered = m > 0 and last_second_wcu > thresholds.hot_sustained_wcu
+        return Reason.COVERED if is_covered else Reason.BELOW_THRESHOLD
+    if last_second_wcu < EVIDENCE_LOAD_SHARE * key_count * thresholds.target_shard_wcu:
+        return Reason.NO_EVIDENCE
+    if m >= thresholds.max_shard_count:
+        return Reason.AT_CAP
+    if raised_at_ms is not None and now_ms - raised_at_ms < EVIDENCE_PAUSE_MS:
+        return Reason.COOLING_DOWN
+    return Reason.UNLUCKY_PARTITION
+
+
+def size_after_throttles(shard_count: int, thresholds: Thresholds) -> int:
+    """Size a route whose shards share partitions: twice as many."""
+    return min(2 * max(shard_count, 1), thresholds.max_shard_count)
 
 
 def _generation(count: int, load: _LoadClass, since_ms: int) -> Generation:

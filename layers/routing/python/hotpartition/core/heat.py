@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hotpartition.core.detector import REPORT_DELAY_MS, SUSTAINED_SECONDS, SUSTAINED_SLOTS, CollectionReports
+from hotpartition.core.detector import (
+    REPORT_DELAY_MS,
+    SLOTS_PER_SECOND,
+    SUSTAINED_SECONDS,
+    SUSTAINED_SLOTS,
+    CollectionReports,
+)
+from hotpartition.core.fleet_load import KEPT_SLOTS, FleetLoad
 from hotpartition.core.read_heat import CollectionReads
 from hotpartition.core.sampler import slot_of
 
@@ -29,6 +36,20 @@ def measure_heat(reports: CollectionReports, now_ms: int) -> Heat:
         return NO_HEAT
     throttled = sum(sample.wcu for share in shares for sample in share.samples if sample.is_throttled)
     return Heat(wcu / SUSTAINED_SECONDS, throttled / wcu)
+
+
+def measure_load(load: FleetLoad, now_ms: int) -> Heat | None:
+    """Measure the mean load of the last four seconds' whole slots, as a load item has it; None where it has none.
+
+    `now_ms` is of DynamoDB's clock. A load item counts from the first refusal on: one that is younger shows too little.
+    """
+    now = slot_of(now_ms)
+    recent = {cell: wcu for cell, wcu in load.items() if now - KEPT_SLOTS <= cell.slot < now}
+    wcu = sum(wcu for cell, wcu in recent.items() if not cell.is_throttled)
+    if not wcu:
+        return None
+    throttled = sum(wcu for cell, wcu in recent.items() if cell.is_throttled)
+    return Heat(wcu * SLOTS_PER_SECOND / KEPT_SLOTS, min(1.0, throttled / wcu))
 
 
 @dataclass(frozen=True, slots=True)

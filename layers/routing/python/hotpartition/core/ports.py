@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol
 
 from hotpartition.core.counter_items import Addition
+from hotpartition.core.fleet_load import Cell, FleetLoad
 from hotpartition.core.items import KeyT
 from hotpartition.core.merge import ItemT, KeyQuery, QueryResponse
 from hotpartition.core.metrics import MetricName
@@ -116,6 +117,23 @@ class CounterStore(Protocol):
         ...
 
 
+class LoadItems(Protocol):
+    """The load items of a table (`fleet_load.py`). Fails open: a sample that cannot be added is not counted."""
+
+    def add(self, collection: str, place: int, cell: Cell, wcu: float, *, stale: Sequence[Cell] = ()) -> FleetLoad:
+        """Add a sample to one of a collection's load items, take cells away from it, and return what it holds then.
+
+        Raises:
+            RetryLaterError: after one attempt.
+            StoreRefusedError: a right is missing.
+        """
+        ...
+
+    def get(self, collection: str) -> FleetLoad:
+        """Add up a collection's load items; one that was never throttled has none. It raises as `add` does."""
+        ...
+
+
 class JournalReading(Protocol):
     """The routes as DynamoDB holds them, for who only reads them. Fails closed.
 
@@ -131,7 +149,9 @@ class JournalReading(Protocol):
 class Journal(JournalReading, Protocol):
     """The routes as DynamoDB holds them: the truth. Fails closed, as `JournalReading`."""
 
-    def add(self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int) -> JournalEntry:
+    def add(
+        self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int, pause_ms: int = 0
+    ) -> JournalEntry:
         """Add generations to a collection's route: idempotent, commutative, never takes anything away.
 
         Args:
@@ -139,6 +159,7 @@ class Journal(JournalReading, Protocol):
             generations: what is added, at least one.
             cause: why, for operators.
             now_ms: Unix time in ms.
+            pause_ms: how long the route must not have grown; where it has, nothing is added.
 
         Returns:
             The route as it is afterwards.

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any
 from hotpartition.core.backoff import Clock
 from hotpartition.core.counter_items import build_addition, counter_size_bytes
 from hotpartition.core.ports import JournalEntry, JournalReading
-from hotpartition.counter.python_values import PythonValuesCall
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.python_values import PythonValuesCall
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import InvalidRequestError
-from hotpartition.table.adaptive import Adaptive
 from hotpartition.table.client_table import ClientTable
-from hotpartition.table.routes import Fixed, TableRoutes
+from hotpartition.table.routes import Shards, TableRoutes
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharded_table import DEFAULT_BUDGET_MS, REAL_CLOCK
 
@@ -61,7 +60,7 @@ class ShardedCounter:
     def __init__(
         self,
         table: Table,
-        shards: Fixed | Adaptive,
+        shards: Shards,
         *,
         name: str = "count",
         budget_ms: float = DEFAULT_BUDGET_MS,
@@ -71,7 +70,7 @@ class ShardedCounter:
 
         Args:
             table: a boto3 `Table` with a partition key and a sort key, both of type S.
-            shards: how many shards a counter has: `fixed(n)` or `adaptive()`.
+            shards: how many shards a counter has: `fixed(n)`, `in_band()` or `adaptive()`.
             name: what is counted: a key has one counter for each name. Sort keys that begin with it and `#` are its.
             budget_ms: how long one call may try again what DynamoDB refused.
             clock: time and chance.
@@ -89,9 +88,7 @@ class ShardedCounter:
         self._lock = Lock()
 
     @classmethod
-    def of_client(
-        cls, client: DynamoDBClient, table_name: str, shards: Fixed | Adaptive, **options: Any
-    ) -> ShardedCounter:
+    def of_client(cls, client: DynamoDBClient, table_name: str, shards: Shards, **options: Any) -> ShardedCounter:
         """Wrap a table of a boto3 client.
 
         Args:

@@ -41,6 +41,7 @@ _DEAD = (pycurl.E_SEND_ERROR, pycurl.E_RECV_ERROR)
 _OK = 200
 _MS = 1000
 _CHECKSUM = b"x-amz-crc32:"
+_DATE = b"date:"
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -57,11 +58,12 @@ class Target(NamedTuple):
 
 
 class HttpResponse(NamedTuple):
-    """A whole response, as it came. `checksum` is DynamoDB's own, None where there is none."""
+    """A whole response, as it came. `checksum` and `date` are DynamoDB's own, None where there is none."""
 
     status: int
     checksum: bytes | None
     body: bytes
+    date: str | None = None
 
 
 class CurlCalls:
@@ -102,6 +104,9 @@ class CurlCalls:
         outcome = self._read(result) if isinstance(result, HttpResponse) else result
         if isinstance(outcome, RetryLaterError):
             raise outcome
+        if isinstance(result, HttpResponse) and result.date is not None:
+            # Where boto3 has it.
+            outcome["ResponseMetadata"] = {"HTTPHeaders": {"date": result.date}}
         return outcome
 
     def call_many(self, calls: Sequence[Call], *, is_hedged: bool) -> Round:
@@ -263,9 +268,13 @@ class _Handle:
 
     def response(self) -> HttpResponse:
         """Return what came. REQUIRES: the request succeeded."""
-        checksums = [line[len(_CHECKSUM) :].strip() for line in self.headers if line.lower().startswith(_CHECKSUM)]
+        checksum, date = self._find(_CHECKSUM), self._find(_DATE)
         status = self.curl.getinfo(pycurl.RESPONSE_CODE)
-        return HttpResponse(status, checksums[-1] if checksums else None, b"".join(self.body))
+        return HttpResponse(status, checksum, b"".join(self.body), None if date is None else date.decode("latin-1"))
+
+    def _find(self, name: bytes) -> bytes | None:
+        found = [line[len(name) :].strip() for line in self.headers if line[: len(name)].lower() == name]
+        return found[-1] if found else None
 
 
 class _Transfers:

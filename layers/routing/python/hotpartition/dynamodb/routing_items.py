@@ -1,6 +1,7 @@
 """The journal as operators look through it: `RoutingItems` over a client (`calls.py`).
 
-Routing items that lie in their collections are listed by a sparse index; those in a table of their own by reading it.
+Routing items that lie in their collections are listed by a sparse index, or by the directory; those in a table of their
+own by reading it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from hotpartition.core.capacity import Item
 from hotpartition.core.ports import RoutingItem
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.stored_route import ROUTING_PARTITIONS, read_routing_item
-from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.errors import InvalidRequestError
+from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
+from hotpartition.errors import InvalidRequestError, RetryLaterError
 
 
 class DynamoDBRoutingItems:
@@ -62,22 +63,40 @@ class DynamoDBRoutingItems:
         return read_routing_item(item, self._place)
 
     def _newest_of(self, partition: int, limit: int) -> Sequence[Item]:
-        if not self._place.is_apart:
+        if self._place.index_name:
             return self._query(partition, limit, start=None, newest_first=True)[0]
-        # A table of its own has no order by time: all of it is read, which holds what was ever hot and nothing else.
+        # Without an index there is no order by time: whatever was ever hot is read.
         found: list[Item] = []
         start: Item | None = None
         while True:
-            items, start = self._scan(None, start=start)
+            items, start = self._list(partition, None, start=start)
             found = sorted([*found, *items], key=_updated_at, reverse=True)[:limit]
             if start is None:
                 return found
 
-    def _list(self, partition: int, limit: int, *, start: Item | None) -> tuple[Sequence[Item], Item | None]:
+    def _list(self, partition: int, limit: int | None, *, start: Item | None) -> tuple[Sequence[Item], Item | None]:
         """Read routing items of one partition of the listing; return them, and where to go on."""
         if self._place.is_apart:
             return self._scan(limit, start=start)
+        if self._place.has_directory:
+            return self._look_up(partition, limit, start=start)
         return self._query(partition, limit, start=start)
+
+    def _look_up(self, partition: int, limit: int | None, *, start: Item | None) -> tuple[Sequence[Item], Item | None]:
+        """Read routing items that the directory names; a raise that was interrupted has left none."""
+        key = self._place.directory_key(f"{partition:02d}")
+        request = {"TableName": self._place.table_name, "Key": key, "ConsistentRead": True}
+        directory = self._calls.call("GetItem", request).get("Item", {})
+        after = start[self._place.partition_key]["S"] if start else ""
+        names = sorted(name for name in directory.get("collections", {}).get("SS", ()) if name > after)
+        chosen = names[:limit]
+        calls = [self._place.build_get(name, is_strong=True) for name in chosen]
+        items: list[Item] = []
+        for outcome in self._calls.call_many(calls, is_hedged=False).outcomes:
+            if isinstance(outcome, RetryLaterError):
+                raise outcome
+            items += [outcome["Item"]] if "Item" in outcome else []
+        return items, self._place.key_of(chosen[-1]) if len(chosen) < len(names) else None
 
     def _scan(self, limit: int | None, *, start: Item | None) -> tuple[Sequence[Item], Item | None]:
         request: dict[str, Any] = {"TableName": self._place.table_name}
@@ -86,17 +105,19 @@ class DynamoDBRoutingItems:
         if start is not None:
             request["ExclusiveStartKey"] = start
         response = self._calls.call("Scan", request)
-        return response["Items"], response.get("LastEvaluatedKey")
+        key = self._place.partition_key
+        items = [item for item in response["Items"] if not item[key]["S"].startswith(LOAD_PREFIX)]
+        return items, response.get("LastEvaluatedKey")
 
     def _query(
-        self, partition: int, limit: int, *, start: Item | None, newest_first: bool = False
+        self, partition: int, limit: int | None, *, start: Item | None, newest_first: bool = False
     ) -> tuple[Sequence[Item], Item | None]:
         request = {
             "TableName": self._place.table_name,
             "IndexName": self._place.index_name,
             "KeyConditionExpression": "routing_partition = :p",
             "ExpressionAttributeValues": {":p": {"S": f"{partition:02d}"}},
-            "Limit": limit,
+            **({} if limit is None else {"Limit": limit}),
             "ScanIndexForward": not newest_first,
             **({} if start is None else {"ExclusiveStartKey": start}),
         }
@@ -107,7 +128,7 @@ class DynamoDBRoutingItems:
         if start is None:
             return json.dumps([partition])
         last = [start[self._place.partition_key]["S"]]
-        return json.dumps([partition, *last, *([] if self._place.is_apart else [start["updated_at"]["S"]])])
+        return json.dumps([partition, *last, *([start["updated_at"]["S"]] if self._place.index_name else [])])
 
     def _parse_cursor(self, cursor: str | None) -> tuple[int, Item | None]:
         """Read a place in the listing.
@@ -121,10 +142,10 @@ class DynamoDBRoutingItems:
             match json.loads(cursor):
                 case [int(partition)] if 0 <= partition < self._partitions:
                     return partition, None
-                case [0, str(key)] if self._place.is_apart:
-                    return 0, self._place.key_of(key)
+                case [int(partition), str(key)] if not self._place.index_name and 0 <= partition < self._partitions:
+                    return partition, self._place.key_of(key)
                 case [int(partition), str(key), str(updated_at)] if (
-                    not self._place.is_apart and 0 <= partition < self._partitions
+                    self._place.index_name and 0 <= partition < self._partitions
                 ):
                     start = {"routing_partition": {"S": f"{partition:02d}"}, "updated_at": {"S": updated_at}}
                     return partition, {**self._place.key_of(key), **start}

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from hotpartition.core.capacity import AttributeValue
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.calls import Call
+
+LOAD_PREFIX = "hotpartition#load#"
+"""What the partition keys of load items begin with; no collection of a table that has some may."""
+_LONGEST_NAME_BYTES = 1_024
 
 
 @dataclass(frozen=True)
@@ -15,8 +20,11 @@ class JournalPlace:
 
     Either in their collections, at the base key and a sort key of their own (`sort_key` is that attribute's name,
     `routing_sort_key` its value): then reading one beside the newest items is free, and `index_name` names the sparse
-    index that lists them. Or in a table of their own, whose only key is `partition_key`: then `sort_key` is empty, and
-    listing reads that table.
+    index that lists them; without one, the directory does. Or in a table of their own, whose only key is
+    `partition_key`: then `sort_key` is empty, and listing reads that table.
+
+    Directory: an item for each `routing_partition`. Their `collections` (SS) name whatever was raised; only ever added
+    to, by each raise, and read by operators alone. If they vanished, raised keys could not be listed, and no more.
     """
 
     table_name: str
@@ -30,12 +38,33 @@ class JournalPlace:
         """Whether the routing items have a table of their own."""
         return not self.sort_key
 
+    @property
+    def has_directory(self) -> bool:
+        """Whether nothing but a directory lists the routing items."""
+        return not (self.is_apart or self.index_name)
+
     def key_of(self, collection: str) -> dict[str, AttributeValue]:
         """Build the key of a collection's routing item."""
         key: dict[str, AttributeValue] = {self.partition_key: {"S": collection}}
         if self.sort_key:
             key[self.sort_key] = {"S": self.routing_sort_key}
         return key
+
+    def load_key_of(self, collection: str, place: int) -> dict[str, AttributeValue]:
+        """Build the key of one of a collection's load items, which is never that of a collection."""
+        name = collection.encode()
+        if len(name) > _LONGEST_NAME_BYTES:
+            collection = blake2b(name, digest_size=32).hexdigest()
+        return self.key_of(f"{LOAD_PREFIX}{place}#{collection}")
+
+    def build_load_get(self, collection: str, place: int) -> Call:
+        """Build the request that reads a load item, eventually consistent."""
+        key = self.load_key_of(collection, place)
+        return Call("GetItem", {"TableName": self.table_name, "Key": key, "ConsistentRead": False})
+
+    def directory_key(self, routing_partition: str) -> dict[str, AttributeValue]:
+        """Build the key of a part of the directory."""
+        return self.key_of(f"{LOAD_PREFIX}raised#{routing_partition}")
 
     def build_get(self, collection: str, *, is_strong: bool) -> Call:
         """Build the request that reads a collection's routing item."""

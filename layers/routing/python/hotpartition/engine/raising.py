@@ -26,16 +26,21 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What a raise left behind: the routing item, and whether the registry has it."""
+    """What a raise left behind: the routing item, whether the registry has it, and whether the item is of this raise.
+
+    It is not, where another one came first and `pause_ms` kept this one away.
+    """
 
     entry: JournalEntry
     is_in_registry: bool
+    is_made: bool = True
 
 
 class Raiser:
     """Adds generations to routes."""
 
-    def __init__(self, *, journal: Journal, registry: Registry, telemetry: Telemetry, clock: Clock) -> None:
+    def __init__(self, *, journal: Journal, registry: Registry | None, telemetry: Telemetry, clock: Clock) -> None:
+        """Raise nothing yet; without a registry, the journal is all there is."""
         self._journal = journal
         self._registry = registry
         self._telemetry = telemetry
@@ -48,6 +53,7 @@ class Raiser:
         *,
         cause: Cause,
         deadline_ms: float | None = None,
+        pause_ms: int = 0,
     ) -> Raised:
         """Add generations to a route: to the journal, and then all that the journal has to the registry.
 
@@ -56,17 +62,21 @@ class Raiser:
             generations: what is added, at least one.
             cause: why, for operators.
             deadline_ms: until when a journal that refuses is asked again, Unix ms; by default for `RAISE_BUDGET_MS`.
+            pause_ms: how long the route must not have grown; where it has, it is left as it is.
 
         Raises:
             MalformedGenerationError: the stored route cannot be read.
             RetryLaterError: the journal refused until the deadline; repeating the raise is safe.
         """
-        added = tuple(generations)
-        entry = self.persist(
-            lambda: self._journal.add(collection, added, cause=cause, now_ms=self._clock.now_ms()),
-            deadline_ms=deadline_ms,
-        )
-        return Raised(entry, self.publish(collection, entry.route))
+        added, tried_ms = tuple(generations), [0]
+
+        def add() -> JournalEntry:
+            tried_ms[0] = self._clock.now_ms()
+            return self._journal.add(collection, added, cause=cause, now_ms=tried_ms[0], pause_ms=pause_ms)
+
+        entry = self.persist(add, deadline_ms=deadline_ms)
+        is_made = not pause_ms or entry.updated_at_ms == tried_ms[0]
+        return Raised(entry, self.publish(collection, entry.route), is_made)
 
     def publish(self, collection: str, route: Route) -> bool:
         """Put a route that the journal has into the registry.
@@ -74,6 +84,8 @@ class Raiser:
         Returns:
             Whether it has it: also where the place is taken by what an operator has to remove.
         """
+        if self._registry is None:
+            return True
         try:
             self._registry.add(collection, route.generations)
         except RegistryForeignError:

@@ -1,7 +1,7 @@
 """The write job: place an item by the route as known, count the write, make it once.
 
     route (cache, Redis, or the last known) ──> choices ──> one attempt at one key ──> acknowledged
-                                                  │ sampler; a crossing's report is sent beside it
+                                                  │ counted as offered (`write_counting.py`)
 
 What the first choice refuses goes to the next one at once; when all refused, the write waits, takes the route again and
 begins anew. A stale route is harmless (docs/architecture.md), so nothing here locks or checks versions. What a write is
@@ -19,12 +19,11 @@ from hotpartition.core.capacity import write_units
 from hotpartition.core.items import ItemKey, KeyT
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.ports import ReportSink, Telemetry
+from hotpartition.core.ports import Telemetry
 from hotpartition.core.refusals import RecentRefusals
-from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Placement, Route, choose_placement, choose_placements
-from hotpartition.core.sampler import LoadSampler
 from hotpartition.engine.route_cache import Routes
+from hotpartition.engine.write_counting import WriteCounting
 from hotpartition.errors import RetryLaterError, StoreUnavailableError, ThrottledError
 
 _STORED_AT = (None, MetricName.STORED_AT_SECOND_CHOICE, MetricName.STORED_AT_THIRD_CHOICE)
@@ -65,8 +64,7 @@ class Writer:
         self,
         *,
         routes: Routes,
-        sampler: LoadSampler,
-        reports: ReportSink,
+        counting: WriteCounting,
         telemetry: Telemetry,
         clock: Clock,
         budget_ms: float,
@@ -77,8 +75,7 @@ class Writer:
 
         Args:
             routes: the collections' routes, confirmed by the journal.
-            sampler: samples what is offered.
-            reports: where a crossing's report goes.
+            counting: takes in what is offered, and what was refused.
             telemetry: told of refusals.
             clock: time and chance.
             budget_ms: how long a write goes on trying.
@@ -86,8 +83,7 @@ class Writer:
             choices: how many shards may hold an item under one N.
         """
         self.routes = routes
-        self._sampler = sampler
-        self._reports = reports
+        self._counting = counting
         self._telemetry = telemetry
         self._clock = clock
         self._budget_ms = budget_ms
@@ -134,14 +130,18 @@ class Writer:
         budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
         write = _Write(key, put, find, may_be_stored, choices or self._choices)
         self._begin(write, self.routes.get_route(key.collection, now_ms).union(confirmed), now_ms)
-        report = self._count(key, size_bytes, write.placements[0], now_ms, factor=factor)
+        placement = write.placements[0]
+        wcu = factor * self._units(key, size_bytes, placement)
+        report = self._counting.offered(key, wcu, placement.shard_count, now_ms)
         while True:
             try:
                 return self._try_choices(write)
             except RetryLaterError as error:
                 is_refused_everywhere = not write.untried
                 if is_refused_everywhere:
-                    report = self._report_throttle(report, error)
+                    self._telemetry.count(MetricName.WRITES_REFUSED_EVERYWHERE)
+                    at_ms, count = self._clock.now_ms(), write.placements[0].shard_count
+                    report = self._counting.refused(key, wcu, count, at_ms, report=report, error=error)
                 if not budget.wait():
                     error.sort_key = key.sort_key
                     raise
@@ -165,16 +165,18 @@ class Writer:
         if self._refusals.has(placement.partition_key, now_ms):
             placements = choose_placements(route, key, self._form, choices=self._choices)
             placement = self._refusals.order(placements, now_ms)[0]
-        self._count(key, size_bytes, placement, now_ms)
+        self._counting.offered(key, self._units(key, size_bytes, placement), placement.shard_count, now_ms)
         return placement
 
     def refused(self, partition_key: str) -> None:
-        """Take in that a partition key left a write of a batch unprocessed."""
-        self._refusals.add(partition_key, self._clock.now_ms())
+        """Take in that a partition key left a write of a batch unprocessed, or refused a change of an item."""
+        now_ms = self._clock.now_ms()
+        self._refusals.add(partition_key, now_ms)
+        self._counting.alarm(self._form.parse(partition_key)[0], now_ms)
 
     def count(self, key: ItemKey[KeyT], wcu: float) -> None:
         """Count a write that can only go where its item lies: an update or a delete."""
-        self._record(key, wcu, 0, self._clock.now_ms())
+        self._counting.offered(key, wcu, 0, self._clock.now_ms())
 
     def _begin(self, write: _Write[FoundT], route: Route, now_ms: int) -> None:
         """Begin anew under a route. What refused a moment ago is tried last."""
@@ -242,40 +244,6 @@ class Writer:
             self._telemetry.count(metric)
         return existing
 
-    def _count(
-        self, key: ItemKey[KeyT], size_bytes: int, placement: Placement, now_ms: int, *, factor: int = 1
-    ) -> WriteReport | None:
-        """Count a write as offered; report it, beside the request, if it crosses a sampling point."""
+    def _units(self, key: ItemKey[KeyT], size_bytes: int, placement: Placement) -> int:
         suffix_bytes = len(placement.partition_key) - len(key.collection)
-        return self._record(key, factor * write_units(size_bytes + suffix_bytes), placement.shard_count, now_ms)
-
-    def _record(self, key: ItemKey[KeyT], wcu: float, shard_count: int, now_ms: int) -> WriteReport | None:
-        # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
-        if dropped := self._reports.take_dropped():
-            self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
-        crossing = self._sampler.record(key.collection, wcu, now_ms)
-        if crossing is None:
-            return None
-        report = WriteReport(
-            collection=key.collection,
-            slot=crossing.slot,
-            source=crossing.source,
-            value_wcu=crossing.value_wcu,
-            position=key.position,
-            shard_count=shard_count,
-        )
-        self._reports.send(report)
-        return report
-
-    def _report_throttle(self, report: WriteReport | None, error: RetryLaterError) -> WriteReport | None:
-        """Count a write that all choices refused; where a report was sent, say so in it.
-
-        Only if the limit was surely that of partitions: for the table's, no N is large enough.
-        """
-        self._telemetry.count(MetricName.WRITES_REFUSED_EVERYWHERE)
-        is_key_range = isinstance(error, ThrottledError) and error.is_key_range
-        if report is None or report.is_throttled or not is_key_range:
-            return report
-        throttled = report._replace(is_throttled=True)
-        self._reports.send(throttled)
-        return throttled
+        return write_units(size_bytes + suffix_bytes)

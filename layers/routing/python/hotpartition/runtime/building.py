@@ -22,10 +22,12 @@ from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.route_cache import RouteCache, Routes, RouteSource
+from hotpartition.engine.write_counting import ReportedWrites
 from hotpartition.engine.writer import Writer
 from hotpartition.runtime.settings import (
     AdaptiveSettings,
     ConsumerSettings,
+    InBandOperateSettings,
     JournalSettings,
     OperateSettings,
     ReaderSettings,
@@ -34,6 +36,7 @@ from hotpartition.runtime.settings import (
 )
 
 EngineSettings = WriterSettings | ReaderSettings | AdaptiveSettings
+ControlSettings = ConsumerSettings | OperateSettings | InBandOperateSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +93,15 @@ def build_writer(
     """Build a writer; `budget_ms` is taken from the settings unless it is given."""
     return ends.parts.writer(
         routes=build_routes(ends, settings, journal),
-        sampler=sampler(
-            environment_id=ends.environment_id,
-            sampling_distance_wcu=settings.sampling.sampling_distance_wcu,
-            random=ends.clock.random,
+        counting=ReportedWrites(
+            sampler=sampler(
+                environment_id=ends.environment_id,
+                sampling_distance_wcu=settings.sampling.sampling_distance_wcu,
+                random=ends.clock.random,
+            ),
+            reports=ends.reports,
+            telemetry=ends.telemetry,
         ),
-        reports=ends.reports,
         telemetry=ends.telemetry,
         clock=ends.clock,
         budget_ms=settings.requests.request_budget_ms if budget_ms is None else budget_ms,
@@ -133,7 +139,7 @@ def build_gatherer(
     )
 
 
-def build_key_form(settings: ConsumerSettings | OperateSettings) -> KeyForm:
+def build_key_form(settings: ControlSettings) -> KeyForm:
     """Build the form of a table's partition keys; in commands a collection is called `conversation_id`."""
     return KeyForm(settings.keys.key_separator, label="conversation_id")
 
@@ -150,7 +156,7 @@ def build_journal_place(
     return JournalPlace(store.table_name, partition_key, sort_key, journal.journal_sort_key, index_name)
 
 
-def find_journal(settings: ConsumerSettings | OperateSettings) -> JournalPlace:
+def find_journal(settings: ControlSettings) -> JournalPlace:
     """Build the place of the routing items of the table that the settings describe."""
     keys = settings.keys
     names = keys.partition_key_name, keys.sort_key_name

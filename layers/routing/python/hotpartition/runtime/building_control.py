@@ -5,6 +5,7 @@ The two are imported where they are built: neither function needs the other's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from hotpartition.control.ends import ControlEnds
@@ -16,10 +17,12 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.building import build_key_form, find_journal
 from hotpartition.runtime.calls import open_calls
-from hotpartition.runtime.ends import connect_redis, system_clock
+from hotpartition.runtime.clocks import system_clock
+from hotpartition.runtime.ends import connect_redis
 from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
 
 if TYPE_CHECKING:
+    from hotpartition.control.commands import Check
     from hotpartition.control.consumer import Consumer
     from hotpartition.control.operations import Operations
     from hotpartition.control.reconcile import Reconciler
@@ -44,8 +47,13 @@ def build_consumer(ends: ControlEnds, settings: ConsumerSettings, kind: type[Con
     )
 
 
-def open_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[Operations, Reconciler]:
+def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operations, Check]:
     """Build the jobs of the operations function."""
+    return open_operations(OperateSettings.from_env(environ), telemetry)
+
+
+def open_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[Operations, Reconciler]:
+    """Build the jobs of the operations function from its settings."""
     from hotpartition.control.reconcile import Reconciler  # noqa: PLC0415 - see this module's docstring
     from hotpartition.redis.listing import RedisRegistryListing  # noqa: PLC0415 - as above
 
@@ -57,18 +65,21 @@ def open_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[Op
 
 def build_operations(ends: ControlEnds, settings: OperateSettings) -> Operations:
     """Build what serves operators, on any ends."""
+    from hotpartition.control.hot_keys import ReportedHeat, ReportLimits  # noqa: PLC0415 - see above
     from hotpartition.control.operations import Operations, OperationsLimits  # noqa: PLC0415 - see above
 
-    limits = OperationsLimits(
+    reports = ReportLimits(
         stream_partitions=settings.reports.stream_partitions,
         consumers=settings.consumers,
         hot_sustained_wcu=settings.heat.hot_sustained_wcu,
         hot_sustained_rcu=settings.heat.hot_sustained_rcu,
-        max_shard_count=settings.heat.max_shard_count,
+    )
+    limits = OperationsLimits(
+        max_shard_count=settings.size.max_shard_count,
         route_cache_seconds=settings.routes.route_cache_seconds,
         has_positions=settings.keys.has_positions,
     )
-    return Operations(ends, limits)
+    return Operations(ends, ReportedHeat(ends, reports), limits)
 
 
 def _open_ends(

@@ -1,4 +1,4 @@
-"""The real ends of an engine: the clock, and Redis. Nothing is opened before it is used.
+"""The real ends of an engine that has Redis. Nothing is opened before it is used.
 
 What a setting chooses is imported where it is chosen: a function imports what it needs and nothing else.
 """
@@ -6,12 +6,10 @@ What a setting chooses is imported where it is chosen: a function imports what i
 from __future__ import annotations
 
 import os
-import random
 import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
 
 from redis.credentials import CredentialProvider
 
@@ -24,44 +22,12 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink
 from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.building import Ends, EngineSettings
+from hotpartition.runtime.clocks import ElapsedTime, system_clock
 from hotpartition.runtime.settings import RegistrySettings
 
 PATIENT_TIMEOUTS_MS = (2_000, 1_000)
 """Least limits, for a connection and a response, of what is not on a request's path: the consumer reads thousands of
 entries at a time, and were connecting always a little too slow for it, nothing would be detected."""
-
-
-def wall_clock_ms() -> int:
-    """Return Unix time in ms."""
-    return time.time_ns() // 1_000_000
-
-
-class ElapsedTime:
-    """A monotonic clock, in seconds, that goes on while an environment is frozen. Safe under threads.
-
-    `time.monotonic` may stand still then. So each step is the larger one of that and of the wall clock: where the wall
-    clock is set forward, what is aged by this seems older than it is, and nothing ever seems younger.
-    """
-
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
-        self._monotonic, self._wall = monotonic, wall
-        self._last = monotonic(), wall()
-        self._elapsed = 0.0
-        self._lock = Lock()
-
-    def __call__(self) -> float:
-        """Return the seconds that have passed since this was made."""
-        with self._lock:
-            now = self._monotonic(), self._wall()
-            self._elapsed += max(now[0] - self._last[0], now[1] - self._last[1], 0.0)
-            self._last = now
-            return self._elapsed
-
-
-def system_clock() -> Clock:
-    """Build the real clock, sleep and chance."""
-    # Seeded here: the module's own generator is in a snapshot that many environments start from (SnapStart).
-    return Clock(now_ms=wall_clock_ms, sleep=time.sleep, random=random.Random().random)
 
 
 def open_ends(

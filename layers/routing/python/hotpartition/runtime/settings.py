@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from hotpartition.runtime.declaring import Settings, flag, number, text, whole
+from hotpartition.runtime.declaring import Settings, flag, number, text, variable_name, whole
 
 DYNAMODB_CLIENTS = ("curl", "boto3")
 """What can speak to DynamoDB; `dynamodb/clients.py` opens it."""
@@ -185,8 +185,14 @@ class KeySettings(Settings):
     )
 
 
+class SizeSettings(Settings):
+    """How far a route goes."""
+
+    max_shard_count = whole("Largest N that is ever decided.", 128, least=2, most=1024)
+
+
 class HeatSettings(Settings):
-    """What is hot, and how far a route goes: the consumer decides by it, and operations shows it."""
+    """What is hot: the consumer decides by it, and operations shows it."""
 
     hot_sustained_wcu = number(
         "Mean load of five seconds that is hot, in WCU/s for each key that serves it.",
@@ -194,7 +200,6 @@ class HeatSettings(Settings):
         least=0.001,
         most=1_000_000.0,
     )
-    max_shard_count = whole("Largest N that is ever decided.", 128, least=2, most=1024)
     hot_sustained_rcu = number(
         "Mean load of five seconds that is read-hot, in RCU/s that the pages take or would take uncached.",
         1000.0,
@@ -203,8 +208,8 @@ class HeatSettings(Settings):
     )
 
 
-class DetectionSettings(Settings):
-    """The consumer's other thresholds."""
+class LoadSettings(Settings):
+    """What one key serves: it decides when a route is raised, and how far."""
 
     hot_at_once_wcu = number(
         "Load of one second that is hot at once, in WCU/s for each key that serves it.",
@@ -212,6 +217,12 @@ class DetectionSettings(Settings):
         least=0.001,
         most=1_000_000.0,
     )
+    target_shard_wcu = number("Load that a new shard is sized for, in WCU/s.", 330.0, least=0.001, most=1_000_000.0)
+
+
+class DetectionSettings(Settings):
+    """The consumer's other thresholds."""
+
     hot_at_once_rcu = number(
         "Load of one second that is read-hot at once, in RCU/s.", 1500.0, least=0.001, most=10_000_000.0
     )
@@ -227,7 +238,6 @@ class DetectionSettings(Settings):
         least=1.0,
         most=1_000_000.0,
     )
-    target_shard_wcu = number("Load that a new shard is sized for, in WCU/s.", 330.0, least=0.001, most=1_000_000.0)
 
 
 class WriterSettings(Settings):
@@ -266,6 +276,16 @@ class AdaptiveSettings(Settings):
     journal: JournalSettings
 
 
+class InBandSettings(Settings):
+    """Settings of a `ShardedTable` with `in_band()`; in code they are its arguments."""
+
+    store: StoreSettings
+    requests: RequestSettings
+    journal: JournalSettings
+    size: SizeSettings
+    load: LoadSettings
+
+
 class ConsumerSettings(Settings):
     """Settings of the stream consumer: detection and decision."""
 
@@ -275,6 +295,8 @@ class ConsumerSettings(Settings):
     journal: JournalSettings
     keys: KeySettings
     heat: HeatSettings
+    size: SizeSettings
+    load: LoadSettings
     detection: DetectionSettings
 
     run_seconds = number(
@@ -292,5 +314,24 @@ class OperateSettings(Settings):
     journal: JournalSettings
     keys: KeySettings
     heat: HeatSettings
+    size: SizeSettings
 
     consumers = whole("Number of stream consumers that share the report streams.", 1, least=1, most=64)
+
+
+class InBandOperateSettings(Settings):
+    """Settings of the operations function where writers find hot keys themselves."""
+
+    store: StoreSettings
+    journal: JournalSettings
+    keys: KeySettings
+    size: SizeSettings
+    load: LoadSettings
+
+
+def is_in_band(environ: Mapping[str, str]) -> bool:
+    """Say whether a function is given no Redis at all: then writers find hot keys themselves.
+
+    One that is given a part of what reaches Redis is deployed wrongly, and must say so.
+    """
+    return not any(variable_name(name) in environ for name in RegistrySettings.declared())

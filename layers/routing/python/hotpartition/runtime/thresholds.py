@@ -10,10 +10,10 @@ from hotpartition.runtime.settings import ConsumerSettings
 def build_thresholds(settings: ConsumerSettings) -> Thresholds:
     """Take the detector's numbers from the settings."""
     return Thresholds(
-        hot_at_once_wcu=settings.detection.hot_at_once_wcu,
+        hot_at_once_wcu=settings.load.hot_at_once_wcu,
         hot_sustained_wcu=settings.heat.hot_sustained_wcu,
-        target_shard_wcu=settings.detection.target_shard_wcu,
-        max_shard_count=settings.heat.max_shard_count,
+        target_shard_wcu=settings.load.target_shard_wcu,
+        max_shard_count=settings.size.max_shard_count,
     )
 
 

@@ -9,8 +9,9 @@
 
 from hotpartition.table.adaptive import adaptive
 from hotpartition.table.hashing import at_random, by_attribute, by_sort_key
+from hotpartition.table.in_band import in_band
 from hotpartition.table.routes import fixed
 from hotpartition.table.sharded_table import ShardedTable
 from hotpartition.table.time_buckets import TimeBuckets
 
-__all__ = ["ShardedTable", "TimeBuckets", "adaptive", "at_random", "by_attribute", "by_sort_key", "fixed"]
+__all__ = ["ShardedTable", "TimeBuckets", "adaptive", "at_random", "by_attribute", "by_sort_key", "fixed", "in_band"]

@@ -10,17 +10,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.ports import JournalEntry, JournalReading, Telemetry
+from hotpartition.core.ports import JournalReading, Telemetry
 from hotpartition.core.route import MAX_CHOICES
+from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.runtime.building import Ends, build_journal_place, build_routes, build_writer
+from hotpartition.runtime.building import Ends, build_routes, build_writer
 from hotpartition.runtime.building_pages import build_page_cache, build_read_counting
 from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition.table.cached_queries import CachedQueries, QueryCodec
-from hotpartition.table.item_store import key_of_journal, read_entries
+from hotpartition.table.journals import find_place, open_calls
 from hotpartition.table.routes import LoggedTelemetry, SharedSampler, TableRoutes
 from hotpartition.table.schema import Schema, attributes_size_bytes
 
@@ -38,6 +39,8 @@ class Adaptive:
     environ: Mapping[str, str] | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
 
+    finds_read_heat: ClassVar[bool] = True
+
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
         """Build the routes of a boto3 `Table`. Nothing is opened yet; REQUIRES: not before a snapshot is taken.
 
@@ -45,18 +48,12 @@ class Adaptive:
             SettingsError: naming every setting that is missing or out of range.
         """
         # Only a table that adapts needs redis-py.
-        from hotpartition.dynamodb.boto3_client import Boto3Call  # noqa: PLC0415
         from hotpartition.runtime.ends import connect_redis, open_ends  # noqa: PLC0415
 
         environ = os.environ if self.environ is None else self.environ
         settings = AdaptiveSettings.from_env(environ, **{**self.settings, "table_name": table.name})
         telemetry = self.telemetry or LoggedTelemetry()
-        place = build_journal_place(settings.store, settings.journal, schema.partition, schema.sort)
-        if schema.sort_type != "S" and not place.is_apart:
-            raise NotImplementedError(
-                f"the sort key of {table.name} ({schema.sort}) is no string, so no routing item can lie beside its "
-                "items. Give the routing items a table of their own: adaptive(journal_table_name=...)"
-            )
+        place = find_place(settings, schema, "adaptive")
         connection = connect_redis(settings.registry, telemetry, "table")
         ends = open_ends(
             settings,
@@ -69,7 +66,7 @@ class Adaptive:
         return AdaptiveRoutes(
             ends,
             settings,
-            journal=TableJournal(Boto3Call(table.meta.client), place),
+            journal=DynamoDBJournal(open_calls(table), place),
             place=place,
             schema=schema,
             choices=self.choices,
@@ -104,22 +101,6 @@ def adaptive(
     if not 1 <= choices <= MAX_CHOICES:
         raise ValueError(f"choices={choices}: should be from 1 to {MAX_CHOICES}")
     return Adaptive(choices, telemetry, environ, settings)
-
-
-class TableJournal:
-    """The journal read through a boto3 `Table`'s client, whose values are Python's."""
-
-    def __init__(self, call: Any, place: JournalPlace) -> None:
-        """Use a function that sends one request; `place` says where the routing items lie."""
-        self._call = call
-        self._place = place
-
-    def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
-        """Implement `JournalReading.get`."""
-        key = key_of_journal(self._place, collection)
-        request = {"TableName": self._place.table_name, "Key": key, "ConsistentRead": is_strong}
-        item = self._call("GetItem", request).get("Item")
-        return read_entries({} if item is None else {collection: item}, [collection])[collection]
 
 
 class AdaptiveRoutes(TableRoutes):

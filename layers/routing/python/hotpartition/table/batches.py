@@ -57,8 +57,12 @@ class Batches:
         items = {name: [each.stored for each in built]}
         response = self._requests.send_patiently("BatchWriteItem", RequestItems=items)
         unprocessed = {self._place_of(stored) for stored in response.get("UnprocessedItems", {}).get(name, ())}
+        writer = self._routes.writer
         for partition_key, _ in unprocessed:
-            self._routes.writer.refused(partition_key)
+            writer.refused(partition_key)
+        for collection in {self._schema.collection_of(partition_key) for partition_key, _ in unprocessed}:
+            # It may have been raised meanwhile: then the next batch finds better places.
+            writer.routes.refresh_after_throttle(collection, self._sharding.clock.now_ms())
         return {self._place_of(each.write): each.write for each in built if self._place_of(each.stored) in unprocessed}
 
     def _build(self, writes: Sequence[Attributes]) -> list[Built]:

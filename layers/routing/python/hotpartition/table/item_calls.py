@@ -126,12 +126,16 @@ class Changer:
         marks: Mapping[str, int] = MappingProxyType({}),
     ) -> Attributes:
         """Make a change where its item lies, or where it does not; with waits, since there is no other place."""
+
+        def send() -> Attributes:
+            try:
+                return self._send(requests, change, partition_key, exists=exists, marks=marks)
+            except ThrottledError:
+                self._routes.writer.refused(partition_key)
+                raise
+
         try:
-            response = try_for(
-                self._sharding.clock,
-                self._sharding.budget_ms,
-                lambda: self._send(requests, change, partition_key, exists=exists, marks=marks),
-            )
+            response = try_for(self._sharding.clock, self._sharding.budget_ms, send)
         except ThrottledError:
             self._count(target, change, 1)
             raise
@@ -165,7 +169,8 @@ class Changer:
         def put(partition_key: str) -> None:
             is_on_shard = partition_key != key.collection
             marks = self._routes.marks_of(key.position) if is_on_shard else {}
-            responses.append(self._send(requests, change, partition_key, exists=exists, marks=marks))
+            sent = self._send(requests, change, partition_key, exists=exists, marks=marks, is_counted=False)
+            responses.append(sent)
 
         self._routes.writer.write(
             key,
@@ -186,6 +191,7 @@ class Changer:
         *,
         exists: bool | None,
         marks: Mapping[str, int],
+        is_counted: bool = True,
     ) -> Attributes:
         """Send the change to one place, on condition that the item does exist there, or does not (None: whichever).
 
@@ -195,7 +201,7 @@ class Changer:
         """
         physical = self._build(change, partition_key, exists=exists, marks=marks)
         try:
-            return requests.send(change.operation, **physical)
+            return requests.send(change.operation, is_counted=is_counted, **physical)
         except ClientError as error:
             if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
                 raise

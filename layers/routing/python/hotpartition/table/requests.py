@@ -68,19 +68,20 @@ class Requests:
         self.last_units = 1.0
         """What the last request consumed of the table itself, where it was told."""
 
-    def send(self, operation: str, **request: Any) -> Response:
+    def send(self, operation: str, *, is_counted: bool = True, **request: Any) -> Response:
         """Send one request to the table, as `send_many`."""
-        return self.send_many(operation, TableName=self.table_name, **request)
+        return self.send_many(operation, is_counted=is_counted, TableName=self.table_name, **request)
 
-    def send_many(self, operation: str, **request: Any) -> Response:
-        """Send one request that names the tables itself.
+    def send_many(self, operation: str, *, is_counted: bool = True, **request: Any) -> Response:
+        """Send one request that names the tables itself; `is_counted`: its units are needed, where any are.
 
         Raises:
             ThrottledError: DynamoDB refused for a limit; its cause is boto3's error.
             ClientError: any other error, as boto3 raises it.
         """
+        report = self._report if is_counted or self._is_reported else {}
         try:
-            response: Response = getattr(self.client, xform_name(operation))(**request, **self._report)
+            response: Response = getattr(self.client, xform_name(operation))(**request, **report)
         except ClientError as error:
             facts = error.response
             status = facts.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)

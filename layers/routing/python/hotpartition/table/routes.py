@@ -6,16 +6,16 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.reports import ReadReport, WriteReport
 from hotpartition.core.route import MAX_CHOICES, Generation, Route
 from hotpartition.core.sampler import Crossing, LoadSampler
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.read_repair import ReadRepair
+from hotpartition.engine.write_counting import Uncounted
 from hotpartition.engine.writer import Writer
 from hotpartition.table.cached_queries import CachedQueries
 from hotpartition.table.schema import SHARDS, Schema
@@ -51,6 +51,17 @@ class TableRoutes(ReadRepair):
         return 0
 
 
+class Shards(Protocol):
+    """How many shards a partition key has: what `fixed()`, `in_band()` and `adaptive()` return."""
+
+    finds_read_heat: ClassVar[bool]
+    """Whether it is known what is read-hot."""
+
+    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> TableRoutes:
+        """Build the routes of a boto3 `Table`."""
+        ...
+
+
 class FixedRoutes(TableRoutes):
     """Routes that the code tells: the same for every partition key.
 
@@ -80,8 +91,7 @@ class FixedRoutes(TableRoutes):
         self._lock = Lock()
         self.writer = Writer(
             routes=self,
-            sampler=SharedSampler(environment_id="", sampling_distance_wcu=_NEVER_WCU, random=clock.random),
-            reports=NoReports(),
+            counting=Uncounted(),
             telemetry=telemetry,
             clock=clock,
             budget_ms=budget_ms,
@@ -128,10 +138,6 @@ class FixedRoutes(TableRoutes):
         return self._written
 
 
-_NEVER_WCU = 1e300
-"""Write units between two reports, where nobody is told any."""
-
-
 class SharedSampler(LoadSampler):
     """A `LoadSampler` for several threads."""
 
@@ -143,17 +149,6 @@ class SharedSampler(LoadSampler):
         """Count one write, as `LoadSampler.record`."""
         with self._lock:
             return super().record(collection, wcu, now_ms)
-
-
-class NoReports:
-    """A `ReportSink` that nobody reads."""
-
-    def send(self, report: WriteReport | ReadReport) -> None:
-        """Implement `ReportSink.send`."""
-
-    def take_dropped(self) -> int:
-        """Implement `ReportSink.take_dropped`."""
-        return 0
 
 
 class LoggedTelemetry:
@@ -179,6 +174,8 @@ class Fixed:
     written: Route
     """Those that new items are written under."""
     choices: int = 1
+
+    finds_read_heat: ClassVar[bool] = False
 
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> FixedRoutes:
         """Build the routes of a table, whichever it is."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 from boto3.dynamodb.table import BatchWriter
 
 from hotpartition.core.backoff import Clock
-from hotpartition.table.adaptive import Adaptive
 from hotpartition.table.batches import Batches
 from hotpartition.table.client_table import ClientTable
 from hotpartition.table.gathering import PageReader
@@ -24,7 +23,7 @@ from hotpartition.table.item_calls import Changer, ItemCalls
 from hotpartition.table.page_calls import PageCalls, read_pages
 from hotpartition.table.refused import refuse_method
 from hotpartition.table.requests import Boto3Table
-from hotpartition.table.routes import Fixed
+from hotpartition.table.routes import Shards
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharding import Position, Sharding
 from hotpartition.table.time_buckets import BucketIndex, TimeBuckets
@@ -99,7 +98,7 @@ class ShardedTable:
         self,
         table: Table,
         *,
-        shards: Fixed | Adaptive,
+        shards: Shards,
         hashed: Hashing | None = None,
         position: Position | None = None,
         time_buckets: TimeBuckets | None = None,
@@ -112,7 +111,7 @@ class ShardedTable:
         Args:
             table: a boto3 `Table`, with whatever retries, endpoint and credentials. As this class tries again itself,
                 clients with few retries of their own are quicker: `Config(retries={"total_max_attempts": 1})`.
-            shards: how many shards a partition key has: `fixed(n)` or `adaptive()`.
+            shards: how many shards a partition key has: `fixed(n)`, `in_band()` or `adaptive()`.
             hashed: what the shard is chosen by: `by_sort_key()` (the default), `by_attribute(name)` or `at_random()`.
             position: tells the position of a sort key, an integer that never falls as the sort key grows: its time, for
                 instance. With it, generations can begin at a position.
@@ -217,13 +216,13 @@ class ShardedTable:
                 shards of that value are asked then, and `ScannedCount` and `Limit` count what lies there.
 
         Raises:
-            NotImplementedError: what cannot be honoured, by name; `cache`, where shards are fixed.
+            NotImplementedError: what cannot be honoured, by name; `cache`, unless shards are `adaptive()`.
 
         Example:
             >>> page = table.query(KeyConditionExpression=Key("PK").eq("room-1") & Key("SK").gt("0001"), Limit=20)
             >>> page["Items"], page.get("LastEvaluatedKey")
         """
-        if cache and isinstance(self._shards, Fixed):
+        if cache and not self._shards.finds_read_heat:
             raise NotImplementedError(
                 "query(cache=True): only adaptive() finds out what is read-hot. Leave it out, or use adaptive()"
             )

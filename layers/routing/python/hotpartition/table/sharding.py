@@ -10,6 +10,7 @@ from hotpartition.core.backoff import Clock
 from hotpartition.core.items import ItemKey
 from hotpartition.core.merge import ItemT
 from hotpartition.core.ports import ItemStore
+from hotpartition.dynamodb.table import LOAD_PREFIX
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table.hashing import Hashing
@@ -92,6 +93,8 @@ class Sharding:
             raise InvalidRequestError.of(name, "is reserved for ShardedTable. Call the attribute something else")
         if self.is_journal(item):
             raise InvalidRequestError.of(self.schema.sort, f"{item[self.schema.sort]!r} is reserved for ShardedTable")
+        if self.routes.journal is not None and str(item[self.schema.partition]).startswith(LOAD_PREFIX):
+            raise InvalidRequestError.of(self.schema.partition, f"{LOAD_PREFIX!r}… is reserved for ShardedTable")
 
     def key_of_new(self, target: Target, *, must_meet: bool = False) -> ItemKey[str]:
         """Build the engine's key of an item that is to be created; `must_meet`: the same one by whoever creates it.

@@ -10,7 +10,9 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.calls import Response
 
-_ATTRIBUTES = frozenset({"ExclusiveStartKey", "ExpressionAttributeValues", "Item", "Key", "LastEvaluatedKey"})
+_ATTRIBUTES = frozenset(
+    {"Attributes", "ExclusiveStartKey", "ExpressionAttributeValues", "Item", "Key", "LastEvaluatedKey"}
+)
 """The members of requests and responses that hold values by name."""
 
 

@@ -1,0 +1,130 @@
+"""Carries commands out in this process, with the caller's own credentials: on a table without Redis (`in_band()`)."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from hotpartition.control.commands import respond
+from hotpartition.control.journal_check import JournalCheck
+from hotpartition.control.operations import Operations
+from hotpartition.core.backoff import Clock
+from hotpartition.core.keys import KeyForm
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.errors import CredentialsError, SettingsError, StoreRefusedError
+from hotpartition.runtime.operating_in_band import open_in_band_operations
+from hotpartition.runtime.settings import InBandSettings
+from hotpartition_cli.callers import raise_error
+from hotpartition_cli.errors import UsageError
+from hotpartition_cli.sdk import Subject, open_client, open_session, translated
+
+PARALLEL_READS = 8
+_RIGHTS = "dynamodb:DescribeTable and GetItem (raise: UpdateItem; a journal table: Scan)"
+
+
+class TableCaller:
+    """Serves commands instead of the operations function."""
+
+    def __init__(self, operations: Operations, check: JournalCheck, subject: Subject, region: str) -> None:
+        self._operations = operations
+        self._check = check
+        self._subject = subject
+        self._region = region
+
+    @classmethod
+    def connect(
+        cls,
+        table: str,
+        journal_table: str | None,
+        environ: Mapping[str, str],
+        *,
+        region: str | None,
+        profile: str | None,
+    ) -> TableCaller:
+        """Find credentials and region as every AWS tool does, and read the names of the table's keys.
+
+        Settings that `in_band()` would read from the environment count here as well.
+        """
+        # boto3 is imported with them.
+        from hotpartition.dynamodb.boto3_client import Boto3Call  # noqa: PLC0415
+        from hotpartition.table.routes import LoggedTelemetry  # noqa: PLC0415
+
+        settings = _read_settings(table, journal_table, environ)
+        client = open_client(open_session(region, profile), "dynamodb")
+        threads = ThreadPoolExecutor(PARALLEL_READS, thread_name_prefix="read")
+        operations, check = open_in_band_operations(
+            ThreadedCalls(Boto3Call(client), threads, parallel=PARALLEL_READS),
+            find_place(client, settings),
+            LoggedTelemetry(),
+            Clock(now_ms=lambda: time.time_ns() // 1_000_000, sleep=time.sleep, random=random.random),
+            form=KeyForm(label="conversation_id"),
+            load=settings.load,
+            size=settings.size,
+            run_all=threads.map,
+        )
+        return cls(operations, check, _subject(table), client.meta.region_name)
+
+    def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
+        """Implement `Caller`."""
+        response: dict[str, Any] = translated(lambda: self._respond(command), self._subject, self._region)
+        if "error" in response:
+            raise_error(response["error"])
+        return response
+
+    def _respond(self, command: Mapping[str, object]) -> dict[str, Any]:
+        try:
+            return respond(command, self._operations, self._check, remaining_ms=math.inf)
+        except (CredentialsError, StoreRefusedError) as error:
+            # The SDK's own error, of which there are sentences already.
+            raise error.__cause__ or error from None
+
+
+def _read_settings(table: str, journal_table: str | None, environ: Mapping[str, str]) -> InBandSettings:
+    given = {"table_name": table, **({"journal_table_name": journal_table} if journal_table else {})}
+    try:
+        return InBandSettings.from_env(environ, **given)
+    except SettingsError as error:
+        raise UsageError(str(error)) from error
+
+
+def find_place(client: Any, settings: InBandSettings) -> JournalPlace:
+    """Find where a table's routing items lie.
+
+    Raises:
+        UsageError: the table's keys leave no place, or its journal's are no journal's.
+    """
+    table, journal = settings.store.table_name, settings.journal.journal_table_name
+    if journal:
+        keys = _read_keys(client, journal)
+        if [kind for _, kind in keys] != ["S"]:
+            raise UsageError(
+                f"{journal} is no table for routing items: its only key should be a partition key, a string"
+            )
+        return JournalPlace(journal, keys[0][0], sort_key="")
+    keys = _read_keys(client, table)
+    if len(keys) == 1:
+        raise UsageError(f"{table} has no sort key, so there is nothing to shard in it: name another table")
+    if [kind for _, kind in keys] != ["S", "S"]:
+        raise UsageError(
+            f"the keys of {table} are not both strings, so its routing items lie in a table of their own: name it with"
+            " --journal-table"
+        )
+    (partition_key, _), (sort_key, _) = keys
+    return JournalPlace(table, partition_key, sort_key, settings.journal.journal_sort_key)
+
+
+def _read_keys(client: Any, name: str) -> list[tuple[str, str]]:
+    """Read names and types of a table's keys, the partition key first."""
+    found = translated(lambda: client.describe_table(TableName=name), _subject(name), client.meta.region_name)["Table"]
+    types = {entry["AttributeName"]: entry["AttributeType"] for entry in found["AttributeDefinitions"]}
+    names = [key["AttributeName"] for key in sorted(found["KeySchema"], key=lambda key: key["KeyType"])]
+    return [(name, types[name]) for name in names]
+
+
+def _subject(name: str) -> Subject:
+    return Subject("DynamoDB", "table", name, _RIGHTS, "--table and --journal-table take names of tables, not ARNs")

@@ -1,0 +1,53 @@
+"""What stands beside the table where writers find hot conversations themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import aws_cdk as cdk
+from constructs import Construct
+
+from hotpartition_cdk.alarms import Subject
+from hotpartition_cdk.functions import FunctionFactory, wire_table
+from hotpartition_cdk.layers import Layers
+from hotpartition_cdk.logs import LogKeeping
+from hotpartition_cdk.operations import Operations
+from infra.environments import Environment
+from infra.table import MessageTable
+
+
+class InBand(Construct):
+    """The operations function, and what makes functions: in no VPC, without Redis and a consumer."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        messages: MessageTable,
+        environment: Environment,
+        settings: Mapping[str, str],
+        name: str,
+    ) -> None:
+        super().__init__(scope, id_)
+        self._messages = messages
+        self.log_keeping = LogKeeping(environment)
+        self.layers = Layers(self, "Layers", target=environment.target)
+        self.functions = FunctionFactory(
+            scope=self,
+            layers=self.layers,
+            network=None,
+            users=None,
+            log_keeping=self.log_keeping,
+            wiring={**wire_table(self, messages.table, messages.journal), **settings},
+            namespace=name,
+        )
+        self.operations = Operations(self, "Operations", functions=self.functions, journal=messages.journal)
+        cdk.CfnOutput(self, "OperateFunctionName", value=self.operations.function.function_name)
+
+    def subjects(self) -> dict[str, str]:
+        """Name what the alarms watch."""
+        return {
+            Subject.TABLE: self._messages.table.table_name,
+            Subject.INDEX: self._messages.journal.index_name,
+        }

@@ -1,0 +1,266 @@
+"""Which keys are hot now: as the fleet's reports tell it (`ReportedHeat`), or its load items (`LoadItemHeat`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
+
+from hotpartition.control.ends import ControlEnds, JournalEnds
+from hotpartition.control.reconcile import RETRY_BUDGET_MS
+from hotpartition.control.streams import StreamReader, Unread
+from hotpartition.core.backoff import try_for
+from hotpartition.core.detector import SUSTAINED_SECONDS, ReportWindow
+from hotpartition.core.heat import NO_HEAT, NO_READ_HEAT, Heat, ReadHeat, measure_heat, measure_load, measure_read_heat
+from hotpartition.core.ports import LoadItems, RoutingItem
+from hotpartition.core.read_heat import ReadWindow
+from hotpartition.core.reports import stream_partition_of
+from hotpartition.core.route import EMPTY_ROUTE, Route
+from hotpartition.core.shares import Share, list_shares
+from hotpartition.core.store_clock import StoreClock
+from hotpartition.errors import RegistryUnavailableError
+
+HEAT_LATENESS_MS = 1_500
+"""How much longer than the slots that count the streams are read back: reports come late, and clocks differ."""
+MAX_HEAT_READS = 8
+"""Reads of one stream for one look at the heat, of 5,000 reports each: seconds of work, if all streams are so full."""
+
+LEAST_LOOKED_AT = 100
+"""Load items that are read for one look at the heat, at least: of the keys that were raised last."""
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRow:
+    """A route in a list. `wcu_per_second` None: not measured; `newest_since_ms` None: never raised.
+
+    `shard_count` is the N of messages sent now; `throttled_share` is a share of the load, not of the requests.
+    `rcu_per_second` and `pages_per_second` are what is asked for, cached or not, None as for writes. `page_copies` is
+    in how many copies the newest page is kept, 0 unless it is read-hot; None: Redis was not asked, or did not respond.
+    """
+
+    collection: str
+    wcu_per_second: float | None
+    throttled_share: float | None
+    shard_count: int
+    capacity_wcu_per_second: float
+    newest_since_ms: int | None
+    is_malformed: bool = False
+    rcu_per_second: float | None = None
+    pages_per_second: float | None = None
+    page_copies: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HotList:
+    """The hottest collections, and then the routes raised last.
+
+    `active` counts all collections that reported, None where no stream could be read; `is_complete` is False when one
+    could not be read to its end, `streams_unavailable` counts those of `streams` that Redis gave nothing of.
+    In band there are neither streams nor consumers, `active` counts the raised keys with a load, and `is_complete` is
+    False where not all raised keys were looked at.
+    `consumers_started_ms` is when the latest stream consumer of each share began its run; None: nobody knows.
+    """
+
+    rows: tuple[RouteRow, ...]
+    active: int | None
+    is_complete: bool
+    streams: int
+    streams_unavailable: int
+    consumers_started_ms: tuple[int | None, ...]
+    at_ms: int
+
+    @property
+    def consumer_started_ms(self) -> int | None:
+        """The oldest of these starts, since one missing consumer is one too many; None: nobody knows of one."""
+        known = [start for start in self.consumers_started_ms if start is not None]
+        return min(known, default=None) if len(known) == len(self.consumers_started_ms) else None
+
+
+class Load(NamedTuple):
+    """What is offered to one collection."""
+
+    writes: Heat = NO_HEAT
+    reads: ReadHeat = NO_READ_HEAT
+
+
+class Known(NamedTuple):
+    """What is known of a route, None where it cannot be read; and of the copies of the newest page, None if nothing."""
+
+    route: Route | None
+    copies: int | None = None
+
+
+class HotKeys(Protocol):
+    """Lists what is hot."""
+
+    key_wcu: float
+    """The load of one key that is hot, in WCU/s."""
+
+    def list_hot(self, limit: int) -> HotList:
+        """List the collections with the most load, hottest first, and fill up with the routes raised last.
+
+        Raises:
+            RetryLaterError: the journal could not be read.
+        """
+        ...
+
+
+def build_row(collection: str, found: Known, load: Load | None, now_ms: int, *, key_wcu: float) -> RouteRow:
+    """Build a collection's row; `load` None: not measured."""
+    known = found.route or EMPTY_ROUTE
+    shard_count = known.shard_count_at(now_ms)
+    return RouteRow(
+        collection,
+        load.writes.wcu_per_second if load else None,
+        load.writes.throttled_share if load else None,
+        shard_count,
+        key_wcu * max(shard_count, 1),
+        max((g.since_ms for g in known.generations), default=None),
+        is_malformed=found.route is None,
+        rcu_per_second=load.reads.rcu_per_second if load else None,
+        pages_per_second=load.reads.pages_per_second if load else None,
+        page_copies=found.copies,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportLimits:
+    """What the other functions are set to, as far as their reports are judged by it."""
+
+    stream_partitions: int
+    consumers: int
+    hot_sustained_wcu: float
+    hot_sustained_rcu: float
+
+
+class ReportedHeat:
+    """`HotKeys` by the report streams."""
+
+    def __init__(self, ends: ControlEnds, limits: ReportLimits) -> None:
+        self._ends = ends
+        self._limits = limits
+        self.key_wcu = limits.hot_sustained_wcu
+
+    def list_hot(self, limit: int) -> HotList:
+        """List the collections that are written or read now, hottest first, and fill up with the routes raised last.
+
+        Raises:
+            RetryLaterError: the journal could not be read.
+        """
+        now_ms = self._ends.clock.now_ms()
+        reports, unread = self._read_reports(now_ms)
+        loads = self._measure(reports, now_ms)
+        hottest = sorted(loads, key=lambda c: (-self._rank(loads[c]), c))[:limit]
+        rows = [self._row(c, self._find_route(c), loads[c], now_ms) for c in hottest]
+        if len(rows) < limit:
+            listed = set(hottest)
+            newest = self._try(lambda: self._ends.routing_items.newest(limit))
+            idle = [
+                self._row(i.collection, Known(i.route), self._load_without_reports(i.collection, unread), now_ms)
+                for i in newest
+            ]
+            rows += [row for row in idle if row.collection not in listed][: limit - len(rows)]
+        streams, unavailable = self._limits.stream_partitions, len(unread.unavailable)
+        active = None if unavailable == streams else len(loads)
+        is_complete = not unread.streams
+        return HotList(tuple(rows), active, is_complete, streams, unavailable, self._find_consumers(), now_ms)
+
+    def _measure(self, reports: StreamReader, now_ms: int) -> dict[str, Load]:
+        """Measure what is offered to each collection to which anything is."""
+        loads: dict[str, Load] = {}
+        for collection, written in reports.writes.items():
+            if (heat := measure_heat(written, now_ms)).wcu_per_second:
+                loads[collection] = Load(heat)
+        for collection, read in reports.reads.items():
+            if (read_heat := measure_read_heat(read, now_ms)).rcu_per_second:
+                loads[collection] = Load(loads.get(collection, Load()).writes, read_heat)
+        return loads
+
+    def _rank(self, load: Load) -> float:
+        """Compare loads of both kinds: each as a share of what makes a collection hot."""
+        limits = self._limits
+        writes, reads = load.writes.wcu_per_second, load.reads.rcu_per_second
+        return max(writes / limits.hot_sustained_wcu, reads / limits.hot_sustained_rcu)
+
+    def _load_without_reports(self, collection: str, unread: Unread) -> Load | None:
+        """Return no load for a collection without reports if its stream was read; None where that is not known."""
+        stream = stream_partition_of(collection, self._limits.stream_partitions)
+        return None if stream in unread.streams else Load()
+
+    def _read_reports(self, now_ms: int) -> tuple[StreamReader, Unread]:
+        """Read what the fleet reported of late; a stream that is away is left out."""
+        count = self._limits.stream_partitions
+        reader = StreamReader(
+            self._ends,
+            streams=range(count),
+            stream_count=count,
+            since_ms=now_ms - SUSTAINED_SECONDS * 1000 - HEAT_LATENESS_MS,
+            writes=ReportWindow(),
+            reads=ReadWindow(),
+            most_reads=MAX_HEAT_READS,
+        )
+        return reader, reader.read()
+
+    def _find_consumers(self) -> tuple[int | None, ...]:
+        return tuple(self._find_consumer(share) for share in list_shares(self._limits.consumers))
+
+    def _find_consumer(self, share: Share) -> int | None:
+        try:
+            return self._ends.source.latest_start_ms(share)
+        except RegistryUnavailableError:
+            return None
+
+    def _find_route(self, collection: str) -> Known:
+        """Ask the registry, and the journal while it is away."""
+        try:
+            return Known(*self._ends.registry.get_for_reading(collection))
+        except RegistryUnavailableError:
+            item = self._try(lambda: self._ends.routing_items.read(collection))
+            return Known(EMPTY_ROUTE if item is None else item.route)
+
+    def _row(self, collection: str, found: Known, load: Load | None, now_ms: int) -> RouteRow:
+        return build_row(collection, found, load, now_ms, key_wcu=self.key_wcu)
+
+    def _try(self, call: Callable[[], ResultT]) -> ResultT:
+        return try_for(self._ends.clock, RETRY_BUDGET_MS, call)
+
+
+RunAll = Callable[[Callable[[RoutingItem], RouteRow], Iterable[RoutingItem]], Iterable[RouteRow]]
+
+
+class LoadItemHeat:
+    """`HotKeys` by the load items of raised keys: what is counted while DynamoDB refuses writes, and for seconds after.
+
+    A key that was refused and not raised is not listed: nothing lists load items.
+    """
+
+    def __init__(
+        self, ends: JournalEnds, loads: LoadItems, store_clock: StoreClock, *, key_wcu: float, run_all: RunAll = map
+    ) -> None:
+        """Read nothing yet; `run_all` looks at one key after the other, or at several at the same time."""
+        self._ends = ends
+        self._run_all = run_all
+        self._loads = loads
+        self._store_clock = store_clock
+        self.key_wcu = key_wcu
+
+    def list_hot(self, limit: int) -> HotList:
+        """Implement `HotKeys.list_hot`."""
+        clock = self._ends.clock
+        most = max(limit, LEAST_LOOKED_AT)
+        newest = try_for(clock, RETRY_BUDGET_MS, lambda: self._ends.routing_items.newest(most + 1))
+        rows = list(self._run_all(self._look_at, newest[:most]))
+        # Stable: the newest first among equals.
+        rows.sort(key=lambda row: -(row.wcu_per_second or 0.0))
+        active = sum(row.wcu_per_second is not None for row in rows)
+        return HotList(tuple(rows[:limit]), active, len(newest) <= most, 0, 0, (), clock.now_ms())
+
+    def _look_at(self, item: RoutingItem) -> RouteRow:
+        load = try_for(self._ends.clock, RETRY_BUDGET_MS, partial(self._loads.get, item.collection))
+        now_ms = self._store_clock.at(self._ends.clock.now_ms())
+        heat = measure_load(load, now_ms)
+        row = build_row(item.collection, Known(item.route), Load(heat) if heat else None, now_ms, key_wcu=self.key_wcu)
+        return replace(row, rcu_per_second=None, pages_per_second=None)

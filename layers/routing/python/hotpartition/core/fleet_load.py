@@ -1,0 +1,174 @@
+"""The fleet's own load on one key, as its load item shows it, and what follows from it. Pure.
+
+Load item: one for each collection that was throttled of late, under a partition key of its own (never the hot one),
+and up to two more where that is throttled too.
+Each sample adds its WCU to one of two attributes, and takes away what is too old: a ring that needs no clean-up.
+
+| attribute | type | content |
+|---|---|---|
+| `<slot>n<N>` | N | WCU that were offered in a slot of 250 ms, and were placed under N shards (0: the base key) |
+| `<slot>t<N>` | N | WCU of those that were refused wherever they may go |
+
+A slot is Unix time in ms of DynamoDB's clock, divided by 250, in hexadecimal. Only what nobody was refused is missing:
+a process counts from the first refusal on. So a load is a little more than its load item says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from hotpartition.core.detector import (
+    EVIDENCE_SLOTS,
+    SLOTS_PER_SECOND,
+    Decision,
+    Evidence,
+    Reason,
+    Thresholds,
+    size_after_throttles,
+    size_route,
+    weigh_evidence,
+)
+from hotpartition.core.route import Generation, Route
+from hotpartition.core.sampler import SLOT_MS, slot_of
+
+HOT_WINDOWS = ((2, 2.0), (4, 1.6), (6, 1.35), (8, 1.1), (12, 1.0))
+"""A window is hot when its load, in WCU/s, is more than the limit of a key times its factor: so many slots, and the
+factor where a single key serves the load. Samples are few in a short window, so that it must show more: a key with
+600 WCU/s is taken for one with 1,000 once in thousands of hours (docs/decisions/0051-in-band.md)."""
+SHORT_SLOTS = 4
+"""In windows of at most so many slots the load may still rise, or its counting: a last slot with more tells the size.
+It is whole if there was something to count in the slot before it."""
+LOAD_PLACES = 3
+"""Load items of a collection. All processes use the first; it may lie on the very partition that is hot, though, or on
+another that is: who is refused there goes to the next one, as all others are who are."""
+KEPT_SLOTS = 16
+"""How long a slot is kept: longer than any window looks back."""
+MAX_SLOTS_AHEAD = 8
+WAITING_MS = 2_000
+"""How long before the window that decided a raise begins: what was refused since finds the new shards."""
+BACKFILL_REACH = 2
+"""How many times the age of older items a raise for them reaches back."""
+MAX_SAMPLE_WCU = 25.0
+"""No throttled sample stands for more."""
+
+_NAME = re.compile(r"([0-9a-f]{1,12})([nt])(0|[1-9][0-9]{0,3})")
+
+
+class Cell(NamedTuple):
+    """What one attribute of a load item counts."""
+
+    slot: int
+    shard_count: int
+    is_throttled: bool
+
+    @property
+    def name(self) -> str:
+        """The attribute's name: a storage contract."""
+        return f"{self.slot:x}{'t' if self.is_throttled else 'n'}{self.shard_count}"
+
+    @classmethod
+    def parse(cls, name: str) -> Cell | None:
+        """Parse an attribute's name; None for another's."""
+        match = _NAME.fullmatch(name)
+        return None if match is None else cls(int(match[1], 16), int(match[3]), match[2] == "t")
+
+
+FleetLoad = Mapping[Cell, float]
+"""The WCU in each cell of a load item."""
+
+
+def list_stale(load: Iterable[Cell], now_ms: int) -> list[Cell]:
+    """List the cells that no window looks at any more, and those that a broken clock wrote ahead of time."""
+    now = slot_of(now_ms)
+    return sorted(cell for cell in load if not -KEPT_SLOTS <= cell.slot - now <= MAX_SLOTS_AHEAD)
+
+
+def decide_in_band(
+    collection: str,
+    load: FleetLoad,
+    route: Route,
+    thresholds: Thresholds,
+    *,
+    position: int,
+    now_ms: int,
+    raised_at_ms: int | None = None,
+) -> Decision:
+    """Decide about the load class of an item that is written now. Whoever sees the same load decides the same.
+
+    Args:
+        collection: whose load it is.
+        load: as the load item shows it.
+        route: what the journal showed of it.
+        thresholds: `hot_at_once_wcu` is what one key serves.
+        position: the item's.
+        now_ms: DynamoDB's time, Unix ms.
+        raised_at_ms: when the route last grew, Unix ms.
+
+    Returns:
+        Its `generation` is set when the route is to be raised.
+    """
+    m, now = route.shard_count_at(position), slot_of(now_ms)
+    window = _find_hot_window(load, m, now, thresholds.hot_at_once_wcu)
+    first_slot = now - EVIDENCE_SLOTS
+    decision = Decision(collection, Reason.BELOW_THRESHOLD, shard_count=m)
+    if window is not None:
+        slots, rate = window
+        if slots <= SHORT_SLOTS and (last := _rate(load, m, now, 1)) > rate:
+            slots, rate = 1, last
+        # The new shards serve later items as well, where those have as many.
+        later = sum(_rate(load, each, now, slots) for each in {c.shard_count for c in load} if each > m)
+        decision = replace(decision, rate_wcu_per_second=rate, later_wcu_per_second=later)
+        count, first_slot = size_route(rate + later, thresholds), now - window[0]
+        reason = Reason.RAISED if m < thresholds.max_shard_count else Reason.AT_CAP
+    else:
+        evidence = _gather_evidence(load, m, now)
+        rate = evidence.last_second_wcu
+        decision = replace(decision, rate_wcu_per_second=rate, throttled_wcu=evidence.throttled_wcu)
+        count = size_after_throttles(m, thresholds)
+        reason = weigh_evidence(evidence, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
+    decision = replace(decision, reason=reason)
+    if reason not in {Reason.RAISED, Reason.UNLUCKY_PARTITION}:
+        return decision
+    count = max(min(count, thresholds.max_shard_count), m + 1, 2)
+    since_ms = first_slot * SLOT_MS - WAITING_MS
+    if position < since_ms:
+        # An older item, or one of a table whose positions are no times.
+        since_ms = now_ms - BACKFILL_REACH * (now_ms - position) if route.max_shard_count > m else position
+    return replace(decision, generation=Generation(max(0, since_ms), count))
+
+
+def _find_hot_window(load: FleetLoad, shard_count: int, now: int, limit_wcu: float) -> tuple[int, float] | None:
+    """Find the shortest hot window of whole slots: how many they are, and their load in WCU/s."""
+    if not load.get(Cell(now - 2, shard_count, is_throttled=False)):
+        return None
+    keys = max(shard_count, 1)
+    for slots, factor in HOT_WINDOWS:
+        rate = _rate(load, shard_count, now, slots)
+        # The more samples a load has, the less chance makes of it.
+        if rate > limit_wcu * keys * (1 + (factor - 1) / keys**0.5):
+            return slots, rate
+    return None
+
+
+def _sum(load: FleetLoad, shard_count: int, first: int, end: int, *, is_throttled: bool = False) -> float:
+    return sum(load.get(Cell(slot, shard_count, is_throttled), 0.0) for slot in range(first, end))
+
+
+def _rate(load: FleetLoad, shard_count: int, now: int, slots: int) -> float:
+    return _sum(load, shard_count, now - slots, now) * SLOTS_PER_SECOND / slots
+
+
+def _gather_evidence(load: FleetLoad, shard_count: int, now: int) -> Evidence:
+    first = now - EVIDENCE_SLOTS + 1
+    throttled = [load.get(Cell(slot, shard_count, True), 0.0) for slot in range(first, now + 1)]
+    return Evidence(
+        shard_count=shard_count,
+        samples=round(sum(throttled) / MAX_SAMPLE_WCU),
+        slots=sum(wcu > 0 for wcu in throttled),
+        throttled_wcu=sum(throttled),
+        recent_wcu=_sum(load, shard_count, first, now + 1),
+        last_second_wcu=_sum(load, shard_count, now - SLOTS_PER_SECOND, now),
+    )

@@ -1,0 +1,49 @@
+"""DynamoDB's time, told from the `Date` of its responses and from a process's own clock. Pure.
+
+A response's `Date` is a whole second: at some moment between its request and its arrival, DynamoDB's clock was in that
+second. So each response bounds how far the process's clock may be off, from both sides, and several together bound it
+closely. Within the bounds the process's clock is taken at its word: most clocks are right to some milliseconds.
+"""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+from threading import Lock
+
+_SECOND_MS = 1_000
+DRIFT_MS = 20.0
+"""By how much the bounds are widened with each response: clocks run at different speeds."""
+
+
+class StoreClock:
+    """How far a process's clock is off. Safe under threads."""
+
+    def __init__(self) -> None:
+        """Trust the process's clock until a response says otherwise."""
+        self._least_ms, self._most_ms = float("-inf"), float("inf")
+        self._lock = Lock()
+
+    def learn(self, date: str | None, sent_ms: float, received_ms: float) -> None:
+        """Take in the `Date` of a response; one that is missing or cannot be read tells nothing.
+
+        Args:
+            date: as in the response, RFC 9110: `Mon, 23 Nov 2026 00:36:33 GMT`.
+            sent_ms: when the request was sent, Unix ms of the process's clock.
+            received_ms: when its response was there.
+        """
+        try:
+            second_ms = parsedate_to_datetime(date or "").timestamp() * _SECOND_MS
+        except ValueError:
+            return
+        least_ms, most_ms = second_ms - received_ms, second_ms + _SECOND_MS - sent_ms
+        with self._lock:
+            self._least_ms = max(self._least_ms - DRIFT_MS, least_ms)
+            self._most_ms = min(self._most_ms + DRIFT_MS, most_ms)
+            if self._least_ms > self._most_ms:
+                # The process's clock was set: only what it says from now on counts.
+                self._least_ms, self._most_ms = least_ms, most_ms
+
+    def at(self, now_ms: float) -> int:
+        """Return DynamoDB's time, Unix ms, at a time of the process's clock."""
+        with self._lock:
+            return round(now_ms + min(max(0.0, self._least_ms), self._most_ms))

@@ -1,0 +1,63 @@
+"""The load items in DynamoDB: `LoadItems` over a client (`calls.py`). `core/fleet_load.py` describes their form."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+from hotpartition.core.capacity import Item
+from hotpartition.core.fleet_load import LOAD_PLACES, Cell, FleetLoad
+from hotpartition.core.store_clock import StoreClock
+from hotpartition.dynamodb.calls import DynamoDBCalls, Response
+from hotpartition.dynamodb.table import JournalPlace
+
+MAX_STALE = 50
+"""Cells that one request takes away: an expression must not get too long."""
+
+
+class DynamoDBLoadItems:
+    """`LoadItems` beside a table's routing items."""
+
+    def __init__(
+        self, calls: DynamoDBCalls, place: JournalPlace, store_clock: StoreClock, now_ms: Callable[[], int]
+    ) -> None:
+        """Use a client; each response sets `store_clock` by the process's clock, `now_ms` (Unix ms)."""
+        self._calls = calls
+        self._place = place
+        self._store_clock = store_clock
+        self._now_ms = now_ms
+
+    def add(self, collection: str, place: int, cell: Cell, wcu: float, *, stale: Sequence[Cell] = ()) -> FleetLoad:
+        """Implement `LoadItems.add`."""
+        names = {f"#s{position}": old.name for position, old in enumerate(stale[:MAX_STALE]) if old != cell}
+        remove = f" REMOVE {', '.join(names)}" if names else ""
+        request = {
+            "TableName": self._place.table_name,
+            "Key": self._place.load_key_of(collection, place),
+            "UpdateExpression": f"ADD #c :w{remove}",
+            "ExpressionAttributeNames": {"#c": cell.name, **names},
+            "ExpressionAttributeValues": {":w": {"N": f"{wcu:g}"}},
+            "ReturnValues": "ALL_NEW",
+        }
+        return _read(self._call("UpdateItem", request).get("Attributes", {}))
+
+    def get(self, collection: str) -> FleetLoad:
+        """Implement `LoadItems.get`."""
+        total: defaultdict[Cell, float] = defaultdict(float)
+        for place in range(LOAD_PLACES):
+            item = self._call(*self._place.build_load_get(collection, place)).get("Item", {})
+            for cell, wcu in _read(item).items():
+                total[cell] += wcu
+        return total
+
+    def _call(self, operation: str, request: Mapping[str, object]) -> Response:
+        sent_ms = self._now_ms()
+        response = self._calls.call(operation, request)
+        date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+        self._store_clock.learn(date, sent_ms, self._now_ms())
+        return response
+
+
+def _read(item: Item) -> dict[Cell, float]:
+    """Read a load item; what is none of its cells is left out."""
+    return {cell: float(value["N"]) for name, value in item.items() if "N" in value and (cell := Cell.parse(name))}

@@ -1,0 +1,255 @@
+"""Finding hot keys in band: by what DynamoDB refuses, and by the fleet's own load. Needs nothing beside the table.
+
+    refused ──> alarm: mark the key for some seconds ──> samples of its load, added to its load item
+                └ look it up in the journal                 └ the response has the fleet's load ──> hot? raise
+
+An alarm is no evidence: it names a partition, not a key, and a neighbour may heat it. The evidence is the load on this
+very key. A key that nobody was refused for is neither marked nor sampled nor looked up. Everything is done within the
+requests that notice it: nothing runs beside them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from threading import Lock
+from typing import Any
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.detector import Decision, Thresholds
+from hotpartition.core.fleet_load import LOAD_PLACES, MAX_SAMPLE_WCU, Cell, FleetLoad, decide_in_band, list_stale
+from hotpartition.core.items import ItemKey
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import JournalReading, LoadItems, Telemetry
+from hotpartition.core.reports import WriteReport
+from hotpartition.core.route_history import Cause
+from hotpartition.core.sampler import slot_of
+from hotpartition.core.store_clock import StoreClock
+from hotpartition.engine.journal_routes import JournalRoutes
+from hotpartition.engine.raising import Raiser
+from hotpartition.errors import MalformedGenerationError, RetryLaterError, StoreRefusedError, ThrottledError
+
+MARKED_MS = 10_000
+"""How long a key stays marked after the last refusal."""
+FIRST_MS = 1_500
+FIRST_SAMPLE_WCU = 10.0
+"""WCU between two samples of writes to the base key in the first seconds of a mark, which decide; later
+`MAX_SAMPLE_WCU`, to find out whether they decided for too few shards."""
+MAX_MARKS = 1_000
+RAISE_PAUSE_MS = 1_000
+"""Least time between two raises of one key, whoever makes them: DynamoDB sees to it."""
+RAISE_BUDGET_MS = 1_000
+"""How long a raise is tried. The routing item may share the partition that is hot."""
+
+
+@dataclass(slots=True)
+class _Mark:
+    """A key under suspicion."""
+
+    since_ms: int
+    until_ms: int
+    left_wcu: float
+    """Until the next sample."""
+    stale: Sequence[Cell] = ()
+    """What the next sample takes out of the load item."""
+    place: int = 0
+    """Which load item it goes to."""
+    rests_until_ms: int = 0
+    """Until when this process raises it no more: it has tried a moment ago."""
+
+
+class InBandCounting:
+    """`WriteCounting` of marked keys, which raises what is hot. Safe under threads."""
+
+    first_sample_wcu = FIRST_SAMPLE_WCU
+    sample_wcu = MAX_SAMPLE_WCU
+
+    def __init__(
+        self,
+        *,
+        routes: JournalRoutes,
+        journal: JournalReading,
+        loads: LoadItems,
+        raiser: Raiser,
+        store_clock: StoreClock,
+        telemetry: Telemetry,
+        clock: Clock,
+        thresholds: Thresholds,
+    ) -> None:
+        """Start with nothing marked.
+
+        Args:
+            routes: what is known of the routes; learns what is raised.
+            journal: confirms a decision before it is carried out.
+            loads: the fleet's load items.
+            raiser: carries out raises.
+            store_clock: DynamoDB's time; slots follow it.
+            telemetry: told of decisions and refusals.
+            clock: time and chance.
+            thresholds: `hot_at_once_wcu` is what one key serves.
+        """
+        self._routes = routes
+        self._journal = journal
+        self._loads = loads
+        self._raiser = raiser
+        self._store_clock = store_clock
+        self._telemetry = telemetry
+        self._clock = clock
+        self._thresholds = thresholds
+        self._marks: OrderedDict[str, _Mark] = OrderedDict()
+        self._lock = Lock()
+
+    def offered(self, key: ItemKey[Any], wcu: float, shard_count: int, now_ms: int) -> WriteReport | None:
+        """Implement `WriteCounting.offered`: nothing is done for a key that is not marked."""
+        if not self._marks:
+            return None
+        sample = self._sample(key.collection, wcu, shard_count, now_ms)
+        if sample is None:
+            return None
+        cell = Cell(slot_of(self._store_clock.at(now_ms)), shard_count, False)
+        self._add(key, cell, sample)
+        return WriteReport(key.collection, cell.slot, "", sample, key.position, shard_count)
+
+    def refused(
+        self,
+        key: ItemKey[Any],
+        wcu: float,
+        shard_count: int,
+        now_ms: int,
+        *,
+        report: WriteReport | None,
+        error: RetryLaterError,
+    ) -> WriteReport | None:
+        """Implement `WriteCounting.refused`: mark the key, and count the write if it was not counted before."""
+        if not isinstance(error, ThrottledError) or not error.may_be_key_range:
+            return report
+        if self._mark(key.collection, now_ms):
+            report = self.offered(key, wcu, shard_count, now_ms)
+        if report is None or report.is_throttled or not shard_count or not error.is_key_range:
+            return report
+        self._add(key, Cell(slot_of(self._store_clock.at(now_ms)), shard_count, True), report.value_wcu)
+        return report._replace(is_throttled=True)
+
+    def alarm(self, collection: str, now_ms: int) -> None:
+        """Implement `WriteCounting.alarm`: BatchWriteItem gives no reason, so what it leaves is no evidence."""
+        self._mark(collection, now_ms)
+
+    def _mark(self, collection: str, now_ms: int) -> bool:
+        """Mark a key, or keep it marked; say whether it was not."""
+        with self._lock:
+            mark = self._marks.get(collection)
+            if mark is not None and now_ms < mark.until_ms:
+                mark.until_ms = now_ms + MARKED_MS
+                return False
+            left_wcu = self._clock.random() * self.first_sample_wcu
+            self._marks[collection] = _Mark(now_ms, now_ms + MARKED_MS, left_wcu)
+            self._marks.move_to_end(collection)
+            if len(self._marks) > MAX_MARKS:
+                self._marks.popitem(last=False)
+            return True
+
+    def _sample(self, collection: str, wcu: float, shard_count: int, now_ms: int) -> float | None:
+        """Count a write of a marked key: systematic samples with a random start, as `LoadSampler` takes them."""
+        with self._lock:
+            mark = self._marks.get(collection)
+            if mark is None:
+                return None
+            if now_ms >= mark.until_ms:
+                del self._marks[collection]
+                return None
+            is_deciding = not shard_count and now_ms - mark.since_ms < FIRST_MS
+            distance = self.first_sample_wcu if is_deciding else self.sample_wcu
+            mark.left_wcu -= wcu
+            if mark.left_wcu >= 0:
+                return None
+            points = ceil(-mark.left_wcu / distance)
+            mark.left_wcu += points * distance
+            return points * distance
+
+    def _add(self, key: ItemKey[Any], cell: Cell, wcu: float) -> None:
+        """Add a sample to the fleet's load, and act on what that shows."""
+        mark = self._marks.get(key.collection)
+        if mark is None:
+            return
+        try:
+            load = self._add_somewhere(key.collection, mark, cell, wcu)
+        except RetryLaterError:
+            self._telemetry.count(MetricName.REPORTS_DROPPED)
+            return
+        except StoreRefusedError as error:
+            self._give_up(key.collection, error)
+            return
+        now_ms = self._store_clock.at(self._clock.now_ms())
+        mark.stale = list_stale(load, now_ms)
+        if now_ms >= mark.rests_until_ms and self._act(key, load, now_ms):
+            mark.rests_until_ms = now_ms + RAISE_PAUSE_MS
+
+    def _add_somewhere(self, collection: str, mark: _Mark, cell: Cell, wcu: float) -> FleetLoad:
+        """Add a sample to the first load item that takes it, of those that this process was not refused by."""
+        while True:
+            place = mark.place
+            try:
+                return self._loads.add(collection, place, cell, wcu, stale=mark.stale)
+            except ThrottledError:
+                if place + 1 == LOAD_PLACES:
+                    raise
+                mark.place, mark.stale = place + 1, ()
+
+    def _act(self, key: ItemKey[Any], load: FleetLoad, now_ms: int) -> bool:
+        """Raise the key if it is hot; say whether that was tried."""
+        decision = self._decide(key, load, now_ms)
+        if decision.generation is None:
+            return False
+        try:
+            # The route that was decided by may be older than another process's raise.
+            entry = self._journal.get(key.collection, is_strong=True)
+            known = self._routes.peek(key.collection)
+            if self._routes.learn_entry(key.collection, entry, self._clock.now_ms()) != known:
+                decision = self._decide(key, load, now_ms)
+            if decision.generation is not None:
+                self._raise(key.collection, decision)
+        except RetryLaterError:
+            self._telemetry.event("a raise was refused", collection=key.collection)
+        except (MalformedGenerationError, StoreRefusedError) as error:
+            self._give_up(key.collection, error)
+        return True
+
+    def _decide(self, key: ItemKey[Any], load: FleetLoad, now_ms: int) -> Decision:
+        return decide_in_band(
+            key.collection,
+            load,
+            self._routes.peek(key.collection),
+            self._thresholds,
+            position=key.position,
+            now_ms=now_ms,
+            raised_at_ms=self._routes.raised_at_ms(key.collection),
+        )
+
+    def _raise(self, collection: str, decision: Decision) -> None:
+        assert decision.generation is not None  # noqa: S101  what decided for none does not raise
+        raised = self._raiser.raise_route(
+            collection,
+            [decision.generation],
+            cause=Cause(str(decision.reason), round(decision.rate_wcu_per_second)),
+            deadline_ms=self._store_clock.at(self._clock.now_ms()) + RAISE_BUDGET_MS,
+            pause_ms=RAISE_PAUSE_MS,
+        )
+        self._routes.learn_entry(collection, raised.entry, self._clock.now_ms())
+        if raised.is_made:
+            self._telemetry.count(MetricName.RAISES)
+            self._telemetry.event(
+                "raised",
+                collection=collection,
+                reason=str(decision.reason),
+                generation=decision.generation.encode(),
+                rate_wcu_per_second=round(decision.rate_wcu_per_second),
+                throttled_wcu=round(decision.throttled_wcu),
+            )
+
+    def _give_up(self, collection: str, error: Exception) -> None:
+        """Say what a person must repair, and leave the key alone until it is refused again."""
+        with self._lock:
+            self._marks.pop(collection, None)
+        self._telemetry.event("hot keys cannot be found in band", collection=collection, reason=str(error))

@@ -1,0 +1,129 @@
+"""The routes where there is no Redis: as the journal showed them to this process. Safe under threads.
+
+A key that was never throttled is never asked for: its items go to the base key, which is right under any route.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Lock
+from typing import NamedTuple, TypeVar
+
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import JournalEntry, JournalReading, Telemetry
+from hotpartition.core.route import EMPTY_ROUTE, Route
+from hotpartition.engine.route_cache import LOOKUP_PAUSE_MS, MAX_UNCONFIRMED, RouteCache
+from hotpartition.errors import MalformedGenerationError, RetryLaterError
+
+MAX_LOOKUP_PAUSE_MS = 1_000
+"""The pause between look-ups doubles up to this while they show nothing new: a quiet key whose partition others heat is
+throttled for hours."""
+FORGET_LOOKUPS_MS = 5_000
+ValueT = TypeVar("ValueT")
+
+REFRESH_SECONDS = 60.0
+"""How long a route of a key that was raised is used before the journal is asked again."""
+
+
+REFUSALS = 2
+"""How many there are before a look-up: what was refused once is mostly stored a moment later, where a partition is only
+a little too hot, and then a look-up for each write would cost half as much as the write."""
+
+
+class _LookUp(NamedTuple):
+    """When a collection was looked up, how long it is left alone from then on, and the refusals since."""
+
+    at_ms: int
+    pause_ms: int
+    refusals: int = 0
+
+
+class JournalRoutes:
+    """`Routes` by the journal alone."""
+
+    def __init__(
+        self, *, journal: JournalReading, telemetry: Telemetry, random: Callable[[], float], max_entries: int
+    ) -> None:
+        """Start knowing nothing.
+
+        Args:
+            journal: has the routes.
+            telemetry: told when it does not respond.
+            random: returns uniform numbers in [0, 1).
+            max_entries: how many routes are kept.
+        """
+        self._journal = journal
+        self._telemetry = telemetry
+        self._cache = RouteCache(ttl_seconds=REFRESH_SECONDS, max_entries=max_entries, random=random)
+        self._raised_at_ms: OrderedDict[str, int] = OrderedDict()
+        self._lookups: OrderedDict[str, _LookUp] = OrderedDict()
+        self._lock = Lock()
+
+    def get_route(self, collection: str, now_ms: int) -> Route:
+        """Return the route as known; for a key that was raised, at most a minute old."""
+        route = self._cache.get_fresh(collection, now_ms)
+        if route is not None:
+            return route
+        known = self._cache.peek(collection)
+        return self._look_up(collection, now_ms) if known else EMPTY_ROUTE
+
+    def peek(self, collection: str) -> Route:
+        """Return the route as known, whatever its age: for reads, which see the journal anyway."""
+        return self._cache.peek(collection)
+
+    def learn(self, collection: str, route: Route, now_ms: int) -> Route:
+        """Take in a route that the journal showed."""
+        with self._lock:
+            return self._cache.learn(collection, route, now_ms)
+
+    def learn_entry(self, collection: str, entry: JournalEntry, now_ms: int) -> Route:
+        """Take in a routing item."""
+        with self._lock:
+            if entry.updated_at_ms is not None:
+                _keep(self._raised_at_ms, collection, entry.updated_at_ms)
+            return self._cache.learn(collection, entry.route, now_ms)
+
+    def raised_at_ms(self, collection: str) -> int | None:
+        """Return when the route last grew, Unix ms, as far as known."""
+        return self._raised_at_ms.get(collection)
+
+    def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
+        """Ask the journal, eventually consistent, from the second refusal on and unless it was asked a moment ago."""
+        with self._lock:
+            last = self._lookups.get(collection)
+            if last is None or not 0 <= now_ms - last.at_ms < FORGET_LOOKUPS_MS:
+                last = _LookUp(now_ms, 0)
+            last = last._replace(refusals=last.refusals + 1)
+            if last.refusals < REFUSALS or now_ms - last.at_ms < last.pause_ms:
+                _keep(self._lookups, collection, last)
+                return self._cache.peek(collection)
+            pause_ms = min(max(2 * last.pause_ms, LOOKUP_PAUSE_MS), MAX_LOOKUP_PAUSE_MS)
+            _keep(self._lookups, collection, _LookUp(now_ms, pause_ms))
+        return self._look_up(collection, now_ms)
+
+    def _look_up(self, collection: str, now_ms: int) -> Route:
+        known = self._cache.peek(collection)
+        try:
+            entry = self._journal.get(collection, is_strong=False)
+        except (RetryLaterError, MalformedGenerationError) as error:
+            if isinstance(error, MalformedGenerationError):
+                self._telemetry.count(MetricName.JOURNAL_MALFORMED)
+                self._telemetry.event("routing item cannot be read", collection=collection, reason=str(error))
+            else:
+                self._telemetry.count(MetricName.JOURNAL_READ_FAILED)
+            with self._lock:
+                return self._cache.learn(collection, known, now_ms, is_brief=True)
+        route = self.learn_entry(collection, entry, now_ms)
+        if route != known:
+            with self._lock:
+                self._lookups.pop(collection, None)
+        return route
+
+
+def _keep(entries: OrderedDict[str, ValueT], collection: str, value: ValueT) -> None:
+    """Put an entry, and drop the oldest one where they are too many."""
+    entries[collection] = value
+    entries.move_to_end(collection)
+    if len(entries) > MAX_UNCONFIRMED:
+        entries.popitem(last=False)

@@ -1,0 +1,127 @@
+"""Counting writes as they are offered, throttled or not, so that what is hot is found."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from hotpartition.core.items import ItemKey
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import ReportSink, Telemetry
+from hotpartition.core.reports import WriteReport
+from hotpartition.core.sampler import LoadSampler
+from hotpartition.errors import RetryLaterError, ThrottledError
+
+
+class WriteCounting(Protocol):
+    """Takes in what is written to a table. Fails open: what cannot be counted is stored all the same."""
+
+    def offered(self, key: ItemKey[Any], wcu: float, shard_count: int, now_ms: int) -> WriteReport | None:
+        """Count one write, before its first attempt.
+
+        Args:
+            key: which item.
+            wcu: the units that it costs.
+            shard_count: the N that it is placed under; 0: the base key.
+            now_ms: Unix time.
+
+        Returns:
+            What was reported, if this write was sampled.
+        """
+        ...
+
+    def refused(
+        self,
+        key: ItemKey[Any],
+        wcu: float,
+        shard_count: int,
+        now_ms: int,
+        *,
+        report: WriteReport | None,
+        error: RetryLaterError,
+    ) -> WriteReport | None:
+        """Take in that a write was refused wherever it may go; `report` is what was reported of it.
+
+        Returns:
+            What is reported of it by now.
+        """
+        ...
+
+    def alarm(self, collection: str, now_ms: int) -> None:
+        """Take in that something of a collection was refused, be it for the limit of a key range or not."""
+        ...
+
+
+class ReportedWrites:
+    """`WriteCounting` by reports, which a consumer sums up. They are sent beside the requests."""
+
+    def __init__(self, *, sampler: LoadSampler, reports: ReportSink, telemetry: Telemetry) -> None:
+        self._sampler = sampler
+        self._reports = reports
+        self._telemetry = telemetry
+
+    def offered(self, key: ItemKey[Any], wcu: float, shard_count: int, now_ms: int) -> WriteReport | None:
+        """Implement `WriteCounting.offered`."""
+        # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
+        if dropped := self._reports.take_dropped():
+            self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
+        crossing = self._sampler.record(key.collection, wcu, now_ms)
+        if crossing is None:
+            return None
+        report = WriteReport(
+            collection=key.collection,
+            slot=crossing.slot,
+            source=crossing.source,
+            value_wcu=crossing.value_wcu,
+            position=key.position,
+            shard_count=shard_count,
+        )
+        self._reports.send(report)
+        return report
+
+    def refused(
+        self,
+        key: ItemKey[Any],
+        wcu: float,
+        shard_count: int,
+        now_ms: int,
+        *,
+        report: WriteReport | None,
+        error: RetryLaterError,
+    ) -> WriteReport | None:
+        """Implement `WriteCounting.refused`: where a report was sent, say so in it.
+
+        Only if the limit was surely that of partitions: for the table's, no N is large enough.
+        """
+        del key, wcu, shard_count, now_ms
+        is_key_range = isinstance(error, ThrottledError) and error.is_key_range
+        if report is None or report.is_throttled or not is_key_range:
+            return report
+        throttled = report._replace(is_throttled=True)
+        self._reports.send(throttled)
+        return throttled
+
+    def alarm(self, collection: str, now_ms: int) -> None:
+        """Implement `WriteCounting.alarm`: the load tells, not what was refused."""
+        del collection, now_ms
+
+
+class Uncounted:
+    """`WriteCounting` where nobody asks what is hot."""
+
+    def offered(self, key: ItemKey[Any], wcu: float, shard_count: int, now_ms: int) -> None:
+        """Implement `WriteCounting.offered`."""
+
+    def refused(
+        self,
+        key: ItemKey[Any],
+        wcu: float,
+        shard_count: int,
+        now_ms: int,
+        *,
+        report: WriteReport | None,
+        error: RetryLaterError,
+    ) -> None:
+        """Implement `WriteCounting.refused`."""
+
+    def alarm(self, collection: str, now_ms: int) -> None:
+        """Implement `WriteCounting.alarm`."""

@@ -1,0 +1,86 @@
+"""Builds an engine that finds hot keys in band: without Redis, and without anything that runs beside requests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.detector import Thresholds
+from hotpartition.core.keys import KeyForm
+from hotpartition.core.ports import Journal, LoadItems, Telemetry
+from hotpartition.core.route import MAX_CHOICES
+from hotpartition.core.store_clock import StoreClock
+from hotpartition.dynamodb.calls import DynamoDBCalls
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.load_items import DynamoDBLoadItems
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.engine.in_band import InBandCounting
+from hotpartition.engine.journal_routes import JournalRoutes
+from hotpartition.engine.raising import Raiser
+from hotpartition.engine.writer import Writer
+from hotpartition.runtime.settings import LoadSettings, SizeSettings
+
+
+class InBandEnds(NamedTuple):
+    """What such an engine stands on, beside the store of its items."""
+
+    journal: Journal
+    loads: LoadItems
+    store_clock: StoreClock
+    telemetry: Telemetry
+    clock: Clock
+
+
+def open_in_band(calls: DynamoDBCalls, place: JournalPlace, telemetry: Telemetry, clock: Clock) -> InBandEnds:
+    """Build the ends over a client of DynamoDB."""
+    store_clock = StoreClock()
+    loads = DynamoDBLoadItems(calls, place, store_clock, clock.now_ms)
+    return InBandEnds(DynamoDBJournal(calls, place), loads, store_clock, telemetry, clock)
+
+
+def build_in_band_routes(ends: InBandEnds, *, max_entries: int) -> JournalRoutes:
+    """Build what knows the routes."""
+    return JournalRoutes(
+        journal=ends.journal, telemetry=ends.telemetry, random=ends.clock.random, max_entries=max_entries
+    )
+
+
+def build_in_band_writer(
+    ends: InBandEnds,
+    routes: JournalRoutes,
+    *,
+    load: LoadSettings,
+    size: SizeSettings,
+    form: KeyForm,
+    budget_ms: float,
+    choices: int = MAX_CHOICES,
+    counting: type[InBandCounting] = InBandCounting,
+) -> Writer:
+    """Build a writer that raises what it finds hot; a test finds it sooner, or breaks the protocol, by `counting`."""
+    clock = ends.clock
+    store_time = replace(clock, now_ms=lambda: ends.store_clock.at(clock.now_ms()))
+    counts = counting(
+        routes=routes,
+        journal=ends.journal,
+        loads=ends.loads,
+        raiser=Raiser(journal=ends.journal, registry=None, telemetry=ends.telemetry, clock=store_time),
+        store_clock=ends.store_clock,
+        telemetry=ends.telemetry,
+        clock=clock,
+        thresholds=Thresholds(
+            hot_at_once_wcu=load.hot_at_once_wcu,
+            hot_sustained_wcu=load.hot_at_once_wcu,
+            target_shard_wcu=load.target_shard_wcu,
+            max_shard_count=size.max_shard_count,
+        ),
+    )
+    return Writer(
+        routes=routes,
+        counting=counts,
+        telemetry=ends.telemetry,
+        clock=clock,
+        budget_ms=budget_ms,
+        form=form,
+        choices=choices,
+    )

@@ -1,0 +1,70 @@
+"""The environment without Redis and consumer: writers find what is hot, and all else is as with them."""
+
+import asyncio
+import json
+
+import pytest
+
+from hotpartition_cli.main import run
+from stack import HOT_WCU, SETTINGS, WRITE_LIMIT_WCU, assert_read_back, route_in_journal, running_stack
+from tools.load.stack import environment_options
+from tools.local.synthesis import synthesize
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def lite_stack(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lite")
+    settings = {name: SETTINGS[name] for name in ("hot_at_once_wcu", "target_shard_wcu")}
+    assembly = asyncio.run(synthesize(folder / "assembly", environment="lite", settings=settings, options={}))
+    environments = environment_options("min", {"write_message": 4, "read_messages": 2})
+    with running_stack(assembly, folder, *environments) as running:
+        yield running
+
+
+def test_only_what_it_is_made_of_runs(lite_stack):
+    """Three functions, a table, no Redis."""
+    status = lite_stack.status()
+    assert set(status["functions"]) == {"write_message", "read_messages", "operate"}
+    assert status["redis"] == {}
+
+
+def test_the_check_after_a_deployment_passes(lite_stack, capsys):
+    """Write, read, edit, delete, a raise by hand and one by load; what Redis and consumer would have is left out."""
+    status = run(["check", "--url", lite_stack.control_url, "--json"], {})
+    steps = {step["name"]: (step["result"], step["came"]) for step in json.loads(capsys.readouterr().out)["steps"]}
+    assert status == 0, steps
+    assert {"edit the message", "delete the message", "raise by hand", "raise by load", "read the load"} <= steps.keys()
+    assert not {"start consume_reports", "find the consumer", "look at connects to Redis"} & steps.keys()
+
+
+def test_a_rush_is_spread(lite_stack):
+    """Raised in the journal by a writer, on shards from then on, and every message is read once, in order."""
+    load = lite_stack.offer_until(lambda: route_in_journal(lite_stack, "rush"), "rush")
+    load = lite_stack.offer("rush", rate=HOT_WCU, seconds=3, load=load)
+    item = lite_stack.routing_item("rush")
+    assert item["reason"]["S"].startswith("raised rate=")
+    assert lite_stack.shard_buckets("rush")
+    assert_read_back(lite_stack, "rush", load)
+
+
+def test_a_quiet_conversation_costs_what_dynamodb_alone_would(lite_stack):
+    """One write unit a message at its base key; no route is looked up, no load is counted."""
+    for _ in range(WRITE_LIMIT_WCU // 2):
+        assert lite_stack.write("quiet", {"sender": "ann", "body": "hi"}).status == 201
+    used = [bucket for bucket in lite_stack.timeline() if "quiet" in bucket["key"]]
+    assert {bucket["key"] for bucket in used} == {"quiet"}
+    assert sum(bucket["write_wcu"] for bucket in used) == WRITE_LIMIT_WCU // 2
+    assert sum(bucket["reads"] for bucket in used) == 0
+
+
+def test_counters_count_across_a_raise(lite_stack):
+    """A token counts once, whatever a raise by hand does between; writers need not know of it."""
+    for body in ({"amount": 40}, {"amount": 2, "token": "ann"}):
+        assert lite_stack.add("likes", body).status == 200
+    command = {"command": "raise", "conversation_id": "counter/likes", "shard_count": 4, "since_ms": 0}
+    assert lite_stack.control("/functions/operate/invoke", command).body["in_registry"] is None
+    for body in ({"amount": 2, "token": "ann"}, {"amount": 3, "token": "bob"}):
+        assert lite_stack.add("likes", body).status == 200
+    assert lite_stack.count("likes") == lite_stack.count("likes", consistency="eventual") == 45

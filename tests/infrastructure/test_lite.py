@@ -1,0 +1,129 @@
+"""The environment without Redis: what is not in its template, and what its functions may do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hotpartition.core.fleet_load import Cell
+from hotpartition.core.store_clock import StoreClock
+from hotpartition.dynamodb.load_items import DynamoDBLoadItems
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition_cdk.alarms import list_alarms
+from hotpartition_messages.keys import CONVERSATION_ID_PATTERN, describe_table
+from hotpartition_messages.settings import IN_BAND_SETTINGS
+from infra.environments import LITE
+from infrastructure.templates import Statement, Template
+from infrastructure.test_policies import (
+    ADD_TO_COUNTERS,
+    LIST_ROUTING_ITEMS,
+    PUT_MESSAGE,
+    READ_ITEM,
+    READ_ITEMS,
+    TABLE,
+    UPDATE_JOURNAL,
+)
+
+ABSENT = ("AWS::EC2::", "AWS::ElastiCache::", "AWS::Scheduler::", "AWS::SQS::", "AWS::CloudWatch::Dashboard")
+FUNCTIONS = {"write_message": "write", "read_messages": "read", "operate": "operate"}
+LOAD_KEYS = "hotpartition#load#*"
+COUNT_LOADS = Statement(
+    "dynamodb:UpdateItem",
+    TABLE,
+    json.dumps(
+        {
+            "ForAllValues:StringLike": {"dynamodb:LeadingKeys": [LOAD_KEYS]},
+            "Null": {"dynamodb:LeadingKeys": "false"},
+        },
+        sort_keys=True,
+    ),
+)
+DATA = {
+    "write_message": {READ_ITEM, READ_ITEMS, PUT_MESSAGE, ADD_TO_COUNTERS, UPDATE_JOURNAL, COUNT_LOADS},
+    "read_messages": {READ_ITEM, READ_ITEMS, Statement("dynamodb:Query", TABLE)},
+    "operate": {READ_ITEM, UPDATE_JOURNAL, LIST_ROUTING_ITEMS},
+}
+ALARMS = {
+    "TableWritesThrottled",
+    "TableReadsThrottled",
+    "IndexThrottled",
+    "TableLimitReached",
+    "ApiFailing",
+    "ApiSlow",
+    "RoutingItemUnreadable",
+    "FunctionErrors",
+    "FunctionThrottled",
+}
+
+
+@pytest.fixture(params=["lite", "local-lite"])
+def stack(request, templates) -> Template:
+    return templates[request.param]
+
+
+def test_nothing_stands_beside_the_table(stack):
+    """No VPC, no ElastiCache, no schedule, no queue, and no dashboard, which would cost most of it all."""
+    types = {resource["Type"] for resource in stack.body["Resources"].values()}
+    assert [type_ for type_ in types if type_.startswith(ABSENT)] == []
+
+
+def test_its_table_is_that_of_the_other_environments(lite, dev):
+    """Under the same logical id: items and routes mean the same, whoever finds what is hot."""
+    mine, theirs = ({**each.body["Resources"]["Table"]["Properties"], "Tags": []} for each in (lite, dev))
+    assert mine == theirs
+
+
+@pytest.mark.parametrize("folder", FUNCTIONS)
+def test_function(stack, folder):
+    """Each is what its settings read, in no VPC, and may do what is written above, and nothing else."""
+    assert set(stack.of_type("AWS::Lambda::Function")) == {stack.function_id(name) for name in FUNCTIONS}
+    variables = stack.variables(folder)
+    assert IN_BAND_SETTINGS[FUNCTIONS[folder]].from_env(variables).store.table_name == "hotpartition-table"
+    assert [name for name in variables if "REGISTRY" in name] == []
+    assert "VpcConfig" not in stack.function(folder)
+    log_group = stack.function(folder)["LoggingConfig"]["LogGroup"]["Ref"]
+    logs = {Statement(f"logs:{action}", f"${{{log_group}.Arn}}") for action in ("CreateLogStream", "PutLogEvents")}
+    traces = {Statement(f"xray:{action}", "*") for action in ("PutTelemetryRecords", "PutTraceSegments")}
+    assert set(stack.statements(stack.role_id(folder))) == DATA[folder] | logs | traces
+
+
+def test_a_load_item_passes_the_condition_of_the_writers_role():
+    """Its key begins as the role asks, and no conversation's does."""
+    keys = []
+
+    def call(_, request):
+        keys.append(request["Key"]["pk"]["S"])
+        return {}
+
+    place = describe_table("table").journal
+    DynamoDBLoadItems(ThreadedCalls(call), place, StoreClock(), lambda: 0).add("c", Cell(1, 0, False), 1.0)
+    (key,) = keys
+    assert key.startswith(LOAD_KEYS.removesuffix("*"))
+    assert "#" in key
+    assert "#" not in CONVERSATION_ID_PATTERN
+
+
+def test_the_writer_lists_raised_conversations_where_operators_look(lite):
+    """By the table's index, and not by a directory beside it."""
+    (index,) = lite.only("AWS::DynamoDB::Table")["GlobalSecondaryIndexes"]
+    assert lite.variables("operate")["HOTPARTITION_ROUTING_INDEX_NAME"] == index["IndexName"]
+
+
+def test_alarms(stack):
+    """Only those of what there is."""
+    names = {each["Properties"]["AlarmName"] for each in stack.of_type("AWS::CloudWatch::Alarm").values()}
+    assert {name.rpartition("-")[2] for name in names} == ALARMS
+    listed = list_alarms(None, functions=tuple(FUNCTIONS), slow_request_ms=LITE.alarms.slow_ms)
+    assert {alarm.name for alarm in listed} == ALARMS
+
+
+def test_outputs(stack):
+    """The outputs name what one needs to use the stack."""
+    assert set(stack.body["Outputs"]) == {
+        "OperateFunctionName",
+        "ApiUrl",
+        "TableName",
+        "WriteMessageFunctionName",
+        "ReadMessagesFunctionName",
+    }
