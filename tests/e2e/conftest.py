@@ -7,6 +7,7 @@ A test of Redis's replica has its own.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,12 @@ from tools.load.stack import environment_options
 from tools.local.synthesis import synthesize
 
 FUNCTIONS = 4
+
+
+@pytest.fixture
+def conversation() -> str:
+    """A conversation of the test's own."""
+    return f"room:{uuid.uuid4().hex}"
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,6 @@ from hotpartition.core.route import stable_hash
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def conversation():
-    """A conversation of the test's own."""
-    return f"room:{uuid.uuid4().hex}"
-
-
 def test_what_is_written_is_read(stack, conversation):
     """Stored, then found on a page and by its id, with everything that was sent."""
     message = {
@@ -92,39 +86,19 @@ def _uuid7_bytes():
     return bytes(raw)
 
 
-GOOD = {"sender": "a", "body": "b"}
-
-
-@pytest.mark.parametrize("identifier", ["a#1", "", "x" * 257, "sp ace", "sl/ash", "ünï"])
-def test_other_conversation_ids_are_400(stack, identifier):
-    """Also those that a URL can hardly carry; the response names the rule."""
-    for response in (stack.write(identifier, GOOD), stack.read(identifier)):
-        assert (response.status, response.content_type) == (400, "application/problem+json")
-        assert [e["field"] for e in response.body["errors"]] == ["conversation_id"]
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "fields"),
-    [
-        (b"\xff\xfe", 400, {"body"}),
-        ({"sender": 3, "attributes": [], "extra": 1}, 400, {"sender", "body", "attributes", "extra"}),
-        ({**GOOD, "message_id": str(ULID.from_timestamp(4e9))}, 400, {"message_id"}),
-        ({**GOOD, "body": "x" * 410_000}, 413, set()),
-    ],
-    ids=["no JSON", "wrong fields", "from the future", "too large"],
-)
-def test_a_wrong_message_is_refused(stack, conversation, body, status, fields):
-    """All wrong fields in one response."""
-    response = stack.write(conversation, body)
-    assert (response.status, response.content_type) == (status, "application/problem+json")
-    assert {e["field"] for e in response.body.get("errors", ())} == fields
-
-
-def test_a_wrong_query_is_refused(stack, conversation):
-    """Each parameter is named."""
-    response = stack.read(conversation, limit=0, order="random", after="yesterday", cursor="hello")
-    assert response.status == 400
-    assert [e["field"] for e in response.body["errors"]] == ["limit", "after", "order", "cursor"]
+def test_refusals_name_what_is_wrong(stack, conversation):
+    """One of each kind; `tests/unit/messages/test_requests.py` has all of them."""
+    for response, status, fields in (
+        (stack.write("sl/ash", {"sender": "a", "body": "b"}), 400, ["conversation_id"]),
+        (stack.write(conversation, b"\xff\xfe"), 400, ["body"]),
+        (stack.write(conversation, {"sender": 3, "attributes": []}), 400, ["sender", "body", "attributes"]),
+        (stack.write(conversation, {"sender": "a", "body": "x" * 410_000}), 413, []),
+        (stack.read(conversation, limit=0, cursor="hello"), 400, ["limit", "cursor"]),
+        (stack.read_one(conversation, str(ULID())), 404, []),
+    ):
+        assert (response.status, response.content_type) == (status, "application/problem+json")
+        assert [error["field"] for error in response.body.get("errors", ())] == fields
+    assert stack.request("GET", f"{stack.api_url}/nothing").status == 404
 
 
 def test_a_cursor_belongs_to_its_conversation_and_order(stack, conversation):
@@ -135,12 +109,6 @@ def test_a_cursor_belongs_to_its_conversation_and_order(stack, conversation):
     assert stack.read(conversation, limit=1, cursor=cursor).status == 200
     assert stack.read(conversation + "x", limit=1, cursor=cursor).status == 400
     assert stack.read(conversation, limit=1, cursor=cursor, order="oldest").status == 400
-
-
-def test_what_does_not_exist_is_404(stack, conversation):
-    """A message, and a path."""
-    assert stack.read_one(conversation, str(ULID())).status == 404
-    assert stack.request("GET", f"{stack.api_url}/nothing").status == 404
 
 
 def test_a_quiet_conversation_costs_what_dynamodb_alone_would(stack, conversation):

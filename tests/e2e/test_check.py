@@ -1,6 +1,5 @@
 """`hotpartition check` against a stack of which a part is broken: it fails its own line. `make acceptance` passes."""
 
-import asyncio
 import json
 import time
 from pathlib import Path
@@ -8,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from hotpartition_cli.main import run
-from stack import SETTINGS, running_stack
-from tools.local.synthesis import synthesize
+from stack import SETTINGS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -64,32 +62,3 @@ def test_a_redis_that_refuses_the_user_fails_the_refusals(guarded_stack, check):
     assert "Redis was not told" in came["raise by hand"]
     assert "invalid username-password pair" in came["look for refusals"]
     assert "(user hotpartition)" in came["look for refusals"]
-
-
-@pytest.fixture
-def crippled_stack(tmp_path):
-    """Its consumer has no concurrency, and its read function no handler."""
-    assembly = asyncio.run(synthesize(tmp_path / "assembly", settings=SETTINGS, options={}))
-    (template,) = assembly.glob("*.template.json")
-    document = json.loads(template.read_text())
-    functions = [one for one in document["Resources"].values() if one["Type"] == "AWS::Lambda::Function"]
-    variables = {id(one): one["Properties"]["Environment"]["Variables"] for one in functions}
-    (reader,) = (one for one in functions if variables[id(one)].get("POWERTOOLS_SERVICE_NAME") == "read_messages")
-    reader["Properties"]["Handler"] = "handler.nobody"
-    template.write_text(json.dumps(document))
-    options = ("--max-environments", "consume_reports=0", "--min-environments", "read_messages=0")
-    with running_stack(assembly, tmp_path, *options) as running:
-        yield running
-
-
-@pytest.mark.long
-def test_a_dead_consumer_and_a_function_that_cannot_start_fail_their_lines(crippled_stack, check):
-    """The consumer never started, and the read function has no handler: all else is tried, and works."""
-    status, results, came = check(crippled_stack, "--wait", "1")
-    assert status == 1
-    reading = {"start read_messages", "read the message", "read the page", "read all shards"}
-    reading |= {"edit the message", "delete the message"}  # which read what became of it
-    assert failed(results) == {*reading, "start consume_reports", "find the consumer", "look for refusals"}, came
-    assert "Runtime.HandlerNotFound" in came["start read_messages"]
-    assert "last started never" in came["find the consumer"]
-    assert results["raise by load"] == "skipped"

@@ -1,8 +1,6 @@
 """The demonstration itself, shortened, with Redis killed in the middle of it."""
 
-import gzip
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,31 +36,3 @@ def test_redis_killed_during_the_demonstration_loses_nothing(tmp_path):
     assert summary["rush_pages"] > 0
     assert summary["not_judged"] or summary["rush_from_l1"] + summary["rush_from_redis"] > 0
     assert "<svg" in (tmp_path / "report.html").read_text()
-
-
-def _chat(conversation, messages, minutes):
-    """Lines of one conversation, spread evenly over whole minutes."""
-    for number in range(messages):
-        minute = number * minutes // messages
-        fields = {"conversation_id": conversation, "time": f"2026-01-01T{minute // 60:02}:{minute % 60:02}Z"}
-        yield json.dumps({**fields, "sender": f"s{number % 7}", "text": f"{conversation}, message {number}"})
-
-
-@pytest.mark.long
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_file_of_messages_is_replayed(tmp_path):
-    """`MESSAGES=` names it; its largest conversation becomes the hot one, and the run is held to what it offers."""
-    lines = [*_chat("all-hands", 600, 300)]
-    for room in range(55):
-        lines += _chat(f"room-{room}", 12, 120)
-    file = tmp_path / "messages.jsonl.gz"
-    file.write_bytes(gzip.compress("\n".join(lines).encode()))
-    command = [sys.executable, "-m", "tools.demo", "--duration", "20", "--out", str(tmp_path / "out")]
-    environ = {**os.environ, "MESSAGES": str(file)}
-    finished = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stdout[-4_000:] + finished.stderr[-2_000:]
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert (summary["verdict"], summary["hot_conversation"]) == ("pass", "all-hands")
-    assert summary["conversations"] == 56
-    assert summary["not_judged"] or summary["acknowledged"] == 600 + 55 * 12

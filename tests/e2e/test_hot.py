@@ -1,7 +1,5 @@
 """A conversation gets hot: detected, spread, and read back whole, also with Redis killed in the middle."""
 
-import uuid
-
 import pytest
 
 from stack import WRITE_LIMIT_WCU, Recorder, assert_read_back, route_in_journal, wait_for
@@ -9,11 +7,6 @@ from stack import WRITE_LIMIT_WCU, Recorder, assert_read_back, route_in_journal,
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 RATE = 3 * WRITE_LIMIT_WCU
-
-
-@pytest.fixture
-def conversation():
-    return f"hot:{uuid.uuid4().hex}"
 
 
 def shard_count(stack, conversation):

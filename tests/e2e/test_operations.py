@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,6 @@ from stack import SETTINGS, WRITE_LIMIT_WCU, assert_read_back, wait_for
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 TOOL = Path(sys.executable).with_name("hotpartition")
-
-
-@pytest.fixture
-def conversation():
-    return f"ops:{uuid.uuid4().hex}"
 
 
 @pytest.fixture
@@ -79,16 +73,6 @@ def test_a_conversation_raised_before_its_rush_is_not_throttled_in_it(stack, too
     assert (decision["reason"], decision["by"]) == ("by-hand", "ann")
 
 
-def test_a_second_raise_by_hand_changes_nothing(stack, tool, conversation):
-    """Neither the same N nor a smaller one; a larger one does."""
-    assert tool("raise", conversation, "--n", "4")[1]["changed"] is True
-    before = stack.routing_item(conversation)
-    for count in ("4", "2"):
-        assert tool("raise", conversation, "--n", count)[1]["changed"] is False
-    assert stack.routing_item(conversation) == before
-    assert tool("raise", conversation, "--n", "6")[1]["shard_count_before"] == 4
-
-
 def test_decisions_of_the_detection_are_shown(stack, tool, conversation):
     """A conversation that the consumer raised says by what load."""
     load = stack.offer_until(lambda: stack.routing_item(conversation), conversation, rate=3 * WRITE_LIMIT_WCU)
@@ -130,56 +114,6 @@ def test_differences_are_found_and_repaired(stack, tool, registry, conversation)
     )
     assert stack.routing_item(lost)["generations"]["SS"] == ["2@1700000000000"]
     assert tool("verify")[0] == 0
-
-
-def test_the_registry_is_rebuilt(stack, tool, registry, conversation):
-    """Every route of the journal is in Redis again."""
-    tool("raise", conversation, "--n", "4")
-    registry.delete(route_key(stack, conversation))
-    status, done = tool("rebuild-registry")
-    assert status == 0
-    assert done["routes"] >= 1
-    assert registry.scard(route_key(stack, conversation)) == 1
-
-
-def test_tables_are_for_people(tool, conversation):
-    """Every command prints something to read."""
-    tool("raise", conversation, "--n", "4")
-    for arguments, text in (
-        (("watch", "--once"), "newest generation"),
-        (("hot", "--all"), conversation),
-        (("verify",), "registry against journal"),
-        (("raise", conversation, "--n", "4"), "nothing was changed"),
-        (("plan", "--rate", "5000", "--item-bytes", "1024"), "N = 16"),
-    ):
-        status, out = tool(*arguments, as_json=False)
-        assert (status, text in " ".join(out.split())) == (0, True), out
-
-
-def test_mistakes_have_their_status(tool, conversation):
-    """2 for a wrong command, 3 for nobody there."""
-    assert tool("route", "a#1")[0] == 2
-    status, response = tool("raise", conversation, "--n", "1")
-    assert (status, response["error"]["kind"]) == (2, "invalid-request")
-    status, response = tool("hot", "--url", "http://127.0.0.1:1")
-    assert (status, response["error"]["kind"]) == (3, "unreachable")
-
-
-def test_without_redis_no_load_is_shown(stack, tool, conversation):
-    """The routes come from the journal; their load is unknown, and not 0."""
-    tool("raise", conversation, "--n", "4")
-    stack.control("/redis/kill")
-    try:
-        status, hot = tool("hot", "--limit", "1000")
-        never_raised, _ = tool("route", f"{conversation}:never")
-    finally:
-        stack.control("/redis/start")
-    assert (status, hot["active"], hot["streams_unavailable"]) == (3, None, hot["streams"])
-    rows = {row["conversation_id"]: (row["shard_count"], row["wcu_per_second"]) for row in hot["routes"]}
-    assert rows[conversation] == (4, None)
-    assert {load for _, load in rows.values()} == {None}
-    assert never_raised == 3
-    assert wait_for(lambda: tool("hot")[0] == 0)
 
 
 def test_a_rush_makes_a_conversation_hot(stack, tool, conversation):

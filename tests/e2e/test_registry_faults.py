@@ -23,11 +23,6 @@ REFUSED = "registry refuses this function"
 
 
 @pytest.fixture
-def conversation():
-    return f"registry:{uuid.uuid4().hex}"
-
-
-@pytest.fixture
 def admin(guarded_stack):
     """The administrator of the guarded Redis."""
     facts = guarded_stack.status()["redis"]
@@ -85,11 +80,3 @@ def test_a_changed_password_degrades_and_its_file_repairs(guarded_stack, admin, 
     wait_for(is_served)
     stack.offer(conversation, rate=HOT_WCU, seconds=1, load=first)
     assert_read_back(stack, conversation, first)
-
-
-def test_a_run_without_a_replica_says_so(guarded_stack):
-    """409, and Redis goes on."""
-    for order in ("cut-replica", "fail-over"):
-        response = guarded_stack.request("POST", f"{guarded_stack.control_url}/redis/{order}")
-        assert (response.status, response.body) == (409, {"message": "no replica runs"})
-    assert guarded_stack.status()["redis"]["running"]

@@ -262,7 +262,6 @@ class Writers:
     seed: int = 1
     environments: int = 100
     sampling_distance_wcu: float = 10.0
-    chatty_share: float = 0.0
     clock_offset_ms: Callable[[int, int], int] = lambda _environment, _offset: 0
     deliver: Callable[[Random, WriteReport, int], list[Arrival]] = deliver_soon
     physical_key: Callable[[str, int | None], object] = lambda collection, index: (collection, index)
@@ -339,7 +338,7 @@ class WritingFleet:
 
     def _write(self, collection: str, load: Load, now_ms: int) -> list[Arrival]:
         self.offered += 1
-        environment = self._choose_environment()
+        environment = self._random.choice(self._environments)
         offset = now_ms - START_MS
         local_ms = now_ms + self.writers.clock_offset_ms(environment.index, offset)
         message_time_ms = local_ms - load.age_ms(self._random, offset)
@@ -357,11 +356,6 @@ class WritingFleet:
         )
         arrivals = self._send(report, now_ms)
         return arrivals + self._send(report._replace(is_throttled=True), now_ms + 3) if is_throttled else arrivals
-
-    def _choose_environment(self) -> Environment:
-        if self.writers.chatty_share and self._random.random() < self.writers.chatty_share:
-            return self._environments[0]
-        return self._random.choice(self._environments)
 
     def _take_capacity(self, collection: str, shard_count: int, now_ms: int) -> bool:
         """Try the message's choices, one after another."""

@@ -55,23 +55,6 @@ def test_every_decision_can_be_recomputed_from_its_line(name):
         assert (generation.shard_count if generation else None) == shard_count
 
 
-@pytest.mark.parametrize("name", TRACES)
-def test_every_line_says_why_it_was_not_raised(name):
-    """The numbers agree with the reason: hot loads wait for their size, covered ones fit their keys."""
-    for _, facts in run_trace(name).decisions:
-        keys, rate = max(facts["load_class"], 1), facts["rate_wcu_per_second"]
-        window = facts["per_slot_wcu"][:-1]
-        if facts["reason"] == "covered":
-            assert facts["load_class"] > 0
-            assert THRESHOLDS.hot_sustained_wcu < rate <= THRESHOLDS.hot_at_once_wcu * keys
-        elif facts["reason"] in {"sizing", "raised"}:
-            is_at_once = len(window) == SLOTS_PER_SECOND
-            assert rate > keys * (THRESHOLDS.hot_at_once_wcu if is_at_once else THRESHOLDS.hot_sustained_wcu)
-        else:
-            assert facts["reason"] in {"unlucky-partition", "cooling-down", "no-evidence"}
-            assert facts["throttled_wcu"] > 0
-
-
 def test_a_raise_that_takes_long_does_not_blur_the_next():
     """While one raise is refused for a second, the other's sizing slot passes unread: its N is still the whole one."""
     stage = Stage()

@@ -39,21 +39,6 @@ def test_every_golden_file_has_its_trace():
     assert {path.stem for path in FOLDER.glob("*.txt")} == set(READ_TRACES)
 
 
-@pytest.mark.parametrize("name", ["rush", "duplicated-and-reordered"])
-def test_a_rush_is_found_within_a_second(name):
-    """By its first slots: nobody has to wait for a second to end."""
-    run = run_read_trace(name)
-    assert 0 < run.since_onset(run.marks[0][0]) <= 500
-    assert set(reasons(name)) == {"read-hot"}
-
-
-def test_duplicates_and_disorder_change_no_decision():
-    """The same copies, and the same load in the end."""
-    clean, disorder = run_read_trace("rush"), run_read_trace("duplicated-and-reordered")
-    assert disorder.fleet.sent > 1.8 * clean.fleet.sent
-    assert copies("duplicated-and-reordered") == copies("rush")
-
-
 def test_copies_follow_a_ramp_and_fall_only_when_it_has_cooled():
     """Enough for the pages of each moment; and no change but upwards."""
     marked = copies("ramp")

@@ -16,7 +16,6 @@ from golden.stage import (
     Stage,
     Writers,
     WritingFleet,
-    deliver_soon,
     highest_rate,
     slot_estimates,
 )
@@ -129,19 +128,6 @@ def _third_is_slow(random: Random, _offset: int) -> int:
     return 20_000 if random.random() < 1 / 3 else 0
 
 
-def _ancient_once() -> Callable[[Random, WriteReport, int], list[Arrival]]:
-    """The first sampled write 50 ms after onset carries an id of 1970."""
-    told: list[WriteReport] = []
-
-    def deliver(random: Random, report: WriteReport, now_ms: int) -> list[Arrival]:
-        if not told and now_ms >= START_MS + ONSET_MS + 50:
-            told.append(report)
-            report = report._replace(position=0)
-        return deliver_soon(random, report, now_ms)
-
-    return deliver
-
-
 def _twice_and_in_disorder(random: Random, report: WriteReport, now_ms: int) -> list[Arrival]:
     """First within 5 to 125 ms, in any order; then up to twice more, up to 3 s later."""
     repeated = [Arrival(now_ms + 125 + random.randrange(3_000), report) for _ in range(random.randrange(3))]
@@ -225,12 +211,6 @@ TRACES = {
             ),
         ),
         Trace(
-            name="chatty-environment",
-            about="One environment offers nine tenths of a hot conversation: its counts are sums, not samples.",
-            duration_ms=9_000,
-            writers=lambda: Writers({"room": step(100, 2_000)}, seed=17, chatty_share=0.9),
-        ),
-        Trace(
             name="late-backfill",
             about="A hot conversation is raised; 9 s later clients upload an old hour, and `since` goes back to it.",
             duration_ms=20_000,
@@ -259,12 +239,6 @@ TRACES = {
                 },
                 seed=19,
             ),
-        ),
-        Trace(
-            name="lone-ancient-id",
-            about="One of the hot messages has an id of 1970: it does not drag `since` back.",
-            duration_ms=9_000,
-            writers=lambda: Writers({"room": step(100, 4_000)}, seed=20, deliver=_ancient_once()),
         ),
         Trace(
             name="clock-jump-ahead",

@@ -7,7 +7,9 @@ import re
 import subprocess
 import sysconfig
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,18 +25,29 @@ UNBUNDLED = {"context": {"aws:cdk:bundling-stacks": []}, "analytics_reporting": 
 FIVE_LINES = re.findall(r"```python\n(.*?)```", (ROOT / "docs/constructs.md").read_text(), re.DOTALL)[0]
 
 
+class Lazy:
+    """A module that is imported with its first use: the CDK starts Node.js."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
+
+
+SERVICES = ("dynamodb", "ec2", "ecr", "kms", "lambda")
+dynamodb, ec2, ecr, kms, lambda_ = (Lazy(f"aws_cdk.aws_{service}") for service in SERVICES)
+cdk, constructs = Lazy("aws_cdk"), Lazy("hotpartition_cdk")
+
+
 class App:
     """An app without bundling: neither network nor pip is needed."""
 
     def __init__(self, outdir: Path) -> None:
-        import aws_cdk as cdk  # noqa: PLC0415 - starts Node.js
-
         self.outdir = outdir
         self.app = cdk.App(outdir=str(outdir), builtin_cloud_formation_validation=False, **UNBUNDLED)
 
     def stack(self, name):
-        import aws_cdk as cdk  # noqa: PLC0415
-
         return cdk.Stack(self.app, name)
 
     def template(self):
@@ -43,8 +56,6 @@ class App:
 
 
 def make_function(stack, name, **properties):
-    from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415
-
     usual = {
         "code": lambda_.Code.from_inline("def handler(event, context): pass"),
         "handler": "index.handler",
@@ -54,8 +65,6 @@ def make_function(stack, name, **properties):
 
 
 def imported_table(stack, name="readings", **attributes):
-    from aws_cdk import aws_dynamodb as dynamodb  # noqa: PLC0415
-
     return dynamodb.Table.from_table_attributes(stack, f"Given-{name}", table_name=name, **attributes)
 
 
@@ -329,15 +338,6 @@ def statements_of(template, role_id):
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
     """Two tables on one registry, in a VPC of the user's, with functions of every kind."""
-    import aws_cdk as cdk  # noqa: PLC0415
-    from aws_cdk import aws_dynamodb as dynamodb  # noqa: PLC0415
-    from aws_cdk import aws_ec2 as ec2  # noqa: PLC0415
-    from aws_cdk import aws_ecr as ecr  # noqa: PLC0415
-    from aws_cdk import aws_kms as kms  # noqa: PLC0415
-    from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415
-
-    from hotpartition_cdk import PRODUCTION, HotPartition  # noqa: PLC0415
-
     app = App(tmp_path_factory.mktemp("shared"))
     stack = app.stack("Shared")
     vpc = ec2.Vpc(stack, "Vpc", max_azs=2)
@@ -350,7 +350,7 @@ def shared(tmp_path_factory):
         removal_policy=cdk.RemovalPolicy.DESTROY,
     )
     stream = "arn:aws:dynamodb:eu-west-1:123456789012:table/readings/stream/2026"
-    first = HotPartition(
+    first = constructs.HotPartition(
         stack,
         "Readings",
         table=imported_table(stack, encryption_key=key, table_stream_arn=stream),
@@ -358,7 +358,7 @@ def shared(tmp_path_factory):
         readers=[make_function(stack, "Show", vpc=vpc, architecture=lambda_.Architecture.ARM_64)],
         indexes=["by-time"],
         vpc=vpc,
-        options=PRODUCTION.changed({"consumers": 2}),
+        options=constructs.PRODUCTION.changed({"consumers": 2}),
         settings={"max_shard_count": 16, "has_positions": True},
     )
     image = make_function(
@@ -369,7 +369,7 @@ def shared(tmp_path_factory):
         code=lambda_.Code.from_ecr_image(ecr.Repository.from_repository_name(stack, "Repository", "images")),
     )
     collect = make_function(stack, "Collect", vpc=vpc)
-    HotPartition(stack, "Hot", table=events, functions=[collect, image], registry=first.registry)
+    constructs.HotPartition(stack, "Hot", table=events, functions=[collect, image], registry=first.registry)
     return app.template()
 
 
@@ -467,25 +467,19 @@ def test_cfn_lint_has_nothing_to_say(five, shared, in_band, prod):
 @pytest.fixture(scope="module")
 def hot(tmp_path_factory):
     """A HotPartition with a VPC of its own, whose stack is never synthesized."""
-    from hotpartition_cdk import HotPartition  # noqa: PLC0415
-
     stack = App(tmp_path_factory.mktemp("hot")).stack("Refused")
-    return HotPartition(stack, "Hot", table=imported_table(stack))
+    return constructs.HotPartition(stack, "Hot", table=imported_table(stack))
 
 
 @pytest.fixture(scope="module")
 def stack(hot):
     """Its stack."""
-    import aws_cdk as cdk  # noqa: PLC0415
-
     return cdk.Stack.of(hot)
 
 
 class TestRefused:
     def test_another_runtime(self, hot, stack):
         """Of another language, or too old."""
-        from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415
-
         old = make_function(stack, "Old", runtime=lambda_.Runtime.PYTHON_3_10)
         with pytest.raises(ConfigurationError) as caught:
             hot.add_function(old)
@@ -509,44 +503,30 @@ class TestRefused:
 
     def test_a_vpc_that_is_not_named(self, hot, stack):
         """From which the new one's registry is out of reach."""
-        from aws_cdk import aws_ec2 as ec2  # noqa: PLC0415
-
         vpc = ec2.Vpc(stack, "Elsewhere", max_azs=1)
         with pytest.raises(ConfigurationError, match=r"give that VPC to Refused/Hot as vpc="):
             hot.add_function(make_function(stack, "Inside", vpc=vpc))
 
     def test_a_vpc_of_public_subnets(self, stack):
         """No function reaches DynamoDB from there."""
-        from aws_cdk import aws_ec2 as ec2  # noqa: PLC0415
-
-        from hotpartition_cdk import Network  # noqa: PLC0415
-
         subnets = [ec2.SubnetConfiguration(name="public", subnet_type=ec2.SubnetType.PUBLIC)]
         vpc = ec2.Vpc(stack, "Open", max_azs=1, subnet_configuration=subnets)
         with pytest.raises(ConfigurationError, match=r"^Refused/Open has public subnets only"):
-            Network(stack, "OpenNetwork", vpc=vpc)
+            constructs.Network(stack, "OpenNetwork", vpc=vpc)
 
     def test_a_registry_over_zones_that_are_not_there(self, stack):
         """ElastiCache would say so only after minutes of deploying."""
-        from aws_cdk import aws_ec2 as ec2  # noqa: PLC0415
-
-        from hotpartition_cdk import PRODUCTION, Network, Registry  # noqa: PLC0415
-
         subnets = [ec2.Subnet.from_subnet_attributes(stack, "A", subnet_id="a", availability_zone="eu-west-1a")]
         vpc = ec2.Vpc.from_vpc_attributes(stack, "Given", vpc_id="v", availability_zones=["eu-west-1a"])
-        network = Network(stack, "OneZone", vpc=vpc, subnets=subnets)
+        network = constructs.Network(stack, "OneZone", vpc=vpc, subnets=subnets)
         with pytest.raises(ConfigurationError, match=r"its subnets in eu-west-1a alone"):
-            Registry(stack, "Spread", network=network, size=PRODUCTION.registry)
+            constructs.Registry(stack, "Spread", network=network, size=constructs.PRODUCTION.registry)
 
     def test_a_registry_of_another_stack(self, hot):
         """Its users are made beside their group."""
-        from aws_cdk import App, Stack  # noqa: PLC0415
-
-        from hotpartition_cdk import HotPartition  # noqa: PLC0415
-
-        other = Stack(App(), "Other")
+        other = cdk.Stack(cdk.App(), "Other")
         with pytest.raises(ConfigurationError, match=r"put them into the same stack$"):
-            HotPartition(other, "Hot", table=imported_table(other), registry=hot.registry)
+            constructs.HotPartition(other, "Hot", table=imported_table(other), registry=hot.registry)
 
     @pytest.mark.parametrize(
         ("wrong", "sentence"),
@@ -567,9 +547,7 @@ class TestRefused:
     )
     def test_a_wrong_option(self, hot, stack, wrong, sentence):
         """With what is allowed."""
-        from hotpartition_cdk import HotPartition  # noqa: PLC0415
-
         stack.node.try_remove_child("Wrong")
         with pytest.raises(ConfigurationError) as caught:
-            HotPartition(stack, "Wrong", table=hot.table, **wrong)
+            constructs.HotPartition(stack, "Wrong", table=hot.table, **wrong)
         assert str(caught.value).startswith(sentence)

@@ -19,35 +19,6 @@ def test_nothing_changes_nothing():
     assert override(PROD, {}) == PROD
 
 
-def test_any_number_may_be_changed():
-    """Options are replaced at any depth, and the rest stays."""
-    changed = override(
-        PROD,
-        {
-            "consumer_concurrency": 6,
-            "writer": {"memory_mb": 2048},
-            "registry": {"node_type": "cache.r7g.xlarge", "shard_count": 4},
-            "table": {"max_write_units": 40_000, "warm_write_units": 10_000},
-            "api": {"jwt_issuer": "https://login.example.com/", "jwt_audience": ["chat", "feed"]},
-            "alarms": {"email": "oncall@example.com"},
-            "target": {"python_version": "3.13"},
-        },
-    )
-    assert changed == PROD.model_copy(
-        update={
-            "consumer_concurrency": 6,
-            "writer": PROD.writer.model_copy(update={"memory_mb": 2048}),
-            "registry": PROD.registry.model_copy(update={"node_type": "cache.r7g.xlarge", "shard_count": 4}),
-            "table": PROD.table.model_copy(update={"max_write_units": 40_000, "warm_write_units": 10_000}),
-            "api": PROD.api.model_copy(
-                update={"jwt_issuer": "https://login.example.com/", "jwt_audience": ("chat", "feed")}
-            ),
-            "alarms": PROD.alarms.model_copy(update={"email": "oncall@example.com"}),
-            "target": PROD.target.model_copy(update={"python_version": "3.13"}),
-        }
-    )
-
-
 @pytest.mark.parametrize(
     ("named", "changes"),
     [

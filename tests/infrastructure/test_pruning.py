@@ -100,13 +100,6 @@ def test_only_what_is_used_stays(packages):
     assert gzip.decompress((packages / "botocore/data/endpoints.json.gz").read_bytes()) == b'{"partitions": []}'
 
 
-def test_a_release_that_lacks_something_is_no_error(tmp_path):
-    """There is less to leave out then."""
-    (tmp_path / "redis").mkdir()
-    prune(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["redis"]
-
-
 @pytest.mark.parametrize(
     ("path", "is_compiled"),
     [

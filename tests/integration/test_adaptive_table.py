@@ -16,28 +16,8 @@ from hotpartition.runtime.building_control import open_consumer, open_operations
 from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
 from hotpartition.table import ShardedTable, adaptive
 from support.fakes import FakeTelemetry
+from support.tables import define_table
 
-STRING_KEYS = [{"AttributeName": name, "AttributeType": "S"} for name in ("Sensor", "At")]
-INDEXED = [{"AttributeName": name, "AttributeType": "S"} for name in ("routing_partition", "updated_at")]
-INDEX = {
-    "IndexName": "routing-index",
-    "KeySchema": [
-        {"AttributeName": "routing_partition", "KeyType": "HASH"},
-        {"AttributeName": "updated_at", "KeyType": "RANGE"},
-    ],
-    "Projection": {"ProjectionType": "ALL"},
-}
-READINGS = {
-    "TableName": "readings",
-    "KeySchema": [{"AttributeName": "Sensor", "KeyType": "HASH"}, {"AttributeName": "At", "KeyType": "RANGE"}],
-    "BillingMode": "PAY_PER_REQUEST",
-}
-ROUTES = {
-    "TableName": "readings-routes",
-    "AttributeDefinitions": [{"AttributeName": "collection", "AttributeType": "S"}],
-    "KeySchema": [{"AttributeName": "collection", "KeyType": "HASH"}],
-    "BillingMode": "PAY_PER_REQUEST",
-}
 PLACES = {
     "in the collection": {"journal_sort_key": "~route"},
     "apart": {"journal_table_name": "readings-routes", "journal_partition_key_name": "collection"},
@@ -47,13 +27,11 @@ PLACES = {
 @pytest.fixture(params=PLACES.values(), ids=PLACES)
 def deployment(request, dynamodb, redis_server):
     """Where everything is, as the environment of every process says."""
-    if "journal_table_name" in request.param:
-        dynamodb.client.create_table(**ROUTES)
-        dynamodb.client.create_table(**READINGS, AttributeDefinitions=STRING_KEYS)
-    else:
-        dynamodb.client.create_table(
-            **READINGS, AttributeDefinitions=[*STRING_KEYS, *INDEXED], GlobalSecondaryIndexes=[INDEX]
-        )
+    is_apart = "journal_table_name" in request.param
+    if is_apart:
+        dynamodb.client.create_table(TableName="readings-routes", **define_table("collection"))
+    indexes = {} if is_apart else {"routing-index": ("routing_partition", "updated_at")}
+    dynamodb.client.create_table(TableName="readings", **define_table("Sensor", "At", indexes=indexes))
     with redis_server.admin as admin:
         admin.flushall()
     return {

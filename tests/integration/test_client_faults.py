@@ -12,7 +12,6 @@ import ssl
 import subprocess
 import sys
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Barrier, Event, Lock, Thread
@@ -397,20 +396,6 @@ class TestOneConnection:
         assert ask(calls, 2) == 2
         assert server.connections() == [0, 1, 2]
 
-    @pytest.mark.parametrize("more", [b"Connection: close\r\n", b"Connection: CLOSE\r\n"])
-    def test_a_connection_is_closed_when_it_is_said_so(self, serve, connect, more):
-        """The next request opens another one."""
-
-        def response(peer):
-            while peer.take() is not None:
-                peer.reply({}, more=more)
-
-        server = serve(response)
-        calls = connect(server.port)
-        ask(calls)
-        ask(calls)
-        assert server.connections() == [0, 1]
-
     def test_the_time_of_a_response_is_where_boto3_has_it(self, serve, connect):
         """What finds hot keys in band follows DynamoDB's clock."""
         date = "Mon, 23 Nov 2026 00:36:33 GMT"
@@ -421,41 +406,6 @@ class TestOneConnection:
 
         given = connect(serve(response).port).call("Query", request(0))
         assert given["ResponseMetadata"]["HTTPHeaders"]["date"] == date
-
-    def test_responses_may_come_in_chunks_and_in_pieces(self, serve, connect):
-        """However they are cut."""
-        response = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{"Count":\r\n2\r\n1}\r\n0\r\n\r\n'
-
-        def send(peer):
-            while peer.take() is not None:
-                for byte in response:
-                    peer.sock.sendall(bytes([byte]))
-
-        server = serve(send)
-        calls = connect(server.port)
-        assert [ask(calls), ask(calls)] == [1, 1]
-        assert server.connections() == [0, 0]
-
-    def test_a_body_may_end_with_the_connection(self, serve, connect):
-        """As HTTP allows; it is checked like any other."""
-
-        def send(peer):
-            assert peer.take() is not None
-            peer.sock.sendall(b'HTTP/1.1 200 OK\r\nx-amz-crc32: %d\r\n\r\n{"Count":1}' % zlib.crc32(b'{"Count":1}'))
-
-        assert ask(connect(serve(send).port)) == 1
-
-    def test_large_requests_and_responses_pass(self, serve, connect):
-        """More than the system takes at once, in both directions."""
-
-        def slowly(peer):
-            time.sleep(0.05)  # the system's buffers are full by then
-            peer.echo()
-
-        text = "é" * 3_000_000
-        calls = connect(serve(slowly).port)
-        assert echoed(calls, text) == text
-        assert ask(calls, 1) == 1
 
     @only_curl
     def test_a_response_may_come_before_the_request_was_taken(self, serve, connect):

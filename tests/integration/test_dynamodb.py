@@ -34,7 +34,7 @@ from hotpartition_messages.errors import MessageConflictError
 from hotpartition_messages.keys import KEY_FORM, build_sort_key, position_of
 from hotpartition_messages.reading import MessageReader, PageRequest
 from hotpartition_messages.writing import MessageWriter
-from support.builders import build_message, message_id, new_message, route_of
+from support.builders import build_message, message_id, new_message, route_of, walk
 from support.dynamodb_server import Scripted, error
 from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
 from support.tables import TABLE, TABLE_NAME
@@ -206,19 +206,6 @@ class TestFetch:
 
 
 class TestGetWithJournal:
-    def test_all_copies_and_the_route_come_in_one_request(self, dynamodb):
-        """Base key, shards and routing item are one BatchGetItem."""
-        message = build_message(7)
-        for key in ("c", "c#2"):
-            dynamodb.store.create(message.to_item(key))
-        entry = dynamodb.journal.add("c", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
-        dynamodb.server.clear()
-        found = dynamodb.store.get(
-            [(key, message.sort_key) for key in ["c", "c#1", "c#2"]], is_strong=True, journals_of=["c"]
-        )
-        assert found == ((Copy("c", message), Copy("c#2", message)), {"c": entry})
-        assert dynamodb.server.operations == {"BatchGetItem": 1}
-
     @pytest.mark.parametrize("count", [99, 100, 1_024])
     def test_more_keys_than_a_request_takes_are_asked_for_in_parts(self, dynamodb, count):
         """BatchGetItem takes 100; the routing item is among them."""
@@ -314,13 +301,8 @@ class TestJournal:
         put_all(dynamodb, [1, 2])
         dynamodb.server.intervene = lambda _, request: request.update(Limit=1)
         items = DynamoDBRoutingItems(dynamodb.calls, TABLE.journal)
-        found, cursor = {}, None
-        while True:
-            page, cursor = items.page(cursor, 5)
-            found |= {item.collection: item.route for item in page}
-            if cursor is None:
-                break
-        assert found == wanted
+        pages = walk(lambda cursor: items.page(cursor, 5))
+        assert {item.collection: item.route for page in pages for item in page} == wanted
         assert dynamodb.server.operations["Query"] >= len(wanted)
 
     def test_the_index_partition_is_spread_and_fixed(self):
@@ -498,12 +480,6 @@ class TestCost:
         assert dynamodb.server.operations == {"BatchGetItem": 1}
         assert dynamodb.server.keys == {"c"}
 
-    def test_an_empty_conversation_costs_one_request(self, dynamodb, jobs):
-        """Nothing there is one Query too."""
-        page = jobs[1].read_page(PageRequest("nobody"))
-        assert (page.messages, page.next_cursor) == ((), None)
-        assert (dynamodb.server.operations, dynamodb.server.keys) == ({"Query": 1}, {"nobody"})
-
     @pytest.mark.parametrize(
         ("queries", "is_hedged"),
         [
@@ -536,30 +512,6 @@ class TestCost:
         assert list(page.messages) == wanted[:3]
         assert dynamodb.server.operations == {"Query": 1, "GetItem": 1}
         assert dynamodb.server.keys == {"c"}
-
-    def test_history_before_the_first_raise_stays_on_the_base_key(self, dynamodb, jobs):
-        """Sharding costs only the time since: what is older is one Query and one GetItem, as ever."""
-        messages = put_all(dynamodb, range(NOW_MS - 9, NOW_MS))
-        dynamodb.journal.add("c", [Generation(NOW_MS, 64)], cause=Cause("raised"), now_ms=NOW_MS)
-        dynamodb.server.clear()
-        page = jobs[1].read_page(PageRequest("c", before_ms=NOW_MS, limit=5))
-        assert list(page.messages) == messages[::-1][:5]
-        assert dynamodb.server.operations == {"Query": 1, "GetItem": 1}
-        assert dynamodb.server.keys == {"c"}
-
-    def test_a_raised_conversation_is_read_from_all_its_keys(self, dynamodb, jobs):
-        """Writes go to shards, the first page still learns the route on its way, and nothing is missing."""
-        writer, reader, clock = jobs
-        before = [writer.write(new_message("early")).message]
-        dynamodb.journal.add("c", [Generation(NOW_MS + 1, 4)], cause=Cause("raised"), now_ms=NOW_MS)
-        writer.writer.routes.learn("c", route_of((4, NOW_MS + 1)), clock.now_ms)
-        for i in range(20):
-            clock.now_ms += 1
-            before.append(writer.write(new_message(str(i))).message)
-        dynamodb.server.clear()
-        assert list(reader.read_page(PageRequest("c", is_strong=True)).messages) == before[::-1]
-        assert dynamodb.server.operations == {"Query": 5}
-        assert dynamodb.server.keys == {"c", "c#0", "c#1", "c#2", "c#3"}
 
     def test_a_replay_and_a_conflict_cost_one_request(self, dynamodb, jobs):
         """The blocking item comes with the refusal."""

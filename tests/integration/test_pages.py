@@ -220,18 +220,6 @@ def test_a_killed_redis_costs_reads(own_redis_server, connect, table_name):
         assert again.get(collection="d").origin is origin
 
 
-def test_a_redis_that_does_not_respond_costs_a_timeout_and_a_read(own_redis_server, connect, table_name):
-    """As one that is away."""
-    environment = Environment(connect(own_redis_server.port, command_timeout_ms=30, cooldown_ms=200), table_name)
-    environment.get()
-    own_redis_server.pause()
-    try:
-        environment.clock.sleep(61.0)
-        assert environment.get().origin is Origin.DYNAMODB
-    finally:
-        own_redis_server.resume()
-
-
 def test_a_full_redis_costs_reads(own_redis_server, connect, table_name):
     """Nobody can take a lease; what is there can still be read."""
     first = Environment(connect(own_redis_server.port), table_name, "a")

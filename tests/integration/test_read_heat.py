@@ -15,10 +15,11 @@ from hotpartition.core.sampler import ReadSampler
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.redis.cluster import read_hot_key
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import RedisReportSink, RedisReportSource
+from hotpartition.redis.reports import RedisReportSource
 from hotpartition_messages.keys import KEY_FORM
 from support.builders import READ_THRESHOLDS, THRESHOLDS, route_of
-from support.fakes import FakeClock, FakeJournal, FakeRoutingItems, FakeTable, FakeTelemetry, InlineBackground
+from support.fakes import FakeClock, FakeJournal, FakeRoutingItems, FakeTable, FakeTelemetry
+from support.redis_process import report_sink
 
 PARTITIONS = 4
 PAGES_PER_COPY = 500.0
@@ -34,13 +35,7 @@ class Stack:
         self._connection, self._table_name = connection, table_name
         self._random = Random(7)
         self._clock = FakeClock(time.time_ns() // 1_000_000)
-        reports = RedisReportSink(
-            connection,
-            table_name,
-            partitions=PARTITIONS,
-            background=InlineBackground(),
-            now_ms=lambda: self._clock.now_ms,
-        )
+        reports = report_sink(connection, table_name, PARTITIONS, now_ms=lambda: self._clock.now_ms)
         self._environments = [
             ReadCounting(
                 sampler=ReadSampler(environment_id=f"e{i}", sampling_distance_rcu=100, random=self._random.random),

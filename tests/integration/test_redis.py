@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
@@ -24,9 +23,10 @@ from hotpartition.redis.cluster import (
     sentinel_keys,
 )
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import FIELD, MAX_WAITING, STREAM_AGE_MS, RedisReportSink, RedisReportSource
+from hotpartition.redis.reports import FIELD, MAX_WAITING, STREAM_AGE_MS, RedisReportSource
 from hotpartition.runtime.background import BackgroundThread
-from support.fakes import FakeTelemetry, InlineBackground
+from support.fakes import FakeTelemetry
+from support.redis_process import report_sink
 from support.unreachable import closed_port, full_port, scripted_port, silent_port
 
 FOUR = Generation(since_ms=5, shard_count=4)
@@ -78,14 +78,6 @@ def registry(connection, table_name):
 
 
 class TestRegistry:
-    def test_a_route_only_grows(self, registry):
-        """Adding is a union, in any order and any number of times."""
-        assert registry.get("c") == EMPTY_ROUTE
-        for generations in ([EIGHT], [FOUR], [FOUR, EIGHT], []):
-            registry.add("c", generations)
-        assert registry.get("c").generations == {FOUR, EIGHT}
-        assert registry.get("d") == EMPTY_ROUTE
-
     def test_a_route_never_expires(self, registry, admin, table_name):
         """No key has a TTL: what would vanish by itself would cost readers a second wave."""
         registry.add("c", [FOUR])
@@ -98,21 +90,11 @@ class TestRegistry:
         registry.mark_read_hot("c", 3)
         assert 55_000 < admin.pttl(read_hot_key(table_name, "c")) <= 60_000
 
-    def test_what_cannot_be_read_is_left_out(self, registry, admin, table_name):
-        """The registry is a hint: a member of another version does not hide the others."""
-        admin.sadd(route_key(table_name, "c"), "4@5", "4@5@6", "", "many@9", "8@9")
-        assert registry.get("c").generations == {FOUR, EIGHT}
-
     @pytest.mark.parametrize("conversation_id", ["a.b:c@d-e_f", "x" * 256, "0"])
     def test_every_allowed_id_has_a_route_of_its_own(self, registry, conversation_id):
         """Ids are hash tags as they are; none of their characters means anything to Redis."""
         registry.add(conversation_id, [FOUR])
         assert registry.get(conversation_id).generations == {FOUR}
-
-    def test_tables_do_not_see_each_other(self, connection, table_name):
-        """A table restored under another name starts with a fresh registry."""
-        RedisRegistry(connection, table_name).add("c", [FOUR])
-        assert RedisRegistry(connection, table_name + "-restored").get("c") == EMPTY_ROUTE
 
     def test_whole_until_one_sentinel_is_gone(self, registry, admin, table_name):
         """Whole after it was said to be, and not once any part of the slots lost its keys."""
@@ -125,16 +107,6 @@ class TestRegistry:
             registry.mark_whole()
             assert registry.is_whole()
 
-    def test_emptied(self, redis_server, connect):
-        """After FLUSHALL nothing is whole, and nothing known."""
-        registry = RedisRegistry(connect(redis_server.port), "t")
-        registry.mark_whole()
-        registry.add("c", [FOUR])
-        with redis_server.admin as admin:
-            admin.flushall()
-        assert not registry.is_whole()
-        assert registry.get("c") == EMPTY_ROUTE
-
     def test_each_sentinel_guards_a_part_of_the_slots(self, admin):
         """A node that owns a 64th of the slots holds one."""
         slots = sorted(admin.execute_command("CLUSTER KEYSLOT", key) for key in sentinel_keys("t"))
@@ -144,47 +116,11 @@ class TestRegistry:
 class TestReports:
     @pytest.fixture
     def sink(self, connection, table_name):
-        return RedisReportSink(
-            connection,
-            table_name,
-            partitions=3,
-            background=InlineBackground(),
-            now_ms=lambda: time.time_ns() // 1_000_000,
-        )
+        return report_sink(connection, table_name, 3)
 
     @pytest.fixture
     def source(self, connection, table_name):
         return RedisReportSource(connection, table_name)
-
-    def test_what_is_sent_is_read(self, sink, source):
-        """A report survives the way through the stream, field by field, in the order of sending."""
-        sent = [report(value=float(value)) for value in range(1, 5)]
-        for one in sent:
-            sink.send(one)
-        partition = stream_partition_of("c", 3)
-        entries = source.read(partition, "0-0", 10)
-        assert [WriteReport.decode(entry.text) for entry in entries] == sent
-        assert source.read(partition, entries[1].entry_id, 1) == [entries[2]]
-        assert list(source.read(partition, entries[-1].entry_id, 10)) == []
-        assert sink.take_dropped() == 0
-
-    def test_reading_starts_after_a_time(self, sink, source):
-        """A consumer names a moment, not an id that it has seen."""
-        sink.send(report())
-        partition = stream_partition_of("c", 3)
-        now_ms = time.time_ns() // 1_000_000
-        assert len(source.read(partition, f"{now_ms - 15_000}-0", 10)) == 1
-        assert list(source.read(partition, f"{now_ms + 15_000}-0", 10)) == []
-
-    def test_all_reports_of_a_conversation_are_in_one_stream(self, sink, source):
-        """Streams part the conversations, and every stream gets some."""
-        ids = [f"c{i}" for i in range(60)]
-        for conversation_id in ids:
-            sink.send(report(conversation_id))
-        entries = [source.read(partition, "0-0", 100) for partition in range(3)]
-        by_partition = [{WriteReport.decode(e.text).collection for e in found} for found in entries]
-        assert all(by_partition)
-        assert Counter(c for found in by_partition for c in found) == Counter(ids)
 
     def test_old_entries_are_trimmed(self, sink, admin, table_name):
         """A stream that nobody reads does not grow for ever."""
@@ -196,39 +132,23 @@ class TestReports:
         # Whole nodes of the stream are dropped, of 100 entries each.
         assert admin.xlen(key) <= 101
 
-    def test_an_entry_without_fields_of_ours_is_handed_on(self, source, admin, table_name):
-        """Judging entries is the consumer's job; the adapter only reads."""
-        admin.xadd(reports_key(table_name, 0), {"other": "x"})
-        (entry,) = source.read(0, "0-0", 10)
-        assert entry.text == ""
-
-    def test_the_latest_start_wins(self, source, admin, table_name):
-        """A late announcement of an older consumer does not hide the younger one."""
-        assert source.latest_start_ms() is None
-        for started_ms in (1_700_000_000_123, 1_700_000_000_999, 1_700_000_000_500):
-            source.announce(started_ms)
-        assert source.latest_start_ms() == 1_700_000_000_999
-        assert admin.ttl(consumer_key(table_name)) == -1
-        assert admin.zscore(f"hp:{table_name}:consumer", "latest") == 1_700_000_000_999
-
     def test_a_share_has_a_heartbeat_of_its_own(self, source, admin, table_name):
         """Under a key that says of how many it is."""
         source.announce(1_700_000_000_123, Share(1, 2))
         assert admin.zscore(f"hp:{table_name}:consumer:1/2", "latest") == 1_700_000_000_123
+        assert admin.ttl(f"hp:{table_name}:consumer:1/2") == -1
         assert not admin.exists(f"hp:{table_name}:consumer")
 
     def test_a_report_that_cannot_be_sent_is_dropped_and_counted(self, connect, table_name):
         """Redis away, or too much on its way already: the request goes on."""
         with closed_port() as port:
-            inline = RedisReportSink(
-                connect(port), table_name, partitions=1, background=InlineBackground(), now_ms=lambda: 0
-            )
+            inline = report_sink(connect(port), table_name, 1)
             inline.send(report())
             inline.send(report())
         assert (inline.take_dropped(), inline.take_dropped()) == (2, 0)
 
         release, background = threading.Event(), BackgroundThread(max_pending=1)
-        busy = RedisReportSink(connect(1), table_name, partitions=1, background=background, now_ms=lambda: 0)
+        busy = report_sink(connect(1), table_name, 1, background=background)
         background.submit(release.wait)
         busy.send(report())
         release.set()
@@ -244,14 +164,7 @@ class TestReports:
             for one in sent[3:] if len(pauses) == 1 else ():
                 sink.send(one)
 
-        sink = RedisReportSink(
-            connection,
-            table_name,
-            partitions=3,
-            background=background,
-            now_ms=lambda: time.time_ns() // 1_000_000,
-            pause=pause,
-        )
+        sink = report_sink(connection, table_name, 3, background=background, pause=pause)
         for one in sent[:3]:
             sink.send(one)
         (work,) = background.held
@@ -265,7 +178,7 @@ class TestReports:
     def test_more_than_can_wait_is_dropped_and_counted(self, connection, table_name):
         """However long Redis takes, memory is bounded."""
         background = HeldBackground()
-        sink = RedisReportSink(connection, table_name, partitions=3, background=background, now_ms=lambda: 0)
+        sink = report_sink(connection, table_name, 3, background=background)
         for _ in range(MAX_WAITING + 2):
             sink.send(report())
         assert (sink.take_dropped(), len(background.held)) == (2, 1)
@@ -273,14 +186,7 @@ class TestReports:
     def test_a_sending_that_broke_off_is_followed_by_another(self, connection, source, table_name):
         """A bug in one sending does not end all of them."""
         background = HeldBackground()
-        sink = RedisReportSink(
-            connection,
-            table_name,
-            partitions=1,
-            background=background,
-            now_ms=lambda: time.time_ns() // 1_000_000,
-            pause=lambda: 1 / 0,
-        )
+        sink = report_sink(connection, table_name, 1, background=background, pause=lambda: 1 / 0)
         for _ in range(2):
             sink.send(report())
             with pytest.raises(ZeroDivisionError):
@@ -297,12 +203,6 @@ def look_up(request):
 
 
 class TestConnection:
-    def test_nothing_is_opened_before_the_first_call(self, connect):
-        """A function starts while Redis is away."""
-        with closed_port() as port:
-            connection = connect(port)
-            assert_unavailable(lambda: RedisRegistry(connection, "t").get("c"))
-
     def test_opening_asks_only_for_the_slots(self, redis_server, connect):
         """Two connections, one CLUSTER SLOTS, no handshakes, no table of commands; later calls are one command each."""
         registry = RedisRegistry(connect(redis_server.port), "t")
@@ -418,9 +318,7 @@ class TestConnection:
         registry = RedisRegistry(connection, "t")
         registry.mark_whole()
         registry.add("c", [FOUR])
-        sink = RedisReportSink(
-            connection, "t", partitions=1, background=InlineBackground(), now_ms=lambda: time.time_ns() // 1_000_000
-        )
+        sink = report_sink(connection, "t", 1)
         sink.send(report())
         own_redis_server.kill()
         for _ in range(3):
@@ -560,10 +458,11 @@ class TestForeignData:
         )
 
     def test_bytes_in_a_route_are_skipped(self, told, admin, table_name, telemetry):
-        """What is no text is no generation either."""
+        """The registry is a hint: what is not text, or of another version, does not hide the others."""
         registry, _ = told
-        admin.sadd(route_key(table_name, "c"), NOISE, b"4@5\xff", "7", FOUR.encode())
-        assert registry.get("c").generations == {FOUR}
+        foreign = (NOISE, b"4@5\xff", "7", "4@5@6", "", "many@9")
+        admin.sadd(route_key(table_name, "c"), *foreign, FOUR.encode(), EIGHT.encode())
+        assert registry.get("c").generations == {FOUR, EIGHT}
         assert telemetry.counts["RegistryMalformed"] == 1
 
     def test_bytes_in_a_stream_are_entries_that_cannot_be_read(self, told, admin, table_name):

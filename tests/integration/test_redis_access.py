@@ -30,8 +30,9 @@ from hotpartition.redis.credentials import PasswordFile
 from hotpartition.redis.listing import RedisRegistryListing
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import RedisReportSink, RedisReportSource
-from support.fakes import FakeTelemetry, InlineBackground
+from hotpartition.redis.reports import RedisReportSource
+from support.fakes import FakeTelemetry
+from support.redis_process import report_sink
 from tools.local.redis_nodes import FUNCTIONS_USER, RedisNodes, write_secret
 from tools.local.redis_server import find_binary, free_port
 
@@ -120,30 +121,6 @@ def connect_guarded(guarded, connect, refusals):
     return build
 
 
-def test_functions_do_all_they_do_with_the_rights_they_have(connect_guarded, table_name):
-    """Every command of every adapter is allowed, on the registry's own keys."""
-    connection = connect_guarded()
-    registry = RedisRegistry(connection, table_name)
-    registry.add("c", [FOUR])
-    registry.mark_whole()
-    assert registry.is_whole()
-    assert registry.get("c").generations == {FOUR}
-    sink = RedisReportSink(
-        connection,
-        table_name,
-        partitions=1,
-        background=InlineBackground(),
-        now_ms=lambda: time.time_ns() // 1_000_000,
-    )
-    sink.send(WriteReport("c", 1, "e", 10.0, 250, 4))
-    assert sink.take_dropped() == 0
-    source = RedisReportSource(connection, table_name)
-    assert len(source.read(0, "0-0", 10)) == 1
-    source.announce(7)
-    assert source.latest_start_ms() == 7
-    assert RedisRegistryListing(connection, table_name).page(None)[0] == ["c"]
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -194,9 +171,7 @@ def _allowed(connection, table_name):
     page = StoredPage("", 1, 1, 1, 1.0)
 
     def send():
-        sink = RedisReportSink(
-            connection, table_name, partitions=1, background=InlineBackground(), now_ms=lambda: 100_000
-        )
+        sink = report_sink(connection, table_name, 1)
         sink.send(WriteReport("c", 1, "e", 10.0, 250, 4))
         if sink.take_dropped():
             raise RegistryRefusedError
@@ -339,13 +314,6 @@ def test_without_credentials_a_guarded_registry_refuses(connect_guarded, refusal
     """A function that was not told how to authenticate."""
     with pytest.raises(RegistryRefusedError, match="Authentication required"):
         RedisRegistry(connect_guarded(credentials=None), "t").get("c")
-    assert len(refusals) == 1
-
-
-def test_a_password_file_that_is_missing_is_a_refusal(connect_guarded, guarded, refusals, tmp_path):
-    """Not a crash."""
-    with pytest.raises(RegistryRefusedError, match="the password cannot be read"):
-        RedisRegistry(connect_guarded(credentials=guarded.provider(tmp_path / "none")), "t").get("c")
     assert len(refusals) == 1
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
@@ -13,7 +13,6 @@ from hotpartition.control.ends import ControlEnds
 from hotpartition.control.operations import Operations
 from hotpartition.control.reconcile import Reconciler
 from hotpartition.core.detector import Thresholds
-from hotpartition.core.page_freshness import PageLimits
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.core.route import Generation, Route
@@ -47,7 +46,6 @@ from support.fakes import (
 )
 from support.page_store import FakePageStore
 
-PAGE_LIMITS = PageLimits(ttl_ms=1_000, bound_ms=3_000)
 THRESHOLDS = Thresholds(hot_at_once_wcu=1000, hot_sustained_wcu=800, target_shard_wcu=500, max_shard_count=128)
 
 READ_THRESHOLDS = ReadThresholds(hot_at_once_rcu=1500, hot_sustained_rcu=1000, cooled_rcu=500, pages_per_copy=20_000)
@@ -70,6 +68,7 @@ def route_of(*generations: tuple[int, int]) -> Route:
 
 
 SettingsT = TypeVar("SettingsT", WriteSettings, ReadSettings)
+PageT = TypeVar("PageT")
 
 
 def settings_of(
@@ -241,6 +240,15 @@ def read_all(reader: MessageReader, request: PageRequest) -> list[Message]:
             page.next_cursor,
             request.is_strong,
         )
+
+
+def walk(read: Callable[[str | None], tuple[PageT, str | None]], cursor: str | None = None) -> Iterator[PageT]:
+    """Read page after page: `read` takes a cursor, and returns a page and where to go on."""
+    while True:
+        page, cursor = read(cursor)
+        yield page
+        if cursor is None:
+            return
 
 
 def bodies(written: Iterable[Written]) -> list[str]:

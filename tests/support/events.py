@@ -82,8 +82,11 @@ def http_event(
 
 def post_event(conversation_id: str, body: object, **options: Any) -> dict[str, Any]:
     """Build a write; `body` is text as sent, or what is to be sent as JSON."""
-    text = body if isinstance(body, str) or body is None else json.dumps(body)
-    return http_event("POST", COLLECTION, {"conversation_id": conversation_id}, body=text, **options)
+    return http_event("POST", COLLECTION, {"conversation_id": conversation_id}, body=_text_of(body), **options)
+
+
+def _text_of(body: object) -> str | None:
+    return body if isinstance(body, str) or body is None else json.dumps(body)
 
 
 def edit_event(
@@ -91,8 +94,7 @@ def edit_event(
 ) -> dict[str, Any]:
     """Build the request that edits a message; `body` as that of `post_event`."""
     parameters = {"conversation_id": conversation_id, "message_id": message_id}
-    text = body if isinstance(body, str) or body is None else json.dumps(body)
-    return _matching(http_event("PATCH", ELEMENT, parameters, body=text, **options), if_match)
+    return _matching(http_event("PATCH", ELEMENT, parameters, body=_text_of(body), **options), if_match)
 
 
 def delete_event(
@@ -123,8 +125,7 @@ def message_event(conversation_id: str, message_id: str, **query: str) -> dict[s
 
 def add_event(counter_id: str, body: object, **options: Any) -> dict[str, Any]:
     """Build an addition; `body` as that of `post_event`."""
-    text = body if isinstance(body, str) or body is None else json.dumps(body)
-    return http_event("POST", COUNTER, {"counter_id": counter_id}, body=text, **options)
+    return http_event("POST", COUNTER, {"counter_id": counter_id}, body=_text_of(body), **options)
 
 
 def counter_event(counter_id: str, **query: str) -> dict[str, Any]:

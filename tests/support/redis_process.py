@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import redis
 
+from hotpartition.redis.cluster import RedisConnection
+from hotpartition.redis.reports import RedisReportSink
+from support.fakes import InlineBackground
 from tools.local.redis_server import RedisServer, find_binary, free_port
+
+
+def report_sink(connection: RedisConnection, table_name: str, partitions: int, **options: Any) -> RedisReportSink:
+    """Build a sink that sends at once, by the wall clock, unless told otherwise."""
+    usual = {"background": InlineBackground(), "now_ms": lambda: time.time_ns() // 1_000_000}
+    return RedisReportSink(connection, table_name, partitions=partitions, **{**usual, **options})
 
 
 class RedisProcess:

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hotpartition_messages.keys import describe_table
+
+Indexes = Mapping[str, Sequence[str]]
+"""The keys of indexes by their names."""
 
 TABLE_NAME = "hotpartition-test"
 INDEX_NAME = "routing-index"
 TABLE = describe_table(TABLE_NAME, index_name=INDEX_NAME)
 
-TABLE_SCHEMA: dict[str, Any] = {
-    "AttributeDefinitions": [
-        {"AttributeName": "pk", "AttributeType": "S"},
-        {"AttributeName": "sk", "AttributeType": "S"},
-        {"AttributeName": "routing_partition", "AttributeType": "S"},
-        {"AttributeName": "updated_at", "AttributeType": "S"},
-    ],
-    "BillingMode": "PAY_PER_REQUEST",
-    "GlobalSecondaryIndexes": [
-        {
-            "IndexName": INDEX_NAME,
-            "KeySchema": [
-                {"AttributeName": "routing_partition", "KeyType": "HASH"},
-                {"AttributeName": "updated_at", "KeyType": "RANGE"},
-            ],
-            "Projection": {"ProjectionType": "ALL"},
-        }
-    ],
-    "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-}
+
+def define_table(
+    *keys: str, indexes: Indexes | None = None, local: Indexes | None = None, types: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Define a table by its keys, the partition key first, and those of its indexes; keys are texts unless said."""
+    places = {"GlobalSecondaryIndexes": indexes, "LocalSecondaryIndexes": local}
+    names = dict.fromkeys([*keys, *(name for each in places.values() for own in (each or {}).values() for name in own)])
+    return {
+        "AttributeDefinitions": [
+            {"AttributeName": name, "AttributeType": (types or {}).get(name, "S")} for name in names
+        ],
+        "KeySchema": _schema_of(keys),
+        "BillingMode": "PAY_PER_REQUEST",
+    } | {
+        place: [
+            {"IndexName": name, "KeySchema": _schema_of(own), "Projection": {"ProjectionType": "ALL"}}
+            for name, own in each.items()
+        ]
+        for place, each in places.items()
+        if each
+    }
+
+
+def _schema_of(keys: Sequence[str]) -> list[dict[str, str]]:
+    return [{"AttributeName": n, "KeyType": role} for n, role in zip(keys, ("HASH", "RANGE"), strict=False)]
+
+
+TABLE_SCHEMA = define_table("pk", "sk", indexes={INDEX_NAME: ("routing_partition", "updated_at")})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -13,6 +12,7 @@ from aiohttp import web
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from support.tables import define_table
 from tools.local.dynamodb_backend import Backend, MotoServer, create_table
 from tools.local.dynamodb_costs import Meter
 from tools.local.dynamodb_proxy import DynamoDBProxy
@@ -78,18 +78,7 @@ def proxy(loop: Any, endpoint: str) -> Iterator[Proxy]:
     loop.run(session.close())
 
 
-TABLE = {
-    "BillingMode": "PAY_PER_REQUEST",
-    "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-    "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk", "g", "u")],
-    "GlobalSecondaryIndexes": [
-        {
-            "IndexName": "idx",
-            "KeySchema": [{"AttributeName": "g", "KeyType": "HASH"}, {"AttributeName": "u", "KeyType": "RANGE"}],
-            "Projection": {"ProjectionType": "ALL"},
-        }
-    ],
-}
+TABLE = define_table("pk", "sk", indexes={"idx": ("g", "u")})
 
 
 def _item(pk: str, sk: str, size: int, **more: str) -> dict[str, Any]:
@@ -272,21 +261,6 @@ def test_a_request_that_is_invalid_costs_nothing(proxy: Proxy) -> None:
     }
     assert _throttle(proxy.client.put_item, **bad)["Error"]["Code"] == "ValidationException"
     proxy.client.put_item(TableName="t", Item=_item("a", "0", 9_000))
-
-
-def test_a_table_that_exists_or_a_dynamodb_that_is_away_is_one_clear_line(
-    loop: Any, endpoint: str, proxy: Proxy, tmp_path: Path
-) -> None:
-    """The line names the endpoint."""
-
-    async def attempt(url: str) -> None:
-        async with aiohttp.ClientSession() as session:
-            await create_table(Backend(session, url, "eu-central-1"), "t", TABLE)
-
-    with pytest.raises(Exception, match="already has a table t"):
-        loop.run(attempt(endpoint))
-    with pytest.raises(Exception, match=r"cannot be created at .*: InternalServerError"):
-        loop.run(attempt("http://127.0.0.1:9"))
 
 
 def test_an_index_is_queried_over_the_partitions_of_its_table(proxy: Proxy) -> None:

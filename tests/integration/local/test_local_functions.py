@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tools.local.errors import LocalRunError
 from tools.local.pool import ThrottledInvocationError
 from tools.local.redis_server import RedisServer, find_binary, free_port
 
@@ -189,13 +188,6 @@ def test_errors_crashes_and_kills_are_failed_requests(loop: Any, make_pool: Any)
     assert (status["errors"], status["killed"], status["started"]) == (2, 1, 3)
 
 
-def test_a_handler_that_cannot_be_imported_is_one_clear_error_with_its_log(loop: Any, make_pool: Any) -> None:
-    """The error shows the end of the function's log."""
-    pool = make_pool("import nothing_of_this_name\n", least=1)
-    with pytest.raises(LocalRunError, match=r"cannot be initialized:[\s\S]*No module named 'nothing_of_this_name'"):
-        loop.run(pool.start())
-
-
 def test_who_asks_a_function_that_cannot_be_imported_is_told_why(loop: Any, make_pool: Any) -> None:
     """As Lambda tells it: the invocation fails with the runtime's own report, each time anew."""
     pool = make_pool("import nothing_of_this_name\n")
@@ -225,31 +217,6 @@ def test_redis_comes_back_from_its_append_only_file(loop: Any, tmp_path: Path) -
             assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
     finally:
         loop.run(server.kill())
-
-
-def test_a_paused_redis_keeps_connections_and_responds_later(loop: Any, tmp_path: Path) -> None:
-    """Pausing is what a hanging server looks like."""
-    server = RedisServer(find_binary(os.environ), tmp_path / "redis", free_port())
-    try:
-        loop.run(server.start())
-        with Redis(port=server.port) as client, Redis(port=server.port, socket_timeout=0.2, retry=None) as hasty:
-            assert client.ping()
-            server.pause()
-            with pytest.raises(Exception, match="Timeout"):
-                hasty.ping()
-            server.resume()
-            assert client.ping()
-    finally:
-        loop.run(server.kill())
-
-
-def test_a_redis_that_cannot_start_is_one_clear_error(loop: Any, tmp_path: Path) -> None:
-    """A missing binary names the variable; a failed start shows the log."""
-    with pytest.raises(LocalRunError, match="HOTPARTITION_REDIS_SERVER names /nowhere"):
-        find_binary({"HOTPARTITION_REDIS_SERVER": "/nowhere"})
-    server = RedisServer(Path("/bin/false"), tmp_path / "redis", free_port())
-    with pytest.raises(LocalRunError, match="false ended while starting"):
-        loop.run(server.start())
 
 
 async def _until(condition: Any) -> None:

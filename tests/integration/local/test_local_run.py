@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -112,33 +110,3 @@ def test_nothing_outlives_the_run_however_it_ends(
     assert process.returncode == status
     assert len(children) == 3
     _wait_until_gone(children)
-
-
-def test_a_port_that_is_taken_is_one_line_and_nothing_is_left(assembly: Path, tmp_path: Path) -> None:
-    """The port is named, the exit status is 1, and Redis was not even started."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        ended = _run_to_its_end(assembly, tmp_path, "--port", str(port))
-    assert ended.returncode == 1
-    assert ended.stderr.splitlines() == [f"error: port {port} cannot be used: Address already in use"]
-    assert not (tmp_path / "ready").exists()
-
-
-def test_a_dynamodb_that_is_away_is_one_line(assembly: Path, tmp_path: Path) -> None:
-    """Another endpoint than moto can be named; if it does not respond, the line says so, and Redis is stopped again."""
-    ended = _run_to_its_end(assembly, tmp_path, environment={"DYNAMODB_ENDPOINT": "http://127.0.0.1:9"})
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("error: the table cannot be created at http://127.0.0.1:9: InternalServerError")
-    pid_lines = [line for line in ended.stdout.splitlines() if "Redis" in line]
-    port = int(pid_lines[0].rpartition(" ")[2])
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port))
-
-
-def _run_to_its_end(
-    assembly: Path, folder: Path, *options: str, environment: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, **(environment or {})}
-    return subprocess.run(
-        _command(assembly, folder, *options), cwd=ROOT, env=env, capture_output=True, text=True, check=False
-    )

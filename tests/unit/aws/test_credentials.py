@@ -23,7 +23,6 @@ class Endpoint:
     def __init__(self):
         self.asked = []
         self.name = "first"
-        self.ttl = timedelta(hours=1)
         self.status = 200
 
 
@@ -35,7 +34,7 @@ def endpoint(monkeypatch):
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             state.asked.append((self.path, self.headers.get("Authorization")))
-            end = (datetime.now(UTC) + state.ttl).strftime("%Y-%m-%dT%H:%M:%SZ")
+            end = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
             response = {"AccessKeyId": state.name, "SecretAccessKey": "s", "Token": "t", "Expiration": end}
             body = json.dumps(response).encode()
             self.send_response(state.status)
@@ -94,24 +93,6 @@ def test_the_endpoint_of_a_snapshot_start_is_asked_once(endpoint):
     source = find_credentials({})
     assert [source.get(), source.get()] == [Credentials("first", "s", "t")] * 2
     assert endpoint.asked == [("/v1/credentials?id=1", "secret")]
-
-
-def test_credentials_are_replaced_before_their_end(endpoint):
-    """In good time, as botocore does it."""
-    endpoint.ttl = timedelta(minutes=9)
-    source = find_credentials({})
-    source.get()
-    endpoint.name = "second"
-    assert source.get().access_key == "second"
-
-
-def test_a_failed_replacement_leaves_the_old_ones_in_use(endpoint):
-    """While they last."""
-    endpoint.ttl = timedelta(minutes=12)
-    source = find_credentials({})
-    source.get()
-    endpoint.status = 404
-    assert source.get().access_key == "first"
 
 
 def test_what_dynamodb_calls_ended_is_forgotten(endpoint):

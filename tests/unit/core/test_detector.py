@@ -332,12 +332,6 @@ def test_more_load_never_yields_fewer_shards(base, factor):
     assert count(factor) >= count(1.0)
 
 
-def test_arrivals_are_what_a_consumer_would_see():
-    """The test fleet itself: total over z reports, in expectation."""
-    trace: list[Arrival] = Fleet(environments=500).offer(lambda _: 1_000, 10_000)
-    assert len(trace) == pytest.approx(1_000, rel=0.1)
-
-
 class TestFewLargeItems:
     """An item of 400 KB is 400 WCU: a few of them are heat, and no more of it than they are (decision 30)."""
 

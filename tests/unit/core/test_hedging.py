@@ -6,7 +6,6 @@ from hotpartition.core.hedging import MAX_SAVED_HEDGES, MIN_LATENCIES, Attempt, 
 from hotpartition.errors import StoreUnavailableError
 
 FAILED = StoreUnavailableError("failed")
-FAILED_TOO = StoreUnavailableError("failed too")
 
 
 def policy(quantile=0.95, latency=0.001, count=200):
@@ -47,16 +46,6 @@ def test_the_delay_follows_recent_latencies():
 class TestRoundState:
     """One round, with time as an argument."""
 
-    def test_a_round_is_complete_with_its_last_result(self):
-        """In the order of the calls, whatever the order of the responses."""
-        state = RoundState(3, None)
-        attempts = [state.begin(call, now=0.0) for call in range(3)]
-        for call in (2, 0, 1):
-            assert not state.is_complete
-            assert state.end(attempts[call], f"r{call}", now=0.01) is None
-        assert (state.is_complete, state.results(), state.hedged) == (True, ["r0", "r1", "r2"], 0)
-        assert state.running == set()
-
     def test_hedges_are_due_one_delay_after_each_call_begins(self):
         """Not before; each call at most once; and those that have their result, never."""
         state = RoundState(3, policy(latency=0.01))
@@ -69,43 +58,6 @@ class TestRoundState:
         assert state.next_due() == pytest.approx(3.01)
         assert state.take_hedge(3.5) == Attempt(2, 3.5, is_hedge=True)
         assert (state.next_due(), state.hedged) == (None, 2)
-
-    def test_a_failure_counts_only_without_another_attempt(self):
-        """Whichever of the two fails first."""
-        state = RoundState(1, policy())
-        first = state.begin(0, now=0.0)
-        hedge = state.take_hedge(9.0)
-        assert state.end(first, FAILED, now=9.1) is None
-        assert not state.is_complete
-        assert state.end(hedge, FAILED_TOO, now=9.2) is None
-        assert state.results() == [FAILED_TOO]
-
-    def test_the_first_response_stays(self):
-        """The other attempt is not needed any more; what it says all the same changes nothing."""
-        state = RoundState(1, policy())
-        first = state.begin(0, now=0.0)
-        hedge = state.take_hedge(1.0)
-        assert state.end(hedge, "first", now=1.5) == first
-        assert state.end(first, "second", now=1.5) is None
-        assert state.results() == ["first"]
-
-    def test_without_a_budget_nothing_more_is_due_in_the_round(self):
-        """However slow the rest is."""
-        subject = policy()
-        while subject.try_spend():
-            pass
-        state = RoundState(2, subject)
-        for call in range(2):
-            state.begin(call, now=0.0)
-        assert state.take_hedge(9.0) is None
-        assert (state.next_due(), state.hedged) == (None, 0)
-
-    def test_without_experience_or_policy_nothing_is_due(self):
-        """Everything is simply waited for."""
-        for subject in (None, HedgePolicy(quantile=0.95)):
-            state = RoundState(1, subject)
-            state.begin(0, now=0.0)
-            assert (state.next_due(), state.take_hedge(99.0)) == (None, None)
 
     def test_responses_teach_the_policy_and_refusals_do_not(self):
         """A refusal comes fast."""

@@ -144,7 +144,7 @@ def test_what_is_hot_is_hot_whatever_was_decided_before(reports, thresholds, cop
         assert known.reason is ReadReason.READ_HOT
         assert known.copies == max(copies, anew.copies)
     else:
-        assert known.copies in {0, copies}
+        assert known.copies == 0 or known.copies >= copies
 
 
 @pytest.mark.parametrize("seed", range(20))

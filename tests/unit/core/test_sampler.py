@@ -69,40 +69,6 @@ def test_crossings_are_those_of_the_definition(writes, z, seed):
         assert subject.record(conversation, wcu, now_ms) == expected
 
 
-def test_values_are_multiples_of_the_distance():
-    """The k-th sampling point reports (k + 1) z."""
-    subject = counter(z=4.0)
-    values = [c.value_wcu for _ in range(40) if (c := subject.record("c", 1, 0)) is not None]
-    assert values == [4.0 * k for k in range(1, len(values) + 1)]
-    assert len(values) in {10, 9}
-
-
-def test_a_write_across_several_points_reports_the_last():
-    """One large item is one report, worth all the points it passed."""
-    crossing = counter(z=10.0).record("c", 400, 0)
-    assert crossing is not None
-    assert crossing.value_wcu == 400
-
-
-def test_a_new_slot_starts_new_counts():
-    """The slot is the wall clock's, so all environments agree on it."""
-    subject = counter(z=1.0)
-    first = subject.record("c", 1, SLOT_MS - 1)
-    second = subject.record("c", 1, SLOT_MS)
-    assert first is not None
-    assert second is not None
-    assert [first.slot, second.slot] == [slot_of(SLOT_MS - 1), slot_of(SLOT_MS)] == [0, 1]
-    assert first.value_wcu == second.value_wcu == 1.0
-
-
-def test_conversations_are_counted_apart():
-    """A busy conversation does not make a quiet one look busy."""
-    subject = counter(z=5.0)
-    busy = [subject.record("busy", 1, 0) for _ in range(100)]
-    assert estimate(busy) >= 95
-    assert counter(z=5.0, seed=3).record("quiet", 1, 0) is None
-
-
 def test_memory_is_bounded_and_the_estimate_stays_unbiased_beyond_it():
     """Past the bound each write is sampled on its own: the sum over many keys is still right."""
     subject = counter(z=10.0, max_tracked=8)

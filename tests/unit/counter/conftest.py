@@ -15,13 +15,9 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 from moto import mock_aws
 
+from support.tables import define_table
 from tools.request_tokens import RequestTokenError, RequestTokens
 
-SCHEMA: dict[str, Any] = {
-    "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK")],
-    "KeySchema": [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
-    "BillingMode": "PAY_PER_REQUEST",
-}
 OPTIONS: dict[str, Any] = {
     "region_name": "eu-central-1",
     "aws_access_key_id": "testing",
@@ -110,7 +106,7 @@ def clients() -> Iterator[tuple[Any, Any, Any]]:
 def aws(clients: tuple[Any, Any, Any]) -> Iterator[Aws]:
     """A table named `counters`, empty."""
     made = Aws(*clients, RequestTokens(lambda: 0.0))
-    made.raw.create_table(TableName="counters", **SCHEMA)
+    made.raw.create_table(TableName="counters", **define_table("PK", "SK"))
     with made.watching():
         yield made
     for table in made.raw.list_tables()["TableNames"]:

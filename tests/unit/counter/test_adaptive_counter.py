@@ -9,6 +9,7 @@ from hotpartition.counter import ShardedCounter
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import MalformedGenerationError, TokenReusedError
 from support.adaptive import AdaptiveShards
+from support.tables import define_table
 
 EIGHT = Generation(since_ms=0, shard_count=8)
 IN_COLLECTION = JournalPlace("counters", "PK", "SK", "~route")
@@ -45,12 +46,7 @@ class Stage(AdaptiveShards):
 
 @pytest.fixture(params=[IN_COLLECTION, APART], ids=["journal in the collection", "journal apart"])
 def stage(request, aws):
-    aws.raw.create_table(
-        TableName="routes",
-        AttributeDefinitions=[{"AttributeName": "collection", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "collection", "KeyType": "HASH"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    aws.raw.create_table(TableName="routes", **define_table("collection"))
     return Stage(aws, request.param)
 
 
@@ -62,35 +58,6 @@ def test_what_was_never_hot_lies_at_its_own_key(stage):
     assert (stage.places(), stage.likes.get("post")) == ({"post"}, 10)
 
 
-def test_a_raised_one_spreads(stage):
-    """At random, or by its token; all of it is in the sum."""
-    stage.likes.add("post")
-    stage.raise_all()
-    for number in range(30):
-        stage.likes.add("post")
-        stage.likes.add("post", token=str(number))
-    assert len(stage.places()) > 6
-    assert stage.likes.get("post") == stage.open().get("post") == 61
-
-
-def test_what_redis_does_not_know_is_in_the_sum(stage):
-    """The journal says so, and Redis is repaired."""
-    stage.raise_all()
-    for _ in range(20):
-        stage.likes.add("post")
-    stage.registry.routes.clear()
-    assert stage.open().get("post") == 20
-    assert stage.registry.routes["post"].generations == {EIGHT}
-
-
-def test_what_only_redis_knows_is_not_used(stage):
-    """It may be invented: additions go where the journal says."""
-    stage.registry.add("post", [EIGHT])
-    stage.likes.add("post", token="t")
-    stage.likes.add("post")
-    assert (stage.places(), stage.likes.get("post")) == ({"post"}, 2)
-
-
 def test_a_token_counts_once_across_a_raise(stage):
     """The repetition goes to another place first, and comes back; with another amount it is refused."""
     stage.likes.add("post", 5, token="t")
@@ -99,22 +66,6 @@ def test_a_token_counts_once_across_a_raise(stage):
     with pytest.raises(TokenReusedError):
         stage.open().add("post", 6, token="t")
     assert (stage.places(), stage.likes.get("post")) == ({"post"}, 5)
-
-
-def test_without_redis_it_counts_on(stage):
-    """Where the last known route says."""
-    stage.registry.is_down = True
-    stage.likes.add("post", 3)
-    stage.likes.add("post", 4, token="t")
-    assert stage.likes.get("post") == 7
-
-
-def test_additions_are_counted_and_reported(stage):
-    """One unit, or two with a token: what detection raises by."""
-    stage.likes.add("post")
-    stage.likes.add("post", token="t")
-    assert {report.collection for report in stage.reports.sent} == {"post"}
-    assert max(report.value_wcu for report in stage.reports.sent) == 3
 
 
 def test_an_unreadable_route_is_an_error(stage):

@@ -1,7 +1,6 @@
 """Newest pages of read-hot conversations: what an uncached read would give, from the cache."""
 
 from dataclasses import replace
-from math import ceil
 from random import Random
 
 import pytest
@@ -12,7 +11,7 @@ from hotpartition.core.timestamps import format_time
 from hotpartition.errors import ThrottledError
 from hotpartition_messages.messages import Message
 from hotpartition_messages.reading import MAX_LIMIT, PageRequest
-from support.builders import World, build_message, message_id, new_message, read_all
+from support.builders import World, build_message, new_message, read_all
 from support.fakes import KEY_RANGE_THROTTLE
 
 NEWEST = PageRequest("c")
@@ -54,21 +53,6 @@ def test_a_cold_conversation_costs_what_it_costs_without_a_cache(shard_count, is
         costs.append((world.table.calls, world.registry.reads, counts))
         assert world.pages.calls == []
     assert costs[0] == costs[1]
-
-
-def test_a_read_hot_conversation_is_read_once_for_all():
-    """From then on DynamoDB is not asked until the page is stale; the flag came with the route."""
-    world = filled()
-    first, second = world.reader(environment="a"), world.reader(environment="b")
-    page = first.read_page(NEWEST)
-    calls = len(world.table.calls)
-    world.clock.now_ms += 300
-    assert replace(second.read_page(NEWEST), age_ms=None) == page
-    assert second.read_page(NEWEST).age_ms == 300
-    assert (len(world.table.calls), world.registry.reads) == (calls, 2)
-    world.clock.now_ms += 700
-    assert second.read_page(NEWEST).age_ms is None
-    assert len(world.table.calls) > calls
 
 
 def test_what_is_written_meanwhile_is_shown_within_the_bound():
@@ -119,15 +103,6 @@ def test_nothing_else_is_cached(request_):
     reader.read_page(NEWEST)
     world.writer(ttl_seconds=0.0).write(new_message("news"))
     assert bodies(reader.read_page(replace(NEWEST, is_strong=True)))[0] == "news"
-
-
-def test_point_reads_are_not_cached():
-    """A message is there as soon as it was written."""
-    world = filled()
-    reader = world.reader(environment="a")
-    reader.read_page(NEWEST)
-    written = world.writer(ttl_seconds=0.0).write(new_message("news")).message
-    assert reader.read_message("c", written.message_id) == written
 
 
 def test_what_has_expired_meanwhile_is_not_shown():
@@ -238,29 +213,3 @@ def test_a_page_of_another_format_is_read_anew():
         world.pages.leases.clear()
         assert len(bodies(world.reader(environment="b").read_page(NEWEST))) == 30
     assert world.telemetry.counts["PagesMalformed"] == 5
-
-
-def test_equal_pages_have_equal_tags():
-    """Cached or not, whenever they were read; an edit or a new message makes another one."""
-    world = filled()
-    cached, uncached = world.reader(environment="a"), world.reader()
-    tags = []
-    for _ in range(2):
-        tags += [cached.read_page(NEWEST).etag, uncached.read_page(NEWEST).etag]
-        world.clock.now_ms += 3_000
-    assert len(set(tags)) == 1
-    assert cached.read_page(replace(NEWEST, limit=5)).etag not in tags
-    world.writer(ttl_seconds=0.0).write(new_message("news"))
-    assert uncached.read_page(NEWEST).etag not in tags
-
-
-def test_ids_in_the_future_make_no_page_younger():
-    """Its age is that of its read."""
-    world = World()
-    world.store(build_message(world.clock.now_ms + 5_000), "c")
-    world.registry.mark_read_hot("c", 1)
-    reader = world.reader(environment="a")
-    reader.read_page(NEWEST)
-    world.clock.now_ms += 400
-    page = reader.read_page(NEWEST)
-    assert (page.messages[0].message_id, ceil(page.age_ms / 1000)) == (message_id(world.clock.now_ms + 4_600), 1)

@@ -91,13 +91,6 @@ def test_the_first_request_reads_for_all():
     }
 
 
-def test_a_page_carries_the_units_of_its_read():
-    """Wherever it comes from: they are what is offered."""
-    fleet = Fleet()
-    pages = [fleet.get(fleet.environment(name)) for name in ("a", "b")]
-    assert [page.units for page in pages] == [4.0, 4.0]
-
-
 def test_one_reads_a_stale_page_anew_and_the_others_get_the_last_one():
     """While the lease lasts; afterwards they get the new one."""
     fleet = Fleet()

@@ -198,13 +198,6 @@ def test_a_wrong_command_is_a_response(world, event):
     assert world.table.routes == {}
 
 
-def test_all_wrong_fields_are_named_at_once(world):
-    """One round trip."""
-    command = {"command": "raise", "conversation_id": "a#1", "shard_count": 1, "since_ms": -1}
-    fields = [field["field"] for field in ask(world, command)["error"]["fields"]]
-    assert fields == ["conversation_id", "shard_count", "since"]
-
-
 def test_a_refusing_journal_is_a_response(world):
     """Worth repeating."""
     world.table.failures = [KEY_RANGE_THROTTLE] * 10_000

@@ -95,6 +95,9 @@ BAD_IDS = ["a#1", "#", "", "x" * 257, "é", "a b", "a/b", "a%2F", "a\x00", ".", 
 BAD_MESSAGE_IDS = [
     *("", "garbage", "a#b", "0" * 25, "0" * 27, "8" + "0" * 25, "U" * 26, "\u017f" * 26, "\ud800"),
     str(uuid.UUID(int=0, version=4)),
+    "017f22e2-79b0-7cc3-18c4-dc0c0c07398f",  # of another variant
+    "01ARZ3NDEKT\u017fV4RRFFQ69G5FAV",  # a letter that only upper() makes an S
+    "01ARZ3NDEKTSV4RRFFQ69G5FAI",  # not a letter of Crockford's alphabet
 ]
 BAD_PARAMETERS = {
     "limit": (0, 201, -1, "", "x", "1.5", "1,2", "9" * 5000, "1_0", " 5", "5 ", "05", "+5", "1.0", "٣"),

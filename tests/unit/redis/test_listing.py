@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from hotpartition.redis.listing import RedisRegistryListing
+from support.builders import walk
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,8 @@ def key(conversation_id):
 
 
 def list_all(cluster, cursor=None):
-    listing = RedisRegistryListing(cluster, "t")
-    found = []
-    while True:
-        ids, cursor = listing.page(cursor)
-        found += ids
-        if cursor is None:
-            return found
+    pages = walk(RedisRegistryListing(cluster, "t").page, cursor)
+    return [id_ for page in pages for id_ in page]
 
 
 def test_every_node_is_scanned_to_its_end():

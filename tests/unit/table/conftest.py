@@ -14,29 +14,11 @@ import pytest
 from botocore.config import Config
 from moto import mock_aws
 
+from support.tables import define_table
+
 KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
 
-SCHEMA: dict[str, Any] = {
-    "AttributeDefinitions": [
-        {"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK", "status", "owner", "at")
-    ],
-    "KeySchema": [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
-    "LocalSecondaryIndexes": [
-        {
-            "IndexName": "by-status",
-            "KeySchema": [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "status", "KeyType": "RANGE"}],
-            "Projection": {"ProjectionType": "ALL"},
-        }
-    ],
-    "GlobalSecondaryIndexes": [
-        {
-            "IndexName": "by-owner",
-            "KeySchema": [{"AttributeName": "owner", "KeyType": "HASH"}, {"AttributeName": "at", "KeyType": "RANGE"}],
-            "Projection": {"ProjectionType": "ALL"},
-        }
-    ],
-    "BillingMode": "PAY_PER_REQUEST",
-}
+SCHEMA = define_table("PK", "SK", indexes={"by-owner": ("owner", "at")}, local={"by-status": ("PK", "status")})
 
 
 def writes_to(operation: str, body: dict[str, Any]) -> str | None:

@@ -6,9 +6,9 @@ import pytest
 from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
 
-from hotpartition.core.backoff import Clock
 from hotpartition.core.route import choose_shards
 from hotpartition.table import ShardedTable, at_random, fixed
+from support.fakes import FakeClock
 
 EVERYTHING = {"KeyConditionExpression": Key("PK").eq("room")}
 
@@ -19,8 +19,7 @@ def item(number: int, **more) -> dict:
 
 @pytest.fixture
 def table(plain) -> ShardedTable:
-    clock = Clock(now_ms=lambda: 0, sleep=lambda seconds: None, random=lambda: 0.5)
-    return ShardedTable(plain, shards=fixed(4, choices=2), clock=clock)
+    return ShardedTable(plain, shards=fixed(4, choices=2), clock=FakeClock().as_clock())
 
 
 def test_items_are_written_25_a_request(table, watched):

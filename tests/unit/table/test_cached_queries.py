@@ -8,7 +8,6 @@ import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from boto3.dynamodb.types import Binary
 
-from hotpartition.core.route import Generation
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import MalformedPageError
 from hotpartition.table import ShardedTable, fixed
@@ -154,47 +153,6 @@ def test_what_is_not_read_hot_is_read_and_counted(fleet, watched):
         table.query(**request, cache=True)
     assert (watched.sent, fleet.registry.reads, fleet.store.calls) == ({"Query": 3}, reads, [])
     assert {report.collection for report in fleet.reports.sent} == {"cold"}
-
-
-def test_cached_pages_are_counted_as_they_are_offered(fleet):
-    """By what they would take: or a rush would seem to end as soon as it is cached."""
-    table, other = fleet.process(), fleet.process()
-    for process in (table, table, other):
-        process.query(**NEWEST, cache=True)
-    values = {}
-    for report in fleet.reports.sent:
-        values[report.source] = max(values.get(report.source, 0.0), report.value_rcu)
-    first, second = values.values()
-    assert first == 2 * second
-
-
-def test_a_raised_key_is_cached_as_one_page(fleet, watched):
-    """Merged once, for all."""
-    eight = Generation(since_ms=0, shard_count=8)
-    key = {name: value["S"] for name, value in PLACE.key_of("room").items()}
-    item = {**key, "generations": {eight.encode()}, "updated_at": "2026-01-01T00:00:00.000Z"}
-    fleet.plain.meta.client.put_item(TableName="readings", Item=item)
-    fleet.registry.add("room", [eight])
-    table = fleet.process()
-    for number in range(10, 14):
-        table.put_item(Item={"PK": "room", "SK": f"{number}"})
-    expected = [item["SK"] for item in table.query(**NEWEST)["Items"]]
-    watched.sent.clear()
-    table.query(**NEWEST, cache=True)
-    assert watched.sent["Query"] >= 9
-    watched.sent.clear()
-    assert [item["SK"] for item in fleet.process().query(**NEWEST, cache=True)["Items"]] == expected
-    assert watched.sent["Query"] == 0
-
-
-def test_the_first_of_all_pages_may_be_cached(fleet, watched):
-    """The others go on from where it ends."""
-    table = fleet.process()
-    expected = [item["SK"] for page in table.query_pages(**NEWEST) for item in page["Items"]]
-    table.query(**NEWEST, cache=True)
-    watched.sent.clear()
-    assert [item["SK"] for page in table.query_pages(**NEWEST, cache=True) for item in page["Items"]] == expected
-    assert watched.sent["Query"] == 1
 
 
 def test_a_refused_read_shows_the_last_page(fleet, watched):

@@ -6,33 +6,16 @@ import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError
 
-from hotpartition.core.backoff import Clock
 from hotpartition.core.route import choose_shards
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, at_random, by_attribute, fixed
+from support.fakes import FakeClock
 
 from .conftest import KEY_RANGE, writes_to
 
 EVERYTHING = {"KeyConditionExpression": Key("PK").eq("room"), "ConsistentRead": True}
 SHARDS = 5
 FIRST, SECOND, THIRD = (f"room#_{shard}" for shard in choose_shards("0001", SHARDS))
-
-
-class FakeClock:
-    """A clock that only sleeping moves."""
-
-    def __init__(self) -> None:
-        self.ms = 1_000_000.0
-        self.slept: list[float] = []
-        self.on_sleep = lambda: None
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.ms += seconds * 1000
-        self.on_sleep()
-
-    def clock(self) -> Clock:
-        return Clock(now_ms=lambda: int(self.ms), sleep=self.sleep, random=lambda: 0.5)
 
 
 @pytest.fixture
@@ -42,25 +25,12 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def table(plain, clock) -> ShardedTable:
-    return ShardedTable(plain, shards=fixed(SHARDS, choices=3), clock=clock.clock())
+    return ShardedTable(plain, shards=fixed(SHARDS, choices=3), clock=clock.as_clock())
 
 
 def refuse(watched, *partition_keys: str, reason: str = KEY_RANGE) -> None:
     """Throttle writes of single items to some partition keys."""
     watched.refuses = lambda operation, body: reason if writes_to(operation, body) in partition_keys else None
-
-
-def test_a_refused_creation_goes_to_the_next_choice_at_once(table, watched, clock):
-    """And the next one goes there first, as long as the refusal is fresh."""
-    refuse(watched, FIRST)
-    table.put_item(Item={"PK": "room", "SK": "0001", "n": 1})
-    assert watched.places == [("PutItem", FIRST), ("PutItem", SECOND)]
-    assert clock.slept == []
-    assert table.get_item(Key={"PK": "room", "SK": "0001"})["Item"]["n"] == 1
-    table.delete_item(Key={"PK": "room", "SK": "0001"})
-    watched.places.clear()
-    table.put_item(Item={"PK": "room", "SK": "0001", "n": 1})
-    assert watched.places == [("PutItem", SECOND)]
 
 
 def test_an_item_at_its_second_choice_is_changed_there(table, watched, plain):
@@ -92,15 +62,6 @@ def test_when_all_choices_refuse_boto3s_error_comes_after_the_budget(table, watc
     assert caught.value.response["ThrottlingReasons"][0]["reason"] == KEY_RANGE
     assert {FIRST, SECOND, THIRD} == {place for _, place in watched.places}
     assert 0.5 < sum(clock.slept) <= 1.0
-
-
-def test_a_limit_of_the_table_is_waited_for_at_the_same_place(table, watched, clock):
-    """Another shard would not help."""
-    refuse(watched, FIRST, reason="TableWriteProvisionedThroughputExceeded")
-    clock.on_sleep = lambda: refuse(watched)
-    table.put_item(Item={"PK": "room", "SK": "0001"})
-    assert watched.places == [("PutItem", FIRST), ("PutItem", FIRST)]
-    assert len(clock.slept) == 1
 
 
 def test_a_change_waits_where_its_item_is(table, watched, clock):

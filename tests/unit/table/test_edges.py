@@ -12,6 +12,7 @@ from hotpartition.core.route import choose_shards
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, at_random, by_attribute, fixed
 from hotpartition.table.schema import text_of
+from support.tables import define_table
 
 ROOM = {"KeyConditionExpression": Key("PK").eq("room"), "ConsistentRead": True}
 ITEM = {"PK": "room", "SK": "0001"}
@@ -208,19 +209,8 @@ def test_equal_numbers_have_one_text_whatever_the_precision_around():
 @pytest.fixture
 def inverted(dynamodb):
     """A table with an index whose keys are the table's, the other way round."""
-    table = dynamodb.create_table(
-        TableName="inverted",
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK")],
-        KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
-        GlobalSecondaryIndexes=[
-            {
-                "IndexName": "by-sort-key",
-                "KeySchema": [{"AttributeName": "SK", "KeyType": "HASH"}, {"AttributeName": "PK", "KeyType": "RANGE"}],
-                "Projection": {"ProjectionType": "ALL"},
-            }
-        ],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    keys = define_table("PK", "SK", indexes={"by-sort-key": ("SK", "PK")})
+    table = dynamodb.create_table(TableName="inverted", **keys)
     yield ShardedTable(table, shards=fixed(5))
     table.delete()
 

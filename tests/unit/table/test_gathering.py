@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError
 
-from hotpartition.core.backoff import Clock
 from hotpartition.core.route import choose_shards
 from hotpartition.table import ShardedTable, by_attribute, fixed
-
-from .conftest import KEY_RANGE
+from support.fakes import FakeClock
 
 ROOM = {"KeyConditionExpression": Key("PK").eq("room")}
 
@@ -21,18 +17,11 @@ def item(number: int, **more) -> dict:
     return {"PK": "room", "SK": f"{number:04}", "n": number, "device": f"d{number % 5}", **more}
 
 
-def patient() -> Clock:
-    ms = [0.0]
-
-    def sleep(seconds: float) -> None:
-        ms[0] += seconds * 1000
-
-    return Clock(now_ms=lambda: int(ms[0]), sleep=sleep, random=lambda: 0.5)
-
-
 @pytest.fixture
 def table(plain) -> ShardedTable:
-    table = ShardedTable(plain, shards=fixed(4), hashed=by_attribute("device"), append_only=True, clock=patient())
+    table = ShardedTable(
+        plain, shards=fixed(4), hashed=by_attribute("device"), append_only=True, clock=FakeClock().as_clock()
+    )
     with table.batch_writer() as batch:
         for number in range(20):
             batch.put_item(Item=item(number))
@@ -90,17 +79,6 @@ def test_what_a_page_consumes_is_summed(table):
     assert "ConsumedCapacity" not in table.query(**ROOM)
 
 
-def test_one_throttled_place_is_asked_again(table, watched):
-    """Only that one; and when it does not help, the error is boto3's."""
-    refusals = iter([KEY_RANGE])
-    watched.refuses = lambda operation, body: next(refusals, None) if operation == "Query" else None
-    assert table.query(**ROOM)["Count"] == 20
-    assert watched.sent["Query"] == 6
-    watched.refuses = lambda operation, body: KEY_RANGE if operation == "Query" else None
-    with pytest.raises(table.meta.client.exceptions.ProvisionedThroughputExceededException):
-        table.query(**ROOM)
-
-
 def test_an_item_that_comes_between_the_looks_of_a_filtered_page_hides_none(table, watched, plain):
     """The page ends early, and the next one goes on there."""
     came = []
@@ -131,17 +109,6 @@ def test_a_page_ends_where_a_megabyte_ends_it(plain, options):
     assert max(len(page) for page in pages) < 25
 
 
-def test_pages_are_read_by_many_threads(table):
-    """One table serves them all."""
-
-    def read(number: int) -> list[int]:
-        pages = table.query_pages(**ROOM, Limit=1 + number)
-        return [int(entry["n"]) for page in pages for entry in page["Items"]]
-
-    with ThreadPoolExecutor(8) as executor:
-        assert list(executor.map(read, range(8))) == [list(range(20))] * 8
-
-
 def test_a_start_key_of_another_partition_key_is_left_to_dynamodb(table, twin):
     """It is an error there."""
     start = {"PK": "elsewhere", "SK": "0003"}
@@ -157,7 +124,7 @@ def test_a_start_key_of_another_partition_key_is_left_to_dynamodb(table, twin):
 
 def test_a_batch_of_keys_goes_on_where_dynamodb_stopped(plain, watched):
     """What it has given is neither asked for nor charged again, as long as each round gets a little further."""
-    table = ShardedTable(plain, shards=fixed(4), clock=patient())
+    table = ShardedTable(plain, shards=fixed(4), clock=FakeClock().as_clock())
     asked_for = []
 
     def give_three(operation, body):
@@ -173,19 +140,3 @@ def test_a_batch_of_keys_goes_on_where_dynamodb_stopped(plain, watched):
         for number in range(10):
             batch.put_item(Item=item(number))
     assert asked_for == [20, 17, 14, 11, 8, 5, 2]
-
-
-def test_the_budget_counts_from_the_first_refusal(table, watched):
-    """A round may take longer than the budget: what was refused in it is tried again all the same."""
-    refused = []
-
-    def refuse_one_late(operation, body):
-        if operation == "Query" and body["ExpressionAttributeValues"][":hpp"]["S"] == "room#_2" and not refused:
-            refused.append(operation)
-            table._clock.sleep(5.0)
-            return KEY_RANGE
-        return None
-
-    watched.refuses = refuse_one_late
-    assert len(table.query(**ROOM)["Items"]) == 20
-    assert refused == ["Query"]

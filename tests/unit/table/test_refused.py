@@ -6,6 +6,7 @@ import pytest
 from boto3.dynamodb.conditions import Attr
 
 from hotpartition.table import ShardedTable, fixed
+from support.tables import define_table
 
 
 @pytest.fixture
@@ -46,20 +47,12 @@ def test_methods_are_refused_with_what_to_use_instead(table, method):
 
 
 @pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ([("PK", "S", "HASH")], "no sort key"),
-        ([("PK", "N", "HASH"), ("SK", "S", "RANGE")], "no string"),
-    ],
+    ("schema", "message"),
+    [(define_table("PK"), "no sort key"), (define_table("PK", "SK", types={"PK": "N"}), "no string")],
 )
-def test_tables_that_cannot_be_sharded_are_refused(dynamodb, keys, message):
+def test_tables_that_cannot_be_sharded_are_refused(dynamodb, schema, message):
     """With the first call, which looks at their keys."""
-    table = dynamodb.create_table(
-        TableName="other",
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": kind} for name, kind, _ in keys],
-        KeySchema=[{"AttributeName": name, "KeyType": role} for name, _, role in keys],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    table = dynamodb.create_table(TableName="other", **schema)
     try:
         with pytest.raises(NotImplementedError, match=message):
             ShardedTable(table, shards=fixed(4)).scan()

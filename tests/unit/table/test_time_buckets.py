@@ -7,6 +7,7 @@ from boto3.dynamodb.conditions import Attr, Key
 
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, by_sort_key, fixed
+from support.tables import define_table
 
 START = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 INDEX = "by-owner"
@@ -207,15 +208,8 @@ def test_buckets_are_those_of_utc():
 
 def test_an_index_sorted_by_the_tables_sort_key_needs_no_copy(dynamodb):
     """Only its hash key is written."""
-    keys = {"PK": "HASH", "SK": "RANGE"}, {"bucket": "HASH", "SK": "RANGE"}
-    schemas = [[{"AttributeName": name, "KeyType": kind} for name, kind in each.items()] for each in keys]
-    plain = dynamodb.create_table(
-        TableName="with-time",
-        KeySchema=schemas[0],
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK", "bucket")],
-        GlobalSecondaryIndexes=[{"IndexName": INDEX, "KeySchema": schemas[1], "Projection": {"ProjectionType": "ALL"}}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    keys = define_table("PK", "SK", indexes={INDEX: ("bucket", "SK")})
+    plain = dynamodb.create_table(TableName="with-time", **keys)
     table = open_table(plain)
     for number in range(10):
         table.put_item(Item={"PK": "room-1", "SK": sort_key(number), "n": number})

@@ -123,13 +123,6 @@ def test_counts_are_of_what_was_read(client: Any, setup: Setup) -> None:
     assert setup.control("Counts") == {"requests": 2, "items_read": 2}
 
 
-def test_puts_can_be_forgotten(client: Any, setup: Setup) -> None:
-    """A long row of writes does not fill the stand-in's memory."""
-    setup.control("Configure", keeps_puts=False)
-    client.put_item(TableName="t", Item=item(IDS[0]))
-    assert "Item" not in client.get_item(TableName="t", Key={"pk": {"S": "c"}, "sk": {"S": f"m#{IDS[0]}"}})
-
-
 def test_slow_responses_are_as_many_as_asked_for(setup: Setup) -> None:
     """The share of slow responses is the one that was set, and the same seed gives the same ones."""
     server = StandIn()

@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 
 from tools.local.dynamodb_faults import (
-    READ_REASONS,
     WRITE_REASONS,
     Fault,
     FaultPolicy,
@@ -24,11 +23,6 @@ REASON = "TableWriteAccountLimitExceeded"
 
 def policy(*rules, seed=1):
     return FaultPolicy(random.Random(seed), rules)
-
-
-def test_without_rules_nothing_happens():
-    """The proxy of a plain local run injects nothing."""
-    assert policy().choose("PutItem") == Injection()
 
 
 def test_a_rule_is_for_its_operation_alone():
@@ -104,33 +98,18 @@ def test_rules_are_read_from_json():
     ("value", "message"),
     [
         ({}, "the body should be a list of rules"),
-        ([1], "rule 0 should be an object"),
-        (
-            [{"operation": "PutItem"}],
-            "rule 0: fault should be one of delay, late_answer, error, lose_answer, throttle, deny",
-        ),
-        ([{"operation": "PutItem", "fault": "error", "x": 1}], "rule 0: a rule of error has no x"),
         ([{"operation": "PutItem", "fault": "error", "delay_ms": 1}], "rule 0: a rule of error has no delay_ms"),
         ([{"operation": "PutItem", "fault": "error", "probability": 1.1}], "rule 0: probability should be a number"),
-        ([{"operation": "PutItem", "fault": "error", "probability": True}], "rule 0: probability should be a number"),
-        ([{"operation": "PutItem", "fault": "error", "probability": float("nan")}], "rule 0: probability should be"),
         ([{"operation": "Put", "fault": "error"}], "rule 0: operation should be one of BatchGetItem, "),
-        ([{"operation": ["Put"], "fault": "error"}], "rule 0: operation should be one of BatchGetItem, "),
         ([{"operation": "PutItem", "fault": "delay"}], "rule 0: delay_ms should be a number from 0 to 60000"),
-        ([{"operation": "PutItem", "fault": "late_answer", "delay_ms": -1}], "rule 0: delay_ms should be a number"),
         ([{"operation": "Query", "fault": "throttle", "reason": REASON}], "rule 0: reason should be one of IndexRead"),
-        ([{"operation": "PutItem", "fault": "throttle"}], "rule 0: reason should be one of IndexWriteAccount"),
-        (
-            [{"operation": "PutItem", "fault": "error"}, {"operation": "BatchWriteItem", "fault": "throttle"}],
-            "rule 1: BatchWriteItem cannot be throttled with a reason",
-        ),
+        ([{"operation": "BatchWriteItem", "fault": "throttle"}], "rule 0: BatchWriteItem cannot be throttled"),
     ],
 )
-def test_a_wrong_rule_is_named_in_one_sentence(value, message):
-    """Which rule it is, and what it should be."""
-    with pytest.raises(FaultRuleError) as refused:
+def test_a_rule_that_would_do_nothing_is_refused(value, message):
+    """A trial would count it as survived."""
+    with pytest.raises(FaultRuleError, match=message):
         parse_rules(value)
-    assert str(refused.value).startswith(message)
 
 
 def test_an_error_is_dynamodbs_internal_server_error():
@@ -162,8 +141,3 @@ def test_a_denial_is_iams():
     error = build_refusal(FaultRule("UpdateItem", Fault.DENY), ARN)
     assert (error.status, error.code) == (400, "AccessDeniedException")
     assert f"dynamodb:UpdateItem on resource: {ARN}" in error.body["Message"]
-
-
-def test_there_are_sixteen_reasons():
-    """As many as DynamoDB has."""
-    assert len(WRITE_REASONS | READ_REASONS) == 16

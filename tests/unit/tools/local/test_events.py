@@ -4,32 +4,10 @@ import json
 
 import pytest
 
-from tools.local.events import HttpRequest, HttpResponse, Route, build_http_event, find_route, read_http_response
+from tools.local.events import HttpRequest, HttpResponse, Route, build_http_event, read_http_response
 
 LIST = Route.parse("GET /conversations/{conversation_id}/messages")
-ONE = Route.parse("GET /conversations/{conversation_id}/messages/{message_id}")
-ANY = Route.parse("ANY /{proxy+}")
 HEADERS = (("Host", "h"), ("X-A", "1"), ("x-a", "2"), ("Cookie", "a=1; b=2"), ("User-Agent", "u"))
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("/conversations/a/messages", (LIST, {"conversation_id": "a"})),
-        ("/conversations//messages", (LIST, {"conversation_id": ""})),
-        ("/conversations/a%23b%2Fc/messages", (LIST, {"conversation_id": "a#b/c"})),
-        ("/conversations/a/messages/b", (ONE, {"conversation_id": "a", "message_id": "b"})),
-        ("/else/where", (ANY, {"proxy": "else/where"})),
-    ],
-)
-def test_the_most_specific_route_serves_a_path(path: str, expected: tuple[Route, dict[str, str]]) -> None:
-    """Parameters are decoded after matching, and may be empty."""
-    assert find_route((ANY, ONE, LIST), "GET", path) == expected
-
-
-def test_no_route_for_another_method() -> None:
-    """A method that no route names is not served."""
-    assert find_route((LIST, ONE), "DELETE", "/conversations/a/messages") is None
 
 
 def test_an_event_has_payload_format_2() -> None:

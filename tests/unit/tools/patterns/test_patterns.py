@@ -26,11 +26,6 @@ def test_one_key_takes_a_thousand_units():
     assert failed_share(simulate(PATTERNS["none"], EVEN, 1, SECOND)) == pytest.approx(0.4, abs=0.15)
 
 
-def test_sixteen_shards_take_the_load():
-    """The random suffix takes all of it."""
-    assert failed_share(simulate(PATTERNS["random"], EVEN, 1, SECOND)) == 0
-
-
 def test_one_index_key_refuses_what_the_shards_would_take():
     """With one index key for each hour, the index is the hot key, and its entries come late."""
     sample = simulate(PATTERNS["buckets"], EVEN, 1, SECOND)
@@ -59,27 +54,6 @@ def test_adaptive_buckets_are_raised_once_and_the_index_refuses_nothing_afterwar
     assert adaptive_buckets.raises[0].at_seconds < 2
     assert adaptive_buckets.index_refusals_after_raise == 0
     assert adaptive_buckets.wcu_per_write == pytest.approx(2.0)
-
-
-def test_reads_find_the_events(adaptive_buckets):
-    """A second holds about 5,000 events, a device of 1 % has 50 of them, and the newest page is full."""
-    means = {name: sum(kind.items) / len(kind.items) for name, kind in adaptive_buckets.reads.items()}
-    assert means["range"] == pytest.approx(5_000, rel=0.1)
-    assert means["targeted"] == pytest.approx(50, rel=0.3)
-    assert means["newest"] == 50
-
-
-def test_a_targeted_read_asks_the_base_key_and_the_choices_of_its_attribute():
-    """By attribute, three of the shards can hold a device's events; without it, all of them."""
-    by_attribute = simulate(PATTERNS["adaptive-attribute"], EVEN, 1, SHORT)
-    assert set(by_attribute.reads["targeted"].queries) == {4}
-    assert min(by_attribute.reads["range"].queries) > 10
-
-
-def test_the_same_seed_gives_the_same_run():
-    """Nothing is left to chance but by the seed."""
-    first, second = (simulate(PATTERNS["adaptive"], EVEN, 3, SECOND) for _ in range(2))
-    assert (first.counts, first.write_seconds) == (second.counts, second.write_seconds)
 
 
 def test_the_summary_says_what_was_measured(tmp_path, adaptive_buckets):
