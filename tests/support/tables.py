@@ -8,7 +8,7 @@ from hotpartition_messages.keys import describe_table
 
 TABLE_NAME = "hotpartition-test"
 INDEX_NAME = "routing-index"
-TABLE = describe_table(TABLE_NAME, index_name=INDEX_NAME)
+TABLE = describe_table(TABLE_NAME)
 
 TABLE_SCHEMA: dict[str, Any] = {
     "AttributeDefinitions": [

@@ -14,7 +14,7 @@ from hotpartition.runtime.building_in_band import build_in_band_routes, build_in
 from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.clocks import system_clock
 from hotpartition_messages.counters import describe_counter_table
-from hotpartition_messages.keys import KEY_FORM, ROUTING_INDEX, describe_table, position_of
+from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.messages import Message
 from hotpartition_messages.settings import InBandWriteSettings
 from hotpartition_messages.wiring_writer import (
@@ -30,7 +30,7 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
     settings = InBandWriteSettings.from_env(environ)
     requests, calls, clock = settings.requests, open_calls(settings.store), system_clock()
     name = settings.store.table_name
-    table, counters = describe_table(name, index_name=ROUTING_INDEX), describe_counter_table(name)
+    table, counters = describe_table(name), describe_counter_table(name)
     ends = open_in_band(calls, table.journal, telemetry, clock)
     routes = build_in_band_routes(ends, max_entries=requests.route_cache_entries)
     budget_ms = requests.request_budget_ms
