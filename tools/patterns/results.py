@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from tools.bars import Bar
 from tools.patterns.model import Pattern, Workload
 from tools.patterns.run import ReadKind, Sample
 from tools.quantiles import nearest_rank
-from tools.simulation.results import Bar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

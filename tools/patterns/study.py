@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from itertools import chain
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tools.bars import MISSED, Bar, at_least, at_most, say_bars
 from tools.patterns.model import (
     ASSUMPTIONS,
     BEGINNING,
@@ -34,13 +30,10 @@ from tools.patterns.page import build_page
 from tools.patterns.pictures import build_pictures
 from tools.patterns.results import PatternResult, PatternStudy
 from tools.patterns.run import Sample, simulate
-from tools.simulation.results import Bar
-from tools.simulation.studies import MISSED, at_least, at_most, say_bars
+from tools.workers import open_workers
 
 OUT_DIR = Path("out/patterns")
 SEEDS = 3
-PROCESSES = 2
-"""What the time that it may take is meant for."""
 BY_ATTRIBUTE = ("calculated", "adaptive", "adaptive-attribute")
 """The patterns that are run with a busy device as well: to all others it is one device among many."""
 THROWS_EACH = 4
@@ -163,17 +156,10 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     runs = list_jobs(options.seeds)
     began = time.perf_counter()
-    columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with (
-        Progress(*columns, console=Console(stderr=True)) as progress,
-        ProcessPoolExecutor(
-            min(PROCESSES, os.cpu_count() or 1), mp_context=get_context("spawn"), initializer=gc.disable
-        ) as pool,
-    ):
-        bar = progress.add_task("patterns", total=sum(map(len, runs)))
+    with open_workers({"patterns": sum(map(len, runs))}) as (pool, advance):
         futures = [[pool.submit(run, job) for job in jobs] for jobs in runs]
         for future in chain.from_iterable(futures):
-            future.add_done_callback(lambda _: progress.advance(bar))
+            future.add_done_callback(lambda _: advance["patterns"]())
         samples = [[future.result() for future in each] for each in futures]
     study = summarize(runs, samples, options.seeds)
     page = write_files(study, options.out)

@@ -8,11 +8,12 @@ from importlib import import_module
 
 COMMANDS: Mapping[str, str] = {
     "compare": "tools.simulation.report:main",
-    "faults": "tools.simulation.fault_study:study_messages",
-    "table-faults": "tools.simulation.fault_study:study_tables",
-    "counters": "tools.simulation.fault_study:study_counters",
-    "step": "tools.simulation.step_study:main",
-    "replay": "tools.simulation.replay:main",
+    "faults": "tools.simulation.studies:study_messages",
+    "table-faults": "tools.simulation.studies:study_tables",
+    "counters": "tools.simulation.studies:study_counters",
+    "in-band": "tools.simulation.in_band:main",
+    "step": "tools.simulation.studies:study_step",
+    "replay": "tools.simulation.studies:replay",
 }
 """Each command's module and function; imported only when it is asked for, since some bring matplotlib along."""
 

@@ -21,10 +21,16 @@ from hotpartition_messages.message_ids import message_time_ms, mint_message_id
 from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage, Written
 from tools.history_checker import Edited, Page, Seen
-from tools.simulation.engine import EPOCH_MS, MOST_SKEW_MS, Engine, Work
-from tools.simulation.functions import Function, NoResponseError, TooManyRequestsError
-from tools.simulation.measure import Meter
-from tools.simulation.record import Record, digest_of, seen
+from tools.simulation.engine import (
+    EPOCH_MS,
+    MOST_SKEW_MS,
+    Engine,
+    Function,
+    NoResponseError,
+    TooManyRequestsError,
+    Work,
+)
+from tools.simulation.measure import Meter, Record, digest_of, seen
 from tools.simulation.scenarios import Scenario
 from tools.simulation.workloads import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
 

@@ -16,10 +16,9 @@ from hotpartition.errors import OutcomeUnknownError, RetryLaterError
 from hotpartition_messages.counters import NewAddition, build_counter_key
 from tools.history_checker import Added, Finding, Seen
 from tools.request_tokens import RequestTokens
-from tools.simulation.engine import Engine
+from tools.simulation.engine import Engine, Function, FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.simulation.faults import FaultDriver, RaisesByHand
-from tools.simulation.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
-from tools.simulation.record import Record
+from tools.simulation.measure import Record
 from tools.simulation.results import Latency
 from tools.simulation.scenarios import FAULTS, FaultPlan, Scenario, step
 from tools.simulation.store import Observer

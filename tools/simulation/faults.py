@@ -11,8 +11,7 @@ from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import RetryLaterError
-from tools.simulation.engine import EPOCH_MS, Process
-from tools.simulation.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
+from tools.simulation.engine import EPOCH_MS, Function, FunctionConfig, NoResponseError, Process, TooManyRequestsError
 from tools.simulation.redis_model import Change, RedisNode
 from tools.simulation.scenarios import FaultPlan
 from tools.simulation.store import Network, StoreFaults

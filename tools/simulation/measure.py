@@ -1,17 +1,40 @@
-"""What is seen of a run while it goes on, by whom it concerns, and the result that comes out of it."""
+"""What is seen of a run while it goes on, and the result that comes out of it.
+
+- `Record`: the history of what was written and read, for the checker of `tools.history_checker`, which judges it. A
+  lookup of one item, and a read between two times, are reads of a part of a conversation.
+- `Meter`: loads, latencies and refusals, over time and by whom they concern.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
+from hotpartition_messages import Message
 from hotpartition_messages.keys import KEY_FORM
+from hotpartition_messages.message_ids import message_time_ms
+from hotpartition_messages.reading import PageRequest
+from tools.history_checker import (
+    Acknowledged,
+    Added,
+    Deleted,
+    Edited,
+    Finding,
+    History,
+    Page,
+    Read,
+    Seen,
+    Unresolved,
+    Verdict,
+    check_history,
+    find_breaches,
+    join_pages,
+)
 from tools.quantiles import nearest_rank
 from tools.simulation.engine import EPOCH_MS, Engine
-from tools.simulation.results import Latency, Phase, Raise, Reads, Series, Writes
-from tools.simulation.store import Observer
+from tools.simulation.results import Latency, Phase, PhaseName, Raise, Reads, Series, Writes
+from tools.simulation.store import READER, Network, Observer
 
 BIN_SECONDS = 0.25
 RELIEF_SHARE = 0.01
@@ -23,12 +46,209 @@ hold none of its messages any more."""
 PROMPT_SECONDS = 1.0
 
 
-class PhaseName(StrEnum):
-    """The phases."""
+def digest_of(sender: str, body: str) -> str:
+    """Build what a message read is compared by with the message written: senders and bodies are short or made up."""
+    return f"{sender} {len(body)} {body[:64]}"
 
-    QUIET = "quiet"
-    HOT_RUSH = "hot_rush"
-    HOT_AFTER = "hot_after"
+
+def seen(messages: Iterable[Message]) -> tuple[Seen, ...]:
+    """Note messages as they were read."""
+    return tuple(Seen(m.message_id, digest_of(m.sender, m.body)) for m in messages)
+
+
+@dataclass(slots=True)
+class Offer:
+    """An item that a client wants to have stored, and when it learned that it is."""
+
+    digest: str
+    offered_at: float
+    expires_at: float | None = None
+    acknowledged_at: float | None = None
+    deletion: Deleted | None = None
+    """The last one that was begun."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is known to be stored, and not known to be deleted."""
+        is_gone = self.deletion is not None and self.deletion.ended_at is not None
+        return self.acknowledged_at is not None and not is_gone
+
+
+@dataclass(slots=True)
+class Record:
+    """Everything that was written and read."""
+
+    clock_error: float = 0.0
+    """How far a function's clock may be off, in seconds."""
+    edits: list[Edited] = field(default_factory=list)
+    deletions: list[Deleted] = field(default_factory=list)
+    additions: list[Added] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    offers: dict[str, dict[str, Offer]] = field(default_factory=dict)
+    """By conversation and id, in the order in which they were made."""
+    _nameless: list[Unresolved] = field(default_factory=list)
+
+    @property
+    def conversations(self) -> list[str]:
+        """All that anything was offered for."""
+        return sorted(self.offers)
+
+    def acknowledged_ids(self, conversation_id: str) -> list[str]:
+        """List the messages that are known to be stored, in the order in which they were offered."""
+        offers = self.offers.get(conversation_id, {})
+        return [message_id for message_id, offer in offers.items() if offer.acknowledged_at is not None]
+
+    def sender_of(self, conversation_id: str, message_id: str) -> str:
+        """Tell who sent a message, as its digest says."""
+        return self.offers[conversation_id][message_id].digest.partition(" ")[0]
+
+    def note_offer(
+        self,
+        conversation_id: str,
+        message_id: str,
+        digest: str,
+        *,
+        offered_at: float = float("-inf"),
+        expires_at: float | None = None,
+    ) -> None:
+        """An item with a known id is about to be written."""
+        offers = self.offers.setdefault(conversation_id, {})
+        offers.setdefault(message_id, Offer(digest, offered_at, expires_at))
+
+    def note_nameless(self, conversation_id: str, digest: str) -> None:
+        """A message was offered, and nobody learned which id it may have got."""
+        self._nameless.append(Unresolved(conversation_id=conversation_id, message_id=None, digest=digest))
+
+    def note_acknowledged(
+        self, conversation_id: str, message_id: str, digest: str, at: float, *, expires_at: float | None = None
+    ) -> None:
+        """An item is known to be stored."""
+        self.note_offer(conversation_id, message_id, digest, expires_at=expires_at)
+        offer = self.offers[conversation_id][message_id]
+        offer.expires_at = expires_at
+        if offer.acknowledged_at is None:
+            offer.acknowledged_at = at
+
+    def note_deletion(
+        self, conversation_id: str, message_id: str, *, began: float, ended: float | None = None
+    ) -> Deleted:
+        """An item was deleted, or nobody knows whether it was: as long as the record has no `ended_at`."""
+        deletion = Deleted(conversation_id=conversation_id, message_id=message_id, started_at=began, ended_at=ended)
+        self.deletions.append(deletion)
+        self.offers[conversation_id][message_id].deletion = deletion
+        return deletion
+
+    def note_addition(
+        self, conversation_id: str, message_id: str, token: str, *, began: float, amount: int = 0
+    ) -> Added:
+        """Somebody begins to add to an item; the record has no `ended_at` as long as it is not acknowledged."""
+        addition = Added(
+            conversation_id=conversation_id, message_id=message_id, token=token, amount=amount, started_at=began
+        )
+        self.additions.append(addition)
+        return addition
+
+    def note_read(self, request: PageRequest, pages: Sequence[Page]) -> None:
+        """A read from an end, or between two times; the latter went through to its other end."""
+        read = join_pages(pages)
+        if request.after_ms is not None or request.before_ms is not None:
+            low = -1 if request.after_ms is None else request.after_ms
+            high = float("inf") if request.before_ms is None else request.before_ms
+            read = replace(read, covers=lambda i: low <= message_time_ms(i) < high)
+        self.reads.append(read)
+
+    def note_lookup(
+        self, conversation_id: str, message_id: str, found: Sequence[Seen], began: float, ended: float
+    ) -> None:
+        """An item was looked up by its id, strongly consistent."""
+        self.note_whole_read(conversation_id, found, began, ended, only=message_id)
+
+    def note_whole_read(
+        self,
+        conversation_id: str,
+        found: Sequence[Seen],
+        began: float,
+        ended: float,
+        *,
+        is_strong: bool = True,
+        newest_first: bool = False,
+        only: str | None = None,
+    ) -> None:
+        """All of a conversation was read, or what it has under one id."""
+        read = Read(
+            conversation_id=conversation_id,
+            order="newest" if newest_first else "oldest",
+            consistency="strong" if is_strong else "eventual",
+            started_at=began,
+            messages=tuple(found),
+            complete=True,
+            ended_at=ended,
+        )
+        self.reads.append(read if only is None else replace(read, covers=lambda i: i == only))
+
+    def note_poll(self, conversation_id: str, found: Mapping[str, Seen], began: float, settle_seconds: float) -> None:
+        """A poller found this, its last walk included, which began then.
+
+        It accounts for the messages that were acknowledged within so many seconds of their own time.
+        """
+        offers = self.offers.get(conversation_id, {})
+
+        def is_accounted_for(message_id: str) -> bool:
+            at = offers[message_id].acknowledged_at if message_id in offers else None
+            is_in_time = at is not None and EPOCH_MS + at * 1000 - message_time_ms(message_id) <= settle_seconds * 1000
+            return is_in_time or message_id in found
+
+        read = Read(
+            conversation_id=conversation_id,
+            order="oldest",
+            consistency="strong",
+            started_at=began,
+            messages=tuple(found[message_id] for message_id in sorted(found)),
+            complete=True,
+            is_gathered=True,
+            covers=is_accounted_for,
+        )
+        self.reads.append(read)
+
+    def judge(self) -> Verdict:
+        """Judge everything."""
+        return check_history(self._history())
+
+    def breaches(self) -> tuple[Finding, ...]:
+        """Judge everything, and list what is wrong."""
+        return find_breaches(self._history())
+
+    def _history(self) -> History:
+        records = tuple(self._offered())
+        return History(
+            acknowledged=tuple(r for r in records if isinstance(r, Acknowledged)),
+            unresolved=(*(r for r in records if isinstance(r, Unresolved)), *self._nameless),
+            reads=tuple(self.reads),
+            edits=tuple(self.edits),
+            deletions=tuple(self.deletions),
+            additions=tuple(self.additions),
+            clock_error=self.clock_error,
+        )
+
+    def _offered(self) -> Iterator[Acknowledged | Unresolved]:
+        for conversation_id, offers in self.offers.items():
+            for message_id, offer in offers.items():
+                if offer.acknowledged_at is None:
+                    yield Unresolved(
+                        conversation_id=conversation_id,
+                        message_id=message_id,
+                        digest=offer.digest,
+                        offered_at=offer.offered_at,
+                    )
+                else:
+                    yield Acknowledged(
+                        conversation_id=conversation_id,
+                        message_id=message_id,
+                        digest=offer.digest,
+                        offered_at=offer.offered_at,
+                        acknowledged_at=offer.acknowledged_at,
+                        expires_at=offer.expires_at,
+                    )
 
 
 @dataclass(slots=True)
@@ -253,16 +473,17 @@ class Meter(Observer):
             waited=self.waited_count,
         )
 
-    def reads(self, *, queries: int, items: int, rcu: float) -> Reads:
-        """Sum the reads up."""
+    def reads(self, store: Network) -> Reads:
+        """Sum the reads up; `store`: what was read from."""
+        counts = store.counts_of(READER)
         pages = len(self.page_latencies_ms)
         each = max(pages, 1)
         return Reads(
             pages=pages,
             failed=self.pages_failed,
-            queries_per_page=round(queries / each, 3),
-            items_per_page=round(items / each, 3),
-            rcu_per_page=round(rcu / each, 3),
+            queries_per_page=round(counts.queries / each, 3),
+            items_per_page=round(counts.items_read / each, 3),
+            rcu_per_page=round(counts.rcu / each, 3),
             latency_ms=Latency.of(self.page_latencies_ms),
         )
 

@@ -25,20 +25,18 @@ from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_messages.cursor import build_cursor
 from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage
+from tools.bars import Bar, at_least, at_most
 from tools.history_checker import FAULTS, Page
 from tools.scaling import scale_reads
 from tools.simulation.clients import ReadFunction, ReadingClients, WriteResponse, WritingClients
-from tools.simulation.engine import EPOCH_MS, Engine
-from tools.simulation.functions import Function, FunctionConfig, TooManyRequestsError
-from tools.simulation.measure import Meter, Phases
-from tools.simulation.record import Record, seen
-from tools.simulation.results import Bar, Latency, Safety
+from tools.simulation.engine import EPOCH_MS, Engine, Function, FunctionConfig, TooManyRequestsError
+from tools.simulation.measure import Meter, Phases, Record, seen
+from tools.simulation.results import Latency, Safety
 from tools.simulation.scenarios import HOT, Scenario, table_of
 from tools.simulation.store import READER
 from tools.simulation.strategies import Ours
-from tools.simulation.studies import at_least, at_most
 from tools.simulation.wiring import HOST, TABLE_NAME, Parts, ProductSettings, build_world
-from tools.simulation.workloads import Constant, ConversationFlow, Workload, name_for
+from tools.simulation.workloads import Constant, ConversationFlow, Workload
 
 PAGES_PER_SECOND = 50_000.0
 ENVIRONMENTS = 1_000
@@ -304,8 +302,8 @@ class _RushRun:
 
     def __init__(self, rush: ReadRush, seed: int, parts: Parts) -> None:
         self.rush = rush
-        scenario = self.scenario = rush.scenario()
-        self.conversation = name_for(HOT, seed)
+        scenario = self.scenario = rush.scenario().named_for(seed)
+        self.conversation = scenario.hot_conversation
         engine = self.engine = Engine()
         self.end = scenario.seconds + scenario.drain_seconds
         self.tally = Tally(engine, [Second() for _ in range(int(rush.seconds + 0.999))])

@@ -7,39 +7,39 @@ the seed: two runs write the same bytes.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import chain
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
+from tools.bars import MISSED, say_bars
+from tools.partition_model.latency import READ_PROFILE, WRITE_PROFILE, LatencyProfile
 from tools.reports.page import remove_results
 from tools.simulation.read_rush import RUSHES, ReadRush, run_rushes
-from tools.simulation.report_page import build_report, since_onset, spread
-from tools.simulation.report_pictures import STRATEGY_NAMES, Contents, build_pictures
-from tools.simulation.results import Comparison, RunResult, StrategySummary
-from tools.simulation.rivals import comparison_assumptions
+from tools.simulation.report_page import STRATEGY_NAMES, Contents, build_pictures, build_report, since_onset, spread
+from tools.simulation.results import OUT_DIR, Comparison, StrategySummary
 from tools.simulation.run import simulate
-from tools.simulation.scale import LEVELS, run_study
-from tools.simulation.scale_traffic import Level
+from tools.simulation.scale import LEVELS, Level, run_study
 from tools.simulation.scenarios import SCENARIOS, Scenario, scenario_by_name, scenario_of_messages
-from tools.simulation.strategies import STRATEGIES
-from tools.simulation.studies import MISSED, OUT_DIR, PROCESSES, say_bars
+from tools.simulation.strategies import (
+    ALARM_SECONDS,
+    BATCH,
+    DRAINERS,
+    HAND_SECONDS,
+    PAUSE_SECONDS,
+    POLL_SECONDS,
+    SEND_SECONDS,
+    STRATEGIES,
+)
+from tools.workers import Advance, open_workers
 
 FORMAT = 1
 """Version of `summary.json`; docs/simulation-summary.md describes it."""
 DEFAULT_SCENARIO = "compare"
 COMPARED_SEEDS = 12
-
-Bar = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Plan:
     command: str = "make simulate"
 
 
-def gather(plan: Plan, pool: Executor, bars: Mapping[str, Bar]) -> Contents:
+def gather(plan: Plan, pool: Executor, bars: Mapping[str, Advance]) -> Contents:
     """Run everything, in as many processes as the pool has; the result does not depend on how many.
 
     `bars` are called after each step of `comparison`, `read_rush` and `scale`.
@@ -66,7 +66,7 @@ def gather(plan: Plan, pool: Executor, bars: Mapping[str, Bar]) -> Contents:
         for strategy in plan.strategies
     }
     for future in chain.from_iterable(compared.values()):
-        _after(future, bars["comparison"])
+        future.add_done_callback(lambda _: bars["comparison"]())
     read_rush = run_rushes(plan.rushes, seed=plan.seed, pool=pool, progress=bars["read_rush"])
     scale = run_study(plan.levels, first_seed=plan.seed, pool=pool, progress=bars["scale"])
     scenario = plan.scenario
@@ -75,7 +75,7 @@ def gather(plan: Plan, pool: Executor, bars: Mapping[str, Bar]) -> Contents:
         scenario=scenario.name,
         description=scenario.description,
         seed=plan.seed,
-        assumptions=comparison_assumptions(scenario),
+        assumptions=_list_assumptions(scenario),
         runs=tuple(of_strategy[0] for of_strategy in runs),
         seeds=plan.seeds,
         summaries=tuple(StrategySummary.of(of_strategy) for of_strategy in runs),
@@ -153,14 +153,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command."""
     plan, out_dir = read_plan(arguments)
     remove_results(out_dir)
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description:<12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with (
-        Progress(*columns, console=console) as progress,
-        ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"), initializer=rarely_collect) as pool,
-    ):
-        tasks = {name: progress.add_task(name, total=count) for name, count in step_counts(plan).items()}
-        contents = gather(plan, pool, {name: partial(progress.advance, task) for name, task in tasks.items()})
+    with open_workers(step_counts(plan)) as (pool, bars):
+        contents = gather(plan, pool, bars)
     write_files(contents, out_dir)
     _say(contents, out_dir)
     return 0 if contents.read_rush.passed else MISSED
@@ -182,10 +176,50 @@ def _say(contents: Contents, out_dir: Path) -> None:
     print(out_dir / "summary.json")
 
 
-def rarely_collect() -> None:
-    """Look for garbage in circles rarely: a run holds millions of objects and makes hardly any."""
-    gc.set_threshold(200_000, 20, 100)
+def _list_assumptions(scenario: Scenario) -> tuple[str, ...]:
+    """List what is assumed beyond AWS's own words."""
+    clients, writers = scenario.clients, scenario.writers
+    return (
+        "Clients are open-loop: new writes come whether earlier ones are answered or not.",
+        (
+            f"A refused client repeats after {clients.retry_after_seconds:g} s or up to half as long again, and gives "
+            f"up after {clients.attempts} attempts; each is a request that itself tries for "
+            f"{scenario.settings.writer.requests.request_budget_ms} ms."
+        ),
+        f"A write takes {_profile(WRITE_PROFILE)} in DynamoDB, a query {_profile(READ_PROFILE)} (assumed).",
+        (
+            f"{writers.warm:,} execution environments are warm; each serves one request at a time, and a request goes "
+            "to any idle one."
+        ),
+        (
+            "The table's partitions are equal hash ranges with 1,000 write and 3,000 read units a second each, and no "
+            "burst above that; none is split during the run."
+        ),
+        (
+            f"{scenario.other_wcu:,.0f} WCU/s of other traffic are charged evenly to all partitions, not request by "
+            "request."
+        ),
+        (
+            f"The person whom an alarm calls has spread the conversation {ALARM_SECONDS:.0f} s after the onset; every "
+            f"environment follows at once. Of the time before, {HAND_SECONDS:.0f} s are simulated."
+        ),
+        (
+            f"A queue takes {1000 * SEND_SECONDS:.0f} ms to accept a message and up to {1000 * POLL_SECONDS:.0f} ms to "
+            f"hand it over; {DRAINERS} consumers write {BATCH} messages each, one after the other, and put one that is "
+            f"refused again within {1000 * PAUSE_SECONDS:.0f} ms until it is stored."
+        ),
+        (
+            "Where items are large, a quarter of a second holds few of them: N varies more than with small ones, for "
+            "which `make simulate-step` has it."
+        ),
+        "Redis is up all the time; every strategy that uses it is spared its failures here.",
+        (
+            "The consumer runs when the rush begins: EventBridge Scheduler starts one each minute, give or take, and "
+            "each works until the next is there."
+        ),
+    )
 
 
-def _after(future: Future[RunResult], progress: Bar) -> None:
-    future.add_done_callback(lambda _: progress())
+def _profile(profile: LatencyProfile) -> str:
+    at = profile.percentiles_ms
+    return f"{at[50]:g} ms (p50), {at[99]:g} ms (p99), {at[99.9]:g} ms (p99.9)"

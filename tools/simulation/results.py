@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from enum import StrEnum
+from pathlib import Path
 
+from tools.bars import Bar
 from tools.history_checker import FAULTS, Verdict
 from tools.quantiles import nearest_rank
+
+OUT_DIR = Path("out/simulation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +96,14 @@ class Reads:
     items_per_page: float
     rcu_per_page: float
     latency_ms: Latency
+
+
+class PhaseName(StrEnum):
+    """The phases."""
+
+    QUIET = "quiet"
+    HOT_RUSH = "hot_rush"
+    HOT_AFTER = "hot_after"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,17 +348,6 @@ class Comparison:
     runs: tuple[RunResult, ...]
     seeds: int = 1
     summaries: tuple[StrategySummary, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """One condition: what was measured, the limit, and whether it holds."""
-
-    name: str
-    measured: float | None
-    limit: float
-    unit: str
-    holds: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

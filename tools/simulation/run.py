@@ -17,19 +17,13 @@ from tools.simulation.clients import (
     WritingClients,
     change_handler,
 )
-from tools.simulation.engine import MOST_SKEW_MS, Engine
+from tools.simulation.engine import MOST_SKEW_MS, Engine, Function
 from tools.simulation.faults import FaultDriver, dynamodb_struck
-from tools.simulation.functions import Function
-from tools.simulation.measure import Meter, Phases
-from tools.simulation.plain import Strategy
-from tools.simulation.record import Record
-from tools.simulation.results import Cost, Reads, RunResult, Safety
-from tools.simulation.rivals import HAND_SECONDS
+from tools.simulation.measure import Meter, Phases, Record
+from tools.simulation.results import Cost, RunResult, Safety
 from tools.simulation.scenarios import FaultPlan, Scenario
-from tools.simulation.store import READER, StoreCounts
-from tools.simulation.strategies import STRATEGIES
+from tools.simulation.strategies import HAND_SECONDS, STRATEGIES, Strategy
 from tools.simulation.wiring import Parts, build_changer, build_world
-from tools.simulation.workloads import name_for
 
 OTHER_TRAFFIC_SECONDS = 0.05
 """How often the other traffic is charged to the table."""
@@ -57,8 +51,7 @@ def simulate(scenario: Scenario, seed: int, strategy: str = "ours", *, parts: Pa
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"there is no strategy {strategy!r}; there are {', '.join(STRATEGIES)}")
-    named = replace(scenario, hot_conversation=name_for(scenario.hot_conversation, seed))
-    run = _Run(named, seed, STRATEGIES[strategy](), parts or Parts())
+    run = _Run(scenario.named_for(seed), seed, STRATEGIES[strategy](), parts or Parts())
     with closing(run.engine):
         return run.result()
 
@@ -145,7 +138,7 @@ class _Run:
         changers.start()
         engine.run_until(self.end)
         self._wait_for_accepted()
-        cost, reads = self._cost(), self._reads()
+        cost, reads = self._cost(), self.meter.reads(self.store)
         safety = self._judge() if scenario.is_judged else NO_SAFETY
         meter = self.meter
         hot = [r.shard_count for r in meter.raises if r.conversation_id == scenario.hot_conversation]
@@ -212,10 +205,6 @@ class _Run:
             store_operations=sum(c.operations for c in counts),
             cold_starts=self.writing.cold_starts + self.reading.cold_starts,
         )
-
-    def _reads(self) -> Reads:
-        counts = self.store.counts.get(READER, StoreCounts(READER))
-        return self.meter.reads(queries=counts.queries, items=counts.items_read, rcu=counts.rcu)
 
     def _judge(self) -> Safety:
         """Read everything once more, when all is over, and judge all that was read."""

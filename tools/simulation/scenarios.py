@@ -12,7 +12,7 @@ from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_messages.settings import WriteSettings
 from tools.partition_model import OnDemand, Partitions, TableConfig
 from tools.scaling import scale_thresholds
-from tools.simulation.functions import FunctionConfig
+from tools.simulation.engine import FunctionConfig
 from tools.simulation.store import StoreFaults
 from tools.simulation.wiring import NAMES, ProductSettings
 from tools.simulation.workloads import (
@@ -25,6 +25,7 @@ from tools.simulation.workloads import (
     Step,
     Workload,
     ZipfFlow,
+    name_for,
 )
 
 HOT = "hot-room-{seed}"
@@ -163,6 +164,10 @@ class Scenario:
     def heat_ends(self) -> float:
         """When the heat ends."""
         return min(self.heat_end, self.seconds)
+
+    def named_for(self, seed: int) -> Scenario:
+        """Give the hot conversation its name in a seed's run."""
+        return replace(self, hot_conversation=name_for(self.hot_conversation, seed))
 
 
 def table_of(partitions: int, *, limit_wcu: float = 1000.0, limit_rcu: float = 3000.0) -> TableConfig:

@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from email.utils import formatdate
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
@@ -355,16 +356,41 @@ class Store(Network):
         self.engine.at(max(due, self.engine.now), remove)
 
     def update(self, request: Mapping[str, Any], counts: StoreCounts, owner: Process | None) -> dict[str, Any]:
-        """Add to a routing item."""
+        """Add to a routing item, unless it has grown since a time that the request names."""
         key = request["Key"]["pk"]["S"]
         self._admit_write(key, 1.0, counts)
         sets, texts = _parse_update(request)
+        known, values = self._known(request["Key"]), request["ExpressionAttributeValues"]
+        if (
+            known
+            and ":since" in values
+            and values[":since"]["S"] <= known.item["updated_at"]["S"] <= texts["updated_at"]
+        ):
+            raise self.error("ConditionalCheckFailedException", Item=known.item)
         item = self._update(key, sets, texts, self.engine.now)
         generations = [Generation.decode(text) for text in sorted(sets.get("generations", ()))]
         self.observer.raised(key, generations, item["reason"]["S"])
         if owner is not None:
             self.after_update(owner)
         return item
+
+    def sample(self, request: Mapping[str, Any], counts: StoreCounts) -> dict[str, Any]:
+        """Add to a cell of a load item, and take others away: `ADD #c :w REMOVE #s0, #s1`."""
+        place, names = request["Key"], request["ExpressionAttributeNames"]
+        self._admit_write(place["pk"]["S"], 1.0, counts)
+        known, cell = self._known(place), names["#c"]
+        item: dict[str, Any] = {**(known.item if known else place)}
+        wcu = float(item.get(cell, {"N": "0"})["N"]) + float(request["ExpressionAttributeValues"][":w"]["N"])
+        for name in names.values():
+            item.pop(name, None)
+        item[cell] = {"N": f"{wcu:g}"}
+        self._keep(item, self.engine.now)
+        return item
+
+    @property
+    def date(self) -> str:
+        """What a response says of the time."""
+        return formatdate(EPOCH_MS // 1000 + int(self.engine.now), usegmt=True)
 
     def get(self, request: Mapping[str, Any], counts: StoreCounts) -> Item | None:
         """Read one item."""
@@ -414,7 +440,7 @@ class Store(Network):
         """List the routing items of one value of the sparse index, as it knows them: it lags."""
         horizon = self.horizon(is_strong=False)
         items = [self._item(key, ROUTING_SORT_KEY, horizon) for key in self._collections]
-        found = [dict(item) for item in items if item is not None and item["routing_partition"]["S"] == partition]
+        found = [dict(item) for item in items if item and item.get("routing_partition") == {"S": partition}]
         counts.rcu += 0.5 * max(1, len(found))
         return found
 
@@ -506,8 +532,7 @@ class StoreClient:
                 self._write(lambda: self._store.put(request["Item"], self._counts))
                 return {}
             case "UpdateItem":
-                update = self._write(lambda: self._store.update(request, self._counts, self._owner))
-                return {"Attributes": update}
+                return self._update(request)
             case "GetItem":
                 item = self._read(lambda: self._store.get(request, self._counts))
                 return {} if item is None else {"Item": item}
@@ -519,6 +544,14 @@ class StoreClient:
             case "Query":
                 return self._read(lambda: self._store.query(request, self._counts))
         raise ValueError(operation)
+
+    def _update(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Add to a load item, or to a routing item."""
+        store, counts = self._store, self._counts
+        if "#c" not in request.get("ExpressionAttributeNames", ()):
+            return {"Attributes": self._write(lambda: store.update(request, counts, self._owner))}
+        item = self._write(lambda: store.sample(request, counts))
+        return {"Attributes": item, "ResponseMetadata": {"HTTPHeaders": {"date": store.date}}}
 
     def _write(self, effect: Callable[[], ResultT]) -> ResultT:
         return self._store.perform(self._store.write_latency, effect, self._counts)

@@ -13,33 +13,83 @@
 
 All but the product's own parts (detection, routes, verifying reads) are the same for all: the conditional put, the
 retries within the request (but for `sdk` and `queue`), the fan-out and the merge of pages.
+
+Assumptions, not measurements: how long a person takes (`ALARM_SECONDS`), what SQS takes to accept and to hand over, and
+that the queue is one for all conversations. Its consumers are patient: they put a message again until it is stored.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
+from typing import Protocol
 
 from redis.exceptions import RedisError
 
 from hotpartition.control.consumer import RunSummary
+from hotpartition.core.backoff import Budget, Clock
+from hotpartition.core.capacity import Item
 from hotpartition.core.detector import size_route
-from hotpartition.core.route import Generation
+from hotpartition.core.merge import KeyQuery, PageMerge, QueryResponse
+from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, stable_hash
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.errors import RetryLaterError
 from hotpartition.redis.cluster import route_key
 from hotpartition.runtime.thresholds import build_thresholds
-from hotpartition_messages.keys import KEY_FORM
+from hotpartition_messages import Message
+from hotpartition_messages.cursor import Cursor
+from hotpartition_messages.errors import MessageNotFoundError
+from hotpartition_messages.keys import KEY_FORM, build_sort_key, position_of
+from hotpartition_messages.message_ids import mint_message_id
+from hotpartition_messages.reading import PageResult, build_range
 from hotpartition_messages.writing import NewMessage, Written
-from tools.simulation.clients import Lookup, ReadHandler, ReadRequest, ReadResponse, WriteHandler
-from tools.simulation.engine import EPOCH_MS, Process
-from tools.simulation.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
-from tools.simulation.plain import PlainReader, PlainWriter, Strategy
+from tools.simulation.clients import Accepted, Lookup, ReadHandler, ReadRequest, ReadResponse, WriteHandler
+from tools.simulation.engine import (
+    EPOCH_MS,
+    Function,
+    FunctionConfig,
+    NoResponseError,
+    Process,
+    SimulatedFuture,
+    TooManyRequestsError,
+)
 from tools.simulation.redis_model import RedisClient
-from tools.simulation.rivals import Alarm, Queue, none, sdk, static
 from tools.simulation.scenarios import Scenario
-from tools.simulation.wiring import TABLE_NAME, World, build_consumer, build_reader, build_writer
+from tools.simulation.wiring import (
+    TABLE,
+    TABLE_NAME,
+    World,
+    build_consumer,
+    build_reader,
+    build_writer,
+    open_reader_calls,
+)
 
+Place = Callable[[str, str], str]
+"""Chooses the key of a conversation's message."""
+Keys = Callable[[str], tuple[str, ...]]
+"""Lists all keys that a conversation's messages can be at."""
+STATIC_SHARDS = 16
+SDK_ATTEMPTS = 10
+SDK_BASE_SECONDS = 0.05
+FUNCTION_SECONDS = 10.0
+"""The write function's timeout."""
+ALARM_SECONDS = 300.0
+"""From the onset until a person has spread the conversation: an alarm of CloudWatch looks at whole minutes, somebody
+reads it, finds the key and changes a setting."""
+HAND_SECONDS = 6.0
+"""When that happens in the simulated part of the rush; up to then one second is like the other."""
+SEND_SECONDS = 0.01
+POLL_SECONDS = 0.02
+DRAINERS = 5
+BATCH = 10
+PAUSE_SECONDS = 0.1
+"""Longest time before a refused message is put again."""
 CONSUMERS = 3
 """The consumer's reserved concurrency."""
 CONSUMER_RUN_SECONDS = 170.0
@@ -49,6 +99,298 @@ SOURCES_STREAM = "sources:{stream}"
 SOURCES_KEY = "sources:n:{}"
 ORACLE_LEAD_SECONDS = 0.5
 """How long before the onset the oracle's shards begin."""
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+@dataclass(slots=True)
+class Strategy(ABC):
+    """One way to deal with a hot key."""
+
+    name: str
+    """What it is called in results."""
+    skipped_seconds: float = field(default=0.0, kw_only=True)
+    """How much of the rush is left out, because nothing changes in it before this strategy acts."""
+    watchers: Function[float, RunSummary] | None = field(default=None, init=False)
+    """The function that watches the load, once it is started."""
+
+    def start(self, world: World, scenario: Scenario) -> None:
+        """Start what runs beside the requests: nothing."""
+        del world, scenario
+
+    def shard_count(self, scenario: Scenario) -> int:
+        """Return the N of the hot conversation as long as nothing is raised; 0: its own key only."""
+        del scenario
+        return 0
+
+    @abstractmethod
+    def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
+        """Build one environment of the write function."""
+
+    @abstractmethod
+    def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
+        """Build one environment of the read function."""
+
+
+class Waits(Protocol):
+    """One request's retries."""
+
+    def wait(self) -> bool:
+        """Wait before the next attempt; False when there is to be none."""
+        ...
+
+
+Retries = Callable[[Clock], Waits]
+
+
+class PlainWriter:
+    """Puts messages at the keys that it is told, with the product's condition and retries."""
+
+    def __init__(self, world: World, index: int, place: Place, retries: Retries | None = None) -> None:
+        random = world.random(f"writer-{index}")
+        self._clock = world.clock(random)
+        self._store = DynamoDBItemStore(ThreadedCalls(world.store.client("writer").call), TABLE, Message.from_item)
+        self._random_bits = random.getrandbits
+        budget_ms = world.settings.writer.requests.request_budget_ms
+        self._retries: Retries = retries or (lambda clock: Budget(clock, budget_ms))
+        self._place = place
+        self._observer = world.store.observer
+
+    def write(self, new: NewMessage) -> Written:
+        """Put a message, and put it again for as long as the retries last."""
+        message = self.name_message(new)
+        item = message.to_item(self._place(new.conversation_id, message.message_id))
+        retries = self._retries(self._clock)
+        while True:
+            try:
+                existing = self._store.create(item)
+            except RetryLaterError as error:
+                self._observer.waited()
+                if not retries.wait():
+                    error.sort_key = message.sort_key
+                    raise
+                continue
+            return Written(message, is_replay=existing is not None)
+
+    def name_message(self, new: NewMessage) -> Message:
+        """Build the message, with an id if the client gave none."""
+        message_id = new.message_id or mint_message_id(self._clock.now_ms(), self._random_bits)
+        return Message(new.conversation_id, message_id, new.sender, new.body, new.attributes.stored)
+
+
+@dataclass(slots=True)
+class _KeysMerge(PageMerge[str, Message]):
+    """A merge over keys that are known beforehand."""
+
+    keys: tuple[str, ...] = ()
+
+    def _needed(self, route: Route, edge: str | None) -> tuple[str, ...]:
+        del route, edge
+        return self.keys
+
+
+class PlainReader:
+    """Reads pages from the keys that it is told, with the product's fan-out, retries and merge."""
+
+    def __init__(self, world: World, process: Process, index: int, keys: Keys) -> None:
+        settings = world.settings.reader
+        self._clock = world.clock(world.random(f"reader-{index}"))
+        calls = open_reader_calls(world, process, policy=None)
+        self._store = DynamoDBItemStore(calls, TABLE, Message.from_item)
+        self._budget_ms = settings.requests.request_budget_ms
+        self._keys = keys
+
+    def read(self, request: ReadRequest) -> ReadResponse:
+        """Read a page, or one message."""
+        if isinstance(request, Lookup):
+            return self._look_up(request)
+        page_range = build_range(request)
+        if page_range is None:
+            return PageResult((), None, "")
+        budget = Budget(self._clock, self._budget_ms)
+        merge = _KeysMerge(page_range, KEY_FORM, position_of, keys=self._keys(request.conversation_id))
+        while queries := merge.next_queries(EMPTY_ROUTE):
+            self._run_round(merge, queries, budget, is_strong=request.is_strong)
+        page = merge.page()
+        cursor = Cursor(page.items[-1].message_id, walk_started_ms=0) if page.has_more else None
+        return PageResult(page.items, cursor, "")
+
+    def _run_round(
+        self, merge: PageMerge[str, Message], queries: list[KeyQuery[str]], budget: Budget, *, is_strong: bool
+    ) -> None:
+        while queries:
+            fetched = self._store.fetch(queries, is_strong=is_strong)
+            failures: list[tuple[KeyQuery[str], RetryLaterError]] = []
+            for query, response in zip(queries, fetched.responses, strict=True):
+                if isinstance(response, QueryResponse):
+                    merge.add(query, response)
+                else:
+                    failures.append((query, response))
+            if failures and not budget.wait():
+                raise failures[0][1]
+            queries = [query for query, _ in failures]
+
+    def _look_up(self, lookup: Lookup) -> Message:
+        keys = self._keys(lookup.conversation_id)
+        places = [(key, build_sort_key(lookup.message_id)) for key in keys]
+        found = self._store.get(places, is_strong=lookup.is_strong).copies
+        if not found:
+            raise MessageNotFoundError(lookup.conversation_id, lookup.message_id)
+        return found[0].item
+
+
+@dataclass(slots=True)
+class Fixed(Strategy):
+    """Keys that depend on nothing but the conversation and the message."""
+
+    place: Place
+    keys: Keys
+    shards: int = 0
+    retries: Retries | None = None
+
+    def shard_count(self, scenario: Scenario) -> int:
+        """Implement `Strategy.shard_count`."""
+        del scenario
+        return self.shards
+
+    def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
+        """Implement `Strategy.build_writer`."""
+        del process
+        return PlainWriter(world, index, self.place, self.retries).write
+
+    def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
+        """Implement `Strategy.build_reader`."""
+        return PlainReader(world, process, index, self.keys).read
+
+
+def none() -> Fixed:
+    """DynamoDB alone."""
+    return Fixed("none", _base_key, _only_base_key)
+
+
+def sdk() -> Fixed:
+    """DynamoDB alone, and boto3's own retries."""
+    return Fixed("sdk", _base_key, _only_base_key, retries=SdkRetries)
+
+
+def static() -> Fixed:
+    """Every key salted, always."""
+    return Fixed("static", _salted, _shards, shards=STATIC_SHARDS)
+
+
+class SdkRetries:
+    """boto3's default for DynamoDB (mode "legacy"): ten attempts, 50 ms and then twice as long each time.
+
+    Source: `data/_retry.json` of botocore. What still waits when the function's time is up has failed.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._attempts = 1
+        self._left = FUNCTION_SECONDS
+
+    def wait(self) -> bool:
+        """Wait before the next attempt; False when there is to be none."""
+        seconds = SDK_BASE_SECONDS * 2 ** (self._attempts - 1)
+        self._attempts += 1
+        is_in_time = seconds < self._left
+        self._clock.sleep(min(seconds, self._left))
+        self._left -= seconds
+        return is_in_time and self._attempts <= SDK_ATTEMPTS
+
+
+class Alarm(Fixed):
+    """An alarm, and a person who spreads the hot conversation by hand, over as many keys as `static` has."""
+
+    def __init__(self) -> None:
+        super().__init__("alarm", self._place, self._list_keys, skipped_seconds=ALARM_SECONDS - HAND_SECONDS)
+        self._spread: set[str] = set()
+
+    def start(self, world: World, scenario: Scenario) -> None:
+        """Let the person act, in the simulated part of the rush."""
+
+        def spread() -> None:
+            self._spread.add(scenario.hot_conversation)
+            generation = Generation(since_ms=world.engine.now_ms(), shard_count=STATIC_SHARDS)
+            world.store.observer.raised(scenario.hot_conversation, [generation], "by hand")
+
+        world.engine.at(scenario.onset + HAND_SECONDS, spread)
+
+    def _place(self, conversation_id: str, message_id: str) -> str:
+        place = _salted if conversation_id in self._spread else _base_key
+        return place(conversation_id, message_id)
+
+    def _list_keys(self, conversation_id: str) -> tuple[str, ...]:
+        shards = _shards(conversation_id) if conversation_id in self._spread else ()
+        return (conversation_id, *shards)
+
+
+class Queue(Fixed):
+    """A queue in front of the table. Its consumers put what they get on the conversation's own key."""
+
+    def __init__(self) -> None:
+        super().__init__("queue", _base_key, _only_base_key)
+        self._waiting: deque[tuple[Item, SimulatedFuture[None]]] = deque()
+
+    def start(self, world: World, scenario: Scenario) -> None:
+        """Start the consumers."""
+        del scenario
+        for index in range(DRAINERS):
+            world.engine.spawn(self._drainer(world, index))
+
+    def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
+        """Implement `Strategy.build_writer`: a message is accepted when the queue has it."""
+        del process
+        writer = PlainWriter(world, index, self.place)
+
+        def accept(new: NewMessage) -> Accepted:
+            message = writer.name_message(new)
+            world.engine.sleep(SEND_SECONDS)
+            stored: SimulatedFuture[None] = SimulatedFuture(world.engine)
+            self._waiting.append((message.to_item(new.conversation_id), stored))
+            return Accepted(message, stored)
+
+        return accept
+
+    def _drainer(self, world: World, index: int) -> Callable[[], None]:
+        random = world.random(f"drainer-{index}")
+        store = DynamoDBItemStore(ThreadedCalls(world.store.client("writer").call), TABLE, Message.from_item)
+
+        def put(item: Item) -> None:
+            while True:
+                try:
+                    store.create(item)
+                except RetryLaterError:
+                    world.store.observer.waited()
+                    world.engine.sleep(random.random() * PAUSE_SECONDS)
+                else:
+                    return
+
+        def drain() -> None:
+            while True:
+                world.engine.sleep(POLL_SECONDS)
+                batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+                for item, stored in batch:
+                    put(item)
+                    stored.set_result(None)
+
+        return drain
+
+
+def _base_key(conversation_id: str, message_id: str) -> str:
+    del message_id
+    return conversation_id
+
+
+def _only_base_key(conversation_id: str) -> tuple[str, ...]:
+    return (conversation_id,)
+
+
+def _salted(conversation_id: str, message_id: str) -> str:
+    return KEY_FORM.shard_key(conversation_id, stable_hash(message_id) % STATIC_SHARDS)
+
+
+def _shards(conversation_id: str) -> tuple[str, ...]:
+    return tuple(KEY_FORM.shard_key(conversation_id, shard) for shard in range(STATIC_SHARDS))
 
 
 @dataclass(slots=True)
@@ -222,9 +564,6 @@ def id_number(message_id: str) -> int:
     for character in message_id:
         number = number * 32 + _CROCKFORD.index(character)
     return number
-
-
-_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 STRATEGIES: Mapping[str, Callable[[], Strategy]] = {

@@ -1,40 +1,78 @@
-"""Many seeds at once: worker processes, their progress, and a file of results that is the same each time."""
+"""The studies: many seeds on worker processes, held against bars; and one seed again, with all that is known about it.
+
+- `make simulate-faults`: messages with all faults on. An operation is one request of a client to the API: a write, a
+  page or a lookup, repetitions included. What the functions then ask of DynamoDB and Redis is counted apart.
+- `make simulate-table-faults`: items of a `ShardedTable` are created, changed, overwritten and deleted by environments
+  that die, among raises, over a network that loses, delays and refuses. An operation is one call of the library.
+- `make simulate-counters`: a rush, in which one counter steps to 10,000 additions a second, without tokens; none is
+  refused once its raise has reached the writers. And additions with tokens, while environments die, responses get lost,
+  requests happen late, the counters are raised, and clients repeat; each counts once. In odd seeds a cancelled
+  transaction binds its token, in even ones it does not.
+- `make simulate-step`: the step of the project's bar, beside some seeds of it without any mitigation. The same step to
+  other loads and on other tables follows, with fewer seeds.
+- `make simulate-replay`: one scenario and seed.
+"""
 
 from __future__ import annotations
 
 import argparse
-import gc
+import atexit
 import json
-import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import asdict
-from multiprocessing import get_context
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
+from tools.bars import MISSED, Bar, at_least, at_most, say_bars
+from tools.simulation.counter_run import RushRun, TokenRun, run_rush, run_tokens
+from tools.simulation.results import (
+    OUT_DIR,
+    Distribution,
+    FaultSeed,
+    FaultStudy,
+    RunResult,
+    Series,
+    StepSeed,
+    StepStudy,
+    StepVariant,
 )
-
-from tools.simulation.results import Bar
+from tools.simulation.run import simulate
+from tools.simulation.scenarios import SCENARIOS, STEP_VARIANTS, Scenario, scenario_by_name
+from tools.simulation.strategies import STRATEGIES
+from tools.simulation.table_run import Aws, TableRun, open_aws, run_table
+from tools.workers import open_workers
 
 ResultT = TypeVar("ResultT")
 
-OUT_DIR = Path("out/simulation")
-PROCESSES = min(2, os.cpu_count() or 1)
-"""What the studies' times are meant for: two cores, whatever the machine has."""
-MISSED = 1
-"""Exit status when a bar was missed."""
+MOST_SEEDS = 300
+COUNTER_SEEDS = 50
+RUSH_SEEDS = 3
+LEAST_OPERATIONS = 1_000_000
+LEAST_ADDITIONS = 2_000
+"""Of each seed, on average: 100,000 of them all."""
+MESSAGES, TABLES, COUNTERS = "faults", "table-faults", "counters"
+STEP = "step"
+STEP_SEEDS = 100
+UNMITIGATED_EACH = 50
+"""Each so many seeds, one is run without mitigation as well: what fails there hardly differs, and takes long to run."""
+RAISED_SECONDS = 2.0
+ON_SHARDS_SECONDS = 4.0
+FAILED_SHARE = 0.03
+LATE_FAILED_SHARE = 0.01
+ONE_RAISE_SHARE = 0.97
+MOST_SHARDS = 16
+REPEATED_SHARE = 0.03
+VARIANT_SEEDS = 4
+MOST_SHARDS_OF = {"step-2000-on-32": 8, "step-6000-on-32": 26, "step-10000-on-32": 48}
+"""The bars of the variants: the largest N of any seed."""
+READ_HOT = "read_hot"
+"""The variant that is held to the step's own bars: look-ups of the journal are refused, and relief is as soon."""
 
 
 def replay_command(scenario: str, seed: int) -> str:
@@ -58,44 +96,17 @@ def parse_seeds(command: str, arguments: Sequence[str], *, about: str | None, se
 
 
 def run_all(
-    name: str, work: Callable[[int], ResultT], seeds: Iterable[int], *, replay: Callable[[int], str]
+    name: str, work: Callable[[int], ResultT], seeds: Sequence[int], *, replay: Callable[[int], str]
 ) -> list[ResultT]:
-    """Do the work for each seed, on several processes; results come in the order of the seeds.
+    """Do the work for each seed; results come in the order of the seeds.
 
     `replay` names the command that runs a seed again.
     """
-    listed = list(seeds)
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description:<10}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with (
-        Progress(*columns, console=console, disable=not console.is_terminal) as progress,
-        ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"), initializer=gc.disable) as pool,
-    ):
-        bar = progress.add_task(name, total=len(listed))
-
-        def advance(_: Future[ResultT]) -> None:
-            progress.advance(bar)
-            if not console.is_terminal:
-                _say_each_tenth(progress.tasks[bar])
-
-        futures = {seed: pool.submit(_run_and_tidy, work, seed) for seed in listed}
+    with open_workers({name: len(seeds)}) as (pool, advance):
+        futures = {seed: pool.submit(work, seed) for seed in seeds}
         for future in futures.values():
-            future.add_done_callback(advance)
+            future.add_done_callback(lambda _: advance[name]())
         return [_result_of(future, replay(seed)) for seed, future in futures.items()]
-
-
-def _say_each_tenth(task: Task) -> None:
-    """Say in a line of plain text how far the seeds are: where no terminal shows the bar."""
-    done, total = int(task.completed), int(task.total or 0)
-    if done * 10 // total > (done - 1) * 10 // total:
-        sys.stderr.write(f"{task.description}: {done} of {total} seeds, {task.elapsed or 0:.0f} s\n")
-        sys.stderr.flush()
 
 
 def _result_of(future: Future[ResultT], command: str) -> ResultT:
@@ -104,13 +115,6 @@ def _result_of(future: Future[ResultT], command: str) -> ResultT:
         sys.stderr.write(f"a run broke; see it again with: {command}\n")
         raise error
     return future.result()
-
-
-def _run_and_tidy(work: Callable[[int], ResultT], seed: int) -> ResultT:
-    """Run a seed, and only then look for garbage in circles: to look among a run's many objects takes a fifth of it."""
-    result = work(seed)
-    gc.collect()
-    return result
 
 
 def write_result(result: Any, out_dir: Path, name: str) -> Path:
@@ -129,39 +133,432 @@ def sum_faults(runs: Iterable[Sequence[tuple[str, int]]]) -> tuple[tuple[str, in
     return tuple(sorted(faults.items()))
 
 
-def conclude(
+def run_messages(seed: int) -> FaultSeed:
+    """Run one seed."""
+    run = simulate(scenario_by_name(MESSAGES), seed)
+    return FaultSeed(
+        seed=seed,
+        operations=run.operations,
+        store_operations=run.cost.store_operations,
+        acknowledged=run.safety.acknowledged,
+        raises=len(run.raises),
+        safety=run.safety,
+        faults=run.faults,
+    )
+
+
+def judge_messages(
+    runs: Sequence[FaultSeed], *, least_seeds: int = MOST_SEEDS, least_operations: int = LEAST_OPERATIONS
+) -> FaultStudy:
+    """Sum up all seeds, and hold them against the bars."""
+    operations = sum(run.operations for run in runs)
+    lost = sum(run.safety.missing for run in runs)
+    doubled = sum(run.safety.duplicated for run in runs)
+    undone = sum(run.safety.resurrected + run.safety.undone for run in runs)
+    others = sum(
+        run.safety.out_of_order + run.safety.altered + run.safety.phantom + run.safety.unverified for run in runs
+    )
+    bars = (
+        at_least("seeds", len(runs), least_seeds, "seeds"),
+        at_least("operations", operations, least_operations, "client requests"),
+        at_most("lost messages", lost, 0, "messages"),
+        at_most("doubled messages", doubled, 0, "messages"),
+        at_most("deletions and edits undone", undone, 0, "messages"),
+        at_most("other breaches (order, content, invented, not looked for)", others, 0, "messages"),
+    )
+    return FaultStudy(
+        scenario=MESSAGES,
+        first_seed=min(run.seed for run in runs),
+        seeds=len(runs),
+        operations=operations,
+        store_operations=sum(run.store_operations for run in runs),
+        acknowledged=sum(run.acknowledged for run in runs),
+        reads=sum(run.safety.reads for run in runs),
+        raises=sum(run.raises for run in runs),
+        lost=lost,
+        doubled=doubled,
+        other_breaches=others,
+        faults=sum_faults(run.faults for run in runs),
+        failing_seeds=tuple(run.seed for run in runs if not run.safety.holds),
+        bars=bars,
+        passed=all(bar.holds for bar in bars),
+        runs=tuple(runs),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TableStudy:
+    """All seeds together, and how they stand against the bars."""
+
+    scenario: str
+    first_seed: int
+    seeds: int
+    operations: int
+    store_operations: int
+    created: int
+    changed: int
+    deleted: int
+    reads: int
+    raises: int
+    lost: int
+    doubled: int
+    updates_lost: int
+    other_breaches: int
+    faults: tuple[tuple[str, int], ...]
+    failing_seeds: tuple[int, ...]
+    bars: tuple[Bar, ...]
+    passed: bool
+    runs: tuple[TableRun, ...]
+
+
+@cache
+def _aws() -> Aws:
+    """Start moto once a process, until its end: making its clients takes as long as a seed."""
+    opened = ExitStack()
+    atexit.register(opened.close)
+    return opened.enter_context(open_aws())
+
+
+def run_tables(seed: int) -> TableRun:
+    """Run one seed."""
+    return run_table(_aws(), seed)
+
+
+def judge_tables(runs: Sequence[TableRun], *, least_seeds: int = MOST_SEEDS) -> TableStudy:
+    """Sum up all seeds, and hold them against the bars."""
+    found: Counter[str] = Counter(breach.fault for run in runs for breach in run.breaches)
+    lost, doubled, updates_lost = (found[fault] for fault in ("missing", "duplicated", "undone"))
+    others = found.total() - lost - doubled - updates_lost
+    bars = (
+        at_least("seeds", len(runs), least_seeds, "seeds"),
+        at_most("lost items", lost, 0, "items"),
+        at_most("doubled items and changes", doubled, 0, "items"),
+        at_most("lost changes", updates_lost, 0, "changes"),
+        at_most("other breaches (order, invented, come back)", others, 0, "items"),
+    )
+    return TableStudy(
+        scenario=TABLES,
+        first_seed=min(run.seed for run in runs),
+        seeds=len(runs),
+        operations=sum(run.operations for run in runs),
+        store_operations=sum(run.requests for run in runs),
+        created=sum(run.created for run in runs),
+        changed=sum(run.changed for run in runs),
+        deleted=sum(run.deleted for run in runs),
+        reads=sum(run.reads for run in runs),
+        raises=sum(run.raises for run in runs),
+        lost=lost,
+        doubled=doubled,
+        updates_lost=updates_lost,
+        other_breaches=others,
+        faults=sum_faults(run.faults for run in runs),
+        failing_seeds=tuple(run.seed for run in runs if run.breaches),
+        bars=bars,
+        passed=all(bar.holds for bar in bars),
+        runs=tuple(runs),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CounterStudy:
+    """All seeds together, and how they stand against the bars."""
+
+    scenario: str
+    first_seed: int
+    seeds: int
+    additions: int
+    attempts: int
+    reads: int
+    raises: int
+    breaches: int
+    faults: tuple[tuple[str, int], ...]
+    failing_seeds: tuple[int, ...]
+    bars: tuple[Bar, ...]
+    passed: bool
+    rushes: tuple[RushRun, ...]
+    runs: tuple[TokenRun, ...]
+
+
+def judge_counters(
+    runs: Sequence[TokenRun], rushes: Sequence[RushRun], *, least_seeds: int = COUNTER_SEEDS
+) -> CounterStudy:
+    """Sum up all seeds, and hold them against the bars."""
+    failing = tuple(run.seed for run in runs if run.breaches)
+    additions = sum(run.persisted for run in runs)
+    bars = (
+        at_least("seeds in which every addition with a token counted once", len(runs) - len(failing), least_seeds, ""),
+        at_least(
+            "additions with tokens that were repeated until acknowledged", additions, LEAST_ADDITIONS * least_seeds, ""
+        ),
+        at_least("additions in a second of the rush", min(run.per_second for run in rushes), 9_800, ""),
+        at_most("onset of the rush to its raise", max(run.raised_seconds or 1e9 for run in rushes), 2.0, "s"),
+        at_most(
+            "refused, begun half a second after the raise or later",
+            max(run.refused_after for run in rushes),
+            0,
+            "additions",
+        ),
+        at_most("wrong sums in rushes", sum(len(run.breaches) for run in rushes), 0, "reads"),
+    )
+    return CounterStudy(
+        scenario=COUNTERS,
+        first_seed=min(run.seed for run in runs),
+        seeds=len(runs),
+        additions=additions,
+        attempts=sum(run.attempts for run in runs),
+        reads=sum(run.reads for run in runs),
+        raises=sum(run.raises for run in runs),
+        breaches=sum(len(run.breaches) for run in runs),
+        faults=sum_faults(run.faults for run in runs),
+        failing_seeds=failing,
+        bars=bars,
+        passed=all(bar.holds for bar in bars),
+        rushes=tuple(rushes),
+        runs=tuple(runs),
+    )
+
+
+def _finish(
+    study: FaultStudy | TableStudy | CounterStudy,
+    out_dir: Path,
+    began: float,
     figures: str,
     *,
-    faults: Iterable[tuple[str, int]],
-    bars: Sequence[Bar],
-    replays: Iterable[str],
-    path: Path,
+    replay: Callable[[int], str],
     details: str = "",
 ) -> int:
-    """Print a study's figures, what struck, its bars and how to replay what failed; return the exit status."""
-    sys.stdout.write(f"{figures}\nstruck: " + ", ".join(f"{name} {count:,}" for name, count in faults) + "\n")
-    sys.stdout.write(details)
-    say_bars(bars)
-    for command in replays:
-        sys.stdout.write(f"replay with: {command}\n")
+    """Write a study's result, print its figures, bars and how to replay what failed, and return the exit status."""
+    path = write_result(study, out_dir, f"{study.scenario}.json")
+    struck = ", ".join(f"{name} {count:,}" for name, count in study.faults)
+    sys.stdout.write(f"{figures}, {time.perf_counter() - began:.0f} s\nstruck: {struck}\n{details}")
+    say_bars(study.bars)
+    for seed in study.failing_seeds:
+        sys.stdout.write(f"replay with: {replay(seed)}\n")
     sys.stdout.write(f"{path}\n")
-    return 0 if all(bar.holds for bar in bars) else MISSED
+    return 0 if study.passed else MISSED
 
 
-def say_bars(bars: Iterable[Bar]) -> None:
-    """Print each bar with what was measured."""
-    for bar in bars:
-        measured = "never" if bar.measured is None else f"{bar.measured:g}"
-        verdict = "holds" if bar.holds else "MISSED"
-        sys.stdout.write(f"{verdict:<7} {bar.name}: {measured} (bar: {bar.limit:g} {bar.unit})\n")
+def study_messages(arguments: Sequence[str]) -> int:
+    """Run the command `faults`."""
+    seeds, out_dir = parse_seeds(MESSAGES, arguments, about=__doc__, seeds=MOST_SEEDS)
+    began = time.perf_counter()
+    replay = partial(replay_command, MESSAGES)
+    study = judge_messages(run_all("faults", run_messages, seeds, replay=replay))
+    figures = (
+        f"{study.seeds} seeds, {study.operations:,} client requests ({study.store_operations:,} requests to DynamoDB), "
+        f"{study.acknowledged:,} acknowledged messages, {study.reads:,} reads, {study.raises:,} raises"
+    )
+    return _finish(study, out_dir, began, figures, replay=replay)
 
 
-def at_most(name: str, measured: float | None, limit: float, unit: str) -> Bar:
-    """Build a bar that a value may not pass."""
-    holds = measured is not None and measured <= limit
-    return Bar(name=name, measured=measured, limit=limit, unit=unit, holds=holds)
+def study_tables(arguments: Sequence[str]) -> int:
+    """Run the command `table-faults`."""
+    seeds, out_dir = parse_seeds(TABLES, arguments, about=__doc__, seeds=MOST_SEEDS)
+    began = time.perf_counter()
+    replay = partial(replay_study, TABLES)
+    study = judge_tables(run_all("table", run_tables, seeds, replay=replay), least_seeds=min(MOST_SEEDS, len(seeds)))
+    figures = (
+        f"{study.seeds} seeds, {study.operations:,} calls ({study.store_operations:,} requests to DynamoDB), "
+        f"{study.created:,} items created, {study.changed:,} changes, {study.deleted:,} deleted, "
+        f"{study.reads:,} reads, {study.raises:,} raises"
+    )
+    return _finish(study, out_dir, began, figures, replay=replay)
 
 
-def at_least(name: str, measured: float, limit: float, unit: str) -> Bar:
-    """Build a bar that a value has to reach."""
-    return Bar(name=name, measured=measured, limit=limit, unit=unit, holds=measured >= limit)
+def study_counters(arguments: Sequence[str]) -> int:
+    """Run the command `counters`."""
+    seeds, out_dir = parse_seeds(COUNTERS, arguments, about=__doc__, seeds=COUNTER_SEEDS)
+    began = time.perf_counter()
+    replay = partial(replay_study, COUNTERS)
+    rushes = run_all("rush", run_rush, seeds[:RUSH_SEEDS], replay=replay)
+    runs = run_all("tokens", run_tokens, seeds, replay=replay)
+    study = judge_counters(runs, rushes, least_seeds=min(COUNTER_SEEDS, len(seeds)))
+    figures = (
+        f"{study.seeds} seeds, {study.additions:,} additions with tokens, repeated until acknowledged "
+        f"({study.attempts:,} attempts), {study.raises:,} raises, {study.reads:,} reads"
+    )
+    details = "".join(
+        f"rush {rush.seed}: {rush.offered:,} additions, raised to {', '.join(map(str, rush.shard_counts))} after "
+        f"{rush.raised_seconds:.2f} s; {rush.refused:,} refused before; then p99 {rush.latency_after_ms.p99:g} ms, "
+        f"{rush.attempts_for_each_after:g} requests for each\n"
+        for rush in study.rushes
+    )
+    return _finish(study, out_dir, began, figures, replay=replay, details=details)
+
+
+def run_seed(seed: int, name: str = STEP) -> RunResult:
+    """Run one seed with the product."""
+    return _without_series(simulate(scenario_by_name(name), seed, "ours"))
+
+
+def run_unmitigated(seed: int) -> RunResult:
+    """Run one seed without any mitigation."""
+    return _without_series(simulate(scenario_by_name(STEP), seed, "none"))
+
+
+def _without_series(run: RunResult) -> RunResult:
+    """Leave out what takes long to hand from process to process."""
+    return replace(run, series=Series())
+
+
+def compare(ours: RunResult, unmitigated_failed_wcu: float) -> StepSeed:
+    """Put a seed's run beside what fails without any mitigation."""
+    raises = [r.shard_count for r in ours.raises if r.conversation_id == ours.hot_conversation]
+    return StepSeed(
+        seed=ours.seed,
+        raised_seconds=ours.raised_seconds,
+        on_shards_seconds=ours.on_shards_seconds,
+        relieved_seconds=ours.relieved_seconds,
+        shard_counts=tuple(raises),
+        failed_wcu=ours.writes.failed_wcu,
+        failed_share_of_unmitigated=round(ours.writes.failed_wcu / max(unmitigated_failed_wcu, 1.0), 6),
+        late_failed_share_of_offered=round(ours.late_failed_share, 6),
+        write_p99_ms=ours.writes.latency_ms.p99,
+        repeated_share=ours.repeated_share,
+    )
+
+
+def summarize(runs: Sequence[RunResult], scenario: Scenario) -> StepVariant:
+    """Sum up the seeds of one variant."""
+    partitions = scenario.table.partitions.count or 0
+    room_wcu = partitions * scenario.table.partitions.write_limit_wcu - scenario.other_wcu
+    return StepVariant(
+        scenario=scenario.name,
+        description=scenario.description,
+        load_wcu=scenario.oracle_wcu,
+        partitions=partitions,
+        is_too_small=room_wcu < scenario.oracle_wcu,
+        shard_counts=tuple(
+            tuple(r.shard_count for r in run.raises if r.conversation_id == run.hot_conversation) for run in runs
+        ),
+        raised_seconds=Distribution.of([run.raised_seconds for run in runs]),
+        on_shards_seconds=Distribution.of([run.on_shards_seconds for run in runs]),
+        relieved_seconds=Distribution.of([run.relieved_seconds for run in runs]),
+        late_failed_share_of_offered=Distribution.of([round(run.late_failed_share, 6) for run in runs]),
+        repeated_share=Distribution.of([run.repeated_share for run in runs]),
+    )
+
+
+def judge_step(
+    ours: Sequence[RunResult],
+    unmitigated: Sequence[RunResult],
+    scenario: Scenario,
+    variants: Sequence[StepVariant] = (),
+) -> StepStudy:
+    """Sum up all seeds, and hold them against the bars. Of the runs without mitigation the best one counts."""
+    baseline_wcu = min(run.writes.failed_wcu for run in unmitigated)
+    runs = [compare(run, baseline_wcu) for run in ours]
+    raised = Distribution.of([run.raised_seconds for run in runs])
+    on_shards = Distribution.of([run.on_shards_seconds for run in runs])
+    failed = Distribution.of([run.failed_share_of_unmitigated for run in runs])
+    late = Distribution.of([run.late_failed_share_of_offered for run in runs])
+    one_raise = sum(len(run.shard_counts) == 1 for run in runs)
+    final = Distribution.of([float(max(run.shard_counts, default=0)) for run in runs])
+    repeated = [run.repeated_share for run in runs if run.repeated_share is not None]
+    mean_repeated = sum(repeated) / len(repeated) if repeated else None
+    bars: tuple[Bar, ...] = (
+        at_most("onset to raise, p99", raised.p99, RAISED_SECONDS, "s"),
+        at_most("onset to 95 % of new writes on shards, p99", on_shards.p99, ON_SHARDS_SECONDS, "s"),
+        at_least(
+            "seeds in which the final N was reached in one raise", one_raise, ONE_RAISE_SHARE * len(runs), "seeds"
+        ),
+        at_most("N, worst seed", final.highest, MOST_SHARDS, "shards"),
+        at_most("puts beyond one for each write, once on shards", mean_repeated, REPEATED_SHARE, "as a share"),
+        at_most("failed writes, of those without mitigation, worst seed", failed.highest, FAILED_SHARE, "as a share"),
+        at_most("failed of what was offered after 4 s, worst seed", late.highest, LATE_FAILED_SHARE, "as a share"),
+        *(_size_bar(variant) for variant in variants if variant.scenario in MOST_SHARDS_OF),
+        *(bar for variant in variants if variant.scenario == READ_HOT for bar in _read_hot_bars(variant)),
+    )
+    return StepStudy(
+        scenario=scenario.name,
+        description=scenario.description,
+        first_seed=min(run.seed for run in runs),
+        seeds=len(runs),
+        raised_seconds=raised,
+        on_shards_seconds=on_shards,
+        relieved_seconds=Distribution.of([run.relieved_seconds for run in runs]),
+        final_shard_count=final,
+        unmitigated_seeds=tuple(run.seed for run in unmitigated),
+        unmitigated_failed_wcu=baseline_wcu,
+        failed_share_of_unmitigated=failed,
+        late_failed_share_of_offered=late,
+        bars=bars,
+        passed=all(bar.holds for bar in bars),
+        runs=tuple(runs),
+        repeated_share=Distribution.of([run.repeated_share for run in runs]),
+        variants=tuple(variants),
+    )
+
+
+def _size_bar(variant: StepVariant) -> Bar:
+    largest = max((max(counts, default=0) for counts in variant.shard_counts), default=0)
+    limit = MOST_SHARDS_OF[variant.scenario]
+    return at_most(f"N at {variant.load_wcu:,.0f} WCU/s, worst seed", float(largest), limit, "shards")
+
+
+def _read_hot_bars(variant: StepVariant) -> tuple[Bar, ...]:
+    where = "where the base key's reads are refused"
+    raised, on_shards, late = variant.raised_seconds, variant.on_shards_seconds, variant.late_failed_share_of_offered
+    return (
+        at_most(f"onset to raise, p99, {where}", raised.p99, RAISED_SECONDS, "s"),
+        at_most(f"onset to 95 % of new writes on shards, p99, {where}", on_shards.p99, ON_SHARDS_SECONDS, "s"),
+        at_most(f"failed after 4 s, worst seed, {where}", late.highest, LATE_FAILED_SHARE, "as a share"),
+    )
+
+
+def say_variant(variant: StepVariant) -> str:
+    """Write a variant in one line."""
+    counts = "; ".join(", ".join(map(str, each)) or "none" for each in variant.shard_counts)
+    relieved = "never" if variant.relieved_seconds.p99 is None else f"within {variant.relieved_seconds.p99:g} s"
+    note = " The table is too small for this load." if variant.is_too_small else ""
+    return (
+        f"{variant.load_wcu:,.0f} WCU/s on {variant.partitions} partitions: N = {counts}; relieved {relieved}; "
+        f"failed late {variant.late_failed_share_of_offered.highest or 0:.2%}; puts beyond one for each write "
+        f"{variant.repeated_share.highest or 0:.1%}.{note}"
+    )
+
+
+def study_step(arguments: Sequence[str]) -> int:
+    """Run the command `step`."""
+    seeds, out_dir = parse_seeds("step", arguments, about=__doc__, seeds=STEP_SEEDS)
+    began = time.perf_counter()
+    replay = partial(replay_command, STEP)
+    unmitigated = run_all("no mitigation", run_unmitigated, seeds[::UNMITIGATED_EACH], replay=replay)
+    ours = run_all("step", run_seed, seeds, replay=replay)
+    variants = [
+        summarize(
+            run_all(name, partial(run_seed, name=name), seeds[:VARIANT_SEEDS], replay=partial(replay_command, name)),
+            scenario,
+        )
+        for name, scenario in STEP_VARIANTS.items()
+    ]
+    study = judge_step(ours, unmitigated, scenario_by_name(STEP), variants)
+    path = write_result(study, out_dir, "step.json")
+    sys.stdout.write(f"{study.description}\n{study.seeds} seeds in {time.perf_counter() - began:.0f} s\n")
+    say_bars(study.bars)
+    for variant in study.variants:
+        sys.stdout.write(say_variant(variant) + "\n")
+    sys.stdout.write(f"{path}\n")
+    return 0 if study.passed else MISSED
+
+
+def replay(arguments: Sequence[str]) -> int:
+    """Run the command `replay`."""
+    parser = argparse.ArgumentParser(prog="python -m tools.simulation replay", description=__doc__)
+    parser.add_argument("--scenario", default="compare", choices=sorted(SCENARIOS))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--strategy", default="ours", choices=tuple(STRATEGIES))
+    parser.add_argument("--out", type=Path, default=OUT_DIR)
+    options = parser.parse_args(arguments)
+    run = simulate(scenario_by_name(options.scenario), options.seed, options.strategy)
+    path = write_result(run, options.out, f"{options.scenario}-{options.seed}-{options.strategy}.json")
+    say = sys.stdout.write
+    say(f"{run.operations:,} client requests, {run.cost.store_operations:,} requests to DynamoDB\n")
+    say(f"raised after {run.raised_seconds} s, relieved after {run.relieved_seconds} s\n")
+    for each in run.raises:
+        say(f"  {each.at_seconds:8.3f} s  {each.conversation_id}: N = {each.shard_count} ({each.reason})\n")
+    say(f"{run.safety}\n")
+    for example in run.safety.examples:
+        say(f"  {example}\n")
+    say(f"{path}\n")
+    return 0 if run.safety.holds else MISSED

@@ -42,7 +42,7 @@ SCHEMA: dict[str, Any] = {
 def writes_to(operation: str, body: dict[str, Any]) -> str | None:
     """Return the partition key that a write of one item goes to; None for any other request."""
     attributes = body.get("Item") or body.get("Key")
-    return attributes["PK"]["S"] if attributes and operation != "GetItem" else None
+    return attributes["PK"]["S"] if attributes and "PK" in attributes and operation != "GetItem" else None
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Watched:
         if place := writes_to(model.name, body):
             self.places.append((model.name, place))
         if model.name == "Query":
-            self.queried.append(body["ExpressionAttributeValues"][":hpp"]["S"])
+            self.queried.append(body["ExpressionAttributeValues"].get(":hpp", {}).get("S", ""))
         if response := self.responds(model.name, body):
             return SimpleNamespace(status_code=200), response
         reason = self.refuses(model.name, body)

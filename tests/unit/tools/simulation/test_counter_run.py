@@ -8,7 +8,7 @@ from hotpartition.core.route import stable_hash
 from hotpartition.engine.counters import Adder, Summer
 from tools.history_checker import Finding
 from tools.simulation.counter_run import run_rush, run_tokens
-from tools.simulation.fault_study import judge_counters
+from tools.simulation.studies import judge_counters
 from tools.simulation.wiring import Parts
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from tools.simulation.read_rush import ReadRush
 from tools.simulation.report import Plan, gather, read_plan, step_counts, write_files
 from tools.simulation.report_page import since_onset
 from tools.simulation.results import Distribution
-from tools.simulation.scale_traffic import Level
+from tools.simulation.scale import Level
 from tools.simulation.scenarios import scenario_by_name, scenario_of_messages
 
 DOCUMENT = (Path(__file__).resolve().parents[4] / "docs/simulation-summary.md").read_text()

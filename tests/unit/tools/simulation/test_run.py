@@ -10,10 +10,9 @@ import pytest
 
 from hotpartition.core.route import candidate_keys, next_candidates
 from support.protocol_mutations import CHANGE_MUTATIONS, MUTATIONS
-from tools.simulation.rivals import ALARM_SECONDS, STATIC_SHARDS
 from tools.simulation.run import simulate
 from tools.simulation.scenarios import HOT, SCENARIOS, Changes, Readers, scenario_by_name
-from tools.simulation.strategies import STRATEGIES, id_number
+from tools.simulation.strategies import ALARM_SECONDS, STATIC_SHARDS, STRATEGIES, id_number
 from tools.simulation.workloads import Constant, ConversationFlow, Step, Workload, ZipfFlow
 
 pytestmark = pytest.mark.slow

@@ -19,12 +19,17 @@ from support.redis_process import RedisProcess
 from tools.simulation import scale
 from tools.simulation.scale import (
     LEVELS,
+    QUIET_WCU,
+    START_MS,
     STATE_BYTES_PER_REPORT,
     STATE_BYTES_PER_SECOND,
+    Level,
+    Traffic,
     busiest_consumer_share,
     busiest_share,
     consumers_needed,
     partitions_needed,
+    popularity,
     registry_lookups_per_second,
     run_level,
     run_study,
@@ -36,7 +41,6 @@ from tools.simulation.scale_theory import (
     relative_error,
     stream_entry_bytes,
 )
-from tools.simulation.scale_traffic import QUIET_WCU, START_MS, Level, Traffic, popularity
 
 SMALL = Level(writes_per_second=2_000, rushes=1, seeds=4, run_ms=4_500)
 

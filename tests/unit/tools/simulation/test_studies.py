@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tools.history_checker import FAULTS
-from tools.simulation.fault_study import judge_messages
 from tools.simulation.results import Distribution, FaultSeed, Latency, Raise, RunResult, Safety, Series
 from tools.simulation.run import NO_SAFETY, simulate
 from tools.simulation.scenarios import scenario_by_name
-from tools.simulation.step_study import judge as judge_step
+from tools.simulation.studies import judge_messages, judge_step
 
 SOUND = replace(NO_SAFETY, acknowledged=10, reads=5)
 

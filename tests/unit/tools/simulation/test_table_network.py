@@ -6,7 +6,7 @@ from botocore.exceptions import ClientError
 from hotpartition.dynamodb.table import JournalPlace
 from tools.simulation.engine import Engine
 from tools.simulation.store import Observer
-from tools.simulation.table_network import MotoNetwork, open_aws
+from tools.simulation.table_run import MotoNetwork, open_aws
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,8 @@ from hotpartition.engine.route_cache import RouteSource
 from hotpartition.table import item_calls
 from hotpartition.table.adaptive import AdaptiveRoutes
 from tools.history_checker import Finding
-from tools.simulation.fault_study import judge_tables
-from tools.simulation.table_network import open_aws
-from tools.simulation.table_run import TableParts, build_fault_plan, run_table
+from tools.simulation.studies import judge_tables
+from tools.simulation.table_run import TableParts, build_fault_plan, open_aws, run_table
 
 pytestmark = pytest.mark.slow
 

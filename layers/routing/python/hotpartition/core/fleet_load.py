@@ -1,6 +1,7 @@
 """The fleet's own load on one key, as its load item shows it, and what follows from it. Pure.
 
-Load item: one for each collection that was throttled of late, under a partition key of its own (never the hot one).
+Load item: one for each collection that was throttled of late, under a partition key of its own (never the hot one),
+and up to two more where that is throttled too.
 Each sample adds its WCU to one of two attributes, and takes away what is too old: a ring that needs no clean-up.
 
 | attribute | type | content |
@@ -33,10 +34,16 @@ from hotpartition.core.detector import (
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.sampler import SLOT_MS, slot_of
 
-HOT_WINDOWS = ((1, 3.0), (4, 1.6), (12, 1.0))
+HOT_WINDOWS = ((2, 2.0), (4, 1.6), (6, 1.35), (8, 1.1), (12, 1.0))
 """A window is hot when its load, in WCU/s, is more than the limit of a key times its factor: so many slots, and the
 factor where a single key serves the load. Samples are few in a short window, so that it must show more: a key with
 600 WCU/s is taken for one with 1,000 once in thousands of hours (docs/decisions/0051-in-band.md)."""
+SHORT_SLOTS = 4
+"""In windows of at most so many slots the load may still rise, or its counting: a last slot with more tells the size.
+It is whole if there was something to count in the slot before it."""
+LOAD_PLACES = 3
+"""Load items of a collection. All processes use the first; it may lie on the very partition that is hot, though, or on
+another that is: who is refused there goes to the next one, as all others are who are."""
 KEPT_SLOTS = 16
 """How long a slot is kept: longer than any window looks back."""
 MAX_SLOTS_AHEAD = 8
@@ -109,10 +116,12 @@ def decide_in_band(
     decision = Decision(collection, Reason.BELOW_THRESHOLD, shard_count=m)
     if window is not None:
         slots, rate = window
+        if slots <= SHORT_SLOTS and (last := _rate(load, m, now, 1)) > rate:
+            slots, rate = 1, last
         # The new shards serve later items as well, where those have as many.
         later = sum(_rate(load, each, now, slots) for each in {c.shard_count for c in load} if each > m)
         decision = replace(decision, rate_wcu_per_second=rate, later_wcu_per_second=later)
-        count, first_slot = size_route(rate + later, thresholds), now - slots
+        count, first_slot = size_route(rate + later, thresholds), now - window[0]
         reason = Reason.RAISED if m < thresholds.max_shard_count else Reason.AT_CAP
     else:
         evidence = _gather_evidence(load, m, now)
@@ -133,6 +142,8 @@ def decide_in_band(
 
 def _find_hot_window(load: FleetLoad, shard_count: int, now: int, limit_wcu: float) -> tuple[int, float] | None:
     """Find the shortest hot window of whole slots: how many they are, and their load in WCU/s."""
+    if not load.get(Cell(now - 2, shard_count, is_throttled=False)):
+        return None
     keys = max(shard_count, 1)
     for slots, factor in HOT_WINDOWS:
         rate = _rate(load, shard_count, now, slots)

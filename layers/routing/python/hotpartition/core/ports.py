@@ -120,8 +120,8 @@ class CounterStore(Protocol):
 class LoadItems(Protocol):
     """The load items of a table (`fleet_load.py`). Fails open: a sample that cannot be added is not counted."""
 
-    def add(self, collection: str, cell: Cell, wcu: float, *, stale: Sequence[Cell] = ()) -> FleetLoad:
-        """Add a sample to a collection's load item, take cells away from it, and return what it holds then.
+    def add(self, collection: str, place: int, cell: Cell, wcu: float, *, stale: Sequence[Cell] = ()) -> FleetLoad:
+        """Add a sample to one of a collection's load items, take cells away from it, and return what it holds then.
 
         Raises:
             RetryLaterError: after one attempt.
@@ -130,7 +130,7 @@ class LoadItems(Protocol):
         ...
 
     def get(self, collection: str) -> FleetLoad:
-        """Read a collection's load item; one that was never throttled has none. It raises as `add` does."""
+        """Add up a collection's load items; one that was never throttled has none. It raises as `add` does."""
         ...
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from hotpartition.core.capacity import Item
-from hotpartition.core.fleet_load import Cell, FleetLoad
+from hotpartition.core.fleet_load import LOAD_PLACES, Cell, FleetLoad
 from hotpartition.core.store_clock import StoreClock
 from hotpartition.dynamodb.calls import DynamoDBCalls, Response
 from hotpartition.dynamodb.table import JournalPlace
@@ -26,13 +27,13 @@ class DynamoDBLoadItems:
         self._store_clock = store_clock
         self._now_ms = now_ms
 
-    def add(self, collection: str, cell: Cell, wcu: float, *, stale: Sequence[Cell] = ()) -> FleetLoad:
+    def add(self, collection: str, place: int, cell: Cell, wcu: float, *, stale: Sequence[Cell] = ()) -> FleetLoad:
         """Implement `LoadItems.add`."""
         names = {f"#s{position}": old.name for position, old in enumerate(stale[:MAX_STALE]) if old != cell}
         remove = f" REMOVE {', '.join(names)}" if names else ""
         request = {
             "TableName": self._place.table_name,
-            "Key": self._place.load_key_of(collection),
+            "Key": self._place.load_key_of(collection, place),
             "UpdateExpression": f"ADD #c :w{remove}",
             "ExpressionAttributeNames": {"#c": cell.name, **names},
             "ExpressionAttributeValues": {":w": {"N": f"{wcu:g}"}},
@@ -42,8 +43,12 @@ class DynamoDBLoadItems:
 
     def get(self, collection: str) -> FleetLoad:
         """Implement `LoadItems.get`."""
-        request = {"TableName": self._place.table_name, "Key": self._place.load_key_of(collection)}
-        return _read(self._call("GetItem", request).get("Item", {}))
+        total: defaultdict[Cell, float] = defaultdict(float)
+        for place in range(LOAD_PLACES):
+            item = self._call(*self._place.build_load_get(collection, place)).get("Item", {})
+            for cell, wcu in _read(item).items():
+                total[cell] += wcu
+        return total
 
     def _call(self, operation: str, request: Mapping[str, object]) -> Response:
         sent_ms = self._now_ms()
@@ -53,6 +58,6 @@ class DynamoDBLoadItems:
         return response
 
 
-def _read(item: Item) -> FleetLoad:
+def _read(item: Item) -> dict[Cell, float]:
     """Read a load item; what is none of its cells is left out."""
     return {cell: float(value["N"]) for name, value in item.items() if "N" in value and (cell := Cell.parse(name))}

@@ -50,12 +50,17 @@ class JournalPlace:
             key[self.sort_key] = {"S": self.routing_sort_key}
         return key
 
-    def load_key_of(self, collection: str) -> dict[str, AttributeValue]:
-        """Build the key of a collection's load item, which is never that of a collection."""
+    def load_key_of(self, collection: str, place: int) -> dict[str, AttributeValue]:
+        """Build the key of one of a collection's load items, which is never that of a collection."""
         name = collection.encode()
         if len(name) > _LONGEST_NAME_BYTES:
             collection = blake2b(name, digest_size=32).hexdigest()
-        return self.key_of(LOAD_PREFIX + collection)
+        return self.key_of(f"{LOAD_PREFIX}{place}#{collection}")
+
+    def build_load_get(self, collection: str, place: int) -> Call:
+        """Build the request that reads a load item, eventually consistent."""
+        key = self.load_key_of(collection, place)
+        return Call("GetItem", {"TableName": self.table_name, "Key": key, "ConsistentRead": False})
 
     def directory_key(self, routing_partition: str) -> dict[str, AttributeValue]:
         """Build the key of a part of the directory."""

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
 from threading import Lock
 from typing import Any
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.detector import Decision, Thresholds
-from hotpartition.core.fleet_load import MAX_SAMPLE_WCU, Cell, FleetLoad, decide_in_band, list_stale
+from hotpartition.core.fleet_load import LOAD_PLACES, MAX_SAMPLE_WCU, Cell, FleetLoad, decide_in_band, list_stale
 from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalReading, LoadItems, Telemetry
@@ -33,10 +33,10 @@ from hotpartition.errors import MalformedGenerationError, RetryLaterError, Store
 
 MARKED_MS = 10_000
 """How long a key stays marked after the last refusal."""
-FIRST_MS = 1_000
+FIRST_MS = 1_500
 FIRST_SAMPLE_WCU = 10.0
-"""WCU between two samples in the first second of a mark, which decides; later `MAX_SAMPLE_WCU`, to find out whether it
-decided for too few shards."""
+"""WCU between two samples of writes to the base key in the first seconds of a mark, which decide; later
+`MAX_SAMPLE_WCU`, to find out whether they decided for too few shards."""
 MAX_MARKS = 1_000
 RAISE_PAUSE_MS = 1_000
 """Least time between two raises of one key, whoever makes them: DynamoDB sees to it."""
@@ -52,8 +52,10 @@ class _Mark:
     until_ms: int
     left_wcu: float
     """Until the next sample."""
-    stale: Sequence[Cell] = field(default=())
+    stale: Sequence[Cell] = ()
     """What the next sample takes out of the load item."""
+    place: int = 0
+    """Which load item it goes to."""
 
 
 class InBandCounting:
@@ -98,7 +100,7 @@ class InBandCounting:
         """Implement `WriteCounting.offered`: nothing is done for a key that is not marked."""
         if not self._marks:
             return None
-        sample = self._sample(key.collection, wcu, now_ms)
+        sample = self._sample(key.collection, wcu, shard_count, now_ms)
         if sample is None:
             return None
         cell = Cell(slot_of(self._store_clock.at(now_ms)), shard_count, False)
@@ -143,7 +145,7 @@ class InBandCounting:
                 self._marks.popitem(last=False)
             return True
 
-    def _sample(self, collection: str, wcu: float, now_ms: int) -> float | None:
+    def _sample(self, collection: str, wcu: float, shard_count: int, now_ms: int) -> float | None:
         """Count a write of a marked key: systematic samples with a random start, as `LoadSampler` takes them."""
         with self._lock:
             mark = self._marks.get(collection)
@@ -152,7 +154,8 @@ class InBandCounting:
             if now_ms >= mark.until_ms:
                 del self._marks[collection]
                 return None
-            distance = FIRST_SAMPLE_WCU if now_ms - mark.since_ms < FIRST_MS else MAX_SAMPLE_WCU
+            is_deciding = not shard_count and now_ms - mark.since_ms < FIRST_MS
+            distance = FIRST_SAMPLE_WCU if is_deciding else MAX_SAMPLE_WCU
             mark.left_wcu -= wcu
             if mark.left_wcu >= 0:
                 return None
@@ -163,8 +166,10 @@ class InBandCounting:
     def _add(self, key: ItemKey[Any], cell: Cell, wcu: float) -> None:
         """Add a sample to the fleet's load, and act on what that shows."""
         mark = self._marks.get(key.collection)
+        if mark is None:
+            return
         try:
-            load = self._loads.add(key.collection, cell, wcu, stale=mark.stale if mark else ())
+            load = self._add_somewhere(key.collection, mark, cell, wcu)
         except RetryLaterError:
             self._telemetry.count(MetricName.REPORTS_DROPPED)
             return
@@ -172,9 +177,19 @@ class InBandCounting:
             self._give_up(key.collection, error)
             return
         now_ms = self._store_clock.at(self._clock.now_ms())
-        if mark is not None:
-            mark.stale = list_stale(load, now_ms)
+        mark.stale = list_stale(load, now_ms)
         self._act(key, load, now_ms)
+
+    def _add_somewhere(self, collection: str, mark: _Mark, cell: Cell, wcu: float) -> FleetLoad:
+        """Add a sample to the first load item that takes it, of those that this process was not refused by."""
+        while True:
+            place = mark.place
+            try:
+                return self._loads.add(collection, place, cell, wcu, stale=mark.stale)
+            except ThrottledError:
+                if place + 1 == LOAD_PLACES:
+                    raise
+                mark.place, mark.stale = place + 1, ()
 
     def _act(self, key: ItemKey[Any], load: FleetLoad, now_ms: int) -> None:
         decision = self._decide(key, load, now_ms)
@@ -214,7 +229,7 @@ class InBandCounting:
             pause_ms=RAISE_PAUSE_MS,
         )
         self._routes.learn_entry(collection, raised.entry, self._clock.now_ms())
-        if decision.generation in raised.entry.route.generations:
+        if raised.is_made:
             self._telemetry.count(MetricName.RAISES)
             self._telemetry.event(
                 "raised",

@@ -26,11 +26,17 @@ REFRESH_SECONDS = 60.0
 """How long a route of a key that was raised is used before the journal is asked again."""
 
 
+REFUSALS = 2
+"""How many there are before a look-up: what was refused once is mostly stored a moment later, where a partition is only
+a little too hot, and then a look-up for each write would cost half as much as the write."""
+
+
 class _LookUp(NamedTuple):
-    """When a collection was looked up, and how long it is left alone from then on."""
+    """When a collection was looked up, how long it is left alone from then on, and the refusals since."""
 
     at_ms: int
     pause_ms: int
+    refusals: int = 0
 
 
 class JournalRoutes:
@@ -83,13 +89,16 @@ class JournalRoutes:
         return self._raised_at_ms.get(collection)
 
     def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
-        """Ask the journal, eventually consistent: now, unless it was asked a moment ago."""
+        """Ask the journal, eventually consistent, from the second refusal on and unless it was asked a moment ago."""
         with self._lock:
             last = self._lookups.get(collection)
-            if last is not None and 0 <= now_ms - last.at_ms < last.pause_ms:
+            if last is None or not 0 <= now_ms - last.at_ms < FORGET_LOOKUPS_MS:
+                last = _LookUp(now_ms, 0)
+            last = last._replace(refusals=last.refusals + 1)
+            if last.refusals < REFUSALS or now_ms - last.at_ms < last.pause_ms:
+                _keep(self._lookups, collection, last)
                 return self._cache.peek(collection)
-            is_first = last is None or not 0 <= now_ms - last.at_ms < FORGET_LOOKUPS_MS
-            pause_ms = LOOKUP_PAUSE_MS if last is None or is_first else min(2 * last.pause_ms, MAX_LOOKUP_PAUSE_MS)
+            pause_ms = min(max(2 * last.pause_ms, LOOKUP_PAUSE_MS), MAX_LOOKUP_PAUSE_MS)
             _keep(self._lookups, collection, _LookUp(now_ms, pause_ms))
         return self._look_up(collection, now_ms)
 

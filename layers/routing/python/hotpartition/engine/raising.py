@@ -26,10 +26,14 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What a raise left behind: the routing item, and whether the registry has it."""
+    """What a raise left behind: the routing item, whether the registry has it, and whether the item is of this raise.
+
+    It is not, where another one came first and `pause_ms` kept this one away.
+    """
 
     entry: JournalEntry
     is_in_registry: bool
+    is_made: bool = True
 
 
 class Raiser:
@@ -64,12 +68,15 @@ class Raiser:
             MalformedGenerationError: the stored route cannot be read.
             RetryLaterError: the journal refused until the deadline; repeating the raise is safe.
         """
-        added = tuple(generations)
-        entry = self.persist(
-            lambda: self._journal.add(collection, added, cause=cause, now_ms=self._clock.now_ms(), pause_ms=pause_ms),
-            deadline_ms=deadline_ms,
-        )
-        return Raised(entry, self.publish(collection, entry.route))
+        added, tried_ms = tuple(generations), [0]
+
+        def add() -> JournalEntry:
+            tried_ms[0] = self._clock.now_ms()
+            return self._journal.add(collection, added, cause=cause, now_ms=tried_ms[0], pause_ms=pause_ms)
+
+        entry = self.persist(add, deadline_ms=deadline_ms)
+        is_made = not pause_ms or entry.updated_at_ms == tried_ms[0]
+        return Raised(entry, self.publish(collection, entry.route), is_made)
 
     def publish(self, collection: str, route: Route) -> bool:
         """Put a route that the journal has into the registry.

@@ -1,0 +1,303 @@
+"""`in_band()`: hot keys are found by what DynamoDB refuses and by the fleet's load, with boto3 alone."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from random import Random
+
+import pytest
+from boto3.dynamodb.conditions import Attr, Key
+from botocore.exceptions import ClientError
+
+from hotpartition import ShardedCounter, ShardedTable, in_band
+from hotpartition.core.backoff import Clock
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.route import Generation
+from hotpartition.core.route_history import Cause
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
+from hotpartition.errors import InvalidRequestError
+from hotpartition.table.journals import open_calls
+from support.fakes import FakeClock, FakeTelemetry
+
+from .conftest import KEY_RANGE
+
+ROUTE = "~route"
+LARGE = "x" * 19_900  # an item of 20 WCU
+
+
+def waiting_for_nothing(clock):
+    """Who waits lets others write: as far as the load is concerned, no time passes."""
+    return Clock(now_ms=lambda: clock.now_ms, sleep=lambda _: None, random=Random(1).random)
+
+
+class Process:
+    """One process: a table of its own on the same clock."""
+
+    def __init__(self, plain, clock, **options):
+        self.telemetry = FakeTelemetry()
+        settings = {"journal_sort_key": ROUTE, "hot_at_once_wcu": options.pop("hot_at_once_wcu", 1_000.0)}
+        if table := options.pop("journal_table_name", ""):
+            settings |= {"journal_table_name": table, "journal_partition_key_name": "collection"}
+        shards = in_band(environ={}, telemetry=self.telemetry, **settings)
+        self.table = ShardedTable(
+            plain, shards=shards, clock=waiting_for_nothing(clock), **{"append_only": True, **options}
+        )
+
+
+@pytest.fixture
+def clock(dynamodb):
+    """The processes' clock, and DynamoDB's: its responses tell it instead of the real one."""
+    clock = FakeClock()
+
+    def tell_date(parsed, **_):
+        date = format_datetime(datetime.fromtimestamp(clock.now_ms // 1000, UTC), usegmt=True)
+        parsed.setdefault("ResponseMetadata", {}).setdefault("HTTPHeaders", {})["date"] = date
+
+    events = dynamodb.meta.client.meta.events
+    events.register("after-call.dynamodb", tell_date)
+    yield clock
+    events.unregister("after-call.dynamodb", tell_date)
+
+
+@pytest.fixture
+def journal(dynamodb):
+    """A table for routing items and load items."""
+    journal = dynamodb.create_table(
+        TableName="routes",
+        AttributeDefinitions=[{"AttributeName": "collection", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "collection", "KeyType": "HASH"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    yield journal
+    journal.delete()
+
+
+class Hot:
+    """Refuses three of four writes to one place, as a partition does that is offered four times what it takes."""
+
+    def __init__(self, place="room", reason=KEY_RANGE, operations=("PutItem",)):
+        self.place, self.reason, self.operations, self.count = place, reason, operations, 0
+
+    def __call__(self, operation, body):
+        key = (body.get("Item") or body.get("Key") or {}).get("PK", {}).get("S")
+        if operation not in self.operations or key != self.place:
+            return None
+        self.count += 1
+        return self.reason if self.count % 4 else None
+
+
+def put(process, number, clock=None, **more):
+    process.table.put_item(Item={"PK": "room", "SK": f"{number:05}", **more})
+    if clock is not None:
+        clock.now_ms += 2
+
+
+def route_of(plain, collection="room"):
+    item = plain.get_item(Key={"PK": collection, "SK": ROUTE}).get("Item", {})
+    return item.get("generations", set())
+
+
+def read(process):
+    pages = process.table.query_pages(KeyConditionExpression=Key("PK").eq("room"), ProjectionExpression="SK")
+    return [item["SK"] for page in pages for item in page["Items"]]
+
+
+def rush(process, clock, *, writes=300, first=0):
+    """Offer 10,000 WCU/s."""
+    for number in range(first, first + writes):
+        put(process, number, clock, text=LARGE)
+
+
+def test_a_quiet_key_makes_boto3s_requests_and_takes_its_units(plain, twin, clock):
+    """To the byte: no look-up, no sample, no parameter of ours."""
+    process, sent = Process(plain, clock), []
+    process.table.get_item(Key={"PK": "other", "SK": "1"})  # looks at the table's keys
+    events = plain.meta.client.meta.events
+    events.register("provide-client-params.dynamodb.*", lambda params, model, **_: sent.append((model.name, params)))
+    for number in range(3):
+        put(process, number, n=number)
+        twin.put_item(Item={"PK": "room", "SK": f"{number:05}", "n": number})
+    ours, theirs = sent[::2], sent[1::2]
+    assert [(name, {**params, "TableName": "twin"}) for name, params in ours] == theirs
+    response = process.table.put_item(Item={"PK": "room", "SK": "9"}, ReturnConsumedCapacity="TOTAL")
+    assert response["ConsumedCapacity"]["CapacityUnits"] == 1.0
+
+
+def test_a_put_that_may_overwrite_looks_at_the_journal_first(plain, watched, clock):
+    process = Process(plain, clock, append_only=False)
+    put(process, 1)
+    watched.sent.clear()
+    put(process, 1, n=2)
+    assert watched.sent == {"BatchGetItem": 1, "PutItem": 1}
+    assert plain.scan()["Count"] == 1
+
+
+@pytest.mark.parametrize("table", ["", "routes"], ids=["in the table", "in a table of their own"])
+def test_a_hot_key_is_raised_once_and_its_items_are_found(plain, watched, journal, clock, table):
+    process = Process(plain, clock, journal_table_name=table)
+    watched.refuses = Hot()
+    rush(process, clock)
+    (raised,) = [event for event in process.telemetry.events if event[0] == "raised"]
+    assert raised[1]["reason"] == "raised"
+    count = int(raised[1]["generation"].partition("@")[0])
+    assert 20 <= count <= 34  # 10,000 WCU/s, of which a first slot may miss some
+    # Nobody sees what lies beside the items, and nothing is lost.
+    assert read(process) == [f"{number:05}" for number in range(300)]
+    assert {item["PK"] for each in process.table.scan_pages() for item in each["Items"]} == {"room"}
+    assert {place.partition("#_")[0] for _, place in watched.places} <= {"room", LOAD_PREFIX + "0#room", LOAD_PREFIX}
+    stored = plain.meta.client.scan(TableName=table or "readings")["Items"]
+    assert any(str(item.get("collection", item.get("PK"))).startswith(LOAD_PREFIX) for item in stored)
+
+
+def test_a_neighbours_heat_raises_nothing(plain, watched, clock):
+    """The key is throttled all the time, and its own load is 600 WCU/s."""
+    process, watched.refuses = Process(plain, clock), Hot()
+    for number in range(300):
+        put(process, number, text="x" * 2_900)
+        clock.now_ms += 3
+    assert process.telemetry.counts.get(MetricName.WRITES_THROTTLED, 0) > 100
+    assert not route_of(plain)
+
+
+def test_the_tables_limit_is_no_alarm(plain, watched, clock):
+    process, watched.refuses = Process(plain, clock), Hot(reason="TableWriteProvisionedThroughputExceeded")
+    rush(process, clock, writes=50)
+    assert watched.sent.keys() <= {"PutItem", "DescribeTable"}
+    assert not route_of(plain)
+
+
+def test_another_process_learns_of_a_raise_when_it_is_throttled(plain, watched, clock):
+    first, second = Process(plain, clock), Process(plain, clock)
+    watched.refuses = Hot()
+    rush(first, clock)
+    watched.refuses = lambda operation, body: KEY_RANGE if (operation, _place(body)) == ("PutItem", "room") else None
+    watched.places.clear()
+    put(second, 900)
+    puts = [place for operation, place in watched.places if operation == "PutItem"]
+    assert puts[0] == "room"
+    assert puts[-1].startswith("room#_")
+
+
+def _place(body):
+    return (body.get("Item") or body.get("Key") or {}).get("PK", {}).get("S")
+
+
+def test_a_raised_key_is_looked_up_once_a_minute(plain, watched, clock):
+    process, watched.refuses = Process(plain, clock), Hot()
+    rush(process, clock)
+    watched.refuses = lambda *_: None
+    clock.now_ms += 40_000  # the mark has ended
+    put(process, 800)
+    watched.sent.clear()
+    for number in range(60):
+        put(process, 1_000 + number)
+        clock.now_ms += 1_900
+    assert watched.sent == {"PutItem": 60, "GetItem": 2}
+
+
+def test_a_batch_that_is_left_unprocessed_marks_and_looks_up(plain, watched, clock):
+    """BatchWriteItem gives no reason: what it leaves is an alarm, and no evidence."""
+    plain.put_item(Item={"PK": "room", "SK": ROUTE, "generations": {"8@0"}})
+    batches = Process(plain, clock)
+
+    def leave_base_key(operation, body):
+        if operation != "BatchWriteItem":
+            return None
+        writes = body["RequestItems"]["readings"]
+        left = [write for write in writes if write["PutRequest"]["Item"]["PK"]["S"] == "room"]
+        return {"UnprocessedItems": {"readings": left}} if len(left) == len(writes) else None
+
+    watched.responds = leave_base_key
+    with batches.table.batch_writer() as batch:
+        for number in range(20):
+            batch.put_item(Item={"PK": "room", "SK": f"b{number:04}"})
+    places = {item["SK"]: item["PK"] for item in plain.scan(FilterExpression=Attr("SK").begins_with("b"))["Items"]}
+    assert len(places) == 20
+    assert all(place.startswith("room#_") for place in places.values())
+
+
+def test_changes_of_one_key_count_as_well(plain, watched, clock):
+    """Updates of a hot key's items are throttled where they lie; the next new items find shards."""
+    process = Process(plain, clock, hot_at_once_wcu=50.0)
+    for number in range(40):
+        put(process, number)
+    watched.refuses = Hot(operations=("UpdateItem",))
+    text = {"ExpressionAttributeNames": {"#t": "text"}, "ExpressionAttributeValues": {":t": LARGE}}
+    for number in range(400):
+        key = {"PK": "room", "SK": f"{number % 40:05}"}
+        process.table.update_item(Key=key, UpdateExpression="SET #t = :t", **text)
+        clock.now_ms += 2
+    assert process.telemetry.counts.get(MetricName.RAISES, 0) == 1
+
+
+def test_threads_share_what_a_process_knows(plain, watched, clock):
+    process, watched.refuses = Process(plain, clock), Hot()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda number: put(process, number, clock, text=LARGE), range(400)))
+    assert process.telemetry.counts.get(MetricName.RAISES, 0) >= 1
+    assert len(read(process)) == 400
+
+
+def test_a_writer_without_the_rights_stores_all_the_same(plain, watched, clock):
+    def deny(operation, body):
+        if operation != "UpdateItem" or not _place(body).startswith(LOAD_PREFIX):
+            return
+        error = {"Code": "AccessDeniedException", "Message": "not authorized to perform: dynamodb:UpdateItem"}
+        raise ClientError({"Error": error, "ResponseMetadata": {"HTTPStatusCode": 400}}, operation)
+
+    process, watched.refuses, watched.responds = Process(plain, clock), Hot(), deny
+    rush(process, clock, writes=60)
+    assert len(read(process)) == 60
+    assert "AccessDenied" in str(next(e for e in process.telemetry.events if "cannot be found in band" in e[0]))
+
+
+def test_other_sort_keys_need_a_journal_of_their_own(dynamodb, journal, clock):
+    numbered = dynamodb.create_table(
+        TableName="numbered",
+        AttributeDefinitions=[
+            {"AttributeName": "PK", "AttributeType": "S"},
+            {"AttributeName": "SK", "AttributeType": "N"},
+        ],
+        KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    with pytest.raises(NotImplementedError, match=r"in_band\(journal_table_name="):
+        Process(numbered, clock).table.put_item(Item={"PK": "room", "SK": 1})
+    Process(numbered, clock, journal_table_name="routes").table.put_item(Item={"PK": "room", "SK": 1})
+    assert numbered.scan()["Count"] == 1
+    numbered.delete()
+
+
+def test_load_items_names_are_reserved(plain, clock):
+    with pytest.raises(InvalidRequestError, match="reserved"):
+        Process(plain, clock).table.put_item(Item={"PK": LOAD_PREFIX + "room", "SK": "1"})
+
+
+def test_counters_are_raised_too(plain, watched, clock):
+    telemetry = FakeTelemetry()
+    shards = in_band(environ={}, telemetry=telemetry, journal_sort_key=ROUTE, hot_at_once_wcu=20.0)
+    likes = ShardedCounter(plain, shards, name="likes", clock=waiting_for_nothing(clock))
+    watched.refuses = Hot(operations=("UpdateItem",))
+    for number in range(300):
+        likes.add("room", token=f"t{number}" if number % 3 == 0 else None)
+        clock.now_ms += 2
+    assert telemetry.counts.get(MetricName.RAISES, 0) >= 1
+    assert likes.get("room", consistent=True) == 300
+
+
+def test_two_raises_at_once_are_one(plain):
+    """DynamoDB refuses a second one within a second, and shows the first."""
+    journal = DynamoDBJournal(open_calls(plain), JournalPlace("readings", "PK", "SK", ROUTE))
+    now_ms = 1_700_000_000_000
+    first, second = Generation(1_000, 8), Generation(1_100, 13)
+
+    def add(generation, at_ms):
+        return journal.add("room", [generation], cause=Cause("raised"), now_ms=at_ms, pause_ms=1_000).route.generations
+
+    assert add(first, now_ms) == {first}
+    assert add(second, now_ms + 900) == {first}
+    assert add(second, now_ms - 5_000) == {first, second}  # written by a clock that was ahead: no obstacle
+    assert add(Generation(1_200, 20), now_ms + 2_000) == {first, second, Generation(1_200, 20)}
