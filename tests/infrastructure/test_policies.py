@@ -249,7 +249,7 @@ def test_what_writers_do_in_band_passes_the_conditions_of_their_roles():
         requests.clear()
         calls = ThreadedCalls(call)
         DynamoDBJournal(calls, place).add("c", [Generation(4, 1)], cause=Cause("raised"), now_ms=9_000, pause_ms=1)
-        DynamoDBLoadItems(calls, place, StoreClock(), lambda: 1).add("c", Cell(1, 0, False), 10)
+        DynamoDBLoadItems(calls, place, StoreClock(), lambda: 1).add("c", 0, Cell(1, 0, False), 10)
         raises = [request for _, request in requests if request["Key"][place.partition_key]["S"] == "c"]
         others = {request["Key"][place.partition_key]["S"] for _, request in requests if request not in raises}
         (request,) = raises
