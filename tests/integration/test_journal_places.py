@@ -88,7 +88,7 @@ def test_all_routes_are_listed_once(dynamodb, place, journal, routing_items, lim
     names = {f"room {index}" for index in range(23)}
     for name in names:
         journal.add(name, [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
-        dynamodb.client.put_item(TableName=place.table_name, Item=place.load_key_of(name))
+        dynamodb.client.put_item(TableName=place.table_name, Item=place.load_key_of(name, 0))
     listed, cursor = [], None
     while True:
         page, cursor = routing_items.page(cursor, limit)

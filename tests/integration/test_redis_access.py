@@ -32,8 +32,7 @@ from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource
 from support.fakes import FakeTelemetry, InlineBackground
-from tools.local.redis_access import FUNCTIONS_USER, write_secret
-from tools.local.redis_nodes import RedisNodes
+from tools.local.redis_nodes import FUNCTIONS_USER, RedisNodes, write_secret
 from tools.local.redis_server import find_binary, free_port
 
 pytestmark = pytest.mark.slow

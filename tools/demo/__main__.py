@@ -46,14 +46,14 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> arg
     parser.add_argument("--seed", type=int, default=1, help="seed of the workload and the clients (1)")
     parser.add_argument(
         "--duration",
-        type=_seconds,
+        type=positive,
         default=DEFAULT_DURATION_SECONDS,
         metavar="SECONDS",
         help=f"how long the workload lasts ({DEFAULT_DURATION_SECONDS:g})",
     )
     parser.add_argument("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="where the results go")
-    parser.add_argument("--kill-redis-at", type=_seconds, metavar="SECONDS", help="kill Redis so long after the start")
-    parser.add_argument("--restart-redis-at", type=_seconds, metavar="SECONDS", help="start it again at this time")
+    parser.add_argument("--kill-redis-at", type=positive, metavar="SECONDS", help="kill Redis so long after the start")
+    parser.add_argument("--restart-redis-at", type=positive, metavar="SECONDS", help="start it again at this time")
     return parser.parse_args(arguments)
 
 
@@ -159,10 +159,11 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
-def _seconds(text: str) -> float:
+def positive(text: str) -> float:
+    """Parse a number that is more than 0, and at most the seconds of a day."""
     value = float(text)
-    if not 0 < value <= 3600:
-        raise argparse.ArgumentTypeError("should be more than 0 and at most 3600 seconds")
+    if not 0 < value <= 86_400:
+        raise argparse.ArgumentTypeError("should be more than 0 and at most 86400")
     return value
 
 

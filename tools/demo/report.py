@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tools.history_checker import Verdict
-from tools.load.client import Timing
+from tools.load.client import Recorder
 from tools.load.judge import Hot, Judgement, Machine, Summary, Throttles, is_key_of, summary_document
-from tools.load.observer import Event, Raise
+from tools.load.observer import Observations, Raise
 from tools.load.readers import RushCourse
 from tools.local.partitions import TimelineRow
 from tools.quantiles import nearest_rank
@@ -22,38 +22,51 @@ from tools.reports.palette import Color
 if TYPE_CHECKING:
     from matplotlib.axes import Axes  # slow to import, and needed for a report alone
 
-MOST_KEYS_DRAWN = 32
-ROW_PX = 26
 NOT_YET = Judgement(())
 X_LABEL = "seconds since the workload began"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """Everything that a report tells; moments are in seconds since the epoch."""
+class Played:
+    """What is known once the workload was played and everything read; moments are in seconds since the epoch."""
 
+    recorder: Recorder
+    observations: Observations
+    hot: Hot
+    started_at: float
+    ended_at: float
+    unread: tuple[str, ...]
+    read_rush: RushCourse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Everything that a report is made from."""
+
+    played: Played
     summary: Summary
     history: Verdict
     throttles: Throttles
     machine: Machine
-    hot: Hot
-    started_at: float
-    ended_at: float
-    offered_at: tuple[tuple[float, str], ...]
-    timings: tuple[Timing, ...]
     timeline: tuple[TimelineRow, ...]
-    raises: tuple[Raise, ...]
-    events: tuple[Event, ...]
-    status: Mapping[str, Any]
-    steps: tuple[str, ...]
-    notes: tuple[str, ...]
-    read_rush: RushCourse
+    done: tuple[str, ...]
+    """What was done, in sentences."""
     judgement: Judgement = NOT_YET
+
+    @property
+    def started_at(self) -> float:
+        """When the workload began."""
+        return self.played.started_at
+
+    @property
+    def raises(self) -> list[Raise]:
+        """The raises that were seen, by time."""
+        return sorted(self.played.observations.raises)
 
     @property
     def length(self) -> int:
         """How many seconds it lasted, the last one begun included."""
-        return max(1, ceil(self.ended_at - self.started_at))
+        return max(1, ceil(self.played.ended_at - self.started_at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +77,6 @@ class Course:
     on_base: Sequence[float]
     on_shards: Sequence[float]
     refused: Sequence[float]
-    shard_count: Sequence[float]
     p50_ms: Sequence[float | None]
     p99_ms: Sequence[float | None]
     queued_p99_ms: Sequence[float | None]
@@ -73,85 +85,38 @@ class Course:
     quiet_refused: Sequence[float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """One physical partition key, second by second."""
-
-    name: str
-    written: Sequence[float]
-    refused: Sequence[float]
-
-    @property
-    def busiest(self) -> float:
-        """The most requests in one second."""
-        return max(map(sum, zip(self.written, self.refused, strict=True)))
-
-
 def build_pictures(run: Run) -> Mapping[str, Picture]:
     """Draw all pictures of a report, by their names."""
-    course, keys = measure_course(run), measure_keys(run)[:MOST_KEYS_DRAWN]
-    drawn = [_draw_load(run, course), _draw_latency(run, course), *([_draw_keys(run, keys)] if keys else [])]
-    if run.read_rush.asked:
-        drawn.append(_draw_read_rush(run))
-    return {picture.name: picture for picture in drawn}
+    course = measure_course(run)
+    return {picture.name: picture for picture in (_draw_load(run, course), _draw_latency(run, course))}
 
 
 def build_report(run: Run, pictures: Mapping[str, Picture]) -> str:
     """Build the HTML of a report."""
-    course, keys = measure_course(run), measure_keys(run)
-    quiet = {load.key for load in run.timeline if not is_key_of(load.key, run.summary.hot_conversation)}
-    return render(
-        "demo.html.j2",
-        run=run,
-        figures={
-            **summary_document(run.summary, run.judgement),
-            "not_judged": ", ".join(run.judgement.not_judged) or "nothing",
-        },
-        course_rows=zip(range(run.length), *(getattr(course, field.name) for field in fields(course)), strict=True),
-        key_rows=[(key.name, sum(key.written), sum(key.refused), key.busiest) for key in keys[:MOST_KEYS_DRAWN]],
-        keys_left_out=max(0, len(keys) - MOST_KEYS_DRAWN),
-        also_spread=sorted({key.rpartition("#")[0] for key in quiet if "#" in key}),
-        pictures=pictures,
-    )
+    figures = {
+        **summary_document(run.summary, run.judgement),
+        "not_judged": ", ".join(run.judgement.not_judged) or "nothing",
+    }
+    return render("demo.html.j2", run=run, figures=figures, pictures=pictures)
 
 
 def measure_course(run: Run) -> Course:
     """Measure a run second by second."""
-    name = run.summary.hot_conversation
+    name, recorder = run.summary.hot_conversation, run.played.recorder
     own = [load for load in run.timeline if is_key_of(load.key, name)]
     others = [load for load in run.timeline if not is_key_of(load.key, name)]
     return Course(
-        offered=_count(run, ((at, 1) for at, conversation in run.offered_at if conversation == name)),
+        offered=_count(run, ((at, 1) for at, conversation in recorder.offered_at if conversation == name)),
         on_base=_count(run, ((load.at_ms / 1000, load.writes) for load in own if load.key == name)),
         on_shards=_count(run, ((load.at_ms / 1000, load.writes) for load in own if load.key != name)),
         refused=_count(run, ((load.at_ms / 1000, load.throttled_writes) for load in own)),
-        shard_count=[
-            max((one.shard_count for one in run.raises if one.seen_at < run.started_at + second + 1), default=0)
-            for second in range(run.length)
-        ],
-        p50_ms=_latency(run, 0.5, ((timing.at, timing.seconds) for timing in run.timings)),
-        p99_ms=_latency(run, 0.99, ((timing.at, timing.seconds) for timing in run.timings)),
-        queued_p99_ms=_latency(run, 0.99, ((timing.at, timing.queued_seconds) for timing in run.timings)),
-        quiet_offered=_count(run, ((at, 1) for at, conversation in run.offered_at if conversation != name)),
+        p50_ms=_latency(run, 0.5, ((timing.at, timing.seconds) for timing in recorder.timings)),
+        p99_ms=_latency(run, 0.99, ((timing.at, timing.seconds) for timing in recorder.timings)),
+        queued_p99_ms=_latency(run, 0.99, ((timing.at, timing.queued_seconds) for timing in recorder.timings)),
+        quiet_offered=_count(run, ((at, 1) for at, conversation in recorder.offered_at if conversation != name)),
         quiet_written=_count(run, ((load.at_ms / 1000, load.writes) for load in others)),
         quiet_refused=_count(run, ((load.at_ms / 1000, load.throttled_writes) for load in others)),
     )
-
-
-def measure_keys(run: Run) -> list[Key]:
-    """Measure each physical key of the hot conversation, base key first."""
-    loads: dict[str, list[TimelineRow]] = defaultdict(list)
-    for load in run.timeline:
-        if is_key_of(load.key, run.summary.hot_conversation):
-            loads[load.key].append(load)
-    return [
-        Key(
-            name=key,
-            written=_count(run, ((load.at_ms / 1000, load.writes) for load in loads[key])),
-            refused=_count(run, ((load.at_ms / 1000, load.throttled_writes) for load in loads[key])),
-        )
-        for key in sorted(loads, key=_key_order)
-    ]
 
 
 def _draw_load(run: Run, course: Course) -> Picture:
@@ -163,7 +128,7 @@ def _draw_load(run: Run, course: Course) -> Picture:
         steps(load, course.refused, width=1, color=Color.ORANGE, label="refused by DynamoDB")
         _mark_limit(run, load)
         panel(load, f"Writes to {run.summary.hot_conversation}", y="writes/s")
-        points = [(0.0, 0), *((one.seen_at - run.started_at, one.shard_count) for one in sorted(run.raises))]
+        points = [(0.0, 0), *((one.seen_at - run.started_at, one.shard_count) for one in run.raises)]
         seconds, counts = zip(*points, (float(run.length), points[-1][1]), strict=True)
         spread.step(seconds, counts, where="post", color=Color.PURPLE, label="N, the number of shards")
         for at, count in points[1:]:
@@ -199,67 +164,12 @@ def _draw_latency(run: Run, course: Course) -> Picture:
     return draw(paint, name="latency", label=label, heights=(180, 150))
 
 
-def _draw_keys(run: Run, keys: Sequence[Key]) -> Picture:
-    base = [key for key in keys if "#" not in key.name]
-    shards = [key for key in keys if "#" in key.name]
-    row = max([run.summary.partition_limit_wcu, *(key.busiest for key in shards)])
-
-    def paint(*axes: Axes) -> None:
-        _mark_time(run, *axes)
-        for key in base:
-            _paint_key(axes[0], key)
-            _mark_limit(run, axes[0])
-            panel(axes[0], f"Base key {key.name}", y="writes/s", x="" if shards else X_LABEL)
-        for index, key in enumerate(shards):
-            _paint_key(axes[-1], key, floor=1.15 * row * (len(shards) - 1 - index))
-        if shards:
-            panel(axes[-1], "Shard keys, each on a row of its own", y=f"a row is {row:g} writes/s high", x=X_LABEL)
-            axes[-1].set_yticks(
-                [1.15 * row * index for index in reversed(range(len(shards)))],
-                [f"#{key.name.rpartition('#')[2]}" for key in shards],
-            )
-
-    heights = [150.0] * bool(base) + [60.0 + ROW_PX * len(shards)] * bool(shards)
-    return draw(paint, name="keys", label="Writes a second to each physical partition key, over time", heights=heights)
-
-
-RUSH_LAYERS = (
-    ("l1", Color.CALM, "from the environment's own cache"),
-    ("redis", Color.BLUE, "from Redis"),
-    ("dynamodb", Color.GREEN, "from DynamoDB"),
-    ("refused", Color.ORANGE, "refused"),
-)
-
-
-def _draw_read_rush(run: Run) -> Picture:
-    rush = run.read_rush
-
-    def paint(pages: Axes, ages: Axes) -> None:
-        stack(pages, [(rush.by_second(name), color, text) for name, color, text in RUSH_LAYERS], width=1)
-        steps(pages, rush.by_second("asked"), width=1, color=Color.INK, label="asked for")
-        panel(pages, f"Newest pages of {run.summary.hot_conversation}", y="pages/s")
-        steps(ages, rush.ages_by_second(0.99), width=1, color=Color.PURPLE, label="age, p99")
-        steps(ages, rush.ages_by_second(0.5), width=1, color=Color.SOFT, label="age, p50", line=":")
-        panel(ages, "Age of what was served", y="ms", x="seconds since the read rush began")
-
-    label = f"Where newest pages of {run.summary.hot_conversation} came from, and how old they were, over time"
-    return draw(paint, name="read-rush", label=label, heights=(160, 120))
-
-
-def _paint_key(axis: Axes, key: Key, *, floor: float = 0.0) -> None:
-    edges = range(len(key.written) + 1)
-    lower = [floor] * len(key.written)
-    for values, color, label in ((key.written, Color.BLUE, "stored"), (key.refused, Color.ORANGE, "refused")):
-        upper = [below + value for below, value in zip(lower, values, strict=True)]
-        axis.stairs(upper, edges, baseline=lower, fill=True, color=color, label=label, linewidth=0)
-        lower = upper
-
-
 def _mark_time(run: Run, *axes: Axes) -> None:
     """Mark in each panel when the conversation was hot, and when N was raised."""
     for axis in axes:
         axis.set_xlim(0, run.length)
-        begins, ends = run.hot.begins - run.started_at, run.hot.ends - run.started_at
+        hot = run.played.hot
+        begins, ends = hot.begins - run.started_at, hot.ends - run.started_at
         axis.axvspan(begins, ends, color=Color.BAND, label="hot period", zorder=0.4)
         for raised in run.raises:
             axis.axvline(raised.seen_at - run.started_at, color=Color.PURPLE, linewidth=1.2, linestyle=":")
@@ -289,8 +199,3 @@ def _latency(run: Run, share: float, latencies: Iterable[tuple[float, float]]) -
     seconds = _by_second(run, latencies)
     known = (sorted(seconds.get(second, ())) for second in range(run.length))
     return [1000 * nearest_rank(values, share) if values else None for values in known]
-
-
-def _key_order(key: str) -> int:
-    index = key.rpartition("#")[2].removeprefix("_")
-    return int(index) if "#" in key and index.isdigit() else -1

@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -15,7 +15,7 @@ import aiohttp
 from rich.console import Console
 
 from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
-from tools.demo.report import Run, build_pictures, build_report
+from tools.demo.report import Played, Run, build_pictures, build_report
 from tools.demo.view import View, keep_showing
 from tools.history_checker import Verdict, check_history
 from tools.load.client import MESSAGES, Application, Client, Recorder, browse, open_session, play, read_everything
@@ -80,7 +80,7 @@ class Variant:
             history=run.history,
             throttles=run.throttles,
             bars=bars_for(plan.workload, shortened=plan.shortened),
-            unexpected=run.notes,
+            unexpected=run.played.recorder.notes,
             kept_up=run.machine.kept_up,
             busiest_second=count_busiest_second(run.timeline, plan.workload.hot_conversation),
         )
@@ -136,18 +136,6 @@ class Plan:
     def report_file(self) -> Path:
         """Where the report goes."""
         return self.out_dir / "report.html"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Played:
-    """What is known once the workload was played and everything read."""
-
-    recorder: Recorder
-    observations: Observations
-    workload_started_at: float
-    ended_at: float
-    unread: tuple[str, ...]
-    read_rush: RushCourse
 
 
 async def demonstrate(
@@ -208,7 +196,7 @@ async def with_signs_of_life(work: Awaitable[ResultT], console: Console, words: 
         task.cancel()
 
 
-async def _unless_it_ends(stack: Stack, performance: Any) -> _Played:
+async def _unless_it_ends(stack: Stack, performance: Any) -> Played:
     """Await the performance, but not longer than the stack lives."""
     running = asyncio.ensure_future(performance)
     watching = asyncio.ensure_future(stack.watch())
@@ -219,7 +207,7 @@ async def _unless_it_ends(stack: Stack, performance: Any) -> _Played:
             await asyncio.wait({watching}, timeout=ENDING_SECONDS)
             if watching.done():
                 watching.result()
-        played: _Played = await running
+        played: Played = await running
         return played
     finally:
         for task in (running, watching):
@@ -227,7 +215,7 @@ async def _unless_it_ends(stack: Stack, performance: Any) -> _Played:
         await asyncio.gather(running, watching, return_exceptions=True)
 
 
-async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, now: Callable[[], float]) -> _Played:
+async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, now: Callable[[], float]) -> Played:
     recorder, observations = plan.variant.recorder(), Observations()
 
     def say(text: str) -> None:
@@ -249,14 +237,15 @@ async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, no
         read_item = partial(read_routing_item, watching, observations.status["dynamodb"])
         started_at = now()
         observations.events.append(Event(started_at, "the workload starts"))
-        hot = Event(started_at + plan.workload.onset_seconds, f"{hot_conversation} becomes hot")
+        hot = Hot(begins=started_at + plan.workload.onset_seconds, ends=started_at + plan.workload.hot_end_seconds)
+        onset = Event(hot.begins, f"{hot_conversation} becomes hot")
         view = View(recorder, observations, now=now, started_at=started_at)
         stopped, closed = asyncio.Event(), asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(keep_showing(view, console, stopped=closed))
             tasks.create_task(watch_parts(control, observations, now=now, stopped=stopped))
             tasks.create_task(watch_route(read_item, hot_conversation, observations, now=now, stopped=stopped))
-            tasks.create_task(_announce(hot, plan.workload.onset_seconds, observations, stopped=stopped))
+            tasks.create_task(_announce(onset, plan.workload.onset_seconds, observations, stopped=stopped))
             tasks.create_task(_disturb_redis(plan, control, say))
             disturbing = tasks.create_task(plan.variant.disturb(control, say, stopped))
             for _ in range(VISITORS):
@@ -283,10 +272,11 @@ async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, no
             view.phase = "done"
             closed.set()
         ended_at = now()
-    return _Played(
+    return Played(
         recorder=recorder,
         observations=observations,
-        workload_started_at=started_at,
+        hot=hot,
+        started_at=started_at,
         ended_at=ended_at,
         unread=unread,
         read_rush=RushCourse(began=rush_began, asked=tuple(rush.asked)),
@@ -310,13 +300,9 @@ async def _disturb_redis(plan: Plan, control: Control, say: Callable[[str], None
         await control.post(f"/redis/{order}")
 
 
-def _conclude(plan: Plan, played: _Played, *, began: float, ended_at: float) -> Run:
+def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> Run:
     """Judge what was played and write summary and report."""
-    recorder, observations, workload = played.recorder, played.observations, plan.workload
-    hot = Hot(
-        begins=played.workload_started_at + workload.onset_seconds,
-        ends=played.workload_started_at + workload.hot_end_seconds,
-    )
+    recorder, observations, workload, hot = played.recorder, played.observations, plan.workload, played.hot
     raised = first_raise_after(observations.raises, hot.begins)
     timeline = observations.timeline()
     throttles = count_throttles(
@@ -326,6 +312,7 @@ def _conclude(plan: Plan, played: _Played, *, began: float, ended_at: float) -> 
     rush = played.read_rush
     if rush.asked:
         rush = replace(rush, counts=tuple(read_counts(plan.out_dir / "local")))
+        played = replace(played, read_rush=rush)
     summary = Summary(
         acknowledged=history.acknowledged,
         missing=history.missing,
@@ -355,22 +342,13 @@ def _conclude(plan: Plan, played: _Played, *, began: float, ended_at: float) -> 
         rush_oldest_ms=rush.age_ms(1.0),
     )
     run = Run(
+        played=played,
         summary=summary,
         history=history,
         throttles=throttles,
-        hot=hot,
-        started_at=played.workload_started_at,
-        ended_at=played.ended_at,
         machine=measure_machine([timing.queued_seconds for timing in recorder.timings], recorder.late_seconds),
-        offered_at=tuple(recorder.offered_at),
-        timings=tuple(recorder.timings),
         timeline=timeline,
-        raises=tuple(sorted(observations.raises)),
-        events=tuple(observations.events),
-        status=observations.status,
-        steps=_steps(plan, played, history),
-        notes=tuple(recorder.notes),
-        read_rush=rush,
+        done=_tell(plan, played, history),
     )
     run = replace(run, judgement=plan.variant.judge(plan, run))
     _write_down(plan, run)
@@ -387,31 +365,24 @@ def _write_down(plan: Plan, run: Run) -> None:
         (plan.out_dir / f"{name}.svg").write_text(picture.file(), encoding="utf-8")
 
 
-def _steps(plan: Plan, played: _Played, history: Verdict) -> tuple[str, ...]:
+def _tell(plan: Plan, played: Played, history: Verdict) -> tuple[str, ...]:
     """Tell what was done, for the report."""
-    counts = asdict(played.recorder.counts)
-    unread = f" Not read to the end: {', '.join(played.unread)}." if played.unread else ""
+    counts = played.recorder.counts
     started = (
-        f"The synthesized template of {plan.environment} ran on one machine: real Lambda runtime client, "
-        f"{'real Redis, ' if plan.environment == 'dev' else ''}DynamoDB behind a proxy "
-        "that refuses what a partition would refuse, up to "
-        f"{plan.most_environments[plan.application.writer]} environments that write."
+        f"The template of {plan.environment} ran on this machine, "
+        f"{'with real Redis and ' if plan.environment == 'dev' else 'with '}DynamoDB behind a proxy that refuses what "
+        "a partition would refuse."
     )
     written = (
-        f"{counts['offered']:,} messages were offered, {counts['throttled']:,} responses said to come "
-        f"back later and were obeyed ({counts['retries']:,} retries with the same message id), {counts['rejected']} "
-        f"messages were given up, {counts['unanswered']} requests got no response. About half of the ids came from the "
-        f"clients; {counts['replays']} acknowledged messages were sent once more on purpose."
+        f"{counts.offered:,} messages were offered, {counts.throttled:,} responses said to come back later and were "
+        f"obeyed ({counts.retries:,} retries with the same message id), {counts.rejected} messages were given up, "
+        f"{counts.unanswered} requests got no response; {counts.replays} acknowledged messages were sent once more on "
+        "purpose."
     )
-    browsed = f"{VISITORS} visitors read at random meanwhile, newest or oldest first, strong and eventual."
-    ends = "from both ends" if plan.reads_from_both_ends else "by turns from either end, the hot one from both"
     closed = (
-        f"Then every conversation was read completely and strongly consistent, {ends}; in all {history.reads:,} reads "
-        f"of {counts['pages']:,} pages were checked.{unread}"
+        f"{VISITORS} visitors read at random meanwhile. Then every conversation was read completely and strongly "
+        f"consistent; in all {history.reads:,} reads of {counts.pages:,} pages were checked."
     )
-    checked = (
-        f"Each of the {history.acknowledged:,} acknowledged messages was looked for in every strong read that began "
-        "after its acknowledgement."
-    )
+    unread = (f"Not read to the end: {', '.join(played.unread)}.",) if played.unread else ()
     scale, workload = f"Scale: {plan.scale.describe()}.", f"Workload: {plan.workload.description}."
-    return (started, scale, workload, written, browsed, closed, checked)
+    return (started, scale, workload, written, closed, *unread)

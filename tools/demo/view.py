@@ -1,20 +1,17 @@
-"""What a demonstration says while it runs: each event, and its figures; a terminal shows these in one line."""
+"""What a demonstration says while it runs: each event, and its figures."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 
 from rich.console import Console
-from rich.live import Live
 
 from tools.load.client import Counts, Recorder
 from tools.load.observer import Observations, stopped_within
 
 LINE_SECONDS = 2.0
-LIVE_SECONDS = 0.5
 
 
 class View:
@@ -58,14 +55,9 @@ class View:
 
 async def keep_showing(view: View, console: Console, *, stopped: asyncio.Event) -> None:
     """Show the view now and then until stopped, and once at the end."""
-    with Live(console=console) if console.is_terminal else nullcontext() as live:
-        is_last = False
-        while not is_last:
-            is_last = stopped.is_set()
-            for event in view.new_events():
-                console.print(event, highlight=False, soft_wrap=True)
-            if live is None:
-                console.print(view.figures(), highlight=False, soft_wrap=True)
-            else:
-                live.update(view.figures(), refresh=True)
-            await stopped_within(stopped, LINE_SECONDS if live is None else LIVE_SECONDS)
+    is_last = False
+    while not is_last:
+        is_last = stopped.is_set()
+        for line in (*view.new_events(), view.figures()):
+            console.print(line, highlight=False, soft_wrap=True)
+        await stopped_within(stopped, LINE_SECONDS)

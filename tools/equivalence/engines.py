@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -20,6 +19,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
 
 from tools.equivalence.combinations import INDEX, PARTITION, SORT, Combination
+from tools.local.redis_server import free_port
 
 JAR_VARIABLE = "DYNAMODB_LOCAL_JAR"
 """Names the path of `DynamoDBLocal.jar`."""
@@ -81,9 +81,7 @@ def open_engine(name: str) -> Iterator[Any]:
 
 @contextmanager
 def _dynamodb_local(jar: Path) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     libraries = f"-Djava.library.path={jar.parent / LIBRARIES}"
     command = ["java", libraries, "-jar", str(jar), "-inMemory", "-disableTelemetry", "-port", str(port)]
     with (

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tools.demo.__main__ import present, usable_cores
 from tools.demo.run import Plan
+from tools.example.devices import generate_readings
 from tools.example.installed import install, synthesize
 from tools.example.run import EveryView, sensors
-from tools.example.workload import generate_readings
 from tools.load.scale import choose_scale
 from tools.load.workload import DEFAULT_DURATION_SECONDS
 

@@ -1,4 +1,4 @@
-"""The devices of the example: they speak to its API as the demonstration's clients speak to the messages API.
+"""The devices of the example: their readings, and how they speak to its API, as clients do to the messages API.
 
 A site is what a conversation is there, a device a sender, a reading a message; its id is its time and its device.
 """
@@ -16,11 +16,41 @@ import aiohttp
 
 from hotpartition.core.timestamps import format_time
 from tools.load.client import HttpApi, Response
-from tools.load.workload import Offer
+from tools.load.scale import Scale
+from tools.load.workload import HOT_CONVERSATION, Offer, Workload, generate_workload
+
+DEVICES = 20
+"""Of each site."""
+HOT_SITE = "plant-000"
 
 GATHERED_SECONDS = 0.1
 MOST_IN_BATCH = 100
 CLOCK_SLACK_SECONDS = 60.0
+
+
+def generate_readings(*, seed: int, scale: Scale, duration_seconds: float) -> Workload:
+    """Generate readings of many quiet sites, and of one whose devices suddenly all report what they see."""
+    workload = generate_workload(seed=seed, scale=scale, duration_seconds=duration_seconds)
+    rng = random.Random(seed)
+    offers = tuple(sorted(_take(offer, rng) for offer in workload.offers))
+    sites = len(workload.conversations)
+    return replace(
+        workload,
+        offers=offers,
+        hot_conversation=HOT_SITE,
+        description=f"generated with seed {seed}: {len(offers)} readings of {DEVICES} devices at each of {sites} sites",
+    )
+
+
+def device_name(number: int) -> str:
+    """Name a site's device."""
+    return f"dev-{number:02}"
+
+
+def _take(offer: Offer, rng: random.Random) -> Offer:
+    name = offer.conversation_id
+    site = HOT_SITE if name == HOT_CONVERSATION else name.replace("room-", "plant-")
+    return Offer(offer.at_seconds, site, device_name(rng.randrange(DEVICES)), f"{rng.gauss(21.0, 3.0):.1f}")
 
 
 class DeviceClocks:

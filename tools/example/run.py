@@ -10,8 +10,7 @@ from typing import TypeVar
 
 from tools.demo.report import Run
 from tools.demo.run import CLOSING_READERS, Plan, Variant
-from tools.example.devices import DeviceClocks, DevicesApi
-from tools.example.workload import DEVICES, HOT_SITE, device_name
+from tools.example.devices import DEVICES, HOT_SITE, DeviceClocks, DevicesApi, device_name
 from tools.history_checker import FAULTS, Acknowledged, History, Order, Unresolved, check_history
 from tools.load.client import PAGE_LIMIT, Application, Client, Recorder
 from tools.load.judge import Condition, Judgement

@@ -168,7 +168,6 @@ class Counts:
     rejected: int = 0
     unanswered: int = 0
     pages: int = 0
-    failed_reads: int = 0
     unexpected: int = 0
     left_out: int = 0
 
@@ -247,7 +246,6 @@ class Client:
         while most_pages is None or len(pages) < most_pages:
             page = await self._read_page(conversation_id, order, consistency, limit, cursor)
             if page is None:
-                self.recorder.counts.failed_reads += 1
                 break
             pages.append(page)
             cursor = page.next_cursor

@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 
+from hotpartition.core.route import Generation, Route
 from hotpartition.dynamodb.table import JournalPlace
 from tools.local.partitions import TimelineRow
 
@@ -116,15 +117,11 @@ def new_raises(item: Mapping[str, Any], known: Iterable[Raise], *, now: float, p
     The item's `updated_at` says when they were added, if it lies between the previous look and this one; else this
     look is the best that is known.
     """
-    had = {(raised.shard_count, raised.since_ms) for raised in known}
+    had = {Generation(since_ms=raised.since_ms, shard_count=raised.shard_count) for raised in known}
+    route = Route.decode(item.get("generations", {}).get("SS", ()))
     updated_at = _parse_moment(item.get("updated_at", {}).get("S", ""))
     seen_at = updated_at if updated_at is not None and previous <= updated_at <= now else now
-    found = []
-    for member in item.get("generations", {}).get("SS", ()):
-        shard_count, _, since_ms = member.partition("@")
-        if (int(shard_count), int(since_ms)) not in had:
-            found.append(Raise(seen_at, int(shard_count), int(since_ms)))
-    return tuple(sorted(found))
+    return tuple(sorted(Raise(seen_at, new.shard_count, new.since_ms) for new in route.generations - had))
 
 
 def key_loads(document: Mapping[str, Any]) -> dict[tuple[int, str, str], TimelineRow]:

@@ -56,19 +56,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RushCourse:
-    """A rush of readers as it went: requests, and what the read function counted of where its pages came from.
-
-    Lists are by whole seconds since `began`.
-    """
+    """A rush of readers as it went: requests, and what the read function counted of where its pages came from."""
 
     began: float
     asked: tuple[Asked, ...] = ()
     counts: tuple[tuple[float, Counter[str]], ...] = ()
-
-    @property
-    def length(self) -> int:
-        """How many seconds it lasted, the last one begun included."""
-        return max((int(asked.began - self.began) + 1 for asked in self.asked), default=0)
 
     @property
     def refused(self) -> int:
@@ -81,30 +73,9 @@ class RushCourse:
             return max(0, len(self.asked) - self.refused - self.total("l1") - self.total("redis"))
         return sum(counts[origin] for at, counts in self.counts if at >= self.began)
 
-    def by_second(self, origin: str) -> list[int]:
-        """List such pages, `refused` requests, or all that was `asked` for."""
-        if origin == "dynamodb":
-            others = zip(*map(self.by_second, ("asked", "refused", "l1", "redis")), strict=True)
-            return [max(0, asked - refused - l1 - redis) for asked, refused, l1, redis in others]
-        seconds: Counter[int] = Counter()
-        if origin in {"asked", "refused"}:
-            seconds.update(int(a.began - self.began) for a in self.asked if origin == "asked" or not a.is_served)
-        else:
-            for at, counts in self.counts:
-                seconds[int(at - self.began)] += counts[origin]
-        return [seconds[second] for second in range(self.length)]
-
     def age_ms(self, share: float) -> float | None:
         """Return the age that so many of the pages had at most; None where there were none."""
         return quantile_ms([asked.age_ms for asked in self.asked if asked.is_served], share)
-
-    def ages_by_second(self, share: float) -> list[float | None]:
-        """List the same for each second."""
-        seconds: dict[int, list[float]] = {}
-        for asked in self.asked:
-            if asked.is_served:
-                seconds.setdefault(int(asked.began - self.began), []).append(asked.age_ms)
-        return [quantile_ms(seconds.get(second, []), share) for second in range(self.length)]
 
 
 def quantile_ms(values: list[float], share: float) -> float | None:

@@ -49,7 +49,7 @@ _TALK = (
 _SENDERS = ("ada", "grace", "linus", "barbara", "edsger", "margaret", "ken", "radia", "tim", "frances")
 
 
-class WorkloadError(Exception):
+class WorkloadError(ValueError):
     """A workload file cannot be used; the text says which line and why."""
 
 

@@ -145,7 +145,7 @@ class Meter:
         """Take the units of a write, or record and return the refusal."""
         throttle = self.model.admit(demands, self.clock())
         if throttle is not None:
-            self._each_table_key(demands, self.timeline.throttled_write)
+            self._note(*demands, is_refused=True)
         return throttle
 
     def settle_write(self, admitted: Sequence[Demand], actual: Sequence[Demand]) -> None:
@@ -155,23 +155,23 @@ class Meter:
             self.model.charge(demand, now)
         for demand in admitted:
             self.model.charge(Demand(demand.key, demand.kind, -demand.units), now)
-        self._each_table_key(actual, self.timeline.write)
+        self._note(*actual)
 
     def refuse_read(self, key: PartitionKey) -> Throttle | None:
         """Say whether a read of the key is refused, and record it if so."""
         throttle = self.model.refuses(key, Kind.READ, self.clock())
-        if throttle is not None and not key.is_index:
-            self.timeline.throttled_read(key, self.wall_ms())
+        if throttle is not None:
+            self._note(Demand(key, Kind.READ, 0.0), is_refused=True)
         return throttle
 
     def charge_read(self, key: PartitionKey, units: float) -> None:
         """Charge and record a read."""
-        self.model.charge(Demand(key, Kind.READ, units), self.clock())
-        if not key.is_index:
-            self.timeline.read(key, units, self.wall_ms())
+        demand = Demand(key, Kind.READ, units)
+        self.model.charge(demand, self.clock())
+        self._note(demand)
 
-    def _each_table_key(self, demands: Iterable[Demand], record: Callable[[PartitionKey, float, int], None]) -> None:
+    def _note(self, *demands: Demand, is_refused: bool = False) -> None:
         now_ms = self.wall_ms()
         for demand in demands:
             if not demand.key.is_index:
-                record(demand.key, demand.units, now_ms)
+                self.timeline.note(demand, now_ms, is_refused=is_refused)

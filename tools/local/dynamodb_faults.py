@@ -17,7 +17,7 @@ from tools.partition_model import REASONS, Kind
 
 _WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem"})
 _READS = frozenset({"GetItem", "Query", "Scan"})
-_BATCHES = frozenset({"BatchGetItem", "BatchWriteItem", "TransactGetItems", "TransactWriteItems"})
+_BATCHES = frozenset({"BatchGetItem", "BatchWriteItem", "TransactWriteItems"})
 """Not to be throttled by a rule: DynamoDB refuses them in parts, and names no reason."""
 
 OPERATIONS: Final = _WRITES | _READS | _BATCHES

@@ -2,7 +2,8 @@
 
 moto neither throttles nor sizes; this proxy in front of it enforces the partition model (`partitions`) for tables on
 demand and reports true consumed capacity. What a request costs is computed from whole items, with the same functions
-that the writer uses to count its load.
+that the writer uses to count its load. Reads are admitted while anything is left, and charged for what the backend
+really read; writes are admitted for the cost that is known, and charged for the cost that was.
 """
 
 from __future__ import annotations
@@ -10,21 +11,373 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from aiohttp import web
 
-from tools.local.dynamodb_backend import Backend, ServiceError
-from tools.local.dynamodb_costs import Meter
+from hotpartition.core.capacity import Item, item_size_bytes, write_units
+from tools.local.dynamodb_backend import (
+    Backend,
+    ServiceError,
+    TableShape,
+    key_text,
+    service_error,
+    throttling_error,
+    transaction_throttle,
+)
+from tools.local.dynamodb_costs import (
+    Cost,
+    Meter,
+    cost_of,
+    item_read_units,
+    page_read_units,
+    queried_key,
+    reads_everything,
+    sizing_request,
+    write_demands,
+)
 from tools.local.dynamodb_faults import FaultPolicy, FaultRule, build_refusal
-from tools.local.dynamodb_operations import Operations
+from tools.local.partitions import Demand, PartitionKey, Throttle
+from tools.partition_model import Kind
+from tools.request_tokens import RequestTokenError, RequestTokens
+
+_CONDITION_FAILED = "ConditionalCheckFailedException"
+_TRANSACTION_FACTOR = 2
+Request = dict[str, Any]
 
 _CONTENT_TYPE = "application/x-amz-json-1.0"
 _MAX_BODY_BYTES = 32 * 1024 * 1024
+
+
+class Operations:
+    """Every operation on items, by its name in snake case."""
+
+    def __init__(self, backend: Backend, meter: Meter) -> None:
+        self._backend = backend
+        self._meter = meter
+        self._tokens = RequestTokens(meter.clock)
+
+    async def get_item(self, request: Request) -> Request:
+        """Read one item; one that is not there costs the minimum."""
+        table = await self._backend.table(request["TableName"])
+        key = table.partition_key(request["Key"])
+        self._admit_read(key)
+        result = await self._backend.call("GetItem", request)
+        item = result.get("Item")
+        if item is not None and not reads_everything(request):
+            item = await self._backend.read_item(table.name, request["Key"])
+        units = item_read_units(item, is_strong=bool(request.get("ConsistentRead")))
+        self._meter.charge_read(key, units)
+        return {**result, "ConsumedCapacity": Cost(units).describe(table.name)}
+
+    async def query(self, request: Request) -> Request:
+        """Query a page; the sum of what was read is charged, filtered and projected or not."""
+        table = await self._backend.table(request["TableName"])
+        key = _partition_of_query(table, request)
+        if key is not None:
+            self._admit_read(key)
+        result, read = await self._page("Query", request)
+        cost = _page_cost(table, request, read)
+        if key is not None:
+            self._meter.charge_read(key, cost.total)
+        return {**result, "ConsumedCapacity": cost.describe(table.name)}
+
+    async def scan(self, request: Request) -> Request:
+        """Scan a page. It spans partitions: never refused, and charged to each in proportion to its bytes."""
+        table = await self._backend.table(request["TableName"])
+        result, read = await self._page("Scan", request)
+        cost = _page_cost(table, request, read)
+        total = sum(map(item_size_bytes, read))
+        index = table.index(request.get("IndexName", ""))
+        for item in read:
+            key = index.partition_key(item) if index else table.partition_key(item)
+            self._meter.charge_read(key, cost.total * item_size_bytes(item) / total)
+        return {**result, "ConsumedCapacity": cost.describe(table.name)}
+
+    async def batch_get_item(self, request: Request) -> Request:
+        """Read up to 100 items; what a partition refuses comes back unprocessed, all of it refused is an error."""
+        accepted: dict[str, Request] = {}
+        unprocessed: dict[str, Request] = {}
+        throttles: list[Throttle] = []
+        for name, wanted in request["RequestItems"].items():
+            table = await self._backend.table(name)
+            refused = [self._meter.refuse_read(table.partition_key(key)) for key in wanted["Keys"]]
+            throttles += [throttle for throttle in refused if throttle is not None]
+            for target, is_refused in ((accepted, False), (unprocessed, True)):
+                keys = [k for k, t in zip(wanted["Keys"], refused, strict=True) if (t is not None) is is_refused]
+                if keys:
+                    target[name] = {**wanted, "Keys": keys}
+        if unprocessed and not accepted:
+            raise throttling_error(throttles)
+        result = await self._backend.call("BatchGetItem", {"RequestItems": accepted})
+        consumed = []
+        for name, wanted in accepted.items():
+            table = await self._backend.table(name)
+            left = result.get("UnprocessedKeys", {}).get(name, {}).get("Keys", [])
+            read = await self._whole_items(name, wanted, result["Responses"].get(name, []))
+            cost = self._charge_items(table, wanted, [key for key in wanted["Keys"] if key not in left], read)
+            consumed.append(cost.describe(name))
+        _merge_unprocessed(result, unprocessed)
+        return {**result, "ConsumedCapacity": consumed}
+
+    def _admit_read(self, key: PartitionKey) -> None:
+        throttle = self._meter.refuse_read(key)
+        if throttle is not None:
+            raise throttling_error([throttle])
+
+    async def _page(self, operation: str, request: Request) -> tuple[Request, list[Item]]:
+        """Return the client's page and the whole items behind it, asked for apart where the page does not hold them."""
+        result = await self._backend.call(operation, request)
+        if reads_everything(request):
+            return result, result["Items"]
+        whole = await self._backend.call(operation, sizing_request(request))
+        return result, whole["Items"]
+
+    async def _whole_items(self, name: str, wanted: Request, items: list[Item]) -> list[Item]:
+        if reads_everything(wanted):
+            return items
+        bare = {"RequestItems": {name: {"Keys": wanted["Keys"], "ConsistentRead": True}}}
+        whole: list[Item] = (await self._backend.call("BatchGetItem", bare))["Responses"].get(name, [])
+        return whole
+
+    def _charge_items(self, table: TableShape, wanted: Request, keys: list[Item], read: list[Item]) -> Cost:
+        found = {_identity(table, item): item for item in read}
+        is_strong = bool(wanted.get("ConsistentRead"))
+        cost = Cost()
+        for key in keys:
+            units = item_read_units(found.get(_identity(table, key)), is_strong=is_strong)
+            self._meter.charge_read(table.partition_key(key), units)
+            cost.table += units
+        return cost
+
+    async def put_item(self, request: Request) -> Request:
+        """Put an item. The replaced one comes back from the backend with the same call, so that its size is known."""
+        table = await self._backend.table(request["TableName"])
+        new: Item = request["Item"]
+        return await self._replace(request, "PutItem", table, new, write_demands(table, None, new, new), new)
+
+    async def delete_item(self, request: Request) -> Request:
+        """Delete an item; an item that is not there costs the minimum."""
+        table = await self._backend.table(request["TableName"])
+        key: Item = request["Key"]
+        return await self._replace(request, "DeleteItem", table, None, write_demands(table, None, None, key), key)
+
+    async def _replace(
+        self, request: Request, operation: str, table: TableShape, new: Item | None, known: list[Demand], key: Item
+    ) -> Request:
+        self._admit_write(known)
+        wants_old = request.get("ReturnValues", "NONE") == "ALL_OLD"
+        wants_blocking = request.get("ReturnValuesOnConditionCheckFailure", "NONE") == "ALL_OLD"
+        sent = {**request, "ReturnValues": "ALL_OLD"}
+        if "ConditionExpression" in request:
+            sent["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
+        try:
+            result = await self._backend.call(operation, sent)
+        except ServiceError as error:
+            blocking = error.body.get("Item") if wants_blocking else error.body.pop("Item", None)
+            self._settle_failure(error, table, known, (blocking, new), key)
+            raise
+        old = result.get("Attributes") or None
+        if not wants_old:
+            result.pop("Attributes", None)
+        return self._settle(table, known, write_demands(table, old, new, key), result)
+
+    async def update_item(self, request: Request) -> Request:
+        """Update an item. It is read before and after, since the backend returns one of the two at most."""
+        table = await self._backend.table(request["TableName"])
+        key: Item = request["Key"]
+        old = await self._backend.read_item(table.name, key)
+        known = _table_demand(table, (old,), key)
+        self._admit_write(known)
+        try:
+            result = await self._backend.call("UpdateItem", request)
+        except ServiceError as error:
+            self._settle_failure(error, table, known, (old,), key)
+            raise
+        returns_new = request.get("ReturnValues") == "ALL_NEW"
+        new = result["Attributes"] if returns_new else await self._backend.read_item(table.name, key)
+        return self._settle(table, known, write_demands(table, old, new, key), result)
+
+    async def batch_write_item(self, request: Request) -> Request:
+        """Write a batch; what a partition refuses comes back unprocessed, all of it refused is an error."""
+        consumed: list[Request] = []
+        unprocessed: dict[str, list[Request]] = {}
+        accepted: dict[str, list[Request]] = {}
+        charges: dict[str, list[list[Demand]]] = {}
+        for name, entries in request["RequestItems"].items():
+            table = await self._backend.table(name)
+            for entry in entries:
+                new = entry.get("PutRequest", {}).get("Item")
+                key = table.primary_key(new or entry["DeleteRequest"]["Key"])
+                actual = write_demands(table, await self._backend.read_item(table.name, key), new, key)
+                if self._meter.admit_write(actual) is None:
+                    accepted.setdefault(name, []).append(entry)
+                    charges.setdefault(name, []).append(actual)
+                else:
+                    unprocessed.setdefault(name, []).append(entry)
+        if unprocessed and not accepted:
+            raise throttling_error(())
+        try:
+            result = await self._backend.call("BatchWriteItem", {"RequestItems": accepted})
+        except ServiceError:
+            self._refund([demands for charged in charges.values() for demands in charged])
+            raise
+        for name, charged in charges.items():
+            for demands in charged:
+                self._meter.settle_write(demands, demands)
+            cost = cost_of(await self._backend.table(name), chain.from_iterable(charged))
+            consumed.append(cost.describe(name))
+        return {**result, "UnprocessedItems": unprocessed, "ConsumedCapacity": consumed}
+
+    async def transact_write_items(self, request: Request) -> Request:
+        """Write a transaction, unless its token says that it was written before: then its items are only read."""
+        try:
+            is_new = self._tokens.begin(request)
+        except RequestTokenError as error:
+            raise _token_refusal(error.code) from error
+        if not is_new:
+            return await self._read_again(request)
+        is_done = False
+        try:
+            result = await self._write_transaction(request)
+            is_done = True
+        finally:
+            self._tokens.end(request, is_done=is_done)
+        return result
+
+    async def _read_again(self, request: Request) -> Request:
+        """Charge a repetition what it consumes: the reading of its items."""
+        read = [await self._locate(next(iter(element.values()))) for element in request["TransactItems"]]
+        return {"ConsumedCapacity": charge_transaction(self._meter, read)}
+
+    async def _write_transaction(self, request: Request) -> Request:
+        """Write a transaction at twice the cost; one refused partition cancels it."""
+        actions = [next(iter(element.items())) for element in request["TransactItems"]]
+        before = [await self._locate(action) for _, action in actions]
+        known = [
+            _transaction_demands(kind, action, *place) for (kind, action), place in zip(actions, before, strict=True)
+        ]
+        throttle = self._meter.admit_write([demand for demands in known for demand in demands])
+        if throttle is not None:
+            raise _cancelled([throttle.key in [d.key for d in demands] for demands in known])
+        try:
+            result = await self._backend.call("TransactWriteItems", request)
+        except ServiceError as error:
+            if error.code == "TransactionCanceledException":
+                for demands in known:  # a cancelled transaction costs as well
+                    self._meter.settle_write(demands, demands)
+            else:
+                self._refund(known)
+            raise
+        costs: dict[str, Cost] = {}
+        for (kind, action), (table, key, old), admitted in zip(actions, before, known, strict=True):
+            new = old if kind == "ConditionCheck" else await self._backend.read_item(table.name, key)
+            if kind == "Put":
+                new = action["Item"]
+            actual = write_demands(table, old, new, key, factor=_TRANSACTION_FACTOR)
+            self._meter.settle_write(admitted, actual)
+            costs.setdefault(table.name, Cost()).add(cost_of(table, actual))
+        return {**result, "ConsumedCapacity": [c.describe(name, transaction="Write") for name, c in costs.items()]}
+
+    async def _locate(self, action: Mapping[str, Any]) -> tuple[TableShape, Item, Item | None]:
+        table = await self._backend.table(action["TableName"])
+        key = table.primary_key(action.get("Item") or action["Key"])
+        return table, key, await self._backend.read_item(table.name, key)
+
+    def _admit_write(self, demands: Sequence[Demand]) -> None:
+        throttle = self._meter.admit_write(demands)
+        if throttle is not None:
+            raise throttling_error([throttle])
+
+    def _settle(self, table: TableShape, admitted: list[Demand], actual: list[Demand], result: Request) -> Request:
+        self._meter.settle_write(admitted, actual)
+        return {**result, "ConsumedCapacity": cost_of(table, actual).describe(table.name)}
+
+    def _settle_failure(
+        self, error: ServiceError, table: TableShape, admitted: list[Demand], items: tuple[Item | None, ...], key: Item
+    ) -> None:
+        """A failed condition is charged for the larger of both items; a request that was refused otherwise, nothing."""
+        if error.code == _CONDITION_FAILED:
+            self._meter.settle_write(admitted, _table_demand(table, items, key))
+        else:
+            self._refund([admitted])
+
+    def _refund(self, admitted: Sequence[Sequence[Demand]]) -> None:
+        for demands in admitted:
+            self._meter.settle_write(demands, [])
+
+
+def charge_transaction(meter: Meter, read: Iterable[tuple[TableShape, Item, Item | None]]) -> list[Request]:
+    """Charge the items that a transaction read, at twice the cost; returns what it consumed of each table."""
+    costs: dict[str, Cost] = {}
+    for table, key, item in read:
+        units = item_read_units(item, is_strong=True, factor=_TRANSACTION_FACTOR)
+        meter.charge_read(table.partition_key(key), units)
+        costs.setdefault(table.name, Cost()).add(Cost(units))
+    return [cost.describe(name, transaction="Read") for name, cost in costs.items()]
+
+
+def _partition_of_query(table: TableShape, request: Request) -> PartitionKey | None:
+    index = table.index(request.get("IndexName", ""))
+    keys, arn = (index.key_attributes, index.arn) if index else (table.key_attributes, table.arn)
+    value = queried_key(request, keys[0])
+    return None if value is None else PartitionKey(arn, key_text(value))
+
+
+def _page_cost(table: TableShape, request: Request, read: list[Item]) -> Cost:
+    units = page_read_units(read, is_strong=bool(request.get("ConsistentRead")))
+    index = table.index(request.get("IndexName", ""))
+    return Cost(indexes={index.name: units}) if index else Cost(units)
+
+
+def _identity(table: TableShape, item: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(key_text(item[name]) for name in table.key_attributes)
+
+
+def _merge_unprocessed(result: Request, unprocessed: Mapping[str, Request]) -> None:
+    merged = result.setdefault("UnprocessedKeys", {})
+    for name, refused in unprocessed.items():
+        keys = merged.get(name, {}).get("Keys", [])
+        merged[name] = {**refused, "Keys": [*keys, *refused["Keys"]]}
+
+
+def _table_demand(table: TableShape, items: Sequence[Item | None], key: Item) -> list[Demand]:
+    size = max((item_size_bytes(item) for item in items if item is not None), default=0)
+    return [Demand(table.partition_key(key), Kind.WRITE, write_units(size))]
+
+
+def _transaction_demands(
+    kind: str, action: Mapping[str, Any], table: TableShape, key: Item, old: Item | None
+) -> list[Demand]:
+    new = action["Item"] if kind == "Put" else old
+    if kind == "Delete":
+        new = None
+    return write_demands(table, old, new, key, factor=_TRANSACTION_FACTOR)
+
+
+def _cancelled(refused: Sequence[bool]) -> ServiceError:
+    codes = ["ThrottlingError" if is_refused else "None" for is_refused in refused]
+    return service_error(
+        "TransactionCanceledException",
+        f"Transaction cancelled, please refer cancellation reasons for specific reasons [{', '.join(codes)}]",
+        CancellationReasons=[transaction_throttle() if is_refused else {"Code": "None"} for is_refused in refused],
+    )
+
+
+def _token_refusal(code: str) -> ServiceError:
+    messages = {
+        "IdempotentParameterMismatchException": "The request used the same client token as a previous, but "
+        "non-identical request.",
+        "TransactionInProgressException": "The transaction with the given request token is already in progress.",
+    }
+    return service_error(code, messages[code])
+
+
 _TABLE_CHANGES = frozenset({"CreateTable", "UpdateTable", "DeleteTable"})
-_UNPRICED = frozenset({"ExecuteStatement", "BatchExecuteStatement", "ExecuteTransaction"})
-"""PartiQL. Its cost is not worked out here, so it is refused rather than let through for nothing."""
+_UNPRICED = frozenset({"ExecuteStatement", "BatchExecuteStatement", "ExecuteTransaction", "TransactGetItems"})
+"""What these cost is not worked out here, so they are refused rather than let through for nothing."""
 
 
 class DynamoDBProxy:
@@ -40,7 +393,6 @@ class DynamoDBProxy:
             "Query": items.query,
             "Scan": items.scan,
             "BatchGetItem": items.batch_get_item,
-            "TransactGetItems": items.transact_get_items,
             "PutItem": items.put_item,
             "UpdateItem": items.update_item,
             "DeleteItem": items.delete_item,

@@ -147,27 +147,21 @@ class Timeline:
     _slots: dict[int, dict[PartitionKey, TimelineRow]] = field(default_factory=dict)
     _rows: int = 0
 
-    def write(self, key: PartitionKey, units: float, now_ms: int) -> None:
-        """Record an admitted write."""
-        row = self._row(key, now_ms)
-        row.writes += 1
-        row.write_wcu += units
-
-    def throttled_write(self, key: PartitionKey, units: float, now_ms: int) -> None:
-        """Record a refused write and the units it asked for."""
-        row = self._row(key, now_ms)
-        row.throttled_writes += 1
-        row.throttled_wcu += units
-
-    def read(self, key: PartitionKey, units: float, now_ms: int) -> None:
-        """Record an admitted read."""
-        row = self._row(key, now_ms)
-        row.reads += 1
-        row.read_rcu += units
-
-    def throttled_read(self, key: PartitionKey, now_ms: int) -> None:
-        """Record a refused read."""
-        self._row(key, now_ms).throttled_reads += 1
+    def note(self, demand: Demand, now_ms: int, *, is_refused: bool = False) -> None:
+        """Record what was taken, or what was refused and how much it asked for."""
+        row = self._row(demand.key, now_ms)
+        match demand.kind, is_refused:
+            case Kind.WRITE, False:
+                row.writes += 1
+                row.write_wcu += demand.units
+            case Kind.WRITE, True:
+                row.throttled_writes += 1
+                row.throttled_wcu += demand.units
+            case _, False:
+                row.reads += 1
+                row.read_rcu += demand.units
+            case _:
+                row.throttled_reads += 1
 
     def rows_since(self, since_ms: int) -> list[TimelineRow]:
         """List the rows of the slots that start at `since_ms` or later, oldest first."""

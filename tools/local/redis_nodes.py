@@ -1,26 +1,157 @@
 """The registry as the local run starts it: one node, one behind TLS that asks for a password, or one with a replica.
 
 Functions connect to `port`, which stands for ElastiCache's configuration endpoint: whatever node dies, it leads to one
-that lives.
+that lives. The guarded one has certificates, users with few rights, and passwords in files of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
+import secrets
+import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import trustme
+
+from hotpartition.redis.cluster import ACCESS
 from tools.local.errors import LocalRunError
-from tools.local.redis_access import ADMIN_USER, FUNCTIONS_USER, Guard, make_guard
-from tools.local.redis_front import Front
-from tools.local.redis_server import RedisServer, free_port
+from tools.local.redis_server import Access, RedisServer, free_port
 
-RedisForm = Literal["single", "guarded", "replicated"]
+FUNCTIONS_USER = "hotpartition"
+ADMIN_USER = "admin"
 
+_PASSWORD_BYTES = 32
+
+_CHUNK_BYTES = 65536
 _PATIENCE_SECONDS = 60.0
 _POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Where everything lies. Only the owner can read the passwords and the key."""
+
+    ca_file: Path
+    password_file: Path
+    admin_password_file: Path
+    users: Path
+    tls: ssl.SSLContext
+
+    @property
+    def access(self) -> Access:
+        """The local run's own user."""
+        return Access(self.users, ADMIN_USER, self.admin_password_file.read_text())
+
+
+def make_guard(folder: Path) -> Guard:
+    """Make new certificates, passwords and users in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(tls)
+    guard = Guard(
+        ca_file=folder / "ca.pem",
+        password_file=folder / "password",
+        admin_password_file=folder / "admin-password",
+        users=folder / "users.acl",
+        tls=tls,
+    )
+    for path in (guard.password_file, guard.admin_password_file):
+        write_secret(path, secrets.token_urlsafe(_PASSWORD_BYTES))
+    users = {FUNCTIONS_USER: (guard.password_file, ACCESS), ADMIN_USER: (guard.admin_password_file, "~* &* +@all")}
+    lines = [f"user {name} on #{_digest(path)} {rights}" for name, (path, rights) in users.items()]
+    write_secret(guard.users, "\n".join(["user default off", *lines, ""]))
+    return guard
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, at no time anybody else."""
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(text)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+class Front:
+    """One port in front of servers that come and go.
+
+    What ElastiCache's configuration endpoint is: a name that leads to a living node, and the place where TLS ends.
+    """
+
+    def __init__(self, target_port: Callable[[], int], tls: ssl.SSLContext | None = None) -> None:
+        self._target_port = target_port
+        self._tls = tls
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_open(self) -> bool:
+        """It listens."""
+        return self._server is not None
+
+    async def start(self, port: int) -> None:
+        """Listen; a port that is taken is an `OSError`."""
+        self._server = await asyncio.start_server(self._lead, "127.0.0.1", port, ssl=self._tls)
+
+    async def stop(self) -> None:
+        """Close the port and every connection."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task in tuple(self._connections):
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._server.wait_closed()
+        await asyncio.sleep(0)  # what was broken off is closed in the loop's next round
+
+    async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - asyncio runs this in a task of its own
+        self._connections.add(task)
+        try:
+            onward, onward_writer = await asyncio.open_connection("127.0.0.1", self._target_port())
+            try:
+                await _first_end(_pump(reader, onward_writer), _pump(onward, writer))
+            finally:
+                onward_writer.transport.abort()
+        except OSError:
+            pass  # nobody serves: the client finds its connection closed
+        finally:
+            # Without TLS's farewell, which would wait for the client's.
+            writer.transport.abort()
+            self._connections.discard(task)
+
+
+async def _first_end(*pumps: Coroutine[None, None, None]) -> None:
+    """Run both directions until one of them ends."""
+    tasks = [asyncio.ensure_future(pump) for pump in pumps]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(_CHUNK_BYTES):
+            writer.write(data)
+            await writer.drain()
+
+
+RedisForm = Literal["single", "guarded", "replicated"]
 
 
 class RedisNodes:

@@ -23,14 +23,13 @@ from hotpartition.runtime.declaring import variable_name
 from hotpartition.runtime.settings import InBandOperateSettings, OperateSettings, is_in_band
 from tools.local.config import OPERATIONS_FUNCTION, LocalConfig
 from tools.local.control import Control
-from tools.local.dynamodb_backend import Backend
+from tools.local.dynamodb_backend import Backend, MotoServer, create_table
 from tools.local.dynamodb_costs import Meter
 from tools.local.dynamodb_faults import FaultPolicy
 from tools.local.dynamodb_proxy import DynamoDBProxy
 from tools.local.environments import Launcher, check_runtime, install_runtime
 from tools.local.errors import LocalRunError
 from tools.local.gateway import Gateway
-from tools.local.moto_server import MotoServer, create_table
 from tools.local.partitions import PartitionModel, Timeline
 from tools.local.pool import FunctionPool
 from tools.local.redis_nodes import RedisNodes

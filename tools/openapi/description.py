@@ -56,10 +56,15 @@ SentAt = Annotated[
 ]
 
 
+def _closed(**more: Any) -> ConfigDict:
+    """Configure a model that has no other members than its own."""
+    return ConfigDict(json_schema_extra={"additionalProperties": False, **more})
+
+
 class Documented(BaseModel):
     """Base of models that only describe responses."""
 
-    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
+    model_config = _closed()
 
 
 class FieldProblem(Documented):
@@ -101,7 +106,7 @@ def _absent_time(schema: dict[str, Any]) -> None:
 class StoredMessage(Documented):
     """A message as it is read."""
 
-    model_config = ConfigDict(json_schema_extra={"additionalProperties": False, "examples": [EXAMPLE_MESSAGE]})
+    model_config = _closed(examples=[EXAMPLE_MESSAGE])
 
     conversation_id: ConversationId
     message_id: CanonicalMessageId
@@ -128,7 +133,7 @@ _EXAMPLE_PAGE: dict[str, Any] = {
 class Acknowledgement(Documented):
     """A message that is stored."""
 
-    model_config = ConfigDict(json_schema_extra={"additionalProperties": False, "examples": [_ACKNOWLEDGED]})
+    model_config = _closed(examples=[_ACKNOWLEDGED])
 
     conversation_id: ConversationId
     message_id: CanonicalMessageId
@@ -138,7 +143,7 @@ class Acknowledgement(Documented):
 class MessagePage(Documented):
     """One page of a conversation, complete."""
 
-    model_config = ConfigDict(json_schema_extra={"additionalProperties": False, "examples": [_EXAMPLE_PAGE]})
+    model_config = _closed(examples=[_EXAMPLE_PAGE])
 
     messages: list[StoredMessage] = Field(max_length=MAX_LIMIT)
     next_cursor: Annotated[str, Field(json_schema_extra={"pattern": CURSOR_PATTERN})] | None = Field(
@@ -153,9 +158,7 @@ class MessagePage(Documented):
 class Added(Documented):
     """An addition that is counted."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"additionalProperties": False, "examples": [{"counter_id": EXAMPLE_COUNTER_ID, "amount": 1}]}
-    )
+    model_config = _closed(examples=[{"counter_id": EXAMPLE_COUNTER_ID, "amount": 1}])
 
     counter_id: ConversationId
     amount: int
@@ -164,9 +167,7 @@ class Added(Documented):
 class CounterValue(Documented):
     """What a counter has counted."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"additionalProperties": False, "examples": [{"counter_id": EXAMPLE_COUNTER_ID, "value": 42}]}
-    )
+    model_config = _closed(examples=[{"counter_id": EXAMPLE_COUNTER_ID, "value": 42}])
 
     counter_id: ConversationId
     value: int = Field(description="0 for a counter that was never added to.")

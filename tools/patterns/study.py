@@ -26,8 +26,6 @@ from tools.patterns.model import (
     WORKLOADS,
     Pattern,
 )
-from tools.patterns.page import build_page
-from tools.patterns.pictures import build_pictures
 from tools.patterns.results import PatternResult, PatternStudy
 from tools.patterns.run import Sample, simulate
 from tools.workers import open_workers
@@ -106,18 +104,12 @@ def judge(study: PatternStudy) -> tuple[Bar, ...]:
     )
 
 
-def write_files(study: PatternStudy, out_dir: Path) -> Path:
-    """Write `summary.json`, the page and its pictures; returns the page's path."""
+def write_summary(study: PatternStudy, out_dir: Path) -> Path:
+    """Write `summary.json`, and return its path."""
     out_dir.mkdir(parents=True, exist_ok=True)
-    pictures = build_pictures(study)
-    (out_dir / "summary.json").write_text(
-        json.dumps({"format": 1, "patterns": asdict(study)}, indent=1) + "\n", encoding="utf-8"
-    )
-    for picture in pictures.values():
-        (out_dir / f"{picture.name}.svg").write_text(picture.file(), encoding="utf-8")
-    page = out_dir / "report.html"
-    page.write_text(build_page(study, pictures), encoding="utf-8")
-    return page
+    path = out_dir / "summary.json"
+    path.write_text(json.dumps({"format": 1, "patterns": asdict(study)}, indent=1) + "\n", encoding="utf-8")
+    return path
 
 
 def say(study: PatternStudy, console: Console) -> None:
@@ -162,8 +154,8 @@ def main(arguments: Sequence[str]) -> int:
             future.add_done_callback(lambda _: advance["patterns"]())
         samples = [[future.result() for future in each] for each in futures]
     study = summarize(runs, samples, options.seeds)
-    page = write_files(study, options.out)
+    path = write_summary(study, options.out)
     say(study, Console(width=200))
     say_bars(study.bars)
-    print(f"{time.perf_counter() - began:.0f} s\n{page}\n{options.out / 'summary.json'}")
+    print(f"{time.perf_counter() - began:.0f} s\n{path}")
     return 0 if study.passed else MISSED

@@ -76,12 +76,8 @@ def draw(
 ) -> Picture:
     """Draw a picture of panels below each other, with one legend under them.
 
-    Args:
-        paint: gets a matplotlib `Axes` for each panel, and draws into it.
-        name: names the picture's file and prefixes its ids.
-        label: says what is seen, for those who cannot see it.
-        heights: of the panels, in CSS pixels at phone width.
-        shares_x: the panels have one x axis, written below the last.
+    `paint` gets a matplotlib `Axes` for each panel; `label` says what is seen, for those who cannot see it; `heights`
+    are in CSS pixels at phone width.
 
     Raises:
         ValueError: an axis has no label: nobody would know its unit.

@@ -10,6 +10,8 @@ COMMANDS: Mapping[str, str] = {
     "compare": "tools.simulation.report:main",
     "faults": "tools.simulation.studies:study_messages",
     "table-faults": "tools.simulation.studies:study_tables",
+    "faults-in-band": "tools.simulation.studies:study_messages_in_band",
+    "table-faults-in-band": "tools.simulation.studies:study_tables_in_band",
     "counters": "tools.simulation.studies:study_counters",
     "in-band": "tools.simulation.in_band:main",
     "step": "tools.simulation.studies:study_step",

@@ -50,7 +50,6 @@ class Plan:
     seed: int
     seeds: int = 1
     """How many seeds are compared, from `seed` on."""
-    strategies: tuple[str, ...] = tuple(STRATEGIES)
     rushes: tuple[ReadRush, ...] = RUSHES
     levels: tuple[Level, ...] = LEVELS
     command: str = "make simulate"
@@ -63,7 +62,7 @@ def gather(plan: Plan, pool: Executor, bars: Mapping[str, Advance]) -> Contents:
     """
     compared = {
         strategy: [pool.submit(simulate, plan.scenario, plan.seed + index, strategy) for index in range(plan.seeds)]
-        for strategy in plan.strategies
+        for strategy in STRATEGIES
     }
     for future in chain.from_iterable(compared.values()):
         future.add_done_callback(lambda _: bars["comparison"]())
@@ -111,7 +110,7 @@ def write_files(contents: Contents, out_dir: Path) -> list[Path]:
 def step_counts(plan: Plan) -> dict[str, int]:
     """Tell how many steps each part has, for its progress bar."""
     return {
-        "comparison": len(plan.strategies) * plan.seeds,
+        "comparison": len(STRATEGIES) * plan.seeds,
         "read_rush": len(plan.rushes),
         "scale": sum(level.seeds for level in plan.levels),
     }

@@ -34,16 +34,6 @@ STRATEGY_NAMES: Mapping[str, str] = {
     "ours": "hotpartition",
     "oracle": "oracle",
 }
-STRATEGY_LINES: Mapping[str, tuple[Color, str]] = {
-    "none": (Color.ORANGE, "-"),
-    "sdk": (Color.PURPLE, ":"),
-    "sources": (Color.YELLOW, "--"),
-    "alarm": (Color.INK, "--"),
-    "queue": (Color.PURPLE, "-."),
-    "static": (Color.BLUE, "-."),
-    "ours": (Color.GREEN, "-"),
-    "oracle": (Color.SOFT, ":"),
-}
 LEVEL_LINES = ((Color.BLUE, "-"), (Color.PURPLE, "--"), (Color.GREEN, "-."))
 
 RUSH_LAYERS = (
@@ -54,14 +44,6 @@ RUSH_LAYERS = (
     ("refused", Color.ORANGE, "refused"),
 )
 DRAWN_RUSHES = ("cached", "found", "uncached")
-COURSE_MEASURES = {
-    "offered, WCU/s": "offered",
-    "failed, WCU/s": "failed",
-    "refused by DynamoDB, retries included, WCU/s": "refused",
-    "N, shards": "shard_count",
-    "write latency p99, ms": "p99_ms",
-}
-"""What the tables beside the pictures show over time, and where a course has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +61,6 @@ def build_pictures(contents: Contents) -> Mapping[str, Picture]:
     comparison, scale = contents.comparison, contents.scale
     drawn = (
         _outcome(comparison),
-        _course(comparison),
         _read_rush(contents.read_rush),
         _detection(scale),
         _loads(scale),
@@ -116,9 +97,6 @@ class Course:
     on_shards: Sequence[float]
     late: Sequence[float]
     failed: Sequence[float]
-    refused: Sequence[float]
-    shard_count: Sequence[int]
-    p99_ms: Sequence[float | None]
 
     @property
     def seconds(self) -> float:
@@ -138,8 +116,6 @@ def course_of(run: RunResult) -> Course:
     # What lies on shards is known by the time at which it was stored, the rest by the time at which it was offered.
     parts = zip(series.on_shards_wcu, series.table_wcu, prompt, strict=False)
     on_shards = [wcu * min(1.0, part / whole) if whole else 0.0 for part, whole, wcu in parts]
-    # A strategy that never changes N keeps no journal, and has its N from the start.
-    counts = series.shard_count[:bins]
     return Course(
         bin_seconds=series.bin_seconds,
         offered=rates(series.offered_wcu),
@@ -147,9 +123,6 @@ def course_of(run: RunResult) -> Course:
         on_shards=on_shards,
         late=[whole - part for whole, part in zip(stored, prompt, strict=True)],
         failed=rates(series.failed_wcu),
-        refused=rates(series.throttled_wcu),
-        shard_count=counts if any(counts) else [run.final_shard_count] * len(counts),
-        p99_ms=[ms or None for ms in series.write_p99_ms[:bins]],
     )
 
 
@@ -178,22 +151,6 @@ def _outcome(comparison: Comparison) -> Picture:
 
     label = "Writes over time for each strategy: stored on the base key, stored on shards, failed"
     return draw(paint, name="comparison", label=label, heights=[112] * len(courses))
-
-
-def _course(comparison: Comparison) -> Picture:
-    def paint(shards: Axes, refused: Axes, latency: Axes) -> None:
-        for run in comparison.runs:
-            course, (color, line) = course_of(run), STRATEGY_LINES[run.strategy]
-            for axis, values in ((shards, course.shard_count), (refused, course.refused), (latency, course.p99_ms)):
-                name = STRATEGY_NAMES[run.strategy]
-                steps(axis, values, width=course.bin_seconds, color=color, label=name, line=line)
-                axis.set_xlim(0, course.seconds)
-        panel(shards, "Shards of the hot conversation (0: base key)", y="N, shards")
-        panel(refused, "Refused by DynamoDB, retries included", y="WCU/s")
-        panel(latency, "Write latency, 99th percentile", y="ms, logarithmic", x="seconds", log=True)
-
-    label = "N, refused writes and write latency over time, for each strategy"
-    return draw(paint, name="course", label=label, heights=(140, 150, 190))
 
 
 def _detection(study: ScaleStudy) -> Picture:
@@ -269,7 +226,6 @@ def build_report(contents: Contents, pictures: Mapping[str, Picture]) -> str:
         rushes={run.name: run for run in contents.read_rush.runs},
         rush_rows=RUSH_ROWS,
         columns=[STRATEGY_NAMES[run.strategy] for run in contents.comparison.runs],
-        course_tables=_course_tables(contents.comparison),
         pictures=pictures,
         unlucky=str(Reason.UNLUCKY_PARTITION),
     )
@@ -349,15 +305,4 @@ def _phase_tables(summaries: Iterable[StrategySummary]) -> Mapping[PhaseName, Se
             for summary in summaries
         ]
         for name in PhaseName
-    }
-
-
-def _course_tables(comparison: Comparison) -> Mapping[str, Iterable[tuple[float | None, ...]]]:
-    """List each measure over time: rows of the time and each strategy's value."""
-    courses = [course_of(run) for run in comparison.runs]
-    width, bins = courses[0].bin_seconds, min(len(course.offered) for course in courses)
-    times = [index * width for index in range(bins)]
-    return {
-        title: list(zip(times, *(getattr(course, name) for course in courses), strict=False))
-        for title, name in COURSE_MEASURES.items()
     }

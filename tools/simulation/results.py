@@ -364,12 +364,22 @@ class FaultSeed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FaultStudy:
-    """`make simulate-faults`: every seed's verdict, and their sum."""
+class FaultyStudy:
+    """What all studies under faults say."""
 
     scenario: str
     first_seed: int
     seeds: int
+    faults: tuple[tuple[str, int], ...]
+    failing_seeds: tuple[int, ...]
+    bars: tuple[Bar, ...]
+    passed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultStudy(FaultyStudy):
+    """`make simulate-faults`: every seed's verdict, and their sum."""
+
     operations: int
     store_operations: int
     acknowledged: int
@@ -378,10 +388,6 @@ class FaultStudy:
     lost: int
     doubled: int
     other_breaches: int
-    faults: tuple[tuple[str, int], ...]
-    failing_seeds: tuple[int, ...]
-    bars: tuple[Bar, ...]
-    passed: bool
     runs: tuple[FaultSeed, ...]
 
 

@@ -23,7 +23,7 @@ from tools.simulation.measure import Meter, Phases, Record
 from tools.simulation.results import Cost, RunResult, Safety
 from tools.simulation.scenarios import FaultPlan, Scenario
 from tools.simulation.strategies import HAND_SECONDS, STRATEGIES, Strategy
-from tools.simulation.wiring import Parts, build_changer, build_world
+from tools.simulation.wiring import Parts, build_world
 
 OTHER_TRAFFIC_SECONDS = 0.05
 """How often the other traffic is charged to the table."""
@@ -95,7 +95,7 @@ class _Run:
         self.changing: ChangeFunction = Function(
             engine,
             replace(scenario.writers, warm=min(scenario.writers.warm, CHANGING_ENVIRONMENTS)),
-            lambda process, index: change_handler(build_changer(world, process, index)),
+            lambda process, index: change_handler(strategy.build_changer(world, process, index)),
             world.random("changers"),
         )
         self.readers = ReadingClients(

@@ -574,14 +574,7 @@ def run_study(
     pool: Executor,
     progress: Callable[[], object] = lambda: None,
 ) -> ScaleStudy:
-    """Run all levels.
-
-    Args:
-        levels: what to run.
-        first_seed: the seed of each level's first run.
-        pool: runs them; the result does not depend on how many at a time.
-        progress: called after each run.
-    """
+    """Run all levels; the result does not depend on how many the pool runs at a time."""
     tasks = [(level, first_seed + index) for level in levels for index in range(level.seeds)]
     longest_first = sorted(tasks, key=lambda task: -task[0].writes_per_second)
     samples = {task: pool.submit(run_level, *task) for task in longest_first}

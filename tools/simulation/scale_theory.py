@@ -36,24 +36,13 @@ values; the field's name is stored once in a node. A test measures it again."""
 def slot_odds(rate_wcu: float, z: float, environments: int) -> Odds:
     """Compute how many crossings a fleet reports of one conversation in one slot.
 
-    Args:
-        rate_wcu: the conversation's steady load in writes of one unit, WCU/s.
-        z: sampling distance, WCU.
-        environments: how many share it evenly.
+    Its steady load, in writes of one unit, is shared evenly by the environments; `z` is the sampling distance, WCU.
     """
     return repeated(_cell_odds(rate_wcu * SLOT_MS / 1000 / environments, z), environments)
 
 
 def excess_odds(rate_wcu: float, z: float, environments: int, *, slots: int, limit_wcu: float) -> float:
-    """Compute the odds that the estimate of one window is above a limit.
-
-    Args:
-        rate_wcu: the steady load, WCU/s.
-        z: sampling distance, WCU.
-        environments: how many share the load.
-        slots: the window's length in slots.
-        limit_wcu: what the window's sum is compared with, in WCU (not per second).
-    """
+    """Compute the odds that the estimate of one window of `slots` is above a limit, in WCU (not per second)."""
     window = repeated(slot_odds(rate_wcu, z, environments), slots)
     return float(window[floor(limit_wcu / z + 1e-9) + 1 :].sum())
 

@@ -380,6 +380,7 @@ def _faults() -> Scenario:
         server_error=0.01,
         lost_request=0.002,
         lost_answer=0.004,
+        load_lost=0.05,
         slow=0.02,
         short_page=0.03,
         unprocessed=0.02,
@@ -390,6 +391,7 @@ def _faults() -> Scenario:
         server_error=0.15,
         lost_request=0.02,
         lost_answer=0.04,
+        load_lost=0.2,
         slow=0.2,
         short_page=0.2,
         unprocessed=0.2,
@@ -537,8 +539,6 @@ def scenario_of_messages(path: Path) -> Scenario:
     """Build a scenario of a file's largest conversations; the very largest counts as the one that gets hot."""
     flow = ReplayFlow(path=path, seconds=REPLAY_SECONDS)
     sizes = Counter(arrival.conversation_id for arrival in Workload((flow,)).arrivals(REPLAY_SECONDS + REST_SECONDS, 0))
-    if not sizes:
-        raise ValueError(f"{path} holds no messages")
     largest = min(sizes, key=lambda conversation: (-sizes[conversation], conversation))
     return replace(
         COMPARISON,

@@ -58,6 +58,8 @@ class StoreFaults:
     """Answered with a server error, half of the times after it was done."""
     lost_request: float = 0.0
     lost_answer: float = 0.0
+    load_lost: float = 0.0
+    """A load item is gone when it is added to."""
     slow: float = 0.0
     slow_seconds: float = 0.2
     short_page: float = 0.0
@@ -378,7 +380,7 @@ class Store(Network):
         """Add to a cell of a load item, and take others away: `ADD #c :w REMOVE #s0, #s1`."""
         place, names = request["Key"], request["ExpressionAttributeNames"]
         self._admit_write(place["pk"]["S"], 1.0, counts)
-        known, cell = self._known(place), names["#c"]
+        known, cell = None if self.strikes("load_lost") else self._known(place), names["#c"]
         item: dict[str, Any] = {**(known.item if known else place)}
         wcu = float(item.get(cell, {"N": "0"})["N"]) + float(request["ExpressionAttributeValues"][":w"]["N"])
         for name in names.values():

@@ -42,11 +42,12 @@ from hotpartition.errors import RetryLaterError
 from hotpartition.redis.cluster import route_key
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_messages import Message
+from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.cursor import Cursor
 from hotpartition_messages.errors import MessageNotFoundError
 from hotpartition_messages.keys import KEY_FORM, build_sort_key, position_of
 from hotpartition_messages.message_ids import mint_message_id
-from hotpartition_messages.reading import PageResult, build_range
+from hotpartition_messages.reading import MessageReader, PageResult, build_range
 from hotpartition_messages.writing import NewMessage, Written
 from tools.simulation.clients import Accepted, Lookup, ReadHandler, ReadRequest, ReadResponse, WriteHandler
 from tools.simulation.engine import (
@@ -64,7 +65,10 @@ from tools.simulation.wiring import (
     TABLE,
     TABLE_NAME,
     World,
+    build_changer,
     build_consumer,
+    build_in_band_jobs,
+    build_in_band_reader,
     build_reader,
     build_writer,
     open_reader_calls,
@@ -129,6 +133,10 @@ class Strategy(ABC):
     @abstractmethod
     def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
         """Build one environment of the read function."""
+
+    def build_changer(self, world: World, process: Process, index: int) -> MessageChanger:
+        """Build one environment of the write function, for edits and deletions."""
+        return build_changer(world, process, index)
 
 
 class Waits(Protocol):
@@ -429,14 +437,35 @@ class Ours(Strategy):
 
     def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
         """Implement `Strategy.build_reader`."""
-        reader = build_reader(world, process, index)
+        return _read_by(build_reader(world, process, index))
 
-        def read(request: ReadRequest) -> ReadResponse:
-            if isinstance(request, Lookup):
-                return reader.read_message(request.conversation_id, request.message_id, is_strong=request.is_strong)
-            return reader.read_page(request)
 
-        return read
+def _read_by(reader: MessageReader) -> ReadHandler:
+    def read(request: ReadRequest) -> ReadResponse:
+        if isinstance(request, Lookup):
+            return reader.read_message(request.conversation_id, request.message_id, is_strong=request.is_strong)
+        return reader.read_page(request)
+
+    return read
+
+
+@dataclass(slots=True)
+class InBand(Strategy):
+    """The product without Redis and consumer: writers find what is hot."""
+
+    name: str = "in_band"
+
+    def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
+        """Implement `Strategy.build_writer`."""
+        return build_in_band_jobs(world, process, index)[0].write
+
+    def build_changer(self, world: World, process: Process, index: int) -> MessageChanger:
+        """Implement `Strategy.build_changer`."""
+        return build_in_band_jobs(world, process, index)[1]
+
+    def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
+        """Implement `Strategy.build_reader`."""
+        return _read_by(build_in_band_reader(world, process, index))
 
 
 @dataclass(slots=True)
@@ -573,6 +602,7 @@ STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
     "alarm": Alarm,
     "queue": Queue,
     "static": static,
+    "in_band": InBand,
     "ours": Ours,
     "oracle": Oracle,
 }

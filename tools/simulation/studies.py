@@ -21,7 +21,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -36,6 +36,7 @@ from tools.simulation.results import (
     Distribution,
     FaultSeed,
     FaultStudy,
+    FaultyStudy,
     RunResult,
     Series,
     StepSeed,
@@ -45,7 +46,7 @@ from tools.simulation.results import (
 from tools.simulation.run import simulate
 from tools.simulation.scenarios import SCENARIOS, STEP_VARIANTS, Scenario, scenario_by_name
 from tools.simulation.strategies import STRATEGIES
-from tools.simulation.table_run import Aws, TableRun, open_aws, run_table
+from tools.simulation.table_run import Aws, TableParts, TableRun, open_aws, run_table
 from tools.workers import open_workers
 
 ResultT = TypeVar("ResultT")
@@ -57,6 +58,7 @@ LEAST_OPERATIONS = 1_000_000
 LEAST_ADDITIONS = 2_000
 """Of each seed, on average: 100,000 of them all."""
 MESSAGES, TABLES, COUNTERS = "faults", "table-faults", "counters"
+IN_BAND = "-in-band"
 STEP = "step"
 STEP_SEEDS = 100
 UNMITIGATED_EACH = 50
@@ -125,17 +127,27 @@ def write_result(result: Any, out_dir: Path, name: str) -> Path:
     return path
 
 
-def sum_faults(runs: Iterable[Sequence[tuple[str, int]]]) -> tuple[tuple[str, int], ...]:
-    """Add up how often each kind of fault struck in several runs."""
+def _common(
+    scenario: str, runs: Sequence[FaultSeed | TableRun | TokenRun], bars: tuple[Bar, ...], *, failing: tuple[int, ...]
+) -> dict[str, Any]:
+    """Build the fields of a `FaultyStudy`."""
     faults: Counter[str] = Counter()
     for run in runs:
-        faults.update(dict(run))
-    return tuple(sorted(faults.items()))
+        faults.update(dict(run.faults))
+    return {
+        "scenario": scenario,
+        "first_seed": min(run.seed for run in runs),
+        "seeds": len(runs),
+        "faults": tuple(sorted(faults.items())),
+        "failing_seeds": failing,
+        "bars": bars,
+        "passed": all(bar.holds for bar in bars),
+    }
 
 
-def run_messages(seed: int) -> FaultSeed:
+def run_messages(seed: int, strategy: str = "ours") -> FaultSeed:
     """Run one seed."""
-    run = simulate(scenario_by_name(MESSAGES), seed)
+    run = simulate(scenario_by_name(MESSAGES), seed, strategy)
     return FaultSeed(
         seed=seed,
         operations=run.operations,
@@ -167,9 +179,7 @@ def judge_messages(
         at_most("other breaches (order, content, invented, not looked for)", others, 0, "messages"),
     )
     return FaultStudy(
-        scenario=MESSAGES,
-        first_seed=min(run.seed for run in runs),
-        seeds=len(runs),
+        **_common(MESSAGES, runs, bars, failing=tuple(run.seed for run in runs if not run.safety.holds)),
         operations=operations,
         store_operations=sum(run.store_operations for run in runs),
         acknowledged=sum(run.acknowledged for run in runs),
@@ -178,21 +188,14 @@ def judge_messages(
         lost=lost,
         doubled=doubled,
         other_breaches=others,
-        faults=sum_faults(run.faults for run in runs),
-        failing_seeds=tuple(run.seed for run in runs if not run.safety.holds),
-        bars=bars,
-        passed=all(bar.holds for bar in bars),
         runs=tuple(runs),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TableStudy:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStudy(FaultyStudy):
     """All seeds together, and how they stand against the bars."""
 
-    scenario: str
-    first_seed: int
-    seeds: int
     operations: int
     store_operations: int
     created: int
@@ -204,10 +207,6 @@ class TableStudy:
     doubled: int
     updates_lost: int
     other_breaches: int
-    faults: tuple[tuple[str, int], ...]
-    failing_seeds: tuple[int, ...]
-    bars: tuple[Bar, ...]
-    passed: bool
     runs: tuple[TableRun, ...]
 
 
@@ -219,9 +218,9 @@ def _aws() -> Aws:
     return opened.enter_context(open_aws())
 
 
-def run_tables(seed: int) -> TableRun:
+def run_tables(seed: int, *, is_in_band: bool = False) -> TableRun:
     """Run one seed."""
-    return run_table(_aws(), seed)
+    return run_table(_aws(), seed, TableParts(is_in_band=is_in_band))
 
 
 def judge_tables(runs: Sequence[TableRun], *, least_seeds: int = MOST_SEEDS) -> TableStudy:
@@ -237,9 +236,7 @@ def judge_tables(runs: Sequence[TableRun], *, least_seeds: int = MOST_SEEDS) -> 
         at_most("other breaches (order, invented, come back)", others, 0, "items"),
     )
     return TableStudy(
-        scenario=TABLES,
-        first_seed=min(run.seed for run in runs),
-        seeds=len(runs),
+        **_common(TABLES, runs, bars, failing=tuple(run.seed for run in runs if run.breaches)),
         operations=sum(run.operations for run in runs),
         store_operations=sum(run.requests for run in runs),
         created=sum(run.created for run in runs),
@@ -251,30 +248,19 @@ def judge_tables(runs: Sequence[TableRun], *, least_seeds: int = MOST_SEEDS) -> 
         doubled=doubled,
         updates_lost=updates_lost,
         other_breaches=others,
-        faults=sum_faults(run.faults for run in runs),
-        failing_seeds=tuple(run.seed for run in runs if run.breaches),
-        bars=bars,
-        passed=all(bar.holds for bar in bars),
         runs=tuple(runs),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CounterStudy:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterStudy(FaultyStudy):
     """All seeds together, and how they stand against the bars."""
 
-    scenario: str
-    first_seed: int
-    seeds: int
     additions: int
     attempts: int
     reads: int
     raises: int
     breaches: int
-    faults: tuple[tuple[str, int], ...]
-    failing_seeds: tuple[int, ...]
-    bars: tuple[Bar, ...]
-    passed: bool
     rushes: tuple[RushRun, ...]
     runs: tuple[TokenRun, ...]
 
@@ -301,25 +287,19 @@ def judge_counters(
         at_most("wrong sums in rushes", sum(len(run.breaches) for run in rushes), 0, "reads"),
     )
     return CounterStudy(
-        scenario=COUNTERS,
-        first_seed=min(run.seed for run in runs),
-        seeds=len(runs),
+        **_common(COUNTERS, runs, bars, failing=failing),
         additions=additions,
         attempts=sum(run.attempts for run in runs),
         reads=sum(run.reads for run in runs),
         raises=sum(run.raises for run in runs),
         breaches=sum(len(run.breaches) for run in runs),
-        faults=sum_faults(run.faults for run in runs),
-        failing_seeds=failing,
-        bars=bars,
-        passed=all(bar.holds for bar in bars),
         rushes=tuple(rushes),
         runs=tuple(runs),
     )
 
 
 def _finish(
-    study: FaultStudy | TableStudy | CounterStudy,
+    study: FaultyStudy,
     out_dir: Path,
     began: float,
     figures: str,
@@ -338,12 +318,14 @@ def _finish(
     return 0 if study.passed else MISSED
 
 
-def study_messages(arguments: Sequence[str]) -> int:
+def study_messages(arguments: Sequence[str], *, strategy: str = "ours") -> int:
     """Run the command `faults`."""
-    seeds, out_dir = parse_seeds(MESSAGES, arguments, about=__doc__, seeds=MOST_SEEDS)
+    name = MESSAGES if strategy == "ours" else MESSAGES + IN_BAND
+    seeds, out_dir = parse_seeds(name, arguments, about=__doc__, seeds=MOST_SEEDS)
     began = time.perf_counter()
-    replay = partial(replay_command, MESSAGES)
-    study = judge_messages(run_all("faults", run_messages, seeds, replay=replay))
+    replay = partial(replay_command, MESSAGES) if strategy == "ours" else partial(replay_study, name)
+    runs = run_all("faults", partial(run_messages, strategy=strategy), seeds, replay=replay)
+    study = replace(judge_messages(runs), scenario=name)
     figures = (
         f"{study.seeds} seeds, {study.operations:,} client requests ({study.store_operations:,} requests to DynamoDB), "
         f"{study.acknowledged:,} acknowledged messages, {study.reads:,} reads, {study.raises:,} raises"
@@ -351,12 +333,24 @@ def study_messages(arguments: Sequence[str]) -> int:
     return _finish(study, out_dir, began, figures, replay=replay)
 
 
-def study_tables(arguments: Sequence[str]) -> int:
+def study_messages_in_band(arguments: Sequence[str]) -> int:
+    """Run the command `faults-in-band`."""
+    return study_messages(arguments, strategy="in_band")
+
+
+def study_tables_in_band(arguments: Sequence[str]) -> int:
+    """Run the command `table-faults-in-band`."""
+    return study_tables(arguments, is_in_band=True)
+
+
+def study_tables(arguments: Sequence[str], *, is_in_band: bool = False) -> int:
     """Run the command `table-faults`."""
-    seeds, out_dir = parse_seeds(TABLES, arguments, about=__doc__, seeds=MOST_SEEDS)
+    name = TABLES + IN_BAND if is_in_band else TABLES
+    seeds, out_dir = parse_seeds(name, arguments, about=__doc__, seeds=MOST_SEEDS)
     began = time.perf_counter()
-    replay = partial(replay_study, TABLES)
-    study = judge_tables(run_all("table", run_tables, seeds, replay=replay), least_seeds=min(MOST_SEEDS, len(seeds)))
+    replay = partial(replay_study, name)
+    runs = run_all("table", partial(run_tables, is_in_band=is_in_band), seeds, replay=replay)
+    study = replace(judge_tables(runs, least_seeds=min(MOST_SEEDS, len(seeds))), scenario=name)
     figures = (
         f"{study.seeds} seeds, {study.operations:,} calls ({study.store_operations:,} requests to DynamoDB), "
         f"{study.created:,} items created, {study.changed:,} changes, {study.deleted:,} deleted, "

@@ -26,14 +26,16 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from moto import mock_aws
 
 from hotpartition.core.keys import KeyForm
+from hotpartition.core.metrics import MetricName
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.errors import InvalidRequestError, RetryLaterError
 from hotpartition.table import at_random, by_attribute, by_sort_key
 from hotpartition.table.adaptive import AdaptiveRoutes
 from hotpartition.table.hashing import Hashing
 from hotpartition.table.journals import open_calls
+from hotpartition.table.routes import Shards
 from tools.history_checker import Finding, Seen
 from tools.request_tokens import RequestTokenError
 from tools.simulation.engine import (
@@ -49,7 +51,7 @@ from tools.simulation.faults import FaultDriver, RaisesByHand
 from tools.simulation.measure import Offer, Record
 from tools.simulation.scenarios import FAULTS, FaultPlan
 from tools.simulation.store import Network, Observer
-from tools.simulation.wiring import SimulatedShards, SimulatedTable, build_world
+from tools.simulation.wiring import InBandShards, SimulatedShards, SimulatedTable, build_world
 
 WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchWriteItem"})
 
@@ -79,6 +81,7 @@ THREADS = 8
 LATE_SHARE = 0.1
 """Of creations: they happen some time after their client gave up."""
 HOT_SHARE, HOT_SHARE_IN_SPELLS = 0.08, 0.32
+LOAD_LOST_SHARE = 0.05
 PATIENCE_SECONDS = 29.0
 """How long a client waits: longer than any call takes, so that a call without a response was one of a dead process."""
 CALM_SECONDS = 0.5
@@ -181,6 +184,8 @@ class MotoNetwork(Network):
             horizon = self.horizon(is_strong=False)
             versions = self._routes.get(_key_of(request), ())
             return next(({"Item": dict(item)} for at, item in reversed(versions) if at <= horizon), {})
+        if _key_of(request).startswith(LOAD_PREFIX) and self.strikes("load_lost"):
+            self._aws.raw.delete_item(TableName=request["TableName"], Key=request["Key"])
         left = self._leave_out(request.get("RequestItems", {}))
         if operation == "Query" and self.strikes("short_page"):
             request["Limit"] = min(request.get("Limit", 5), 1 + self.random.randrange(5))
@@ -198,9 +203,10 @@ class MotoNetwork(Network):
             self.tokens.end(request, is_done=is_done)
         if left:
             response["UnprocessedKeys" if operation == "BatchGetItem" else "UnprocessedItems"] = left
-        if operation == "UpdateItem" and owner is not None:
+        if operation == "UpdateItem" and self._is_journal(request):
             self._routes.setdefault(_key_of(request), []).append((self.engine.now, dict(response["Attributes"])))
-            self.after_update(owner)
+            if owner is not None:
+                self.after_update(owner)
         return response
 
     def _leave_out(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -220,7 +226,8 @@ class MotoNetwork(Network):
     def _is_journal(self, request: Mapping[str, Any]) -> bool:
         place = self._place
         is_at_place = not place.sort_key or request["Key"][place.sort_key]["S"] == place.routing_sort_key
-        return request["TableName"] == place.table_name and is_at_place
+        is_load = _key_of(request).startswith(LOAD_PREFIX)
+        return request["TableName"] == place.table_name and is_at_place and not is_load
 
 
 def _key_of(request: Mapping[str, Any]) -> str:
@@ -243,6 +250,8 @@ class TableParts:
 
     table: type[SimulatedTable] = SimulatedTable
     routes: type[AdaptiveRoutes] = AdaptiveRoutes
+    is_in_band: bool = False
+    """Whether environments find what is hot themselves, beside what is raised by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +405,7 @@ class _Run:
             changed=sum(addition.ended_at is not None for addition in record.additions),
             deleted=len({(d.conversation_id, d.message_id) for d in record.deletions if d.ended_at is not None}),
             reads=len(record.reads),
-            raises=self.raises.count,
+            raises=self.raises.count + int(self.world.counters[MetricName.RAISES]),
             sharded_items=sum("#_" in item["PK"]["S"] for item in self.raw.scan(TableName=TABLE_NAME)["Items"]),
             faults=self.driver.all_struck(),
             breaches=record.breaches(),
@@ -419,15 +428,18 @@ class _Run:
 
     def _build(self, process: Process, index: int) -> Callable[[Callable[[SimulatedTable], Any]], Any]:
         """Build one environment: it makes the calls that it is asked for on a table of its own."""
-        shards: Any = SimulatedShards(
-            world=self.world,
-            process=process,
-            index=index,
-            place=self.place,
-            journal=DynamoDBJournal(open_calls(self.table), self.place),
-            route_cache_seconds=1.0,
-            routes=self.parts.routes,
-        )
+        calls = open_calls(self.table)
+        shards: Shards = InBandShards(world=self.world, index=index, place=self.place, calls=calls)
+        if not self.parts.is_in_band:
+            shards = SimulatedShards(
+                world=self.world,
+                process=process,
+                index=index,
+                place=self.place,
+                journal=DynamoDBJournal(calls, self.place),
+                route_cache_seconds=1.0,
+                routes=self.parts.routes,
+            )
         opened = self.parts.table(
             self.table,
             shards=shards,
@@ -629,8 +641,8 @@ def build_fault_plan(late_share: float = LATE_SHARE, **others: Any) -> FaultPlan
     return replace(
         plan,
         **others,
-        store=replace(plan.store, late=late_share, hot_keys=HOT_SHARE),
-        spell=replace(plan.spell, late=late_share, hot_keys=HOT_SHARE_IN_SPELLS),
+        store=replace(plan.store, late=late_share, hot_keys=HOT_SHARE, load_lost=LOAD_LOST_SHARE),
+        spell=replace(plan.spell, late=late_share, hot_keys=HOT_SHARE_IN_SPELLS, load_lost=LOAD_LOST_SHARE),
     )
 
 

@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from hotpartition.control.consumer import Consumer
 from hotpartition.control.ends import ControlEnds
@@ -21,6 +21,7 @@ from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.core.merge import Page
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalReading
+from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
@@ -29,6 +30,9 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.in_band import InBandCounting
+from hotpartition.engine.journal_reads import JournalReads
+from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.page_cache import PageCache
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.route_cache import RouteSource
@@ -41,10 +45,12 @@ from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.building import Ends, build_gatherer
 from hotpartition.runtime.building import Parts as EngineParts
 from hotpartition.runtime.building import build_writer as build_engine_writer
+from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
 from hotpartition.runtime.ends import PATIENT_TIMEOUTS_MS
-from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings
+from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, InBandSettings, LoadSettings
 from hotpartition.table import ShardedTable
 from hotpartition.table.adaptive import AdaptiveRoutes
+from hotpartition.table.in_band import InBandRoutes
 from hotpartition.table.schema import Schema
 from hotpartition_messages import Message, wiring_reader, wiring_writer
 from hotpartition_messages.adaptive_reader import build_message_reader
@@ -262,6 +268,62 @@ def build_counter_reader(world: World, process: Process, index: int) -> CounterR
     )
 
 
+def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[MessageWriter, MessageChanger]:
+    """Build one environment of the write function that finds hot conversations itself."""
+    del process
+    random = world.random(f"writer-{index}")
+    calls, clock = ThreadedCalls(world.store.client("writer").call), world.clock(random)
+    telemetry = SharedTelemetry(world)
+    settings, control = world.settings.writer, world.settings.consumer
+    ends = open_in_band(calls, TABLE.journal, telemetry, clock)
+    routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)
+    is_scaled = control.load.hot_at_once_wcu < LoadSettings.defaults().hot_at_once_wcu
+    writer = build_in_band_writer(
+        ends,
+        routes,
+        load=control.load,
+        size=control.size,
+        form=KEY_FORM,
+        budget_ms=settings.requests.request_budget_ms,
+        counting=SensitiveCounting if is_scaled else InBandCounting,
+    )
+    store = world.parts.store(calls, TABLE, world.parts.message.from_item)
+    messages = build_message_writer(writer, settings, store, clock=clock, random_bits=random.getrandbits)
+    gatherer = world.parts.gatherer(
+        store=store,
+        routes=JournalReads(routes, telemetry, clock.now_ms),
+        telemetry=telemetry,
+        clock=clock,
+        budget_ms=settings.requests.request_budget_ms,
+        form=KEY_FORM,
+        position_of=position_of,
+    )
+    kind = world.parts.changer
+    changer = build_message_changer(messages, settings, gatherer, telemetry=telemetry, clock=clock, kind=kind)
+    return messages, changer
+
+
+def build_in_band_reader(world: World, process: Process, index: int) -> MessageReader:
+    """Build one environment of the read function where the journal alone has the routes."""
+    random, settings = world.random(f"reader-{index}"), world.settings.reader
+    clock, telemetry = world.clock(random), SharedTelemetry(world)
+    quantile = settings.queries.hedge_quantile
+    calls = open_reader_calls(world, process, HedgePolicy(quantile=quantile) if quantile else None)
+    journal = DynamoDBJournal(calls, TABLE.journal)
+    entries = settings.requests.route_cache_entries
+    routes = JournalRoutes(journal=journal, telemetry=telemetry, random=clock.random, max_entries=entries)
+    gatherer = world.parts.gatherer(
+        store=world.parts.store(calls, TABLE, world.parts.message.from_item),
+        routes=JournalReads(routes, telemetry, clock.now_ms),
+        telemetry=telemetry,
+        clock=clock,
+        budget_ms=settings.requests.request_budget_ms,
+        form=KEY_FORM,
+        position_of=position_of,
+    )
+    return MessageReader(gatherer, now_ms=clock.now_ms, settle_ms=settings.settle_seconds * 1000)
+
+
 def build_ends(world: World, process: Process, index: int, random: Random, *, repairs: bool) -> Ends:
     """Build what an environment stands on."""
     connection = world.connect(world.settings.writer.registry.registry_command_timeout_ms)
@@ -353,9 +415,44 @@ class SimulatedTable(ShardedTable):
         return self.simulated
 
 
+class SensitiveCounting(InBandCounting):
+    """Takes samples of a load that is a small part of a real one."""
+
+    first_sample_wcu = 0.5
+    sample_wcu = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InBandShards:
+    """What a `ShardedTable` takes as its shards in one environment: `in_band()`, on thresholds of a small load."""
+
+    finds_read_heat: ClassVar[bool] = False
+
+    world: World
+    index: int
+    place: JournalPlace
+    calls: DynamoDBCalls
+
+    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> InBandRoutes:
+        """Build the routes, as `InBand.build_routes` does."""
+        del table, clock
+        own = self.world.clock(self.world.random(f"table-{self.index}"))
+        return InBandRoutes(
+            open_in_band(self.calls, self.place, SharedTelemetry(self.world), own),
+            InBandSettings.defaults(hot_at_once_wcu=1.0, target_shard_wcu=0.5, max_shard_count=12),
+            place=self.place,
+            schema=schema,
+            choices=3,
+            budget_ms=budget_ms,
+            counting=SensitiveCounting,
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedShards:
     """What a `ShardedTable` takes as its shards in one environment: `adaptive()` on the simulated Redis."""
+
+    finds_read_heat: ClassVar[bool] = True
 
     world: World
     process: Process

@@ -6,18 +6,17 @@ A shape says how many WCU/s a flow offers at an instant; arrivals are a Poisson 
 
 from __future__ import annotations
 
-import gzip
-import json
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from heapq import merge
 from itertools import accumulate
 from math import ceil
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, Protocol
+
+from tools.load.workload import ReplayedMessage, read_messages_file
 
 ITEM_OVERHEAD_BYTES = 150
 """About what an item holds beside its body."""
@@ -178,18 +177,17 @@ class ReplayFlow:
     conversations: int = 8
 
     def arrivals(self, duration: float, random: Random) -> Iterator[Arrival]:
-        """Implement `Flow.arrivals`; a line that is no message is a `ValueError`."""
-        by_conversation: dict[str, list[tuple[float, str, str]]] = {}
-        for line in _lines(self.path):
-            message = _parse_line(line)
-            by_conversation.setdefault(message[0], []).append(message[1:])
+        """Implement `Flow.arrivals`; a file that cannot be used is a `WorkloadError`."""
+        by_conversation: dict[str, list[ReplayedMessage]] = {}
+        for message in read_messages_file(self.path):
+            by_conversation.setdefault(message.conversation_id, []).append(message)
         largest = sorted(by_conversation, key=lambda c: (-len(by_conversation[c]), c))[: self.conversations]
         return merge(*(self._replay(c, by_conversation[c], duration, random) for c in sorted(largest)))
 
     def _replay(
-        self, conversation_id: str, messages: Sequence[tuple[float, str, str]], duration: float, random: Random
+        self, conversation_id: str, messages: Sequence[ReplayedMessage], duration: float, random: Random
     ) -> Iterator[Arrival]:
-        spread = sorted((time + 60.0 * random.random(), sender, text) for time, sender, text in messages)
+        spread = sorted((each.minute + 60.0 * random.random(), each.sender, each.text) for each in messages)
         first, span = spread[0][0], max(spread[-1][0] - spread[0][0], 1.0)
         found = []
         for time, sender, text in spread:
@@ -235,18 +233,3 @@ def _instants(shape: Shape, units: float, start: float, end: float, random: Rand
             return
         if random.random() * highest < shape.rate(at) / units:
             yield at
-
-
-def _lines(path: Path) -> Iterator[str]:
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-        yield from file
-
-
-def _parse_line(line: str) -> tuple[str, float, str, str]:
-    try:
-        message = json.loads(line)
-        time = datetime.fromisoformat(message["time"])
-        time = time if time.tzinfo else time.replace(tzinfo=UTC)
-        return message["conversation_id"], time.timestamp(), message["sender"], message["text"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no message: {line[:80]!r}") from error

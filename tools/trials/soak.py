@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hotpartition_messages.keys import KEY_FORM
-from tools.demo.__main__ import present, usable_cores
+from tools.demo.__main__ import positive, present, usable_cores
 from tools.demo.report import Run
 from tools.demo.run import Plan, Variant
 from tools.load.client import Recorder
@@ -96,11 +96,11 @@ class Soak(Variant):
 
     def judge(self, plan: Plan, run: Run) -> Judgement:
         """Judge by the promise, the number of messages, and whether everything was tried."""
-        functions = run.status.get("functions", {})
+        functions = run.played.observations.status.get("functions", {})
         killed = sum(function.get("killed", 0) for function in functions.values())
         self.spread = count_spread(row.key for row in run.timeline if row.writes)
         return judge_soak(
-            promise=promise_conditions(run.summary, run.history, run.notes),
+            promise=promise_conditions(run.summary, run.history, run.played.recorder.notes),
             acknowledged=run.summary.acknowledged,
             kept_up=run.machine.kept_up,
             needed=self.needed,
@@ -211,9 +211,9 @@ def build_plan(options: argparse.Namespace, *, cores: int) -> Plan:
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.trials.soak", description=__doc__)
-    parser.add_argument("--seconds", type=_positive, default=DEFAULT_SECONDS, help="how long messages are written")
+    parser.add_argument("--seconds", type=positive, default=DEFAULT_SECONDS, help="how long messages are written")
     parser.add_argument("--seed", type=int, default=None, help="seed of load and faults; by default a new one")
-    parser.add_argument("--rate", type=_positive, default=WRITES_PER_SECOND, help="messages a second")
+    parser.add_argument("--rate", type=positive, default=WRITES_PER_SECOND, help="messages a second")
     parser.add_argument("--out", type=Path, default=Path("out/soak"), metavar="DIR")
     options = parser.parse_args(arguments)
     if options.seed is None:
@@ -230,13 +230,6 @@ def main(arguments: Sequence[str]) -> int:
 
 def _listed(names: Sequence[str], of: int) -> str:
     return f"not {', '.join(names)}" if names else f"all {of} kinds"
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 86_400:
-        raise argparse.ArgumentTypeError("should be more than 0")
-    return value
 
 
 if __name__ == "__main__":

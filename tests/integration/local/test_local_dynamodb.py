@@ -13,10 +13,9 @@ from aiohttp import web
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from tools.local.dynamodb_backend import Backend
+from tools.local.dynamodb_backend import Backend, MotoServer, create_table
 from tools.local.dynamodb_costs import Meter
 from tools.local.dynamodb_proxy import DynamoDBProxy
-from tools.local.moto_server import MotoServer, create_table
 from tools.local.partitions import PartitionModel, Timeline
 
 pytestmark = pytest.mark.slow

@@ -99,13 +99,17 @@ def stopped(monkeypatch):
 
 
 def offer(client, place, collection, wcu, *, throttled=0.0):
-    """Store the same load in each slot that is kept, in the one that is not over, and in one that is too old."""
+    """Store the same load in each slot that is kept, in the one that is not over, and in one that is too old.
+
+    It lies in two of the key's load items, half in each.
+    """
     now = now_ms() // 250
-    item = place.load_key_of(collection)
-    for slot in range(now - 17, now + 1):
-        item[Cell(slot, 4, False).name] = {"N": f"{wcu / 4}"}
-        item[Cell(slot, 4, True).name] = {"N": f"{throttled / 4}"}
-    client.put_item(TableName=place.table_name, Item=item)
+    for load_place in (0, 2):
+        item = place.load_key_of(collection, load_place)
+        for slot in range(now - 17, now + 1):
+            item[Cell(slot, 4, False).name] = {"N": f"{wcu / 8}"}
+            item[Cell(slot, 4, True).name] = {"N": f"{throttled / 8}"}
+        client.put_item(TableName=place.table_name, Item=item)
 
 
 @pytest.fixture

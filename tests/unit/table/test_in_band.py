@@ -147,7 +147,11 @@ def test_a_hot_key_is_raised_once_and_its_items_are_found(plain, watched, journa
     # Nobody sees what lies beside the items, and nothing is lost.
     assert read(process) == [f"{number:05}" for number in range(300)]
     assert {item["PK"] for each in process.table.scan_pages() for item in each["Items"]} == {"room"}
-    assert {place.partition("#_")[0] for _, place in watched.places} <= {"room", LOAD_PREFIX + "0#room", LOAD_PREFIX}
+    assert {place.partition("#_")[0] for _, place in watched.places} <= {
+        "room",
+        LOAD_PREFIX + "0#room",
+        LOAD_PREFIX + "raised#12",
+    }
     stored = plain.meta.client.scan(TableName=table or "readings")["Items"]
     assert any(str(item.get("collection", item.get("PK"))).startswith(LOAD_PREFIX) for item in stored)
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from tools.example.devices import DEVICES, HOT_SITE
 from tools.example.run import EveryView
-from tools.example.workload import DEVICES, HOT_SITE
 from tools.history_checker import Acknowledged, Read, Seen
 
 

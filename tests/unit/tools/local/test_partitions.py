@@ -111,10 +111,10 @@ def test_keys_share_a_given_number_of_partitions() -> None:
 def test_the_timeline_counts_by_slot_and_key() -> None:
     """Rows are aligned to 250 ms and filtered by their start."""
     timeline = Timeline()
-    timeline.write(HOT, 2, 1_000)
-    timeline.write(HOT, 1, 1_249)
-    timeline.throttled_write(HOT, 3, 1_250)
-    timeline.read(COLD, 0.5, 1_300)
+    timeline.note(Demand(HOT, Kind.WRITE, 2), 1_000)
+    timeline.note(Demand(HOT, Kind.WRITE, 1), 1_249)
+    timeline.note(Demand(HOT, Kind.WRITE, 3), 1_250, is_refused=True)
+    timeline.note(Demand(COLD, Kind.READ, 0.5), 1_300)
     assert timeline.rows_since(1_250) == [
         TimelineRow(1_250, HOT.value, table="t", throttled_writes=1, throttled_wcu=3),
         TimelineRow(1_250, COLD.value, table="t", reads=1, read_rcu=0.5),
@@ -126,5 +126,5 @@ def test_the_timeline_drops_its_oldest_slots() -> None:
     """The number of rows is bounded."""
     timeline = Timeline(max_rows=10)
     for number in range(100):
-        timeline.write(HOT, 1, number * 250)
+        timeline.note(Demand(HOT, Kind.WRITE, 1), number * 250)
     assert [row.at_ms // 250 for row in timeline.rows_since(0)] == list(range(90, 100))

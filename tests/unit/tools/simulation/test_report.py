@@ -55,7 +55,7 @@ def test_the_report_holds_every_section_and_picture(written):
     assert sections == re.findall(r'<li><a href="#(\w+)">', page)
     assert {"answers", "comparison", "readrush", "scale", "limits"} <= set(sections)
     pictures = {name for name in written if name.endswith(".svg")}
-    assert page.count("<figure>") == len(pictures) == 5
+    assert page.count("<figure>") == len(pictures) == 4
     assert not re.search(r"<script|@import|src=", page)
 
 

@@ -56,10 +56,15 @@ class _Mark:
     """What the next sample takes out of the load item."""
     place: int = 0
     """Which load item it goes to."""
+    rests_until_ms: int = 0
+    """Until when this process raises it no more: it has tried a moment ago."""
 
 
 class InBandCounting:
     """`WriteCounting` of marked keys, which raises what is hot. Safe under threads."""
+
+    first_sample_wcu = FIRST_SAMPLE_WCU
+    sample_wcu = MAX_SAMPLE_WCU
 
     def __init__(
         self,
@@ -138,7 +143,7 @@ class InBandCounting:
             if mark is not None and now_ms < mark.until_ms:
                 mark.until_ms = now_ms + MARKED_MS
                 return False
-            left_wcu = self._clock.random() * FIRST_SAMPLE_WCU
+            left_wcu = self._clock.random() * self.first_sample_wcu
             self._marks[collection] = _Mark(now_ms, now_ms + MARKED_MS, left_wcu)
             self._marks.move_to_end(collection)
             if len(self._marks) > MAX_MARKS:
@@ -155,7 +160,7 @@ class InBandCounting:
                 del self._marks[collection]
                 return None
             is_deciding = not shard_count and now_ms - mark.since_ms < FIRST_MS
-            distance = FIRST_SAMPLE_WCU if is_deciding else MAX_SAMPLE_WCU
+            distance = self.first_sample_wcu if is_deciding else self.sample_wcu
             mark.left_wcu -= wcu
             if mark.left_wcu >= 0:
                 return None
@@ -178,7 +183,8 @@ class InBandCounting:
             return
         now_ms = self._store_clock.at(self._clock.now_ms())
         mark.stale = list_stale(load, now_ms)
-        self._act(key, load, now_ms)
+        if now_ms >= mark.rests_until_ms and self._act(key, load, now_ms):
+            mark.rests_until_ms = now_ms + RAISE_PAUSE_MS
 
     def _add_somewhere(self, collection: str, mark: _Mark, cell: Cell, wcu: float) -> FleetLoad:
         """Add a sample to the first load item that takes it, of those that this process was not refused by."""
@@ -191,10 +197,11 @@ class InBandCounting:
                     raise
                 mark.place, mark.stale = place + 1, ()
 
-    def _act(self, key: ItemKey[Any], load: FleetLoad, now_ms: int) -> None:
+    def _act(self, key: ItemKey[Any], load: FleetLoad, now_ms: int) -> bool:
+        """Raise the key if it is hot; say whether that was tried."""
         decision = self._decide(key, load, now_ms)
         if decision.generation is None:
-            return
+            return False
         try:
             # The route that was decided by may be older than another process's raise.
             entry = self._journal.get(key.collection, is_strong=True)
@@ -207,6 +214,7 @@ class InBandCounting:
             self._telemetry.event("a raise was refused", collection=key.collection)
         except (MalformedGenerationError, StoreRefusedError) as error:
             self._give_up(key.collection, error)
+        return True
 
     def _decide(self, key: ItemKey[Any], load: FleetLoad, now_ms: int) -> Decision:
         return decide_in_band(

@@ -55,11 +55,12 @@ def build_in_band_writer(
     form: KeyForm,
     budget_ms: float,
     choices: int = MAX_CHOICES,
+    counting: type[InBandCounting] = InBandCounting,
 ) -> Writer:
-    """Build a writer that raises what it finds hot."""
+    """Build a writer that raises what it finds hot; a test finds it sooner, or breaks the protocol, by `counting`."""
     clock = ends.clock
     store_time = replace(clock, now_ms=lambda: ends.store_clock.at(clock.now_ms()))
-    counting = InBandCounting(
+    counts = counting(
         routes=routes,
         journal=ends.journal,
         loads=ends.loads,
@@ -76,7 +77,7 @@ def build_in_band_writer(
     )
     return Writer(
         routes=routes,
-        counting=counting,
+        counting=counts,
         telemetry=ends.telemetry,
         clock=clock,
         budget_ms=budget_ms,

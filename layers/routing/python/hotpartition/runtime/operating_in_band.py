@@ -18,13 +18,15 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.journal_routes import REFRESH_SECONDS
 from hotpartition.runtime.building import build_key_form, find_journal
 from hotpartition.runtime.building_in_band import open_in_band
-from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.clocks import system_clock
 from hotpartition.runtime.settings import InBandOperateSettings, LoadSettings, SizeSettings
 
 
 def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operations, Check]:
     """Build the jobs of the operations function."""
+    # Brings libcurl, which who operates a table from the command line need not have.
+    from hotpartition.runtime.calls import open_calls  # noqa: PLC0415
+
     settings = InBandOperateSettings.from_env(environ)
     return open_in_band_operations(
         open_calls(settings.store),

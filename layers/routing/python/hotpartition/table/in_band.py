@@ -15,6 +15,7 @@ from hotpartition.core.backoff import Clock
 from hotpartition.core.ports import Telemetry
 from hotpartition.core.route import MAX_CHOICES
 from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.engine.in_band import InBandCounting
 from hotpartition.engine.journal_reads import JournalReads
 from hotpartition.runtime.building_in_band import (
     InBandEnds,
@@ -97,6 +98,7 @@ class InBandRoutes(JournalReads, TableRoutes):
         schema: Schema,
         choices: int,
         budget_ms: float,
+        counting: type[InBandCounting] = InBandCounting,
     ) -> None:
         """Start knowing nothing.
 
@@ -107,6 +109,7 @@ class InBandRoutes(JournalReads, TableRoutes):
             schema: the table's keys.
             choices: how many shards may hold an item under one N.
             budget_ms: how long a write is tried for.
+            counting: finds what is hot.
         """
         self.choices = choices
         self.journal = place
@@ -120,6 +123,7 @@ class InBandRoutes(JournalReads, TableRoutes):
             form=schema.form,
             budget_ms=budget_ms,
             choices=choices,
+            counting=counting,
         )
 
     def size_of(self, attributes: Mapping[str, Any]) -> int:
