@@ -107,6 +107,19 @@ def test_alarms(stack):
     assert {alarm.name for alarm in listed} == ALARMS
 
 
+def test_little_stands_idle(lite, root):
+    """Alarms' metrics at $0.10 and rules of Contributor Insights at $0.50 a month, as the page of costs says."""
+    alarms = [each["Properties"] for each in lite.of_type("AWS::CloudWatch::Alarm").values()]
+    metrics = sum(len([m for m in each.get("Metrics", [{"MetricStat": 1}]) if "MetricStat" in m]) for each in alarms)
+    table = lite.only("AWS::DynamoDB::Table")
+    watched = [table, *table["GlobalSecondaryIndexes"]]
+    rules = 2 * sum(each["ContributorInsightsSpecification"]["Enabled"] for each in watched)
+    standing = (root / "docs/costs.md").read_text()
+    assert f"| {metrics}: ${0.1 * metrics:.2f} |" in standing
+    assert f"| {rules}: ${0.5 * rules:.2f} |" in standing
+    assert 0.1 * metrics + 0.5 * rules <= 6
+
+
 def test_outputs(stack):
     """The outputs name what one needs to use the stack."""
     assert set(stack.body["Outputs"]) == {
