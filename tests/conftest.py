@@ -13,7 +13,7 @@ settings.register_profile("hotpartition", deadline=None, suppress_health_check=[
 settings.load_profile("hotpartition")
 
 GUARDED = {f"tests/e2e/test_{name}.py" for name in ("check", "clients", "consumers", "registry_faults")}
-OWN = {f"tests/e2e/test_{name}.py" for name in ("demo", "example", "soak")}
+OWN = {f"tests/e2e/test_{name}.py" for name in ("demo", "example", "lite", "soak")}
 ALONE = ("tests/model/", "tests/golden/")
 """Their tests share nothing, and some take long."""
 

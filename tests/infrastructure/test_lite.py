@@ -6,12 +6,10 @@ import json
 
 import pytest
 
-from hotpartition.core.fleet_load import Cell
-from hotpartition.core.store_clock import StoreClock
-from hotpartition.dynamodb.load_items import DynamoDBLoadItems
-from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.dynamodb.table import LOAD_PREFIX
+from hotpartition.errors import InvalidRequestError
 from hotpartition_cdk.alarms import list_alarms
-from hotpartition_messages.keys import CONVERSATION_ID_PATTERN, describe_table
+from hotpartition_messages.keys import parse_conversation_id
 from hotpartition_messages.settings import IN_BAND_SETTINGS
 from infra.environments import LITE
 from infrastructure.templates import Statement, Template
@@ -88,20 +86,11 @@ def test_function(stack, folder):
     assert set(stack.statements(stack.role_id(folder))) == DATA[folder] | logs | traces
 
 
-def test_a_load_item_passes_the_condition_of_the_writers_role():
-    """Its key begins as the role asks, and no conversation's does."""
-    keys = []
-
-    def call(_, request):
-        keys.append(request["Key"]["pk"]["S"])
-        return {}
-
-    place = describe_table("table").journal
-    DynamoDBLoadItems(ThreadedCalls(call), place, StoreClock(), lambda: 0).add("c", Cell(1, 0, False), 1.0)
-    (key,) = keys
-    assert key.startswith(LOAD_KEYS.removesuffix("*"))
-    assert "#" in key
-    assert "#" not in CONVERSATION_ID_PATTERN
+def test_no_conversation_has_the_key_of_a_load_item():
+    """So what the writer may change there is no message."""
+    assert f"{LOAD_PREFIX}*" == LOAD_KEYS
+    with pytest.raises(InvalidRequestError):
+        parse_conversation_id(f"{LOAD_PREFIX}0")
 
 
 def test_the_writer_lists_raised_conversations_where_operators_look(lite):
@@ -116,6 +105,19 @@ def test_alarms(stack):
     assert {name.rpartition("-")[2] for name in names} == ALARMS
     listed = list_alarms(None, functions=tuple(FUNCTIONS), slow_request_ms=LITE.alarms.slow_ms)
     assert {alarm.name for alarm in listed} == ALARMS
+
+
+def test_little_stands_idle(lite, root):
+    """Alarms' metrics at $0.10 and rules of Contributor Insights at $0.50 a month, as the page of costs says."""
+    alarms = [each["Properties"] for each in lite.of_type("AWS::CloudWatch::Alarm").values()]
+    metrics = sum(len([m for m in each.get("Metrics", [{"MetricStat": 1}]) if "MetricStat" in m]) for each in alarms)
+    table = lite.only("AWS::DynamoDB::Table")
+    watched = [table, *table["GlobalSecondaryIndexes"]]
+    rules = 2 * sum(each["ContributorInsightsSpecification"]["Enabled"] for each in watched)
+    standing = (root / "docs/costs.md").read_text()
+    assert f"| {metrics}: ${0.1 * metrics:.2f} |" in standing
+    assert f"| {rules}: ${0.5 * rules:.2f} |" in standing
+    assert 0.1 * metrics + 0.5 * rules <= 6
 
 
 def test_outputs(stack):

@@ -12,7 +12,7 @@ Indexes = Mapping[str, Sequence[str]]
 
 TABLE_NAME = "hotpartition-test"
 INDEX_NAME = "routing-index"
-TABLE = describe_table(TABLE_NAME, index_name=INDEX_NAME)
+TABLE = describe_table(TABLE_NAME)
 
 
 def define_table(

@@ -68,7 +68,7 @@ from tools.simulation.redis_model import RedisServer, SimulatedConnection
 from tools.simulation.store import READER, Network, Observer, Store
 
 TABLE_NAME = "simulated"
-TABLE = describe_table(TABLE_NAME, index_name="routing-index")
+TABLE = describe_table(TABLE_NAME)
 COUNTERS = describe_counter_table(TABLE_NAME)
 HOST = "simulated"
 NAMES = {"table_name": TABLE_NAME, "registry_host": HOST}

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from hotpartition.core.counter_items import AMOUNT, build_addition, counter_size_bytes
 from hotpartition.dynamodb.counter_store import describe_counters
-from hotpartition.dynamodb.table import JournalPlace, TableForm
+from hotpartition.dynamodb.table import TableForm
 from hotpartition.engine.counters import Adder, Summer
-from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY
+from hotpartition_messages.keys import KEY_FORM, find_journal
 
 COUNTER_PREFIX = "counter/"
 COUNTER_NAME = "c"
@@ -43,8 +43,7 @@ def build_counter_key(counter_id: str) -> str:
 
 def describe_counter_table(table_name: str) -> TableForm:
     """Describe the counters in the table of messages."""
-    journal = JournalPlace(table_name, routing_sort_key=ROUTING_SORT_KEY)
-    return describe_counters(table_name, COUNTER_NAME, journal=journal, keys=KEY_FORM)
+    return describe_counters(table_name, COUNTER_NAME, journal=find_journal(table_name), keys=KEY_FORM)
 
 
 class CounterWriter:

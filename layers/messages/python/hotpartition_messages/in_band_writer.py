@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 
 from hotpartition.core.ports import Telemetry
-from hotpartition.dynamodb.counter_store import DynamoDBCounterStore
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.journal_reads import JournalReads
 from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
 from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.clocks import system_clock
-from hotpartition_messages.counters import describe_counter_table
-from hotpartition_messages.keys import KEY_FORM, ROUTING_INDEX, describe_table, position_of
+from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.messages import Message
 from hotpartition_messages.settings import InBandWriteSettings
-from hotpartition_messages.wiring_writer import (
-    WriteJobs,
-    build_counter_writer,
-    build_message_changer,
-    build_message_writer,
-)
+from hotpartition_messages.wiring_writer import WriteJobs, build_jobs
 
 
 def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
     """Build the write function's jobs. Call it on the first request: a snapshot would share its random numbers."""
     settings = InBandWriteSettings.from_env(environ)
     requests, calls, clock = settings.requests, open_calls(settings.store), system_clock()
-    name = settings.store.table_name
-    table, counters = describe_table(name, index_name=ROUTING_INDEX), describe_counter_table(name)
+    table = describe_table(settings.store.table_name)
     ends = open_in_band(calls, table.journal, telemetry, clock)
     routes = build_in_band_routes(ends, max_entries=requests.route_cache_entries)
     budget_ms = requests.request_budget_ms
@@ -47,11 +38,4 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
         form=KEY_FORM,
         position_of=position_of,
     )
-    random_bits = random.SystemRandom().getrandbits
-    messages = build_message_writer(writer, settings, store, clock=clock, random_bits=random_bits)
-    return WriteJobs(
-        messages,
-        build_message_changer(messages, settings, gatherer, telemetry=telemetry, clock=clock),
-        build_counter_writer(messages, settings, DynamoDBCounterStore(calls, counters), ends.journal, clock=clock),
-        settings.sender_claim,
-    )
+    return build_jobs(writer, gatherer, settings, calls, store, ends.journal, telemetry=telemetry, clock=clock)

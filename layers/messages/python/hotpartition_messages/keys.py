@@ -47,11 +47,16 @@ def parse_conversation_id(text: str) -> str:
     return text
 
 
-def describe_table(table_name: str, *, index_name: str = "") -> TableForm:
-    """Describe the table of messages; `index_name` is that of the sparse index, for who lists routes."""
+def find_journal(table_name: str) -> JournalPlace:
+    """Find the routing items of the table of messages and counters."""
+    return JournalPlace(table_name, routing_sort_key=ROUTING_SORT_KEY, index_name=ROUTING_INDEX)
+
+
+def describe_table(table_name: str) -> TableForm:
+    """Describe the table of messages."""
     return TableForm(
         name=table_name,
-        journal=JournalPlace(table_name, routing_sort_key=ROUTING_SORT_KEY, index_name=index_name),
+        journal=find_journal(table_name),
         first_sort_key=MESSAGE_PREFIX + MIN_MESSAGE_ID,
         last_sort_key=MESSAGE_PREFIX + MAX_MESSAGE_ID,
         keys=KEY_FORM,

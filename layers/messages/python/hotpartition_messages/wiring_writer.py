@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import NamedTuple
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.ports import CounterStore, JournalReading, Telemetry
+from hotpartition.dynamodb.calls import DynamoDBCalls
+from hotpartition.dynamodb.counter_store import DynamoDBCounterStore
 from hotpartition.engine.counters import Adder
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.writer import Writer
 from hotpartition_messages.changing import MessageChanger
-from hotpartition_messages.counters import CounterWriter
+from hotpartition_messages.counters import CounterWriter, describe_counter_table
 from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.messages import Message
 from hotpartition_messages.settings import InBandWriteSettings, WriteSettings
@@ -25,6 +28,29 @@ class WriteJobs(NamedTuple):
     changer: MessageChanger
     counters: CounterWriter
     sender_claim: str
+
+
+def build_jobs(
+    writer: Writer,
+    gatherer: Gatherer[str, Message],
+    settings: WriteSettings | InBandWriteSettings,
+    calls: DynamoDBCalls,
+    store: MessageStore,
+    journal: JournalReading,
+    *,
+    telemetry: Telemetry,
+    clock: Clock,
+) -> WriteJobs:
+    """Build all jobs of the function, given what locates messages by the writer's routes."""
+    random_bits = random.SystemRandom().getrandbits
+    messages = build_message_writer(writer, settings, store, clock=clock, random_bits=random_bits)
+    cells = DynamoDBCounterStore(calls, describe_counter_table(settings.store.table_name))
+    return WriteJobs(
+        messages,
+        build_message_changer(messages, settings, gatherer, telemetry=telemetry, clock=clock),
+        build_counter_writer(messages, settings, cells, journal, clock=clock),
+        settings.sender_claim,
+    )
 
 
 def build_message_writer(

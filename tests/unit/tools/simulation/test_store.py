@@ -23,7 +23,7 @@ from tools.simulation.engine import Engine
 from tools.simulation.measure import Meter, Phases
 from tools.simulation.store import Store, StoreFaults
 
-TABLE = describe_table("t", index_name="routing-index")
+TABLE = describe_table("t")
 START = 1_800_000_000_000
 IDS = [message_id(START + offset, 0) for offset in range(9)]
 GENERATION = Generation(since_ms=START, shard_count=2)
