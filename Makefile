@@ -144,11 +144,11 @@ read-trials: .venv/.tool ## A rush of readers in which whoever reads for all is 
 simulate: .venv/.tool ## Strategies side by side, a rush of readers, a million writes a second (3 minutes; SCENARIO=, SEED=, SEEDS=, MESSAGES=)
 	$(BIN)/python -m tools.simulation compare $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --seeds ,$(SEEDS)) $(addprefix --messages ,$(MESSAGES))
 
-simulate-faults: .venv/.tool ## 300 seeds in the simulator with everything failing: nothing lost, nothing doubled (15 minutes; SEEDS=)
-	$(BIN)/python -m tools.simulation faults $(addprefix --seeds ,$(SEEDS))
+simulate-faults: .venv/.tool ## 300 seeds in the simulator with everything failing: nothing lost, nothing doubled (15 minutes; SEEDS=, IN_BAND=1)
+	$(BIN)/python -m tools.simulation faults$(if $(IN_BAND),-in-band) $(addprefix --seeds ,$(SEEDS))
 
-simulate-table-faults: .venv/.tool ## 300 seeds of ShardedTable with everything failing: nothing lost, doubled or undone (25 minutes; SEEDS=)
-	$(BIN)/python -m tools.simulation table-faults $(addprefix --seeds ,$(SEEDS))
+simulate-table-faults: .venv/.tool ## 300 seeds of ShardedTable with everything failing: nothing lost, doubled or undone (25 minutes; SEEDS=, IN_BAND=1)
+	$(BIN)/python -m tools.simulation table-faults$(if $(IN_BAND),-in-band) $(addprefix --seeds ,$(SEEDS))
 
 simulate-counters: .venv/.tool ## 10,000 additions a second on one counter, and 50 seeds of additions with tokens while everything fails: each counts once (5 minutes; SEEDS=)
 	$(BIN)/python -m tools.simulation counters $(addprefix --seeds ,$(SEEDS))
