@@ -1,0 +1,170 @@
+"""What counts writes in band, on load items in memory."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.detector import Thresholds
+from hotpartition.core.items import ItemKey
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.route import EMPTY_ROUTE
+from hotpartition.core.store_clock import StoreClock
+from hotpartition.engine.in_band import MARKED_MS, InBandCounting
+from hotpartition.engine.journal_routes import REFRESH_SECONDS, JournalRoutes
+from hotpartition.engine.raising import Raiser
+from hotpartition.errors import StoreUnavailableError, ThrottledError
+from support.fakes import FakeClock, FakeJournal, FakeTable, FakeTelemetry
+
+KEY_RANGE = ThrottledError(["TableWriteKeyRangeThroughputExceeded"])
+LIMITS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=1_000, target_shard_wcu=330, max_shard_count=128)
+
+
+class Loads:
+    """Load items of a fleet."""
+
+    def __init__(self):
+        self.places = [{}, {}, {}]
+        self.hot_places = set()
+        self.failure = None
+        self.calls = 0
+
+    def add(self, collection, place, cell, wcu, *, stale=()):
+        self.calls += 1
+        if place in self.hot_places:
+            raise KEY_RANGE
+        if self.failure:
+            raise self.failure
+        load = self.places[place]
+        for old in stale:
+            load.pop(old, None)
+        load[cell] = load.get(cell, 0.0) + wcu
+        return dict(load)
+
+
+class Fleet:
+    """Processes on one table, each with a clock of its own."""
+
+    def __init__(self):
+        self.clock, self.table, self.loads, self.telemetry = FakeClock(), FakeTable(), Loads(), FakeTelemetry()
+
+    def process(self, skew_ms=0):
+        random, store_clock = Random(1).random, StoreClock()
+        clock = Clock(now_ms=lambda: self.clock.now_ms + skew_ms, sleep=self.clock.sleep, random=random)
+        journal = FakeJournal(self.table)
+        routes = JournalRoutes(journal=journal, telemetry=self.telemetry, random=random, max_entries=10)
+        raiser = Raiser(journal=journal, registry=None, telemetry=self.telemetry, clock=clock)
+        return InBandCounting(
+            routes=routes,
+            journal=journal,
+            loads=self.loads,
+            raiser=raiser,
+            store_clock=store_clock,
+            telemetry=self.telemetry,
+            clock=clock,
+            thresholds=LIMITS,
+        )
+
+    def offer(self, counting, wcu, seconds, *, error=KEY_RANGE):
+        """Offer a load to the base key, all of which is refused at first."""
+        for _ in range(round(seconds * 200)):
+            now_ms = self.clock.now_ms
+            key = ItemKey("room", "k", now_ms, "k")
+            report = counting.offered(key, wcu / 200, 0, now_ms)
+            if error is not None:
+                counting.refused(key, wcu / 200, 0, now_ms, report=report, error=error)
+            self.clock.now_ms += 5
+
+    @property
+    def raises(self):
+        return self.telemetry.counts.get(MetricName.RAISES, 0)
+
+
+@pytest.fixture
+def fleet():
+    return Fleet()
+
+
+def test_what_is_not_refused_is_neither_sampled_nor_looked_up(fleet):
+    fleet.offer(fleet.process(), 5_000, 2, error=None)
+    fleet.offer(fleet.process(), 5_000, 2, error=ThrottledError(["TableWriteAccountLimitExceeded"]))
+    fleet.offer(fleet.process(), 5_000, 2, error=StoreUnavailableError("no response"))
+    assert (fleet.loads.calls, fleet.table.calls) == (0, [])
+
+
+def test_a_hot_key_is_raised_once(fleet):
+    fleet.offer(fleet.process(), 4_000, 2)
+    assert fleet.raises == 1
+    assert 12 <= fleet.table.routes["room"].route.max_shard_count <= 14
+
+
+@pytest.mark.parametrize("hot", [{0}, {0, 1}], ids=["the first", "the first two"])
+def test_a_load_item_on_a_hot_partition_is_passed_over(fleet, hot):
+    """By all processes, so that their counts meet."""
+    fleet.loads.hot_places = hot
+    first, second = fleet.process(), fleet.process()
+    for _ in range(20):
+        fleet.offer(first, 2_000, 0.05)
+        fleet.offer(second, 2_000, 0.05)
+    assert fleet.raises == 1
+    assert not fleet.loads.places[0]
+
+
+@pytest.mark.parametrize("failure", [StoreUnavailableError("no response"), ThrottledError([])])
+def test_samples_that_cannot_be_added_are_dropped(fleet, failure):
+    fleet.loads.failure = failure
+    fleet.offer(fleet.process(), 4_000, 1)
+    assert fleet.telemetry.counts[MetricName.REPORTS_DROPPED] > 0
+    assert fleet.raises == 0
+
+
+def test_a_raise_that_the_journal_refuses_is_tried_again(fleet):
+    counting = fleet.process()
+    fleet.table.failures = [None, *[StoreUnavailableError("no response")] * 3]
+    fleet.offer(counting, 4_000, 2)
+    assert fleet.raises == 1
+
+
+def test_a_mark_ends_and_the_load_item_does_not_grow(fleet):
+    counting = fleet.process()
+    fleet.offer(counting, 900, 8)
+    calls = fleet.loads.calls
+    assert len(fleet.loads.places[0]) <= 20
+    fleet.clock.now_ms += MARKED_MS
+    fleet.offer(counting, 900, 1, error=None)
+    assert fleet.loads.calls == calls
+
+
+class TestRoutes:
+    """What knows the routes where there is no Redis."""
+
+    @pytest.fixture
+    def routes(self, fleet):
+        journal = FakeJournal(fleet.table)
+        return JournalRoutes(journal=journal, telemetry=fleet.telemetry, random=lambda: 0.0, max_entries=10)
+
+    def test_a_key_that_was_never_refused_is_never_asked_for(self, fleet, routes):
+        for second in range(200):
+            assert routes.get_route("room", fleet.clock.now_ms + second * 1_000) is EMPTY_ROUTE
+        assert fleet.table.calls == []
+
+    def test_look_ups_pause_longer_and_longer_while_they_show_nothing(self, fleet, routes):
+        for millisecond in range(10_000):
+            routes.refresh_after_throttle("room", fleet.clock.now_ms + millisecond)
+        assert 12 <= len(fleet.table.calls) <= 14
+
+    def test_a_journal_that_is_away_is_asked_again_a_moment_later(self, fleet, routes):
+        fleet.offer(fleet.process(), 4_000, 2)
+        now_ms = fleet.clock.now_ms
+        route = routes.refresh_after_throttle("room", now_ms)
+        assert route.max_shard_count > 0
+        later_ms = now_ms + round(REFRESH_SECONDS * 1_000)
+        fleet.table.failures = [StoreUnavailableError("no response")]
+        assert routes.get_route("room", later_ms) == route
+        calls = len(fleet.table.calls)
+        assert routes.get_route("room", later_ms + 10) == route
+        assert len(fleet.table.calls) == calls
+        routes.get_route("room", later_ms + 300)
+        assert len(fleet.table.calls) == calls + 1
