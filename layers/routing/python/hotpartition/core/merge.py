@@ -384,13 +384,15 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
 
 
 def cut_page(page: Page[KeyT, ItemT], count: int) -> Page[KeyT, ItemT]:
-    """End a page behind so many of its items, one at least."""
+    """End a page behind so many of its items, one at least: before the next one, as any page does."""
     count = max(1, count)
     if count >= len(page.items):
         return page
-    last = page.items[count - 1].sort_key
-    newest_first = page.items[0].sort_key > page.items[-1].sort_key
-    hidden = tuple(item for item in page.hidden if (item.sort_key > last) == newest_first)
+    next_key = page.items[count].sort_key
+    newest_first = page.items[0].sort_key > next_key
+    hidden = tuple(item for item in page.hidden if (item.sort_key > next_key) == newest_first)
+    kept = [item.sort_key for item in (page.items[count - 1], *hidden)]
+    last = min(kept) if newest_first else max(kept)
     return replace(page, items=page.items[:count], has_more=True, last=last, hidden=hidden)
 
 
