@@ -4,8 +4,8 @@ Each process is one engine of the product with `in_band()`'s parts, on its own a
 routes, load items and journal. Clients write at random instants, and no write waits for another. Items are of 1 KiB
 for 5.5 s after the step, by which it is judged, and of 16 KiB from then on, where only units are counted.
 
-The 100 hours are not simulated request by request: of a key with 600 WCU/s that is always marked, each slot's samples
-are drawn as many thin processes would send them, which varies most, and the product decides about each slot.
+The 100 hours are of a key with 600 WCU/s that 300 processes write to, while a neighbour has a third of its writes
+refused: counting and decisions are the product's, what lies between them takes no time.
 """
 
 from __future__ import annotations
@@ -16,19 +16,25 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from math import exp
 from random import Random
+from typing import Any
 
+from hotpartition.core.backoff import Clock
 from hotpartition.core.detector import Thresholds
-from hotpartition.core.fleet_load import KEPT_SLOTS, MAX_SAMPLE_WCU, Cell, decide_in_band
-from hotpartition.core.route import EMPTY_ROUTE, Generation
-from hotpartition.core.sampler import SLOT_MS
+from hotpartition.core.fleet_load import Cell, FleetLoad
+from hotpartition.core.items import ItemKey
+from hotpartition.core.ports import JournalEntry
+from hotpartition.core.route import Generation
+from hotpartition.core.store_clock import StoreClock
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.engine.in_band import MARKED_MS
-from hotpartition.errors import RetryLaterError
+from hotpartition.engine.in_band import MARKED_MS, InBandCounting
+from hotpartition.engine.journal_routes import JournalRoutes
+from hotpartition.engine.raising import Raised
+from hotpartition.errors import RetryLaterError, ThrottledError
 from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
 from hotpartition.runtime.settings import InBandSettings
+from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_messages.attributes import NO_ATTRIBUTES
 from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.messages import Message
@@ -61,6 +67,9 @@ MOST_RAISES = 2
 FEW_RAISES_SHARE = 0.95
 FALSE_HOURS = 100
 FALSE_WCU = 600.0
+FALSE_ITEM_WCU = 2
+FALSE_PROCESSES = 300
+FALSE_REFUSED_SHARE = 0.3
 THRESHOLDS = Thresholds(
     hot_at_once_wcu=InBandSettings.defaults().load.hot_at_once_wcu,
     hot_sustained_wcu=InBandSettings.defaults().load.hot_at_once_wcu,
@@ -246,29 +255,63 @@ def run_variant(seed: int, variant: Variant) -> InBandRun:
         return rush.run()
 
 
-def count_false_raises(seed: int, *, hours: float = 1.0, wcu: float = FALSE_WCU) -> int:
-    """Count how often a key is raised that is always marked and has a load that one key serves."""
-    random, raises = Random(seed), 0
-    load: dict[Cell, float] = {}
-    first = EPOCH_MS // SLOT_MS
-    for slot in range(first, first + round(hours * 3_600_000 / SLOT_MS)):
-        decision = decide_in_band(
-            "quiet", load, EMPTY_ROUTE, THRESHOLDS, position=slot * SLOT_MS, now_ms=slot * SLOT_MS
+class _Memory:
+    """A load item and a journal in memory; nothing is ever raised, only counted."""
+
+    def __init__(self) -> None:
+        self.load: dict[Cell, float] = {}
+        self.raises = 0
+
+    def add(self, collection: str, place: int, cell: Cell, wcu: float, *, stale: Sequence[Cell] = ()) -> FleetLoad:
+        """Implement `LoadItems.add`."""
+        del collection, place
+        for old in stale:
+            self.load.pop(old, None)
+        self.load[cell] = self.load.get(cell, 0.0) + wcu
+        return self.load
+
+    def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
+        """Implement `JournalReading.get`."""
+        del collection, is_strong
+        return JournalEntry()
+
+    def raise_route(self, collection: str, generations: Sequence[Generation], **_: Any) -> Raised:
+        """Count a raise, as `Raiser` would make it."""
+        del collection, generations
+        self.raises += 1
+        return Raised(JournalEntry(), is_in_registry=True)
+
+
+def count_false_raises(seed: int, *, seconds: float = 3_600.0, wcu: float = FALSE_WCU) -> int:
+    """Count how often a key is raised that a neighbour has throttled all the time.
+
+    Each process is the product's own counting, on one load item in memory. They are many and thin: that varies most.
+    """
+    random, memory, now_ms, telemetry = Random(seed), _Memory(), [float(EPOCH_MS)], LoggedTelemetry()
+    clock = Clock(now_ms=lambda: int(now_ms[0]), sleep=lambda _: None, random=random.random)
+    anything: Any = memory
+    fleet = [
+        InBandCounting(
+            routes=JournalRoutes(journal=memory, telemetry=telemetry, random=random.random, max_entries=1),
+            journal=memory,
+            loads=anything,
+            raiser=anything,
+            store_clock=StoreClock(),
+            telemetry=telemetry,
+            clock=clock,
+            thresholds=THRESHOLDS,
         )
-        raises += decision.generation is not None
-        samples = _draw_poisson(random, wcu * SLOT_MS / 1_000 / MAX_SAMPLE_WCU)
-        load[Cell(slot, 0, is_throttled=False)] = samples * MAX_SAMPLE_WCU
-        load.pop(Cell(slot - KEPT_SLOTS, 0, is_throttled=False), None)
-    return raises
-
-
-def _draw_poisson(random: Random, mean: float) -> int:
-    """Draw how many samples of independent sources fall into a slot (Knuth, "Seminumerical Algorithms", 3.4.1)."""
-    limit, product, count = exp(-mean), random.random(), 0
-    while product > limit:
-        product *= random.random()
-        count += 1
-    return count
+        for _ in range(FALSE_PROCESSES)
+    ]
+    refusal = ThrottledError(["TableWriteKeyRangeThroughputExceeded"])
+    while now_ms[0] < EPOCH_MS + seconds * 1_000:
+        now_ms[0] += random.expovariate(wcu / FALSE_ITEM_WCU) * 1_000
+        counting, at_ms = fleet[int(random.random() * FALSE_PROCESSES)], int(now_ms[0])
+        key = ItemKey("quiet", "k", at_ms, "k")
+        report = counting.offered(key, FALSE_ITEM_WCU, 0, at_ms)
+        if random.random() < FALSE_REFUSED_SHARE:
+            counting.refused(key, FALSE_ITEM_WCU, 0, at_ms, report=report, error=refusal)
+    return memory.raises
 
 
 @dataclass(frozen=True, slots=True)

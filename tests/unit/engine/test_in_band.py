@@ -17,6 +17,7 @@ from hotpartition.engine.journal_routes import REFRESH_SECONDS, JournalRoutes
 from hotpartition.engine.raising import Raiser
 from hotpartition.errors import StoreUnavailableError, ThrottledError
 from support.fakes import FakeClock, FakeJournal, FakeTable, FakeTelemetry
+from tools.simulation.in_band import count_false_raises
 
 KEY_RANGE = ThrottledError(["TableWriteKeyRangeThroughputExceeded"])
 LIMITS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=1_000, target_shard_wcu=330, max_shard_count=128)
@@ -135,6 +136,29 @@ def test_a_mark_ends_and_the_load_item_does_not_grow(fleet):
     fleet.clock.now_ms += MARKED_MS
     fleet.offer(counting, 900, 1, error=None)
     assert fleet.loads.calls == calls
+
+
+def test_a_route_that_a_read_showed_is_not_doubled_too_soon(fleet):
+    """A read tells no time of the raise: the journal is asked for it before shards are doubled."""
+    fleet.offer(fleet.process(), 4_000, 1)
+    second = fleet.process()
+    count = fleet.table.routes["room"].route.max_shard_count
+    second._routes.learn("room", fleet.table.routes["room"].route, fleet.clock.now_ms)
+    for _ in range(500):
+        now_ms = fleet.clock.now_ms
+        key = ItemKey("room", "k", now_ms, "k")
+        report = second.offered(key, 20, count, now_ms)
+        second.refused(key, 20, count, now_ms, report=report, error=KEY_RANGE)
+        fleet.clock.now_ms += 5
+    assert fleet.table.routes["room"].route.max_shard_count == count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_thin_processes_do_not_make_a_quiet_key_look_hot(seed):
+    """300 of them, each with a write a second, of which a neighbour's heat has a third refused; samples get rarer."""
+    assert count_false_raises(seed, seconds=30.0) == 0
+    assert count_false_raises(seed, seconds=10.0, wcu=2_000.0) > 0
 
 
 class TestRoutes:

@@ -245,17 +245,73 @@ def test_threads_share_what_a_process_knows(plain, watched, clock):
     assert len(read(process)) == 400
 
 
-def test_a_writer_without_the_rights_stores_all_the_same(plain, watched, clock):
+def test_a_writer_without_the_rights_stores_all_the_same(plain, watched, clock, caplog):
+    """And says once what is missing."""
+    asked = []
+
     def deny(operation, body):
         if operation != "UpdateItem" or not _place(body).startswith(LOAD_PREFIX):
             return
+        asked.append(body)
         error = {"Code": "AccessDeniedException", "Message": "not authorized to perform: dynamodb:UpdateItem"}
         raise ClientError({"Error": error, "ResponseMetadata": {"HTTPStatusCode": 400}}, operation)
 
     process, watched.refuses, watched.responds = Process(plain, clock), Hot(), deny
     rush(process, clock, writes=60)
     assert len(read(process)) == 60
-    assert "AccessDenied" in str(next(e for e in process.telemetry.events if "cannot be found in band" in e[0]))
+    assert len(asked) == 1
+    assert [record.levelname for record in caplog.records if "cannot be found in band" in record.message] == ["WARNING"]
+
+
+def test_what_the_clients_own_retries_cured_is_an_alarm(plain, watched, clock):
+    """A client with retries hides refusals: the responses tell of them."""
+    plain.put_item(Item={"PK": "room", "SK": ROUTE, "generations": {"8@0"}})
+    process = Process(plain, clock)
+    events = plain.meta.client.meta.events
+
+    def retried(parsed, **_):
+        parsed["ResponseMetadata"]["RetryAttempts"] = 1
+
+    events.register("after-call.dynamodb.PutItem", retried)
+    put(process, 1)
+    events.unregister("after-call.dynamodb.PutItem", retried)
+    watched.places.clear()
+    put(process, 2)
+    assert watched.places[0][1].startswith("room#_")
+
+
+def test_a_batchs_repetitions_are_counted_once(plain, watched, clock):
+    """Three of four items are left unprocessed, by a neighbour's heat: the load is 400 WCU/s all the same."""
+    process, tries = Process(plain, clock, hot_at_once_wcu=300.0), [0]
+
+    def leave(operation, body):
+        if operation != "BatchWriteItem":
+            return None
+        tries[0] += 1
+        clock.now_ms += 15
+        writes = body["RequestItems"]["readings"]
+        return {"UnprocessedItems": {"readings": writes}} if tries[0] % 4 else None
+
+    watched.responds = leave
+    with process.table.batch_writer() as batch:
+        for number in range(300):
+            batch.put_item(Item={"PK": "room", "SK": f"{number:05}"})
+            clock.now_ms += 1
+    assert tries[0] > 40
+    assert not route_of(plain)
+
+
+@pytest.mark.parametrize("name", ["updated_at", "generations"])
+def test_a_key_that_routing_items_use_themselves_is_refused(dynamodb, clock, name):
+    table = dynamodb.create_table(
+        TableName="clashing",
+        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("PK", name)],
+        KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": name, "KeyType": "RANGE"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    with pytest.raises(NotImplementedError, match=name):
+        Process(table, clock).table.put_item(Item={"PK": "room", name: "1"})
+    table.delete()
 
 
 def test_other_sort_keys_need_a_journal_of_their_own(dynamodb, journal, clock):

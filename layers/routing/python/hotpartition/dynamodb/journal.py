@@ -40,7 +40,6 @@ class DynamoDBJournal:
         self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int, pause_ms: int = 0
     ) -> JournalEntry:
         """Implement `Journal.add`."""
-        self._list(collection)
         added = sorted(set(generations))
         # ADD on a set is idempotent and commutative: no condition, no version, no order of raises.
         adds = {"generations": [generation.encode() for generation in added]}
@@ -52,15 +51,27 @@ class DynamoDBJournal:
         }
         since = format_time(now_ms - pause_ms) if pause_ms else None
         try:
-            attributes = self._update(collection, {**adds, **history}, sets, since)
+            attributes = self._update_forgiving(collection, adds, history, sets, since)
         except ConditionFailedError as error:
             return read_entry(error.item)
+        self._list(collection)
+        return read_entry(attributes)
+
+    def _update_forgiving(
+        self,
+        collection: str,
+        adds: Mapping[str, list[str]],
+        history: Mapping[str, list[str]],
+        sets: Mapping[str, str],
+        since: str | None,
+    ) -> Item:
+        """Update, without the history where somebody gave that another type by hand: no raise may fail for it."""
+        try:
+            return self._update(collection, {**adds, **history}, sets, since)
         except StoreRefusedError as error:
             if not _is_type_mismatch(error):
                 raise
-            # Somebody gave `raises` another type by hand: what explains a raise must not keep it from being made.
-            attributes = self._update(collection, adds, sets, None)
-        return read_entry(attributes)
+            return self._update(collection, adds, sets, since)
 
     def _list(self, collection: str) -> None:
         """Add a collection to the directory, once. Operators need it; no raise fails or waits for it."""

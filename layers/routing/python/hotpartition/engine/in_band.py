@@ -10,6 +10,7 @@ requests that notice it: nothing runs beside them.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from hotpartition.core.sampler import slot_of
 from hotpartition.core.store_clock import StoreClock
 from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.raising import Raiser
-from hotpartition.errors import MalformedGenerationError, RetryLaterError, StoreRefusedError, ThrottledError
+from hotpartition.errors import RetryLaterError, ThrottledError
 
 MARKED_MS = 10_000
 """How long a key stays marked after the last refusal."""
@@ -40,8 +41,13 @@ FIRST_SAMPLE_WCU = 10.0
 MAX_MARKS = 1_000
 RAISE_PAUSE_MS = 1_000
 """Least time between two raises of one key, whoever makes them: DynamoDB sees to it."""
-RAISE_BUDGET_MS = 1_000
-"""How long a raise is tried. The routing item may share the partition that is hot."""
+RAISE_BUDGET_MS = 200
+"""How long a raise is tried, within the write that decided it: others try as well. The routing item may share the
+partition that is hot."""
+SILENT_MS = 60_000
+"""How long a process leaves a key alone that it cannot count, for instance since a right is missing."""
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -50,6 +56,7 @@ class _Mark:
 
     since_ms: int
     until_ms: int
+    distance_wcu: float
     left_wcu: float
     """Until the next sample."""
     stale: Sequence[Cell] = ()
@@ -58,6 +65,7 @@ class _Mark:
     """Which load item it goes to."""
     rests_until_ms: int = 0
     """Until when this process raises it no more: it has tried a moment ago."""
+    is_silent_until_ms: int = 0
 
 
 class InBandCounting:
@@ -129,7 +137,9 @@ class InBandCounting:
             report = self.offered(key, wcu, shard_count, now_ms)
         if report is None or report.is_throttled or not shard_count or not error.is_key_range:
             return report
-        self._add(key, Cell(slot_of(self._store_clock.at(now_ms)), shard_count, True), report.value_wcu)
+        # Two huge items are no evidence: no throttled sample stands for more than others do.
+        wcu = min(report.value_wcu, MAX_SAMPLE_WCU)
+        self._add(key, Cell(slot_of(self._store_clock.at(now_ms)), shard_count, True), wcu)
         return report._replace(is_throttled=True)
 
     def alarm(self, collection: str, now_ms: int) -> None:
@@ -142,9 +152,11 @@ class InBandCounting:
             mark = self._marks.get(collection)
             if mark is not None and now_ms < mark.until_ms:
                 mark.until_ms = now_ms + MARKED_MS
+                self._marks.move_to_end(collection)
                 return False
-            left_wcu = self._clock.random() * self.first_sample_wcu
-            self._marks[collection] = _Mark(now_ms, now_ms + MARKED_MS, left_wcu)
+            distance = self.first_sample_wcu
+            left_wcu = self._clock.random() * distance
+            self._marks[collection] = _Mark(now_ms, now_ms + MARKED_MS, distance, left_wcu)
             self._marks.move_to_end(collection)
             if len(self._marks) > MAX_MARKS:
                 self._marks.popitem(last=False)
@@ -161,6 +173,9 @@ class InBandCounting:
                 return None
             is_deciding = not shard_count and now_ms - mark.since_ms < FIRST_MS
             distance = self.first_sample_wcu if is_deciding else self.sample_wcu
+            # So that each WCU has the same chance: what is left is uniform between 0 and the distance.
+            mark.left_wcu *= distance / mark.distance_wcu
+            mark.distance_wcu = distance
             mark.left_wcu -= wcu
             if mark.left_wcu >= 0:
                 return None
@@ -169,18 +184,22 @@ class InBandCounting:
             return points * distance
 
     def _add(self, key: ItemKey[Any], cell: Cell, wcu: float) -> None:
-        """Add a sample to the fleet's load, and act on what that shows."""
+        """Add a sample to the fleet's load, and act on what that shows; no failure reaches the write."""
         mark = self._marks.get(key.collection)
-        if mark is None:
+        if mark is None or self._clock.now_ms() < mark.is_silent_until_ms:
             return
         try:
-            load = self._add_somewhere(key.collection, mark, cell, wcu)
+            self._add_and_act(key, mark, cell, wcu)
         except RetryLaterError:
             self._telemetry.count(MetricName.REPORTS_DROPPED)
-            return
-        except StoreRefusedError as error:
-            self._give_up(key.collection, error)
-            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, the item is stored all the same
+            self._telemetry.count(MetricName.REPORTS_DROPPED)
+            mark.is_silent_until_ms = self._clock.now_ms() + SILENT_MS
+            facts = {"collection": key.collection, "reason": str(error)}
+            _logger.warning("hot keys cannot be found in band", extra=facts)
+
+    def _add_and_act(self, key: ItemKey[Any], mark: _Mark, cell: Cell, wcu: float) -> None:
+        load = self._add_somewhere(key.collection, mark, cell, wcu)
         now_ms = self._store_clock.at(self._clock.now_ms())
         mark.stale = list_stale(load, now_ms)
         if now_ms >= mark.rests_until_ms and self._act(key, load, now_ms):
@@ -199,21 +218,14 @@ class InBandCounting:
 
     def _act(self, key: ItemKey[Any], load: FleetLoad, now_ms: int) -> bool:
         """Raise the key if it is hot; say whether that was tried."""
-        decision = self._decide(key, load, now_ms)
-        if decision.generation is None:
+        if self._decide(key, load, now_ms).generation is None:
             return False
-        try:
-            # The route that was decided by may be older than another process's raise.
-            entry = self._journal.get(key.collection, is_strong=True)
-            known = self._routes.peek(key.collection)
-            if self._routes.learn_entry(key.collection, entry, self._clock.now_ms()) != known:
-                decision = self._decide(key, load, now_ms)
-            if decision.generation is not None:
-                self._raise(key.collection, decision)
-        except RetryLaterError:
-            self._telemetry.event("a raise was refused", collection=key.collection)
-        except (MalformedGenerationError, StoreRefusedError) as error:
-            self._give_up(key.collection, error)
+        # The route that was decided by may be older than another process's raise, or its time may not be known.
+        entry = self._journal.get(key.collection, is_strong=True)
+        self._routes.learn_entry(key.collection, entry, self._clock.now_ms())
+        decision = self._decide(key, load, now_ms)
+        if decision.generation is not None:
+            self._raise(key.collection, decision)
         return True
 
     def _decide(self, key: ItemKey[Any], load: FleetLoad, now_ms: int) -> Decision:
@@ -247,9 +259,3 @@ class InBandCounting:
                 rate_wcu_per_second=round(decision.rate_wcu_per_second),
                 throttled_wcu=round(decision.throttled_wcu),
             )
-
-    def _give_up(self, collection: str, error: Exception) -> None:
-        """Say what a person must repair, and leave the key alone until it is refused again."""
-        with self._lock:
-            self._marks.pop(collection, None)
-        self._telemetry.event("hot keys cannot be found in band", collection=collection, reason=str(error))

@@ -14,7 +14,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry, JournalReading, Telemetry
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.engine.route_cache import LOOKUP_PAUSE_MS, MAX_UNCONFIRMED, RouteCache
-from hotpartition.errors import MalformedGenerationError, RetryLaterError
+from hotpartition.errors import MalformedGenerationError, RetryLaterError, StoreRefusedError
 
 MAX_LOOKUP_PAUSE_MS = 1_000
 """The pause between look-ups doubles up to this while they show nothing new: a quiet key whose partition others heat is
@@ -76,7 +76,7 @@ class JournalRoutes:
         with self._lock:
             if entry.updated_at_ms is not None:
                 _keep(self._raised_at_ms, collection, entry.updated_at_ms)
-            return self._cache.learn(collection, entry.route, now_ms)
+        return self._keep_known(collection, entry.route, now_ms)
 
     def raised_at_ms(self, collection: str) -> int | None:
         """Return when the route last grew, Unix ms, as far as known."""
@@ -98,19 +98,26 @@ class JournalRoutes:
         known = self._cache.peek(collection)
         try:
             entry = self._journal.get(collection, is_strong=False)
-        except (RetryLaterError, MalformedGenerationError) as error:
+        except (RetryLaterError, StoreRefusedError, MalformedGenerationError) as error:
             if isinstance(error, MalformedGenerationError):
                 self._telemetry.count(MetricName.JOURNAL_MALFORMED)
-                self._telemetry.event("routing item cannot be read", collection=collection, reason=str(error))
             else:
                 self._telemetry.count(MetricName.JOURNAL_READ_FAILED)
-            with self._lock:
-                return self._cache.learn(collection, known, now_ms, is_brief=True)
+            if not isinstance(error, RetryLaterError):
+                self._telemetry.event("routing item cannot be read", collection=collection, reason=str(error))
+            return self._keep_known(collection, known, now_ms, is_brief=True)
         route = self.learn_entry(collection, entry, now_ms)
         if route != known:
             with self._lock:
                 self._lookups.pop(collection, None)
         return route
+
+    def _keep_known(self, collection: str, route: Route, now_ms: int, *, is_brief: bool = False) -> Route:
+        """Keep a route. Empty ones are not: thousands of quiet keys would take the place of those that were raised."""
+        with self._lock:
+            if not route and not self._cache.peek(collection):
+                return EMPTY_ROUTE
+            return self._cache.learn(collection, route, now_ms, is_brief=is_brief)
 
 
 def _keep(entries: OrderedDict[str, ValueT], collection: str, value: ValueT) -> None:

@@ -127,12 +127,14 @@ class Writer:
             RetryLaterError: DynamoDB refused for the whole budget; `sort_key` is the item's.
         """
         now_ms = self._clock.now_ms()
-        budget = Budget(self._clock, min(self._budget_ms, remaining_ms))
         write = _Write(key, put, find, may_be_stored, choices or self._choices)
         self._begin(write, self.routes.get_route(key.collection, now_ms).union(confirmed), now_ms)
         placement = write.placements[0]
         wcu = factor * self._units(key, size_bytes, placement)
         report = self._counting.offered(key, wcu, placement.shard_count, now_ms)
+        # What counting takes, for instance a raise, is not the write's.
+        spent_ms = self._clock.now_ms() - now_ms
+        budget = Budget(self._clock, min(self._budget_ms, remaining_ms - spent_ms))
         while True:
             try:
                 return self._try_choices(write)
@@ -142,7 +144,14 @@ class Writer:
                     self._telemetry.count(MetricName.WRITES_REFUSED_EVERYWHERE)
                     at_ms, count = self._clock.now_ms(), write.placements[0].shard_count
                     report = self._counting.refused(key, wcu, count, at_ms, report=report, error=error)
+                    route = self.routes.get_route(key.collection, at_ms)
+                    if not write.route.covers(route):
+                        # This very write has raised it: there is a better place now.
+                        self._begin(write, route.union(confirmed), at_ms)
+                        continue
                 if not budget.wait():
+                    if is_refused_everywhere:
+                        self.routes.refresh_after_throttle(key.collection, self._clock.now_ms())
                     error.sort_key = key.sort_key
                     raise
                 if is_refused_everywhere:
@@ -152,12 +161,13 @@ class Writer:
                     route = self.routes.refresh_after_throttle(key.collection, self._clock.now_ms())
                     self._begin(write, route.union(confirmed), self._clock.now_ms())
 
-    def place(self, key: ItemKey[KeyT], *, size_bytes: int) -> Placement:
+    def place(self, key: ItemKey[KeyT], *, size_bytes: int, is_repeated: bool = False) -> Placement:
         """Count a write, and choose the partition key to try first for it: for writes that go into one batch.
 
         Args:
             key: which item.
             size_bytes: what DynamoDB counts for the item at its base key.
+            is_repeated: whether a batch before left it unprocessed, so that it was counted.
         """
         now_ms = self._clock.now_ms()
         route = self.routes.get_route(key.collection, now_ms)
@@ -165,7 +175,8 @@ class Writer:
         if self._refusals.has(placement.partition_key, now_ms):
             placements = choose_placements(route, key, self._form, choices=self._choices)
             placement = self._refusals.order(placements, now_ms)[0]
-        self._counting.offered(key, self._units(key, size_bytes, placement), placement.shard_count, now_ms)
+        if not is_repeated:
+            self._counting.offered(key, self._units(key, size_bytes, placement), placement.shard_count, now_ms)
         return placement
 
     def refused(self, partition_key: str) -> None:

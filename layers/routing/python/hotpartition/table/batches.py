@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
-from hotpartition.core.backoff import MAX_DELAY_MS
+from hotpartition.core.backoff import MAX_DELAY_MS, try_for
 from hotpartition.core.capacity import write_units
+from hotpartition.errors import ThrottledError
 from hotpartition.table.item_store import StoredItem, locate, open_locator
 from hotpartition.table.requests import Requests, as_boto3_raises
 from hotpartition.table.schema import Attributes, order_of
@@ -37,6 +38,8 @@ class Batches:
         self._routes = sharding.routes
         self._requests = requests
         self._append_only = append_only
+        self._left: set[Place] = set()
+        """What was left unprocessed, and will come again."""
 
     def batch_write_item(self, RequestItems: Mapping[str, Sequence[Attributes]]) -> Attributes:  # noqa: N803
         """Write one batch, as the client's `batch_write_item`; what DynamoDB left unprocessed is in the response."""
@@ -46,6 +49,7 @@ class Batches:
             built = self._build(writes)
             for start in range(0, len(built), BATCH_WRITES):
                 left |= self._send(built[start : start + BATCH_WRITES])
+        self._left |= left.keys()
         if left:
             clock = self._sharding.clock
             clock.sleep(clock.random() * MAX_DELAY_MS / 1000)
@@ -55,15 +59,26 @@ class Batches:
         """Send stored writes, and return the owner's writes of what was left unprocessed, each once."""
         name = self._requests.table_name
         items = {name: [each.stored for each in built]}
-        response = self._requests.send_patiently("BatchWriteItem", RequestItems=items)
+
+        def send() -> Attributes:
+            try:
+                return self._requests.send_many("BatchWriteItem", RequestItems=items)
+            except ThrottledError:
+                self._note_refused(self._place_of(each.stored) for each in built)
+                raise
+
+        response = try_for(self._sharding.clock, self._sharding.budget_ms, send)
         unprocessed = {self._place_of(stored) for stored in response.get("UnprocessedItems", {}).get(name, ())}
-        writer = self._routes.writer
-        for partition_key, _ in unprocessed:
-            writer.refused(partition_key)
-        for collection in {self._schema.collection_of(partition_key) for partition_key, _ in unprocessed}:
-            # It may have been raised meanwhile: then the next batch finds better places.
-            writer.routes.refresh_after_throttle(collection, self._sharding.clock.now_ms())
+        self._note_refused(unprocessed)
         return {self._place_of(each.write): each.write for each in built if self._place_of(each.stored) in unprocessed}
+
+    def _note_refused(self, places: Iterable[Place]) -> None:
+        """Take in what was refused; where a collection was raised meanwhile, the next batch finds better places."""
+        writer, keys = self._routes.writer, {partition_key for partition_key, _ in places}
+        for partition_key in keys:
+            writer.refused(partition_key)
+        for collection in {self._schema.collection_of(partition_key) for partition_key in keys}:
+            writer.routes.refresh_after_throttle(collection, self._sharding.clock.now_ms())
 
     def _build(self, writes: Sequence[Attributes]) -> list[Built]:
         """Turn the owner's writes into stored ones."""
@@ -112,7 +127,11 @@ class Batches:
 
     def _build_new(self, item: Attributes, target: Target) -> Attributes:
         key = self._sharding.key_of_new(target)
-        placement = self._routes.writer.place(key, size_bytes=self._routes.size_of(item))
+        place = item[self._schema.partition], order_of(item[self._schema.sort])
+        is_repeated = place in self._left
+        self._left.discard(place)
+        size_bytes = self._routes.size_of(item)
+        placement = self._routes.writer.place(key, size_bytes=size_bytes, is_repeated=is_repeated)
         marks = self._routes.marks_of(key.position) if placement.shard_count else {}
         return self._put(item, placement.partition_key, marks)
 

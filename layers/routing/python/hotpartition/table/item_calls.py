@@ -201,7 +201,7 @@ class Changer:
         """
         physical = self._build(change, partition_key, exists=exists, marks=marks)
         try:
-            return requests.send(change.operation, is_counted=is_counted, **physical)
+            response = requests.send(change.operation, is_counted=is_counted, **physical)
         except ClientError as error:
             if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
                 raise
@@ -210,6 +210,12 @@ class Changer:
                 raise _RaceLostError from error
             self._show_in_error(refusal, change)
             raise
+        if requests.was_retried:
+            # The client's own retries hide what DynamoDB refused.
+            writer, now_ms = self._routes.writer, self._sharding.clock.now_ms()
+            writer.refused(partition_key)
+            writer.routes.refresh_after_throttle(self._schema.collection_of(partition_key), now_ms)
+        return response
 
     def _build(
         self, change: Change, partition_key: str, *, exists: bool | None, marks: Mapping[str, int]

@@ -6,6 +6,7 @@ from typing import Any
 
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.python_values import PythonValuesCall
+from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.runtime.building import build_journal_place
@@ -24,6 +25,12 @@ def find_place(settings: AdaptiveSettings | InBandSettings, schema: Schema, way:
         raise NotImplementedError(
             f"the sort key of {settings.store.table_name} ({schema.sort}) is no string, so no routing item can lie "
             f"beside its items. Give the routing items a table of their own: {way}(journal_table_name=...)"
+        )
+    taken = sorted({*ROUTING_ATTRIBUTES, "collections"} & {schema.partition, schema.sort})
+    if taken and not place.is_apart:
+        raise NotImplementedError(
+            f"{taken[0]}, a key of {settings.store.table_name}, is an attribute of routing items as well. Give those a "
+            f"table of their own: {way}(journal_table_name=...)"
         )
     return place
 

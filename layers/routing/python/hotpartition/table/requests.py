@@ -67,6 +67,8 @@ class Requests:
         self._units: list[float] = []
         self.last_units = 1.0
         """What the last request consumed of the table itself, where it was told."""
+        self.was_retried = False
+        """Whether the client itself tried the last request again."""
 
     def send(self, operation: str, *, is_counted: bool = True, **request: Any) -> Response:
         """Send one request to the table, as `send_many`."""
@@ -89,6 +91,7 @@ class Requests:
             if isinstance(named, ThrottledError):
                 raise named from error
             raise
+        self.was_retried = response.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
         told = response.pop("ConsumedCapacity", ())
         consumed = [told] if isinstance(told, Mapping) else told
         if self._is_reported:

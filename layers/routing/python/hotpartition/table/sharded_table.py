@@ -70,7 +70,8 @@ if TYPE_CHECKING:
 DEFAULT_BUDGET_MS = 1_000.0
 """How long one call may try again what DynamoDB refused; the client's own retries come on top."""
 
-REAL_CLOCK = Clock(now_ms=lambda: int(time.time() * 1000), sleep=time.sleep, random=random.random)
+# The system's chance: a generator of the process's own would be in a snapshot that many environments start from.
+REAL_CLOCK = Clock(now_ms=lambda: int(time.time() * 1000), sleep=time.sleep, random=random.SystemRandom().random)
 
 
 @dataclass(frozen=True, slots=True)
