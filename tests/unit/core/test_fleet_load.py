@@ -63,6 +63,12 @@ def test_shards_on_one_partition_are_doubled_by_todays_evidence():
     assert decide(neighbours, THIRTEEN, raised_at_ms=NOW_MS - 6_000).reason is Reason.NO_EVIDENCE
 
 
+def test_shards_that_are_too_few_are_not_doubled_but_sized():
+    nine = Route(frozenset({Generation(NOW_MS - 60_000, 9)}))
+    decision = decide(steady(4_000, shard_count=9, throttled=0.1), nine, raised_at_ms=NOW_MS - 6_000)
+    assert decision.generation.shard_count == 13
+
+
 def test_no_raise_passes_the_cap():
     capped = Route(frozenset({Generation(0, 128)}))
     assert decide(steady(200_000, shard_count=128), capped).reason is Reason.AT_CAP

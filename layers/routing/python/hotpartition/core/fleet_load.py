@@ -127,7 +127,9 @@ def decide_in_band(
         evidence = _gather_evidence(load, m, now)
         rate = evidence.last_second_wcu
         decision = replace(decision, rate_wcu_per_second=rate, throttled_wcu=evidence.throttled_wcu)
-        count = size_after_throttles(m, thresholds)
+        # A first raise may have been too small, since processes count from their first refusal on.
+        count = size_route(rate, thresholds)
+        count = count if count > m else size_after_throttles(m, thresholds)
         reason = weigh_evidence(evidence, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
     decision = replace(decision, reason=reason)
     if reason not in {Reason.RAISED, Reason.UNLUCKY_PARTITION}:
