@@ -67,6 +67,8 @@ def test_shards_that_are_too_few_are_not_doubled_but_sized():
     nine = Route(frozenset({Generation(NOW_MS - 60_000, 9)}))
     decision = decide(steady(4_000, shard_count=9, throttled=0.1), nine, raised_at_ms=NOW_MS - 6_000)
     assert decision.generation.shard_count == 13
+    unaware = steady(3_000, shard_count=9, throttled=0.1) | steady(1_000)
+    assert decide(unaware, nine, raised_at_ms=NOW_MS - 6_000).generation.shard_count == 13
 
 
 def test_no_raise_passes_the_cap():

@@ -127,8 +127,10 @@ def decide_in_band(
         evidence = _gather_evidence(load, m, now)
         rate = evidence.last_second_wcu
         decision = replace(decision, rate_wcu_per_second=rate, throttled_wcu=evidence.throttled_wcu)
-        # A first raise may have been too small, since processes count from their first refusal on.
-        count = size_route(rate, thresholds)
+        # A first raise may have been too small, since processes count from their first refusal on; and some do not know
+        # of it yet.
+        everywhere = sum(_rate(load, each, now, SLOTS_PER_SECOND) for each in {cell.shard_count for cell in load})
+        count = size_route(everywhere, thresholds)
         count = count if count > m else size_after_throttles(m, thresholds)
         reason = weigh_evidence(evidence, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
     decision = replace(decision, reason=reason)
