@@ -9,7 +9,7 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.runtime.building import Ends
 from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition.table.adaptive import AdaptiveRoutes
-from hotpartition.table.journals import open_calls
+from hotpartition.table.routes import open_calls
 from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
 
 

@@ -18,8 +18,7 @@ from hotpartition.runtime.building import Ends
 from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, by_sort_key, fixed, in_band
 from hotpartition.table.adaptive import AdaptiveRoutes
-from hotpartition.table.journals import open_calls
-from hotpartition.table.routes import LoggedTelemetry, Shards
+from hotpartition.table.routes import LoggedTelemetry, Shards, open_calls
 from hotpartition.table.schema import Schema
 
 PARTITION, SORT, ATTRIBUTE = "PK", "SK", "device"

@@ -35,8 +35,7 @@ from hotpartition.runtime.settings import InBandSettings
 from hotpartition.table import at_random, by_attribute, by_sort_key
 from hotpartition.table.adaptive import AdaptiveRoutes
 from hotpartition.table.hashing import Hashing
-from hotpartition.table.journals import open_calls
-from hotpartition.table.routes import Shards
+from hotpartition.table.routes import Shards, open_calls
 from tools.history_checker import Finding, Seen
 from tools.request_tokens import RequestTokenError
 from tools.simulation.engine import (

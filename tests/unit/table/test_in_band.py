@@ -19,7 +19,7 @@ from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.errors import InvalidRequestError
-from hotpartition.table.journals import open_calls
+from hotpartition.table.routes import open_calls
 from support.fakes import FakeClock, FakeTelemetry
 
 from .conftest import KEY_RANGE

@@ -21,8 +21,7 @@ from hotpartition.runtime.building import Ends, build_routes, build_writer
 from hotpartition.runtime.building_pages import build_page_cache, build_read_counting
 from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition.table.cached_queries import CachedQueries, QueryCodec
-from hotpartition.table.journals import find_place, open_calls
-from hotpartition.table.routes import LoggedTelemetry, SharedSampler, TableRoutes
+from hotpartition.table.routes import LoggedTelemetry, SharedSampler, TableRoutes, find_place, open_calls
 from hotpartition.table.schema import Schema, attributes_size_bytes
 
 REPORTS_PAUSE_SECONDS = 0.025

@@ -24,8 +24,7 @@ from hotpartition.runtime.building_in_band import (
     open_in_band,
 )
 from hotpartition.runtime.settings import InBandSettings
-from hotpartition.table.journals import find_place, open_calls
-from hotpartition.table.routes import LoggedTelemetry, TableRoutes
+from hotpartition.table.routes import LoggedTelemetry, TableRoutes, find_place, open_calls
 from hotpartition.table.schema import Schema, attributes_size_bytes
 
 

@@ -13,10 +13,16 @@ from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import MAX_CHOICES, Generation, Route
 from hotpartition.core.sampler import Crossing, LoadSampler
+from hotpartition.dynamodb.calls import DynamoDBCalls
+from hotpartition.dynamodb.python_values import PythonValuesCall
+from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
 from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.write_counting import Uncounted
 from hotpartition.engine.writer import Writer
+from hotpartition.runtime.building import build_journal_place
+from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings
 from hotpartition.table.cached_queries import CachedQueries
 from hotpartition.table.schema import SHARDS, Schema
 
@@ -221,3 +227,29 @@ def fixed(*shards: int | tuple[int, int], choices: int = 1, readable: int = 0) -
     written = Route(frozenset(Generation(since, count) for count, since in pairs))
     more = Route(frozenset({Generation(0, readable)})) if readable else Route()
     return Fixed(written.union(more), written, choices)
+
+
+def find_place(settings: AdaptiveSettings | InBandSettings, schema: Schema, way: str) -> JournalPlace:
+    """Find the place of a table's routing items; `way` is the function that the owner called.
+
+    Raises:
+        NotImplementedError: the table's keys leave none.
+    """
+    place = build_journal_place(settings.store, settings.journal, schema.partition, schema.sort)
+    if schema.sort_type != "S" and not place.is_apart:
+        raise NotImplementedError(
+            f"the sort key of {settings.store.table_name} ({schema.sort}) is no string, so no routing item can lie "
+            f"beside its items. Give the routing items a table of their own: {way}(journal_table_name=...)"
+        )
+    taken = sorted({*ROUTING_ATTRIBUTES, "collections"} & {schema.partition, schema.sort})
+    if taken and not place.is_apart:
+        raise NotImplementedError(
+            f"{taken[0]}, a key of {settings.store.table_name}, is an attribute of routing items as well. Give those a "
+            f"table of their own: {way}(journal_table_name=...)"
+        )
+    return place
+
+
+def open_calls(table: Any) -> DynamoDBCalls:
+    """Send single requests through the client of a boto3 `Table`."""
+    return ThreadedCalls(PythonValuesCall(table.meta.client))
