@@ -128,6 +128,23 @@ def test_a_raise_that_the_journal_refuses_is_tried_again(fleet):
     assert fleet.raises == 1
 
 
+def test_a_raise_that_the_journal_refused_is_not_used(fleet):
+    """No reader would look at its shards."""
+
+    class Refusing:
+        tries = 0
+
+        def raise_route(self, *_, **__):
+            self.tries += 1
+            raise StoreUnavailableError("no response")
+
+    counting = fleet.process()
+    counting._raiser = Refusing()
+    fleet.offer(counting, 4_000, 2)
+    assert counting._raiser.tries > 0
+    assert counting._routes.peek("room") == EMPTY_ROUTE
+
+
 def test_a_mark_ends_and_the_load_item_does_not_grow(fleet):
     counting = fleet.process()
     fleet.offer(counting, 900, 8)

@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from hotpartition.core.route import Route
-from hotpartition.engine.in_band import InBandCounting
 from hotpartition.engine.route_cache import RouteSource
 from hotpartition.table import item_calls
 from hotpartition.table.adaptive import AdaptiveRoutes
@@ -88,15 +86,3 @@ def test_in_band_nothing_is_lost_either(aws):
     runs = [run_table(aws, seed, IN_BAND, seconds=8.0) for seed in (1, 2)]
     assert [run.breaches for run in runs] == [(), ()]
     assert all("dynamodb refused key" in dict(run.faults) for run in runs)
-    assert any("dynamodb load lost" in dict(run.faults) for run in runs)
-
-
-def test_a_raise_that_is_used_though_the_journal_refused_it_loses_items(aws, monkeypatch):
-    """No reader looks at its shards."""
-
-    def use(counting, collection, decision):
-        counting._routes.learn(collection, Route(frozenset({decision.generation})), 0)
-
-    monkeypatch.setattr(InBandCounting, "_raise", use)
-    runs = (run_table(aws, seed, IN_BAND, seconds=8.0) for seed in range(1, 7))
-    assert any(breach.fault == "missing" for run in runs for breach in run.breaches)

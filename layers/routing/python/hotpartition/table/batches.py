@@ -74,10 +74,11 @@ class Batches:
 
     def _note_refused(self, places: Iterable[Place]) -> None:
         """Take in what was refused; where a collection was raised meanwhile, the next batch finds better places."""
-        writer, keys = self._routes.writer, {partition_key for partition_key, _ in places}
+        # In their order: a simulated run is the same each time.
+        writer, keys = self._routes.writer, sorted({partition_key for partition_key, _ in places})
         for partition_key in keys:
             writer.refused(partition_key)
-        for collection in {self._schema.collection_of(partition_key) for partition_key in keys}:
+        for collection in sorted({self._schema.collection_of(partition_key) for partition_key in keys}):
             writer.routes.refresh_after_throttle(collection, self._sharding.clock.now_ms())
 
     def _build(self, writes: Sequence[Attributes]) -> list[Built]:
