@@ -1,4 +1,4 @@
-"""`make simulate-in-band`: hot keys found in band, by 50 and by 1,000 processes; and by nobody where nothing is hot.
+"""`make simulate-in-band`: hot keys found in band, by 50 and by 1,000 processes; and quiet ones left alone.
 
 Each process is one engine of the product with `in_band()`'s parts, on its own adapters: its writer, what counts, the
 routes, load items and journal. Clients write at random instants, and no write waits for another. Items are of 1 KiB
@@ -20,7 +20,6 @@ from random import Random
 from typing import Any
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.detector import Thresholds
 from hotpartition.core.fleet_load import Cell, FleetLoad
 from hotpartition.core.items import ItemKey
 from hotpartition.core.ports import JournalEntry
@@ -32,7 +31,12 @@ from hotpartition.engine.in_band import MARKED_MS, InBandCounting
 from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.raising import Raised
 from hotpartition.errors import RetryLaterError, ThrottledError
-from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
+from hotpartition.runtime.building_in_band import (
+    build_in_band_routes,
+    build_in_band_thresholds,
+    build_in_band_writer,
+    open_in_band,
+)
 from hotpartition.runtime.settings import InBandSettings
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_messages.attributes import NO_ATTRIBUTES
@@ -70,17 +74,13 @@ FALSE_WCU = 600.0
 FALSE_ITEM_WCU = 2
 FALSE_PROCESSES = 300
 FALSE_REFUSED_SHARE = 0.3
-THRESHOLDS = Thresholds(
-    hot_at_once_wcu=InBandSettings.defaults().load.hot_at_once_wcu,
-    hot_sustained_wcu=InBandSettings.defaults().load.hot_at_once_wcu,
-    target_shard_wcu=InBandSettings.defaults().load.target_shard_wcu,
-    max_shard_count=InBandSettings.defaults().size.max_shard_count,
-)
+_SETTINGS = InBandSettings.defaults()
+THRESHOLDS = build_in_band_thresholds(_SETTINGS.load, _SETTINGS.size)
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A step to a load, offered by so many processes, and its bars."""
+    """A step to a load, the number of processes that offer it, and its bars."""
 
     name: str
     load_wcu: float
@@ -180,12 +180,11 @@ class _Rush(Observer):
         world, random = self.world, self.world.random(f"process-{index}")
         clock, telemetry = world.clock(random), SharedTelemetry(world)
         ends = open_in_band(ThreadedCalls(world.store.client("in band").call), TABLE.journal, telemetry, clock)
-        settings = InBandSettings.defaults()
         writer = build_in_band_writer(
             ends,
             build_in_band_routes(ends, max_entries=100),
-            load=settings.load,
-            size=settings.size,
+            load=_SETTINGS.load,
+            size=_SETTINGS.size,
             form=KEY_FORM,
             budget_ms=BUDGET_MS,
         )

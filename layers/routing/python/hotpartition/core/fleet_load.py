@@ -9,8 +9,8 @@ Each sample adds its WCU to one of two attributes, and takes away what is too ol
 | `<slot>n<N>` | N | WCU that were offered in a slot of 250 ms, and were placed under N shards (0: the base key) |
 | `<slot>t<N>` | N | WCU of those that were refused wherever they may go |
 
-A slot is Unix time in ms of DynamoDB's clock, divided by 250, in hexadecimal. Only what nobody was refused is missing:
-a process counts from the first refusal on. So a load is a little more than its load item says.
+A slot is Unix time in ms of DynamoDB's clock, divided by 250, in hexadecimal. A process counts
+from its first refusal on. So a load is a little more than its load item says.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hotpartition.core.detector import (
+    BACKFILL_REACH,
     EVIDENCE_SLOTS,
     SLOTS_PER_SECOND,
     Decision,
@@ -35,11 +36,11 @@ from hotpartition.core.route import Generation, Route
 from hotpartition.core.sampler import SLOT_MS, slot_of
 
 HOT_WINDOWS = ((2, 2.0), (4, 1.6), (6, 1.35), (8, 1.1), (12, 1.0))
-"""A window is hot when its load, in WCU/s, is more than the limit of a key times its factor: so many slots, and the
-factor where a single key serves the load. Samples are few in a short window, so that it must show more: a key with
+"""A window is hot when its load, in WCU/s, is more than the limit of a key times its factor: the number of slots, and
+the factor where a single key serves the load. Samples are few in a short window, so that it must show more: a key with
 600 WCU/s is taken for one with 1,000 once in thousands of hours (docs/decisions/0051-in-band.md)."""
 SHORT_SLOTS = 4
-"""In windows of at most so many slots the load may still rise, or its counting: a last slot with more tells the size.
+"""In windows of at most this many slots the load may still rise, or its counting: a last slot with more sets the size.
 It is whole if there was something to count in the slot before it."""
 LOAD_PLACES = 3
 """Load items of a collection. All processes use the first; it may lie on the very partition that is hot, though, or on
@@ -49,8 +50,6 @@ KEPT_SLOTS = 16
 MAX_SLOTS_AHEAD = 8
 WAITING_MS = 2_000
 """How long before the window that decided a raise begins: what was refused since finds the new shards."""
-BACKFILL_REACH = 2
-"""How many times the age of older items a raise for them reaches back."""
 MAX_SAMPLE_WCU = 25.0
 """No throttled sample stands for more."""
 

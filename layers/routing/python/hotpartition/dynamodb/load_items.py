@@ -59,5 +59,5 @@ class DynamoDBLoadItems:
 
 
 def _read(item: Item) -> dict[Cell, float]:
-    """Read a load item; what is none of its cells is left out."""
+    """Read a load item; other attributes are left out."""
     return {cell: float(value["N"]) for name, value in item.items() if "N" in value and (cell := Cell.parse(name))}

@@ -4,8 +4,8 @@
                 └ look it up in the journal                 └ the response has the fleet's load ──> hot? raise
 
 An alarm is no evidence: it names a partition, not a key, and a neighbour may heat it. The evidence is the load on this
-very key. A key that nobody was refused for is neither marked nor sampled nor looked up. Everything is done within the
-requests that notice it: nothing runs beside them.
+very key. A key whose writes were never refused is neither marked nor sampled nor looked up. Everything is done within
+the requests that notice it: nothing runs beside them.
 """
 
 from __future__ import annotations

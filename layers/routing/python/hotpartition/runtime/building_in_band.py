@@ -46,6 +46,16 @@ def build_in_band_routes(ends: InBandEnds, *, max_entries: int) -> JournalRoutes
     )
 
 
+def build_in_band_thresholds(load: LoadSettings, size: SizeSettings) -> Thresholds:
+    """Take the decision's numbers from the settings; what one key serves is the only limit in band."""
+    return Thresholds(
+        hot_at_once_wcu=load.hot_at_once_wcu,
+        hot_sustained_wcu=load.hot_at_once_wcu,
+        target_shard_wcu=load.target_shard_wcu,
+        max_shard_count=size.max_shard_count,
+    )
+
+
 def build_in_band_writer(
     ends: InBandEnds,
     routes: JournalRoutes,
@@ -68,12 +78,7 @@ def build_in_band_writer(
         store_clock=ends.store_clock,
         telemetry=ends.telemetry,
         clock=clock,
-        thresholds=Thresholds(
-            hot_at_once_wcu=load.hot_at_once_wcu,
-            hot_sustained_wcu=load.hot_at_once_wcu,
-            target_shard_wcu=load.target_shard_wcu,
-            max_shard_count=size.max_shard_count,
-        ),
+        thresholds=build_in_band_thresholds(load, size),
     )
     return Writer(
         routes=routes,

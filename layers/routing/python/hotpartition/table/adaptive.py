@@ -21,7 +21,7 @@ from hotpartition.runtime.building import Ends, build_routes, build_writer
 from hotpartition.runtime.building_pages import build_page_cache, build_read_counting
 from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition.table.cached_queries import CachedQueries, QueryCodec
-from hotpartition.table.routes import LoggedTelemetry, SharedSampler, TableRoutes, find_place, open_calls
+from hotpartition.table.routes import LoggedTelemetry, SharedSampler, TableRoutes, check_choices, find_place, open_calls
 from hotpartition.table.schema import Schema, attributes_size_bytes
 
 REPORTS_PAUSE_SECONDS = 0.025
@@ -97,8 +97,7 @@ def adaptive(
     Example:
         >>> adaptive(registry_host="redis.example", journal_table_name="readings-journal")
     """
-    if not 1 <= choices <= MAX_CHOICES:
-        raise ValueError(f"choices={choices}: should be from 1 to {MAX_CHOICES}")
+    check_choices(choices)
     return Adaptive(choices, telemetry, environ, settings)
 
 

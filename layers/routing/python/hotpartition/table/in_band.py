@@ -24,7 +24,7 @@ from hotpartition.runtime.building_in_band import (
     open_in_band,
 )
 from hotpartition.runtime.settings import InBandSettings
-from hotpartition.table.routes import LoggedTelemetry, TableRoutes, find_place, open_calls
+from hotpartition.table.routes import LoggedTelemetry, TableRoutes, check_choices, find_place, open_calls
 from hotpartition.table.schema import Schema, attributes_size_bytes
 
 
@@ -78,8 +78,7 @@ def in_band(
     Example:
         >>> table = ShardedTable(boto3.resource("dynamodb").Table("readings"), shards=in_band())
     """
-    if not 1 <= choices <= MAX_CHOICES:
-        raise ValueError(f"choices={choices}: should be from 1 to {MAX_CHOICES}")
+    check_choices(choices)
     return InBand(choices, telemetry, environ, settings)
 
 

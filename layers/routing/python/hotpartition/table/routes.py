@@ -220,13 +220,22 @@ def fixed(*shards: int | tuple[int, int], choices: int = 1, readable: int = 0) -
             raise ValueError(f"{count} shards: should be from 1 to {MAX_SHARD_COUNT}")
         if since < 0:
             raise ValueError(f"since {since}: should be a position, 0 or more")
-    if not 1 <= choices <= MAX_CHOICES:
-        raise ValueError(f"choices={choices}: should be from 1 to {MAX_CHOICES}")
+    check_choices(choices)
     if pairs != sorted(pairs) or [since for _, since in pairs] != sorted(since for _, since in pairs):
         raise ValueError(f"{pairs}: numbers of shards are only raised. Name all that were used, the oldest first")
     written = Route(frozenset(Generation(since, count) for count, since in pairs))
     more = Route(frozenset({Generation(0, readable)})) if readable else Route()
     return Fixed(written.union(more), written, choices)
+
+
+def check_choices(choices: int) -> None:
+    """Refuse a number of shards that may take one item.
+
+    Raises:
+        ValueError: it is out of range.
+    """
+    if not 1 <= choices <= MAX_CHOICES:
+        raise ValueError(f"choices={choices}: should be from 1 to {MAX_CHOICES}")
 
 
 def find_place(settings: AdaptiveSettings | InBandSettings, schema: Schema, way: str) -> JournalPlace:
