@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         at_random,
         by_attribute,
         by_sort_key,
+        curl,
         fixed,
         in_band,
     )
@@ -38,6 +39,7 @@ __all__ = [
     "at_random",
     "by_attribute",
     "by_sort_key",
+    "curl",
     "fixed",
     "in_band",
 ]

@@ -13,5 +13,16 @@ from hotpartition.table.in_band import in_band
 from hotpartition.table.routes import fixed
 from hotpartition.table.sharded_table import ShardedTable
 from hotpartition.table.time_buckets import TimeBuckets
+from hotpartition.table.transports import curl
 
-__all__ = ["ShardedTable", "TimeBuckets", "adaptive", "at_random", "by_attribute", "by_sort_key", "fixed", "in_band"]
+__all__ = [
+    "ShardedTable",
+    "TimeBuckets",
+    "adaptive",
+    "at_random",
+    "by_attribute",
+    "by_sort_key",
+    "curl",
+    "fixed",
+    "in_band",
+]

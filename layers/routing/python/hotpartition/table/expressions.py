@@ -339,13 +339,15 @@ def count_change(request: Attributes, marks: Mapping[str, int]) -> Attributes:
     }
 
 
-def set_also(request: Attributes, attributes: Mapping[str, Any]) -> Attributes:
-    """Let an update set attributes of ours as well."""
+def set_also(request: Attributes, attributes: Mapping[str, Any], *, only_new: bool = False) -> Attributes:
+    """Let an update set attributes of ours as well; `only_new`: where the item does not have them."""
     if not attributes:
         return request
-    names = {f"#hpi{position}": name for position, name in enumerate(attributes)}
-    values = {f":hpi{position}": value for position, value in enumerate(attributes.values())}
-    added = ", ".join(f"{name} = {value}" for name, value in zip(names, values, strict=True))
+    kind = "k" if only_new else "i"
+    names = {f"#hp{kind}{position}": name for position, name in enumerate(attributes)}
+    values = {f":hp{kind}{position}": value for position, value in enumerate(attributes.values())}
+    written = "{0} = if_not_exists({0}, {1})" if only_new else "{0} = {1}"
+    added = ", ".join(written.format(name, value) for name, value in zip(names, values, strict=True))
     expression = request["UpdateExpression"]
     is_setting = _SET.search(expression)
     return {

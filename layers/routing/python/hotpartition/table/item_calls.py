@@ -1,5 +1,6 @@
 """The calls about one item: put, update, delete and get. An item is created once, and never moves.
 
+    only one place can hold it ─────────────────────────> change or create it there, as boto3 alone would
     locate (strongly, everywhere it can be) ── found ──> change it there, on condition that it still exists
                                             └─ nothing ─> create it where the route says, if it is not there by then
 
@@ -72,6 +73,9 @@ class Changer:
         """
         if self._append_only and change.item is not None and not change.is_conditional:
             return self._shown(self._create(requests, change, target, EMPTY_ROUTE, exists=None))
+        if (place := self._sharding.sole_place_of(target)) is not None:
+            marks = self._routes.marks_of(target.position) if place != target.collection else {}
+            return self._shown(self._change_at(requests, change, target, place, exists=None, marks=marks))
         lost: BaseException | None = None
         for _ in range(MAX_RACES):
             try:
@@ -122,10 +126,13 @@ class Changer:
         target: Target,
         partition_key: str,
         *,
-        exists: bool,
+        exists: bool | None,
         marks: Mapping[str, int] = MappingProxyType({}),
     ) -> Attributes:
-        """Make a change where its item lies, or where it does not; with waits, since there is no other place."""
+        """Make a change where its item lies, or where it does not; with waits, since there is no other place.
+
+        `exists` None: no other place can hold the item, so whether it is there need not be known.
+        """
 
         def send() -> Attributes:
             try:
@@ -229,6 +236,7 @@ class Changer:
         if change.operation == "UpdateItem":
             request = count_change(request, marks if exists is False else {})
             request = set_also(request, self._sharding.index_keys(partition_key, change.key))
+            request = set_also(request, marks if exists is None else {}, only_new=True)
         if exists is not None:
             function = "attribute_exists" if exists else "attribute_not_exists"
             request = guard(request, f"{function}(#hpp)", {"#hpp": self._schema.partition})

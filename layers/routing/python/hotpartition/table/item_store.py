@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 from boto3.dynamodb.types import Binary, TypeSerializer
@@ -14,6 +13,7 @@ from hotpartition.core.merge import NO_LIMIT, KeyQuery, QueryResponse
 from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry
 from hotpartition.core.route import Route
 from hotpartition.dynamodb import stored_route
+from hotpartition.dynamodb.calls import Call
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.gatherer import Gatherer
@@ -144,10 +144,10 @@ class TableStore:
         before its place. The limit stays the owner's: what was never raised costs what it costs without shards.
         """
         carrier = next((query for query in queries if self._passes_journal(query, journal_of)), None)
-        sends = [self._build_query(query) for query in queries]
+        calls = [self._build_query(query) for query in queries]
         if journal_of is not None and carrier is None:
-            sends.append(self._build_journal_read(journal_of, is_strong=is_strong))
-        outcomes = self._run(sends)
+            calls.append(self._build_journal_read(journal_of, is_strong=is_strong))
+        outcomes = self._requests.run(calls, self._executor)
         journal: JournalEntry | RetryLaterError | None = None
         if journal_of is not None and carrier is None:
             journal = self._read_journal(journal_of, outcomes.pop())
@@ -226,13 +226,7 @@ class TableStore:
             facts, "BatchGetItem"
         )
 
-    def _run(self, sends: Sequence[Callable[[], Attributes]]) -> list[Attributes | ThrottledError]:
-        """Send requests at the same time."""
-        if self._executor is None or len(sends) == 1:
-            return [_attempt(send) for send in sends]
-        return [future.result() for future in [self._executor.submit(_attempt, send) for send in sends]]
-
-    def _build_query(self, query: KeyQuery[Place]) -> Callable[[], Attributes]:
+    def _build_query(self, query: KeyQuery[Place]) -> Call:
         asked = self._query
         assert asked is not None  # noqa: S101  what fetches has one
         bucket = asked.bucket(query.partition_key) if asked.bucket else {}
@@ -243,15 +237,13 @@ class TableStore:
             request["ExclusiveStartKey"] = {**self.key_at(query.after, query.partition_key), **bucket}
         if query.limit != NO_LIMIT:
             request["Limit"] = query.limit
-        return partial(self._requests.send, "Query", **request)
+        return Call("Query", {"TableName": self._requests.table_name, **request})
 
-    def _build_journal_read(self, collection: str, *, is_strong: bool) -> Callable[[], Attributes]:
+    def _build_journal_read(self, collection: str, *, is_strong: bool) -> Call:
         journal = self._journal
         assert journal is not None  # noqa: S101  what has none is not asked for it
         key = key_of_journal(journal, collection)
-        return partial(
-            self._requests.send_many, "GetItem", TableName=journal.table_name, Key=key, ConsistentRead=is_strong
-        )
+        return Call("GetItem", {"TableName": journal.table_name, "Key": key, "ConsistentRead": is_strong})
 
     def _read_journal(self, collection: str, outcome: Attributes | ThrottledError) -> JournalEntry | ThrottledError:
         if isinstance(outcome, ThrottledError):
@@ -272,7 +264,7 @@ class TableStore:
         assert journal is not None  # noqa: S101  it was on the way
         is_passed = response.reached is None or response.reached[0] <= journal.routing_sort_key
         if routing_item is None and not is_passed:
-            (outcome,) = self._run([self._build_journal_read(collection, is_strong=is_strong)])
+            (outcome,) = self._requests.run([self._build_journal_read(collection, is_strong=is_strong)], None)
             return self._read_journal(collection, outcome)
         return self._read_journal(collection, {} if routing_item is None else {"Item": routing_item})
 
@@ -312,13 +304,6 @@ class TableStore:
         """Build the key of a place, as boto3 gives it."""
         values = (Binary(value) if isinstance(value, bytes) else value for value in place)
         return {self._schema.partition: partition_key, **dict(zip(self._sorted_by, values, strict=True))}
-
-
-def _attempt(send: Callable[[], Attributes]) -> Attributes | ThrottledError:
-    try:
-        return send()
-    except ThrottledError as error:
-        return error
 
 
 def attributes_of_ours(sharding: Sharding) -> frozenset[str]:

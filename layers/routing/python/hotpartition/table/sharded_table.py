@@ -27,6 +27,7 @@ from hotpartition.table.routes import Shards
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharding import Position, Sharding
 from hotpartition.table.time_buckets import BucketIndex, TimeBuckets
+from hotpartition.table.transports import Transport
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -104,6 +105,7 @@ class ShardedTable:
         position: Position | None = None,
         time_buckets: TimeBuckets | None = None,
         append_only: bool = False,
+        transport: Transport | None = None,
         budget_ms: float = DEFAULT_BUDGET_MS,
         clock: Clock = REAL_CLOCK,
     ) -> None:
@@ -118,6 +120,7 @@ class ShardedTable:
                 instance. With it, generations can begin at a position.
             time_buckets: an index for ranges of time, `TimeBuckets("hour", index="by-time")`.
             append_only: items are only ever created, never put a second time: then a put looks for nothing.
+            transport: `curl()` sends requests about items through libcurl; None: the table itself does.
             budget_ms: how long one call may try again what DynamoDB refused.
             clock: time and chance.
         """
@@ -127,6 +130,7 @@ class ShardedTable:
         self._position = position
         self._time_buckets = time_buckets
         self._append_only = append_only
+        self._transport = transport
         self._clock = clock
         self._budget_ms = budget_ms
         self._built: _Parts | None = None
@@ -295,9 +299,11 @@ class ShardedTable:
             index = BucketIndex.of(self._time_buckets, schema)
             schema = replace(schema, reserved=schema.reserved | index.attributes)
         clock, budget_ms = self._clock, self._budget_ms
-        routes = self._shards.build_routes(self._table, schema, clock, budget_ms)
+        reached = self._table if self._transport is None else self._transport(self._table)
+        routes = self._shards.build_routes(reached, schema, clock, budget_ms)
+        schema = replace(schema, form=replace(schema.form, has_base=routes.has_base))
         sharding = Sharding(schema, routes, self._hashing, self._position, index, clock, budget_ms)
-        table = Boto3Table(table=self._table, is_counted=routes.is_counted, clock=clock, budget_ms=budget_ms)
+        table = Boto3Table(table=reached, is_counted=routes.is_counted, clock=clock, budget_ms=budget_ms)
         changer = Changer(sharding, append_only=self._append_only)
         # As many threads as the client has connections: more would wait for one.
         config: Any = self._table.meta.client.meta.config

@@ -10,6 +10,7 @@ from hotpartition.core.backoff import Clock
 from hotpartition.core.items import ItemKey
 from hotpartition.core.merge import ItemT
 from hotpartition.core.ports import ItemStore
+from hotpartition.core.route import candidate_keys
 from hotpartition.dynamodb.table import LOAD_PREFIX
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import InvalidRequestError
@@ -95,6 +96,14 @@ class Sharding:
             raise InvalidRequestError.of(self.schema.sort, f"{item[self.schema.sort]!r} is reserved for ShardedTable")
         if self.routes.journal is not None and str(item[self.schema.partition]).startswith(LOAD_PREFIX):
             raise InvalidRequestError.of(self.schema.partition, f"{LOAD_PREFIX!r}… is reserved for ShardedTable")
+
+    def sole_place_of(self, target: Target) -> str | None:
+        """Return the only partition key that can hold an item; None where there are several, or a journal must tell."""
+        if self.routes.journal is not None:
+            return None
+        route = self.routes.get(target.collection)
+        keys = candidate_keys(route, target, self.schema.form, choices=self.routes.choices)
+        return keys[0] if len(keys) == 1 else None
 
     def key_of_new(self, target: Target, *, must_meet: bool = False) -> ItemKey[str]:
         """Build the engine's key of an item that is to be created; `must_meet`: the same one by whoever creates it.
