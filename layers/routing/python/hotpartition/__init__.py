@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hotpartition.counter import CoalescingCounter, ShardedCounter
     from hotpartition.errors import HotPartitionError
     from hotpartition.table import (
+        ShardedIndex,
         ShardedTable,
         TimeBuckets,
         adaptive,
@@ -33,6 +34,7 @@ __all__ = [
     "CoalescingCounter",
     "HotPartitionError",
     "ShardedCounter",
+    "ShardedIndex",
     "ShardedTable",
     "TimeBuckets",
     "adaptive",

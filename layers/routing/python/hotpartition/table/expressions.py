@@ -164,6 +164,7 @@ class Update(NamedTuple):
 
     is_plain: bool
     value: Any = None
+    is_removed: bool = False
 
 
 _CLAUSES = frozenset({"SET", "REMOVE", "ADD", "DELETE"})
@@ -182,7 +183,7 @@ def find_update(request: Mapping[str, Any], attribute: str) -> Update | None:
             is_plain = operand in values and after not in {"+", "-"}
             return Update(is_plain, values.get(operand))
         if clause in {"REMOVE", "ADD", "DELETE"}:
-            return Update(is_plain=False)
+            return Update(is_plain=False, is_removed=clause == "REMOVE")
     return None
 
 
@@ -317,6 +318,7 @@ def with_key_condition(request: Mapping[str, Any], names: Sequence[str], conditi
 
 
 _SET = re.compile(r"(?<![#:.\w])SET(?=\s)", re.IGNORECASE)
+_REMOVE = re.compile(r"(?<![#:.\w])REMOVE(?=\s)", re.IGNORECASE)
 _ADD = re.compile(r"(?<![#:.\w])ADD(?!\w)", re.IGNORECASE)
 
 
@@ -358,6 +360,16 @@ def set_also(request: Attributes, attributes: Mapping[str, Any], *, only_new: bo
         "ExpressionAttributeNames": {**request["ExpressionAttributeNames"], **names},
         "ExpressionAttributeValues": {**request["ExpressionAttributeValues"], **values},
     }
+
+
+def remove_also(request: Attributes, attributes: Sequence[str]) -> Attributes:
+    """Let an update remove attributes of ours as well. REQUIRES: it removes others."""
+    if not attributes:
+        return request
+    names = {f"#hpr{position}": name for position, name in enumerate(attributes)}
+    expression = _REMOVE.sub(f"REMOVE {', '.join(names)},", request["UpdateExpression"], count=1)
+    names |= request["ExpressionAttributeNames"]
+    return {**request, "UpdateExpression": expression, "ExpressionAttributeNames": names}
 
 
 def guard(request: Attributes, condition_of_ours: str, names: Mapping[str, str]) -> Attributes:

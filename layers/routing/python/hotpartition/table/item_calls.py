@@ -22,7 +22,15 @@ from hotpartition.core.capacity import write_units
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import InvalidRequestError, ThrottledError
-from hotpartition.table.expressions import count_change, find_update, guard, only_condition, project_also, set_also
+from hotpartition.table.expressions import (
+    count_change,
+    find_update,
+    guard,
+    only_condition,
+    project_also,
+    remove_also,
+    set_also,
+)
 from hotpartition.table.item_store import StoredItem, TableStore, attributes_of_ours, locate, open_locator
 from hotpartition.table.refused import refuse_expressions, refuse_parameters
 from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises, without
@@ -235,7 +243,8 @@ class Changer:
             request["Key"] = {**change.key, self._schema.partition: partition_key}
         if change.operation == "UpdateItem":
             request = count_change(request, marks if exists is False else {})
-            request = set_also(request, self._sharding.index_keys(partition_key, change.key))
+            changes = self._sharding.index_changes(partition_key, change.key, change.request)
+            request = remove_also(set_also(request, changes.sets), changes.removes)
             request = set_also(request, marks if exists is None else {}, only_new=True)
         if exists is not None:
             function = "attribute_exists" if exists else "attribute_not_exists"
@@ -327,6 +336,7 @@ class ItemCalls:
         refuse_expressions(method, request, self._schema.partition)
         target = self._sharding.target_of_key(key, request.get("Hashed"))
         self._refuse_move(request, target)
+        self._sharding.index_changes(target.collection, key, request)
         return self._change(Change(_OPERATIONS[method], dict(key), without(request, "Key", "Hashed")), target)
 
     def get(self, request: Request) -> Any:

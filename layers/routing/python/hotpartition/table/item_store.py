@@ -48,6 +48,49 @@ class StoredItem(NamedTuple):
         return True
 
 
+class Ties:
+    """The order of an index whose range keys need not differ: as its shards return equal ones, the shards by turns.
+
+    It holds for one call. Which order DynamoDB gives equal range keys is not documented, so it is never computed.
+    """
+
+    def __init__(self, names: Index, table: Schema, *, newest_first: bool) -> None:
+        """Begin with nothing read; `names` are the index's keys, `table` the table's."""
+        named = (names.partition, names.sort, table.partition, table.sort)
+        self.names = [name for name in dict.fromkeys(named) if name is not None]
+        self.starts: dict[str, Attributes] = {}
+        """How far each shard was read by earlier pages: the key of an item."""
+        self._partition, self._sort = names.partition, names.sort
+        self._sign = -1 if newest_first else 1
+        self._shards: dict[str, dict[Any, Place]] = {}
+        self._keys: dict[Place, Attributes] = {}
+
+    def place_of(self, item: Mapping[str, Any]) -> Place:
+        """Return an item's place. REQUIRES: the items of a shard are asked for in the order in which they came."""
+        shard = item[self._partition]
+        seen = self._shards.setdefault(shard, {})
+        key = {name: item[name] for name in self.names}
+        identity = tuple([repr(order_of(value)) for value in key.values()])
+        if identity not in seen:
+            of_range = None if self._sort is None else order_of(item[self._sort])
+            place = (of_range is not None and of_range, self._sign * len(seen), shard)
+            seen[identity], self._keys[place] = place, key
+        return seen[identity]
+
+    def key_at(self, place: Place) -> Attributes:
+        """Return the key of an item that was at a place."""
+        return self._keys[place]
+
+    def starts_behind(self, end: Place) -> dict[str, Attributes]:
+        """Return how far each shard was read when a page ended at a place."""
+        starts = dict(self.starts)
+        for shard, seen in self._shards.items():
+            passed = [place for place in seen.values() if (place >= end if self._sign < 0 else place <= end)]
+            if passed:
+                starts[shard] = self._keys[min(passed) if self._sign < 0 else max(passed)]
+        return starts
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A query of one collection, as its owner asked for it."""
@@ -67,6 +110,10 @@ class Query:
     """What the shards of all wanted items were chosen by, where that is known."""
     bucket: Callable[[str], Attributes] | None = None
     """For an index by time: builds its hash key for a place. What sorts it is the table's sort key."""
+    ties: Ties | None = None
+    """For an index with shards of its own: the order of its items, and where to begin."""
+    hidden: frozenset[str] = frozenset()
+    """What its owner did not ask for."""
 
     @property
     def is_strong(self) -> bool:
@@ -79,7 +126,9 @@ class Query:
         return "IndexName" in self.request and self.bucket is None
 
     def sorted_by(self, schema: Schema) -> list[str]:
-        """List the attributes that what is queried is sorted by."""
+        """List the attributes that what is queried is sorted by; with ties, those that name an item."""
+        if self.ties is not None:
+            return self.ties.names
         return list(dict.fromkeys(name for name in (self.names.sort, schema.sort) if name is not None))
 
     def may_pass_journal(self, journal: JournalPlace | None) -> bool:
@@ -126,6 +175,7 @@ class TableStore:
         self._query = query
         self._executor = executor
         self._sorted_by = [self._schema.sort] if query is None else query.sorted_by(self._schema)
+        self._ties = None if query is None else query.ties
         self.metadata: Attributes = {}
         """The last response's."""
         self.scanned = 0
@@ -235,6 +285,8 @@ class TableStore:
         request = with_key_condition(self._options, names, condition)
         if query.after is not None:
             request["ExclusiveStartKey"] = {**self.key_at(query.after, query.partition_key), **bucket}
+        elif asked.ties is not None and query.partition_key in asked.ties.starts:
+            request["ExclusiveStartKey"] = asked.ties.starts[query.partition_key]
         if query.limit != NO_LIMIT:
             request["Limit"] = query.limit
         return Call("Query", {"TableName": self._requests.table_name, **request})
@@ -284,10 +336,11 @@ class TableStore:
                 routing_item = item
             else:
                 items.append(item)
+        found = self._read_items(items)
         last = response.get("LastEvaluatedKey")
         reached = None if last is None else self.place_of(last)
         is_cut = reached is not None and response["ScannedCount"] < query.limit
-        return QueryResponse(self._read_items(items), reached is None, reached, is_cut), routing_item
+        return QueryResponse(found, reached is None, reached, is_cut), routing_item
 
     def _read_items(self, items: Sequence[Attributes]) -> tuple[StoredItem, ...]:
         self._sharding.routes.meet(items)
@@ -298,10 +351,14 @@ class TableStore:
 
     def place_of(self, item: Mapping[str, Any]) -> Place:
         """Return where an item, or a key of what is queried, lies in the order."""
+        if self._ties is not None:
+            return self._ties.place_of(item)
         return tuple([order_of(item[name]) for name in self._sorted_by])
 
     def key_at(self, place: Place, partition_key: str) -> Attributes:
         """Build the key of a place, as boto3 gives it."""
+        if self._ties is not None:
+            return self._ties.key_at(place)
         values = (Binary(value) if isinstance(value, bytes) else value for value in place)
         return {self._schema.partition: partition_key, **dict(zip(self._sorted_by, values, strict=True))}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,9 @@ from hotpartition.dynamodb.table import LOAD_PREFIX
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table.hashing import Hashing
+from hotpartition.table.indexes import Changes, KeptIndex
 from hotpartition.table.routes import TableRoutes
 from hotpartition.table.schema import Attributes, Place, Schema, order_of, text_of
-from hotpartition.table.time_buckets import BucketIndex
 
 Position = Callable[[Any], int | None]
 """Tells a sort key's position: an integer that never falls as the sort key grows.
@@ -38,8 +38,8 @@ class Sharding:
     routes: TableRoutes
     hashing: Hashing
     position: Position | None
-    index: BucketIndex | None
-    """An index by time, if there is one."""
+    indexes: Sequence[KeptIndex]
+    """Those that are kept."""
     clock: Clock
     budget_ms: float
     """How long one call may try again what DynamoDB refused."""
@@ -64,8 +64,18 @@ class Sharding:
         return place is not None and not place.is_apart and item.get(self.schema.sort) == place.routing_sort_key
 
     def index_keys(self, partition_key: str, attributes: Mapping[str, Any]) -> Attributes:
-        """Build what is stored in an item for the index by time, under a partition key; nothing without one."""
-        return {} if self.index is None else self.index.keys_of(partition_key, attributes[self.schema.sort])
+        """Build what is stored in an item for its indexes, under a partition key."""
+        return {name: key for each in self.indexes for name, key in each.keys_of(partition_key, attributes).items()}
+
+    def index_changes(self, partition_key: str, key: Mapping[str, Any], request: Mapping[str, Any]) -> Changes:
+        """Build what an update sets and removes for the item's indexes.
+
+        Raises:
+            InvalidRequestError: what it does to an attribute that an index is kept by cannot be read.
+        """
+        changes = [each.changes_of(partition_key, key, request) for each in self.indexes]
+        sets = {name: value for each in changes for name, value in each.sets.items()}
+        return Changes(sets, [name for each in changes for name in each.removes])
 
     def target_of_item(self, item: Mapping[str, Any]) -> Target:
         """Return which item this is.
@@ -120,6 +130,8 @@ class Sharding:
         return 0 if self.position is None else self.position(sort_value)
 
     def _target(self, attributes: Mapping[str, Any], hashed: str | None) -> Target:
+        for index in self.indexes:
+            index.check(attributes)
         collection = self.schema.form.check(attributes[self.schema.partition])
         sort_value = attributes[self.schema.sort]
         return ItemKey(collection, (order_of(sort_value),), self.position_of(sort_value) or 0, hashed)
