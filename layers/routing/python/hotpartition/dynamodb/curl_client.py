@@ -90,6 +90,8 @@ class _Operation(NamedTuple):
     required: frozenset[str]
     tokens: Sequence[str]
     """Parameters that make a repetition harmless, and are made up where they are missing."""
+    told: frozenset[str]
+    """The members of its responses; others are left out."""
 
 
 class CurlClient:
@@ -135,7 +137,7 @@ class CurlClient:
 
     def _settle(self, call: Call, result: HttpResponse | StoreUnavailableError) -> Response:
         if isinstance(result, HttpResponse) and result.status == _OK:
-            content = _read(result)
+            content = _read(result, self._operations[call.operation].told)
             if content is not None:
                 return content
         return self._let_boto3(call, result)
@@ -254,7 +256,8 @@ def _describe(model: Any) -> _Operation:
         for name, shape in model.input_shape.members.items()
         if shape.type_name in _TYPES
     }
-    return _Operation(members, frozenset(model.input_shape.required_members), model.idempotent_members)
+    required, told = frozenset(model.input_shape.required_members), frozenset(model.output_shape.members)
+    return _Operation(members, required, model.idempotent_members, told)
 
 
 def _is_right(value: Any, member: _Member) -> bool:
@@ -367,7 +370,7 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def _read(result: HttpResponse) -> Response | None:
+def _read(result: HttpResponse, told: frozenset[str]) -> Response | None:
     """Read a success; None where it was damaged on its way, or is not JSON."""
     if result.checksum is not None and result.checksum != b"%d" % zlib.crc32(result.body):
         return None
@@ -377,7 +380,9 @@ def _read(result: HttpResponse) -> Response | None:
         return None
     if not isinstance(content, dict):
         return None
-    response: Response = {name: _READ[name](value) if name in _READ else value for name, value in content.items()}
+    response: Response = {
+        name: _READ[name](value) if name in _READ else value for name, value in content.items() if name in told
+    }
     if "Responses" in content:
         found = content["Responses"]
         response["Responses"] = (
