@@ -262,6 +262,10 @@ class TestRegistry:
         assert registry.get_for_reading("c") == ReadRoute(route_of((8, 9)), 16)
         assert registry.get("c") == route_of((8, 9))
 
+    def test_raises_are_counted(self, registry):
+        """Each count includes the raise itself."""
+        assert [registry.count_raise() for _ in range(3)] == [1, 2, 3]
+
     def test_whole_is_what_is_marked_whole(self, registry):
         """Not by itself, and not by holding routes."""
         registry.add("c", [FOUR])
@@ -276,6 +280,7 @@ class TestRegistry:
             lambda: dead_registry.get_for_reading("c"),
             lambda: dead_registry.mark_read_hot("c", 1),
             lambda: dead_registry.add("c", [FOUR]),
+            dead_registry.count_raise,
             dead_registry.is_whole,
             dead_registry.mark_whole,
         ):

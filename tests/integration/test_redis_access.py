@@ -145,7 +145,7 @@ REGISTRY = {"add", "mark_read_hot", "is_whole", "mark_whole"}
 USES = {
     Role.WRITER: {"get", "send"},
     Role.READER: LOOK_UPS | {"add", "send", "get_page", "put_page", "take_lease"},
-    Role.CONSUMER: LOOK_UPS | REGISTRY | {"read", "announce", "latest"},
+    Role.CONSUMER: LOOK_UPS | REGISTRY | {"read", "announce", "latest", "count_raise"},
     Role.OPERATOR: LOOK_UPS | REGISTRY | {"read", "latest", "list"},
 }
 """What each function does."""
@@ -183,6 +183,7 @@ def _allowed(connection, table_name):
         "add": lambda: registry.add("c", [FOUR]),
         "is_whole": registry.is_whole,
         "mark_whole": registry.mark_whole,
+        "count_raise": registry.count_raise,
         "send": send,
         "read": lambda: source.read(0, "0-0", 1),
         "announce": lambda: source.announce(1),

@@ -181,12 +181,13 @@ class World:
             form=KEY_FORM,
         )
 
-    def consumer(self, thresholds: Thresholds = THRESHOLDS) -> Consumer:
+    def consumer(self, thresholds: Thresholds = THRESHOLDS, *, max_raises_per_hour: int = 1_000) -> Consumer:
         return Consumer(
             self.control_ends(),
             thresholds=thresholds,
             read_thresholds=READ_THRESHOLDS,
             stream_partitions=self.reports.partitions,
+            max_raises_per_hour=max_raises_per_hour,
         )
 
     def operations(self) -> Operations:

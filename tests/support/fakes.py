@@ -217,6 +217,7 @@ class FakeRegistry:
     def __init__(self) -> None:
         self.routes: dict[str, Route] = {}
         self.copies: dict[str, int] = {}
+        self.raises = 0
         self.whole = False
         self.is_down = False
         self.reads = 0
@@ -240,6 +241,11 @@ class FakeRegistry:
     def add(self, collection: str, generations: Iterable[Generation]) -> None:
         self._check()
         self.routes[collection] = self.routes.get(collection, Route()).union(Route(frozenset(generations)))
+
+    def count_raise(self) -> int:
+        self._check()
+        self.raises += 1
+        return self.raises
 
     def page(self, cursor: str | None) -> tuple[Sequence[str], str | None]:
         """List two at a time, as `RegistryListing`."""

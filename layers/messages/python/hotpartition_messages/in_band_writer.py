@@ -26,7 +26,13 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
     routes = build_in_band_routes(ends, max_entries=requests.route_cache_entries)
     budget_ms = requests.request_budget_ms
     writer = build_in_band_writer(
-        ends, routes, load=settings.load, size=settings.size, form=KEY_FORM, budget_ms=budget_ms
+        ends,
+        routes,
+        load=settings.load,
+        size=settings.size,
+        form=KEY_FORM,
+        budget_ms=budget_ms,
+        is_raising=settings.raising.is_raising,
     )
     store = DynamoDBItemStore(calls, table, Message.from_item)
     gatherer = Gatherer(

@@ -11,6 +11,7 @@ from hotpartition.runtime.settings import (
     LoadSettings,
     OperateSettings,
     QuerySettings,
+    RaiseSettings,
     ReaderSettings,
     RequestSettings,
     SizeSettings,
@@ -56,6 +57,7 @@ class InBandWriteSettings(MessageWriting):
     requests: RequestSettings
     size: SizeSettings
     load: LoadSettings
+    raising: RaiseSettings
 
 
 class InBandReadSettings(MessageReading):

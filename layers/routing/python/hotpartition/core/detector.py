@@ -85,6 +85,8 @@ class Reason(StrEnum):
     SIZING = "sizing"  # hot; the slot that tells the size is not over yet
     COVERED = "covered"  # more than a base key serves, and the route's shards serve it
     AT_CAP = "at-cap"
+    TOO_MANY = "too-many"  # hot, and the hour's raises are used up
+    SWITCHED_OFF = "switched-off"  # hot, and `is_raising` is false
     NO_EVIDENCE = "no-evidence"  # throttled, but not by its own load
     COOLING_DOWN = "cooling-down"  # throttled although covered, so soon after a raise
     BELOW_THRESHOLD = "below-threshold"

@@ -203,6 +203,10 @@ class Registry(Protocol):
         """Add generations. REQUIRES: they are in the journal already."""
         ...
 
+    def count_raise(self) -> int:
+        """Count a raise; return how many were counted in the present hour, by Redis's clock, this one included."""
+        ...
+
     def is_whole(self) -> bool:
         """Say whether Redis still holds what it was given: False once any part of it was emptied."""
         ...

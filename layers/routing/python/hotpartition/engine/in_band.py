@@ -85,6 +85,7 @@ class InBandCounting:
         telemetry: Telemetry,
         clock: Clock,
         thresholds: Thresholds,
+        is_raising: bool = True,
     ) -> None:
         """Start with nothing marked.
 
@@ -97,6 +98,7 @@ class InBandCounting:
             telemetry: told of decisions and refusals.
             clock: time and chance.
             thresholds: `hot_at_once_wcu` is what one key serves.
+            is_raising: whether hot keys are raised, and not only counted.
         """
         self._routes = routes
         self._journal = journal
@@ -106,6 +108,7 @@ class InBandCounting:
         self._telemetry = telemetry
         self._clock = clock
         self._thresholds = thresholds
+        self._is_raising = is_raising
         self._marks: OrderedDict[str, _Mark] = OrderedDict()
         self._lock = Lock()
 
@@ -218,7 +221,7 @@ class InBandCounting:
 
     def _act(self, key: ItemKey[Any], load: FleetLoad, now_ms: int) -> bool:
         """Raise the key if it is hot; say whether that was tried."""
-        if self._decide(key, load, now_ms).generation is None:
+        if not self._is_raising or self._decide(key, load, now_ms).generation is None:
             return False
         # The route that was decided by may be older than another process's raise, or its time may not be known.
         entry = self._journal.get(key.collection, is_strong=True)

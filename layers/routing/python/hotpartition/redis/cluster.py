@@ -16,6 +16,8 @@ hints about reads have a TTL, and the server's eviction policy is `noeviction`. 
     from DynamoDB again.
 `hp:<table>:lease:{<collection>}:<variant>`, hash with the field `holder`; TTL a quarter of a second
     Written by the reader that reads the page for all. If it vanishes, two readers do.
+`hp:<table>:raises`, number: how many raises the consumers made; TTL an hour, from the first of them
+    Written and read by the consumer. If it vanishes, the hour's limit of raises begins anew.
 `hp:<table>:whole:{<tag>}`, string `1`, one in each 64th of the slots
     Written and read by the consumer. If one vanishes, the registry is rebuilt from the journal.
 `hp:<table>:reports:{<partition>}`, stream of what `reports.py` describes, trimmed to the last 60 s
@@ -55,17 +57,14 @@ from redis.retry import Retry
 from hotpartition.aws.environment import Certificates
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import RegistryForeignError, RegistryRefusedError, RegistryUnavailableError
-from hotpartition.redis.acl import Role, build_rights
+from hotpartition.redis.acl import COMMANDS, Role, build_rights
 
 ResultT = TypeVar("ResultT")
 
 _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError, ssl.SSLCertVerificationError)
 """What another try with the same user, password and rights would meet again."""
 
-_KEY_PLACES = dict.fromkeys(
-    ("sscan", "sadd", "exists", "getrange", "hget", "hpexpiretime", "hpttl", "hsetex", "set", "xadd", "zadd", "zscore"),
-    1,
-) | {"xread": 4}
+_KEY_PLACES = dict.fromkeys(COMMANDS[Role.WRITER] + COMMANDS[Role.READER] + COMMANDS[Role.CONSUMER], 1) | {"xread": 4}
 """The commands in use on keys, and where in each the key stands."""
 
 ACCESS = build_rights(Role, "*")
@@ -104,6 +103,11 @@ def reports_key(table_name: str, partition: int) -> str:
 def consumer_key(table_name: str, share: Share = WHOLE) -> str:
     """Build the key of the heartbeat of one share's consumers."""
     return f"hp:{table_name}:consumer" + ("" if share.is_whole else f":{share.index}/{share.count}")
+
+
+def raises_key(table_name: str) -> str:
+    """Build the key that counts the raises of an hour."""
+    return f"hp:{table_name}:raises"
 
 
 def sentinel_keys(table_name: str) -> list[str]:

@@ -14,13 +14,14 @@ from hotpartition.core.ports import ReadRoute, Telemetry
 from hotpartition.core.read_heat import MAX_COPIES
 from hotpartition.core.route import Generation, Route
 from hotpartition.errors import MalformedGenerationError, RegistryForeignError
-from hotpartition.redis.cluster import RedisConnection, read_hot_key, route_key, sentinel_keys
+from hotpartition.redis.cluster import RedisConnection, raises_key, read_hot_key, route_key, sentinel_keys
 
 MAX_ROUTE_MEMBERS = 256
 """Members of a route that are read at most. Each raise adds one, and N doubles or so with each: a dozen are many."""
 READ_HOT_TTL_MS = 60_000
 """For how long a collection is taken for read-hot after the consumer last said so."""
 MAX_MARK_LENGTH = 4
+HOUR_MS = 3_600_000
 NAMED_BYTES = 100
 """How much of a foreign member a log line shows."""
 
@@ -73,6 +74,14 @@ class RedisRegistry:
         key = route_key(self._table_name, collection)
         with self._telling_of_foreign_data(collection):
             self._connection.call(key, lambda client: client.sadd(key, *members))
+
+    def count_raise(self) -> int:
+        """Implement `Registry.count_raise`: an hour begins with the first raise after the last one ended."""
+        key = raises_key(self._table_name)
+        # NX: a key that has no TTL gets one, whatever became of the command that should have set it.
+        commands = ("INCR", key), ("PEXPIRE", key, HOUR_MS, "NX")
+        counted, _ = self._connection.call(key, lambda client: client.run_together(key, *commands))
+        return int(counted)
 
     def is_whole(self) -> bool:
         """Implement `Registry.is_whole`."""

@@ -44,6 +44,7 @@ def build_consumer(ends: ControlEnds, settings: ConsumerSettings, kind: type[Con
         thresholds=build_thresholds(settings),
         read_thresholds=build_read_thresholds(settings),
         stream_partitions=settings.reports.stream_partitions,
+        max_raises_per_hour=settings.detection.max_raises_per_hour if settings.raising.is_raising else 0,
     )
 
 

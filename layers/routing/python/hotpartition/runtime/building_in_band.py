@@ -66,6 +66,7 @@ def build_in_band_writer(
     budget_ms: float,
     choices: int = MAX_CHOICES,
     counting: type[InBandCounting] = InBandCounting,
+    is_raising: bool = True,
 ) -> Writer:
     """Build a writer that raises what it finds hot; a test finds it sooner, or breaks the protocol, by `counting`."""
     clock = ends.clock
@@ -79,6 +80,7 @@ def build_in_band_writer(
         telemetry=ends.telemetry,
         clock=clock,
         thresholds=build_in_band_thresholds(load, size),
+        is_raising=is_raising,
     )
     return Writer(
         routes=routes,

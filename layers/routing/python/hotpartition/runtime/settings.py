@@ -220,9 +220,24 @@ class LoadSettings(Settings):
     target_shard_wcu = number("Load that a new shard is sized for, in WCU/s.", 330.0, least=0.001, most=1_000_000.0)
 
 
+class RaiseSettings(Settings):
+    """Whether detection may raise."""
+
+    is_raising = flag(
+        "Whether hot keys are raised; false: only operators raise, and the consumer logs what it would have done.",
+        default=True,
+    )
+
+
 class DetectionSettings(Settings):
     """The consumer's other thresholds."""
 
+    max_raises_per_hour = whole(
+        "Raises of all keys together that consumers make in an hour, by Redis's clock; those by hand do not count.",
+        1_000,
+        least=1,
+        most=1_000_000,
+    )
     hot_at_once_rcu = number(
         "Load of one second that is read-hot at once, in RCU/s.", 1500.0, least=0.001, most=10_000_000.0
     )
@@ -284,6 +299,7 @@ class InBandSettings(Settings):
     journal: JournalSettings
     size: SizeSettings
     load: LoadSettings
+    raising: RaiseSettings
 
 
 class ConsumerSettings(Settings):
@@ -297,6 +313,7 @@ class ConsumerSettings(Settings):
     heat: HeatSettings
     size: SizeSettings
     load: LoadSettings
+    raising: RaiseSettings
     detection: DetectionSettings
 
     run_seconds = number(

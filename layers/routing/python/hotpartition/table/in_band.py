@@ -122,6 +122,7 @@ class InBandRoutes(JournalReads, TableRoutes):
             budget_ms=budget_ms,
             choices=choices,
             counting=counting,
+            is_raising=settings.raising.is_raising,
         )
 
     def size_of(self, attributes: Mapping[str, Any]) -> int:
