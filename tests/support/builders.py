@@ -100,6 +100,7 @@ class World:
         self.pages = FakePageStore(lambda: self.clock.now_ms)
         self.routing_items = FakeRoutingItems(self.table)
         self.counters.routes = self.table.routes
+        self.table.date_ms = lambda: self.clock.now_ms // 1000 * 1000
 
     @property
     def journal(self) -> FakeJournal:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.merge import KeyQuery, QueryResponse
 from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry, ReadRoute, RoutingItem, StreamEntry
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
-from hotpartition.core.route import Generation, Route
+from hotpartition.core.route import Close, Generation, Member, Route
 from hotpartition.core.route_history import Cause, decode_raises, encode_raises
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.dynamodb.item_store import Replacement
@@ -57,6 +57,8 @@ class FakeTable:
     items_read: int = 0
     units_per_query: float = 0.5
     on_call: Callable[[str], None] = lambda _: None
+    date_ms: Callable[[], int | None] = lambda: None
+    """DynamoDB's `Date`."""
 
     def _call(self, name: str) -> None:
         self.calls.append(name)
@@ -151,9 +153,21 @@ class FakeJournal:
 
     def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
         self.table._call(f"get {collection}")
-        if not is_strong and collection in self.table.lagging:
-            return self.table.lagging[collection]
-        return self.table.routes.get(collection, JournalEntry())
+        is_lagging = not is_strong and collection in self.table.lagging
+        routes = self.table.lagging if is_lagging else self.table.routes
+        return replace(routes.get(collection, JournalEntry()), date_ms=self.table.date_ms())
+
+    def add_close(
+        self, collection: str, close: Close, *, cause: Cause, now_ms: int, seen: JournalEntry | None = None
+    ) -> JournalEntry | None:
+        self.table._call(f"update {collection}")
+        known = self.table.routes.get(collection, JournalEntry())
+        if seen is not None and known.updated_at_ms != seen.updated_at_ms:
+            return None
+        self.table.reasons[collection] = cause.encode()
+        entry = JournalEntry(known.route.union(Route.of([close])), now_ms, self.table.date_ms())
+        self.table.routes[collection] = entry
+        return entry
 
     def add(
         self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int, pause_ms: int = 0
@@ -238,9 +252,9 @@ class FakeRegistry:
         self._check()
         self.copies[collection] = copies
 
-    def add(self, collection: str, generations: Iterable[Generation]) -> None:
+    def add(self, collection: str, members: Iterable[Member]) -> None:
         self._check()
-        self.routes[collection] = self.routes.get(collection, Route()).union(Route(frozenset(generations)))
+        self.routes[collection] = self.routes.get(collection, Route()).union(Route.of(members))
 
     def count_raise(self) -> int:
         self._check()

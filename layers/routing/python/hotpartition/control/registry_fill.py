@@ -49,7 +49,7 @@ class RegistryFill:
                 malformed.append(item.collection)
             else:
                 with suppress(RegistryForeignError):  # an operator has to remove what is there
-                    self._registry.add(item.collection, item.route.generations)
+                    self._registry.add(item.collection, item.route.members)
                 routes += 1
         if following is None:
             self._registry.mark_whole()

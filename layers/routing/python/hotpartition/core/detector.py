@@ -302,12 +302,13 @@ def decide(
     Returns:
         One decision for each load class that asks for a raise or waits for one, or else a single decision.
     """
+    route = route.as_announced  # as writers place by it
     current = slot_of(now_ms)
     classes = _split_by_class(reports.shares(current - HORIZON_SLOTS), route)
     loads = [_LoadClass(m, shares) for m, shares in sorted(classes.items())]
     for load in loads:
         load.later = [other for other in loads if other.shard_count > load.shard_count]
-        load.is_backfill = route.max_shard_count > load.shard_count
+        load.is_backfill = route.shard_count_at(None) > load.shard_count
     decisions = [_judge(collection, load, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms) for load in loads]
     urgent = [d for d in decisions if d.generation or d.reason in {Reason.SIZING, Reason.AT_CAP}]
     if urgent:
@@ -318,15 +319,15 @@ def decide(
 
 def _split_by_class(shares: Iterable[tuple[int, _Share]], route: Route) -> dict[int, dict[int, _Share]]:
     """Split what slots amount to by the N(t) of their messages: load class -> slot -> share."""
-    starts = sorted(g.since_ms for g in route.generations)
+    starts = [since for since, _ in reversed(route.steps)]
     # The N(t) before the first of them, and from each of them on.
-    counts = [0, *(route.shard_count_at(start) for start in starts)]
+    counts = [0, *(shard_count for _, shard_count in reversed(route.steps))]
     classes: dict[int, dict[int, _Share]] = {}
     for slot, share in shares:
-        lowest = counts[bisect_right(starts, share.first_time_ms)]
-        if (
-            lowest == counts[bisect_right(starts, share.last_time_ms)]
-        ):  # N(t) never falls: what lies between is the same
+        first, last = bisect_right(starts, share.first_time_ms), bisect_right(starts, share.last_time_ms)
+        lowest = counts[first]
+        # Without closes N(t) never falls: what lies between is the same.
+        if first == last or (lowest == counts[last] and not route.closes):
             classes.setdefault(lowest, {})[slot] = share
             continue
         parts: dict[int, list[_Sample]] = {}

@@ -109,6 +109,7 @@ def decide_in_band(
     Returns:
         Its `generation` is set when the route is to be raised.
     """
+    route = route.as_announced  # as writers place by it
     m, now = route.shard_count_at(position), slot_of(now_ms)
     window = _find_hot_window(load, m, now, thresholds.hot_at_once_wcu)
     first_slot = now - EVIDENCE_SLOTS
@@ -139,7 +140,7 @@ def decide_in_band(
     since_ms = first_slot * SLOT_MS - WAITING_MS
     if position < since_ms:
         # An older item, or one of a table whose positions are no times.
-        since_ms = now_ms - BACKFILL_REACH * (now_ms - position) if route.max_shard_count > m else position
+        since_ms = now_ms - BACKFILL_REACH * (now_ms - position) if route.shard_count_at(None) > m else position
     return replace(decision, generation=Generation(max(0, since_ms), count))
 
 

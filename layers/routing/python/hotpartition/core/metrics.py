@@ -41,6 +41,8 @@ class MetricName(StrEnum):
     CONSUMER_LAG_MS = "ConsumerLagMs"
 
     RAISES = "Raises"
+    CLOSES = "Closes"
+    CLOSES_VOID = "ClosesVoid"
     DECISION_RAISED = "Decision-raised"
     DECISION_UNLUCKY_PARTITION = "Decision-unlucky-partition"
     DECISION_SIZING = "Decision-sizing"

@@ -7,7 +7,7 @@ own. Each says whether it fails open (the job goes on without) or closed (it doe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol
 
 from hotpartition.core.counter_items import Addition
@@ -16,7 +16,7 @@ from hotpartition.core.items import KeyT
 from hotpartition.core.merge import ItemT, KeyQuery, QueryResponse
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import ReadReport, WriteReport
-from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
+from hotpartition.core.route import EMPTY_ROUTE, Close, Generation, Member, Route
 from hotpartition.core.route_history import Cause, Raise
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import RetryLaterError
@@ -24,10 +24,15 @@ from hotpartition.errors import RetryLaterError
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A collection's routing item: its route, and when it last grew (Unix ms; None where there is no item)."""
+    """A collection's routing item: its route, and when it last grew (Unix ms; None where there is no item).
+
+    `date_ms` is the `Date` of the response that showed it, a whole second of DynamoDB's clock as Unix ms; None where it
+    had none, or where nobody asked for it.
+    """
 
     route: Route = EMPTY_ROUTE
     updated_at_ms: int | None = None
+    date_ms: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +147,7 @@ class JournalReading(Protocol):
     """
 
     def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
-        """Read a collection's route; a collection that was never raised has the empty one."""
+        """Read a collection's route, with its `date_ms`; a collection that was never raised has the empty one."""
         ...
 
 
@@ -163,6 +168,23 @@ class Journal(JournalReading, Protocol):
 
         Returns:
             The route as it is afterwards.
+        """
+        ...
+
+    def add_close(
+        self, collection: str, close: Close, *, cause: Cause, now_ms: int, seen: JournalEntry | None = None
+    ) -> JournalEntry | None:
+        """Add one step of a close to a collection's route: idempotent, commutative, never takes anything away.
+
+        Args:
+            collection: whose route grows.
+            close: what is added.
+            cause: why, for operators.
+            now_ms: Unix time in ms.
+            seen: adds nothing if the route has grown since; None: it may have.
+
+        Returns:
+            The route as it is afterwards, with its `date_ms`; None: it has grown, so nothing was added.
         """
         ...
 
@@ -199,8 +221,8 @@ class Registry(Protocol):
         """Say that a collection is read-hot, for a minute (`READ_HOT_TTL_MS`): a hint, whose loss costs units only."""
         ...
 
-    def add(self, collection: str, generations: Iterable[Generation]) -> None:
-        """Add generations. REQUIRES: they are in the journal already."""
+    def add(self, collection: str, members: Iterable[Member]) -> None:
+        """Add generations and closes. REQUIRES: they are in the journal already."""
         ...
 
     def count_raise(self) -> int:

@@ -37,7 +37,7 @@ class Raised:
 
 
 class Raiser:
-    """Adds generations to routes."""
+    """Adds generations to routes, at their beginning and at each close that lies behind it."""
 
     def __init__(self, *, journal: Journal, registry: Registry | None, telemetry: Telemetry, clock: Clock) -> None:
         """Raise nothing yet; without a registry, the journal is all there is."""
@@ -76,6 +76,10 @@ class Raiser:
 
         entry = self.persist(add, deadline_ms=deadline_ms)
         is_made = not pause_ms or entry.updated_at_ms == tried_ms[0]
+        if is_made and (missing := entry.route.complete_raise(added)):
+            # A close lies behind its beginning: from there on, items would go to the base key again.
+            added, pause_ms = tuple(missing), 0
+            entry = self.persist(add, deadline_ms=deadline_ms)
         return Raised(entry, self.publish(collection, entry.route), is_made)
 
     def publish(self, collection: str, route: Route) -> bool:
@@ -87,7 +91,7 @@ class Raiser:
         if self._registry is None:
             return True
         try:
-            self._registry.add(collection, route.generations)
+            self._registry.add(collection, route.members)
         except RegistryForeignError:
             return True
         except RegistryUnavailableError:

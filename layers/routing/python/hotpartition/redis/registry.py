@@ -12,7 +12,7 @@ from typing import Any
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import ReadRoute, Telemetry
 from hotpartition.core.read_heat import MAX_COPIES
-from hotpartition.core.route import Generation, Route
+from hotpartition.core.route import Member, Route, decode_member
 from hotpartition.errors import MalformedGenerationError, RegistryForeignError
 from hotpartition.redis.cluster import RedisConnection, raises_key, read_hot_key, route_key, sentinel_keys
 
@@ -66,14 +66,14 @@ class RedisRegistry:
         key = read_hot_key(self._table_name, collection)
         self._connection.call(key, lambda client: client.set(key, copies, px=READ_HOT_TTL_MS))
 
-    def add(self, collection: str, generations: Iterable[Generation]) -> None:
+    def add(self, collection: str, members: Iterable[Member]) -> None:
         """Implement `Registry.add`."""
-        members = sorted(generation.encode() for generation in generations)
-        if not members:
+        texts = sorted(member.encode() for member in members)
+        if not texts:
             return
         key = route_key(self._table_name, collection)
         with self._telling_of_foreign_data(collection):
-            self._connection.call(key, lambda client: client.sadd(key, *members))
+            self._connection.call(key, lambda client: client.sadd(key, *texts))
 
     def count_raise(self) -> int:
         """Implement `Registry.count_raise`: an hour begins with the first raise after the last one ended."""
@@ -97,10 +97,10 @@ class RedisRegistry:
         position, members = response
         if position:
             raise RegistryForeignError(f"{key} has more than {MAX_ROUTE_MEMBERS} members")
-        generations, foreign = _parse(members)
+        known, foreign = _parse(members)
         if foreign:
             self._tell(collection, f"{len(foreign)} members are no generations: {foreign[0][:NAMED_BYTES]!r} ...")
-        return Route(frozenset(generations))
+        return Route.of(known)
 
     def _read_mark(self, collection: str, key: str, mark: str) -> int:
         """Parse how many copies there are; none is an empty text, and what is none of ours counts as none."""
@@ -125,12 +125,12 @@ class RedisRegistry:
             self._telemetry.event("foreign data in redis skipped", collection=collection, reason=reason)
 
 
-def _parse(members: Iterable[str]) -> tuple[Sequence[Generation], Sequence[str]]:
-    """Parse a route's members; return the generations, and what is none."""
-    generations, foreign = [], []
+def _parse(members: Iterable[str]) -> tuple[Sequence[Member], Sequence[str]]:
+    """Parse a route's members; return those that can be read, and the others."""
+    known, foreign = [], []
     for member in members:
         try:
-            generations.append(Generation.decode(member))
+            known.append(decode_member(member))
         except MalformedGenerationError:
             foreign.append(member)
-    return generations, foreign
+    return known, foreign
