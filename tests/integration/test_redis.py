@@ -22,6 +22,7 @@ from hotpartition.redis.cluster import (
     reports_key,
     route_key,
     sentinel_keys,
+    warm_key,
 )
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import FIELD, MAX_WAITING, STREAM_AGE_MS, RedisReportSource
@@ -90,6 +91,11 @@ class TestRegistry:
         """A consumer that is gone leaves nothing read-hot for long."""
         registry.mark_read_hot("c", 3)
         assert 55_000 < admin.pttl(read_hot_key(table_name, "c")) <= 60_000
+
+    def test_a_warm_mark_ends_by_itself(self, registry, admin, table_name):
+        """Redis's clock decides when."""
+        registry.mark_warm("c", 600_000)
+        assert 590_000 < admin.pttl(warm_key(table_name, "c")) <= 600_000
 
     def test_raises_are_counted_for_an_hour_from_the_first(self, registry, admin, table_name):
         """Later ones do not put the end off; a count that lost its TTL gets one again."""

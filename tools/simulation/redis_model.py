@@ -335,7 +335,15 @@ class RedisClient:
 
     def exists(self, key: str) -> int:
         """Count a text key: 0 or 1."""
-        return self._run(key, lambda node: int(key in node.data.texts or key in node.data.foreign), is_typed=False)
+        return self._run(
+            key,
+            lambda node: int(node.data.text(key, self._server.now_ms()) is not None or key in node.data.foreign),
+            is_typed=False,
+        )
+
+    def getrange(self, key: str, start: int, end: int) -> str:
+        """Read a part of a text."""
+        return self._run(key, lambda node: (node.data.text(key, self._server.now_ms()) or "")[start : end + 1])
 
     def set(self, key: str, value: object, *, px: int | None = None) -> None:
         """Set a text, for so many ms."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from hotpartition.control.cooling import Cooler, CoolingLimits
 from hotpartition.control.ends import ControlEnds
 from hotpartition.control.read_marking import REPEAT_LOG_MS, ReadMarker
 from hotpartition.control.registry_fill import RegistryRebuild
@@ -95,8 +96,12 @@ class Consumer:
         read_thresholds: ReadThresholds,
         stream_partitions: int,
         max_raises_per_hour: int,
+        cooling: CoolingLimits | None = None,
     ) -> None:
-        """Start with nothing known; with `max_raises_per_hour` 0, decisions are logged and not carried out."""
+        """Start with nothing known.
+
+        With `max_raises_per_hour` 0, decisions are logged and not carried out; without `cooling`, nothing is closed.
+        """
         self._ends = ends
         self._read_thresholds = read_thresholds
         self._source = ends.source
@@ -108,6 +113,7 @@ class Consumer:
         self._thresholds = thresholds
         self._partitions = stream_partitions
         self._max_raises_per_hour = max_raises_per_hour
+        self._cooling = cooling
 
     def run(self, run_ms: float, share: Share = WHOLE) -> RunSummary:
         """Work on a share of the streams until a successor has announced itself, or for `run_ms` at most."""
@@ -124,6 +130,7 @@ class Consumer:
         )
         state = _State(share, reader, marker)
         rebuild = RegistryRebuild(self._ends)
+        cooler = None if self._cooling is None else Cooler(self._ends, self._cooling, share)
         next_housekeeping_ms = next_refresh_ms = started_ms
         has_announced = False
         while True:
@@ -141,11 +148,14 @@ class Consumer:
                 self._telemetry.count(MetricName.CONSUMER_LAG_MS, state.lag_ms)
                 state.lag_ms = 0
                 reader.log_skips_again()
-                if share.is_first:  # one rebuild is enough, and each reads the whole journal
-                    rebuild.check()
+                # One rebuild is enough, and each reads the whole journal.
+                if share.is_first and rebuild.check() and cooler is not None:
+                    cooler.spare_all()
                 # Redis may have lost a route and kept its sentinels: what is known here is put there again.
                 state.to_push.update(c for c, entry in state.routes.items() if entry.route)
             rebuild.work()
+            if cooler is not None:
+                cooler.work(reader)
             if now_ms >= next_housekeeping_ms:
                 next_housekeeping_ms = now_ms + HOUSEKEEPING_MS
                 state.window.forget(now_ms)

@@ -225,6 +225,22 @@ class Registry(Protocol):
         """Add generations and closes. REQUIRES: they are in the journal already."""
         ...
 
+    def mark_warm(self, collection: str, keep_ms: int) -> None:
+        """Say that a collection is warm, for so many ms of Redis's clock; without that, it may be closed."""
+        ...
+
+    def is_warm(self, collection: str) -> bool:
+        """Say whether a collection has that mark."""
+        ...
+
+    def closing_cursor(self) -> str | None:
+        """Return up to where routing items were looked through for what has cooled; None: nobody has kept it."""
+        ...
+
+    def keep_closing_cursor(self, cursor: str) -> None:
+        """Keep that for the next minute."""
+        ...
+
     def count_raise(self) -> int:
         """Count a raise; return how many were counted in the present hour, by Redis's clock, this one included."""
         ...

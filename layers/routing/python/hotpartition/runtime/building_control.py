@@ -37,7 +37,11 @@ def open_consumer(settings: ConsumerSettings, telemetry: Telemetry) -> Consumer:
 def build_consumer(ends: ControlEnds, settings: ConsumerSettings, kind: type[Consumer] | None = None) -> Consumer:
     """Build a consumer on any ends; a test breaks the protocol on purpose by another `kind`."""
     from hotpartition.control.consumer import Consumer  # noqa: PLC0415 - see this module's docstring
-    from hotpartition.runtime.thresholds import build_read_thresholds, build_thresholds  # noqa: PLC0415 - as above
+    from hotpartition.runtime.thresholds import (  # noqa: PLC0415 - as above
+        build_cooling_limits,
+        build_read_thresholds,
+        build_thresholds,
+    )
 
     return (kind or Consumer)(
         ends,
@@ -45,6 +49,7 @@ def build_consumer(ends: ControlEnds, settings: ConsumerSettings, kind: type[Con
         read_thresholds=build_read_thresholds(settings),
         stream_partitions=settings.reports.stream_partitions,
         max_raises_per_hour=settings.detection.max_raises_per_hour if settings.raising.is_raising else 0,
+        cooling=build_cooling_limits(settings),
     )
 
 

@@ -170,6 +170,45 @@ class JournalSettings(Settings):
     journal_sort_key = text("Sort key of a routing item that lies in its collection, behind all items there.", "r#")
 
 
+class LeaseSettings(Settings):
+    """How long writers may place items by what they know. All functions beside a table need the same."""
+
+    lease_seconds = number(
+        "How far behind a writer's last look at the journal an item's time may lie on a shard, in seconds. Never"
+        " lower it while keys are closed. 0: no leases, for a table that is never closed.",
+        600.0,
+        least=0.0,
+        most=86_400.0,
+    )
+    lease_margin_seconds = number(
+        "How much the clocks of DynamoDB's servers may differ, in seconds.", 60.0, least=0.0, most=3_600.0
+    )
+
+    def check(self, name_of: Callable[[str], str]) -> Iterable[str]:
+        """Refuse a margin that a lease would not outlast."""
+        if 0 < self.lease_seconds < self.lease_margin_seconds:
+            return [f"{name_of('lease_seconds')} should be at least {name_of('lease_margin_seconds')}, or 0"]
+        return []
+
+
+class ClosingSettings(Settings):
+    """When a route is closed."""
+
+    is_closing = flag(
+        "Whether keys that have cooled are closed; false until all functions beside the table can read a close.",
+        default=False,
+    )
+    close_after_seconds = number(
+        "How long a key's load stays below half of what makes it hot before it is closed, in seconds.",
+        600.0,
+        least=1.0,
+        most=86_400.0,
+    )
+    close_pause_seconds = number(
+        "Least time between two closes of one key, in seconds.", 3_600.0, least=0.0, most=31_536_000.0
+    )
+
+
 class KeySettings(Settings):
     """How a table of any form looks."""
 
@@ -314,6 +353,8 @@ class ConsumerSettings(Settings):
     size: SizeSettings
     load: LoadSettings
     raising: RaiseSettings
+    leases: LeaseSettings
+    closing: ClosingSettings
     detection: DetectionSettings
 
     run_seconds = number(
@@ -332,6 +373,8 @@ class OperateSettings(Settings):
     keys: KeySettings
     heat: HeatSettings
     size: SizeSettings
+    leases: LeaseSettings
+    closing: ClosingSettings
 
     consumers = whole("Number of stream consumers that share the report streams.", 1, least=1, most=64)
 
@@ -344,6 +387,8 @@ class InBandOperateSettings(Settings):
     keys: KeySettings
     size: SizeSettings
     load: LoadSettings
+    leases: LeaseSettings
+    closing: ClosingSettings
 
 
 def is_in_band(environ: Mapping[str, str]) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from hotpartition.control.cooling import WARM_SHARE, CoolingLimits
+from hotpartition.core.closes import CloseTimes
 from hotpartition.core.detector import Thresholds
 from hotpartition.core.read_heat import ReadThresholds
-from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.settings import ClosingSettings, ConsumerSettings, LeaseSettings
 
 
 def build_thresholds(settings: ConsumerSettings) -> Thresholds:
@@ -24,4 +26,25 @@ def build_read_thresholds(settings: ConsumerSettings) -> ReadThresholds:
         hot_sustained_rcu=settings.heat.hot_sustained_rcu,
         cooled_rcu=settings.detection.cooled_rcu,
         pages_per_copy=settings.detection.pages_per_copy,
+    )
+
+
+def build_close_times(leases: LeaseSettings, closing: ClosingSettings) -> CloseTimes:
+    """Take the times of closes from the settings."""
+    return CloseTimes(
+        lease_ms=round(leases.lease_seconds * 1000),
+        margin_ms=round(leases.lease_margin_seconds * 1000),
+        pause_ms=round(closing.close_pause_seconds * 1000),
+    )
+
+
+def build_cooling_limits(settings: ConsumerSettings) -> CoolingLimits | None:
+    """Say when the consumer closes what; None: never."""
+    is_closable = settings.keys.has_positions and settings.leases.lease_seconds > 0
+    if not (settings.closing.is_closing and is_closable):
+        return None
+    return CoolingLimits(
+        warm_wcu=settings.heat.hot_sustained_wcu * WARM_SHARE,
+        close_after_ms=round(settings.closing.close_after_seconds * 1000),
+        times=build_close_times(settings.leases, settings.closing),
     )
