@@ -200,9 +200,9 @@ class World:
             cooling=cooling,
         )
 
-    def operations(self) -> Operations:
+    def operations(self, **values: object) -> Operations:
         partitions = self.reports.partitions
-        settings = OperateSettings.defaults(stream_partitions=partitions, consumers=self.consumers)
+        settings = OperateSettings.defaults(stream_partitions=partitions, consumers=self.consumers, **values)
         return build_operations(self.control_ends(), settings)
 
     def reconciler(self) -> Reconciler:

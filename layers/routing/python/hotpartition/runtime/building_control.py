@@ -20,6 +20,7 @@ from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.clocks import system_clock
 from hotpartition.runtime.ends import connect_redis
 from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
+from hotpartition.runtime.thresholds import find_close_times
 
 if TYPE_CHECKING:
     from hotpartition.control.commands import Check
@@ -84,6 +85,7 @@ def build_operations(ends: ControlEnds, settings: OperateSettings) -> Operations
         max_shard_count=settings.size.max_shard_count,
         route_cache_seconds=settings.routes.route_cache_seconds,
         has_positions=settings.keys.has_positions,
+        close_times=find_close_times(settings.leases, settings.closing),
     )
     return Operations(ends, ReportedHeat(ends, reports), limits)
 

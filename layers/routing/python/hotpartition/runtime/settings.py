@@ -338,6 +338,8 @@ class InBandSettings(Settings):
     journal: JournalSettings
     size: SizeSettings
     load: LoadSettings
+    leases: LeaseSettings
+    closing: ClosingSettings
     raising: RaiseSettings
 
 

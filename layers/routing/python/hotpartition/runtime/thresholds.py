@@ -38,13 +38,18 @@ def build_close_times(leases: LeaseSettings, closing: ClosingSettings) -> CloseT
     )
 
 
+def find_close_times(leases: LeaseSettings, closing: ClosingSettings) -> CloseTimes | None:
+    """Say by which times keys are closed; None: not at all, since that is switched off or writers have no leases."""
+    return build_close_times(leases, closing) if closing.is_closing and leases.lease_seconds else None
+
+
 def build_cooling_limits(settings: ConsumerSettings) -> CoolingLimits | None:
     """Say when the consumer closes what; None: never."""
-    is_closable = settings.keys.has_positions and settings.leases.lease_seconds > 0
-    if not (settings.closing.is_closing and is_closable):
+    times = find_close_times(settings.leases, settings.closing)
+    if times is None or not settings.keys.has_positions:
         return None
     return CoolingLimits(
         warm_wcu=settings.heat.hot_sustained_wcu * WARM_SHARE,
         close_after_ms=round(settings.closing.close_after_seconds * 1000),
-        times=build_close_times(settings.leases, settings.closing),
+        times=times,
     )
