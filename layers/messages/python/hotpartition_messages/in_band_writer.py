@@ -9,6 +9,7 @@ from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.journal_reads import JournalReads
 from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
+from hotpartition.runtime.building_leases import build_leases
 from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.clocks import system_clock
 from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
@@ -25,6 +26,9 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
     ends = open_in_band(calls, table.journal, telemetry, clock)
     routes = build_in_band_routes(ends, max_entries=requests.route_cache_entries)
     budget_ms = requests.request_budget_ms
+    leases = build_leases(
+        settings.leases, journal=ends.journal, telemetry=telemetry, max_entries=requests.route_cache_entries
+    )
     writer = build_in_band_writer(
         ends,
         routes,
@@ -33,6 +37,7 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
         form=KEY_FORM,
         budget_ms=budget_ms,
         is_raising=settings.raising.is_raising,
+        leases=leases,
     )
     store = DynamoDBItemStore(calls, table, Message.from_item)
     gatherer = Gatherer(

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from hotpartition.runtime.declaring import Settings, number, text, whole
 from hotpartition.runtime.settings import (
+    ClosingSettings,
     ConsumerSettings,
     InBandOperateSettings,
+    LeaseSettings,
     LoadSettings,
     OperateSettings,
     QuerySettings,
@@ -57,6 +59,8 @@ class InBandWriteSettings(MessageWriting):
     requests: RequestSettings
     size: SizeSettings
     load: LoadSettings
+    leases: LeaseSettings
+    closing: ClosingSettings
     raising: RaiseSettings
 
 

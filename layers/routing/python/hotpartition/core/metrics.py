@@ -20,6 +20,7 @@ class MetricName(StrEnum):
     WRITES_THROTTLED = "WritesThrottled"
     WRITES_REFUSED_EVERYWHERE = "WritesRefusedEverywhere"
     PUTS_REPEATED = "PutsRepeated"
+    WRITES_WITHOUT_LEASE = "WritesWithoutLease"
     STORED_AT_SECOND_CHOICE = "StoredAtSecondChoice"
     STORED_AT_THIRD_CHOICE = "StoredAtThirdChoice"
     READS_RETRIED = "ReadsRetried"

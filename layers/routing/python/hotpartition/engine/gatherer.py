@@ -231,7 +231,8 @@ class Gatherer(Generic[KeyT, ItemT]):
     def _plan_page(
         self, page_range: PageRange[KeyT], is_shown: Callable[[ItemT], bool] | None
     ) -> PageMerge[KeyT, ItemT]:
-        return PageMerge(page_range, self._form, self._position_of, is_shown=is_shown)
+        present = self._clock.now_ms()
+        return PageMerge(page_range, self._form, self._position_of, is_shown=is_shown, present=present)
 
     @contextmanager
     def _naming_unreadable_routes(self, collection: str) -> Iterator[None]:

@@ -17,6 +17,7 @@ from hotpartition.dynamodb.load_items import DynamoDBLoadItems
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.in_band import InBandCounting
 from hotpartition.engine.journal_routes import JournalRoutes
+from hotpartition.engine.leases import Leases
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.writer import Writer
 from hotpartition.runtime.settings import LoadSettings, SizeSettings
@@ -64,6 +65,7 @@ def build_in_band_writer(
     size: SizeSettings,
     form: KeyForm,
     budget_ms: float,
+    leases: Leases | None,
     choices: int = MAX_CHOICES,
     counting: type[InBandCounting] = InBandCounting,
     is_raising: bool = True,
@@ -90,4 +92,5 @@ def build_in_band_writer(
         budget_ms=budget_ms,
         form=form,
         choices=choices,
+        leases=leases,
     )

@@ -303,6 +303,7 @@ class WriterSettings(Settings):
     requests: RequestSettings
     reports: ReportSettings
     sampling: SamplingSettings
+    leases: LeaseSettings
 
 
 class ReaderSettings(Settings):
@@ -328,6 +329,7 @@ class AdaptiveSettings(Settings):
     sampling: SamplingSettings
     pages: PageSettings
     journal: JournalSettings
+    leases: LeaseSettings
 
 
 class InBandSettings(Settings):
@@ -355,9 +357,9 @@ class ConsumerSettings(Settings):
     size: SizeSettings
     load: LoadSettings
     raising: RaiseSettings
+    detection: DetectionSettings
     leases: LeaseSettings
     closing: ClosingSettings
-    detection: DetectionSettings
 
     run_seconds = number(
         "When a consumer stops even though no successor came, in seconds.", 170.0, least=1.0, most=890.0

@@ -6,6 +6,7 @@ from hotpartition.control.cooling import WARM_SHARE, CoolingLimits
 from hotpartition.core.closes import CloseTimes
 from hotpartition.core.detector import Thresholds
 from hotpartition.core.read_heat import ReadThresholds
+from hotpartition.runtime.building_leases import build_close_times
 from hotpartition.runtime.settings import ClosingSettings, ConsumerSettings, LeaseSettings
 
 
@@ -26,15 +27,6 @@ def build_read_thresholds(settings: ConsumerSettings) -> ReadThresholds:
         hot_sustained_rcu=settings.heat.hot_sustained_rcu,
         cooled_rcu=settings.detection.cooled_rcu,
         pages_per_copy=settings.detection.pages_per_copy,
-    )
-
-
-def build_close_times(leases: LeaseSettings, closing: ClosingSettings) -> CloseTimes:
-    """Take the times of closes from the settings."""
-    return CloseTimes(
-        lease_ms=round(leases.lease_seconds * 1000),
-        margin_ms=round(leases.lease_margin_seconds * 1000),
-        pause_ms=round(closing.close_pause_seconds * 1000),
     )
 
 
