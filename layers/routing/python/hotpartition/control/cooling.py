@@ -18,6 +18,7 @@ from hotpartition.core.closes import CloseTimes
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route_history import Cause
 from hotpartition.core.shares import Share, list_shares
+from hotpartition.engine.closing import COOLED
 from hotpartition.errors import (
     InvalidRequestError,
     MalformedGenerationError,
@@ -26,15 +27,12 @@ from hotpartition.errors import (
     RetryLaterError,
 )
 
-COOLED = "cooled"
-"""Reason of a close by the consumer."""
-WARM_SHARE = 0.5
-"""Of what makes hot."""
 MARK_MS = 5_000
-"""How often what is warm is marked: each mean of five seconds is looked at about once."""
+"""How often what is warm is marked: each mean of five seconds is looked at about once. Twice in each TTL at least."""
 FIRST_CHECK_MS = 10_000
 """How long after its start a consumer first looks for what has cooled: its own marks are there, too."""
 CHECK_MS = 60_000
+"""How often it looks. All three are shorter where `close_after_seconds` is."""
 CHECKED_ITEMS = 200
 """Routing items looked at each minute; the next minute goes on behind them."""
 MAX_CLOSES = 30
@@ -69,7 +67,7 @@ class Cooler:
         self._limits = limits
         self._share = share
         self._next_mark_ms = 0
-        self._next_check_ms = self._clock.now_ms() + FIRST_CHECK_MS
+        self._next_check_ms = self._clock.now_ms() + min(FIRST_CHECK_MS, limits.close_after_ms)
         self._cooled: deque[str] = deque()
 
     def work(self, reader: StreamReader) -> None:
@@ -77,10 +75,10 @@ class Cooler:
         now_ms = self._clock.now_ms()
         try:
             if now_ms >= self._next_mark_ms:
-                self._next_mark_ms = now_ms + MARK_MS
+                self._next_mark_ms = now_ms + min(MARK_MS, self._limits.close_after_ms // 2)
                 self._mark(reader)
             if self._share.is_first and now_ms >= self._next_check_ms:
-                self._next_check_ms = now_ms + CHECK_MS
+                self._next_check_ms = now_ms + min(CHECK_MS, self._limits.close_after_ms)
                 if now_ms - reader.read_at_ms < MARK_MS and self._has_all_consumers(now_ms):
                     self._check()
         except RegistryUnavailableError:
@@ -107,15 +105,15 @@ class Cooler:
 
     def _check(self) -> None:
         """Look at the next routing items, and remember those of raised collections that have no mark."""
-        if self._registry.is_warm(EVERYTHING):
-            return
         cursor = self._registry.closing_cursor()
         if cursor is None:
             self.spare_all()
             self._registry.keep_closing_cursor(BEGINNING)
+        if self._registry.is_warm(EVERYTHING):
             return
         try:
-            items, following = self._routing_items.page(None if cursor == BEGINNING else cursor, CHECKED_ITEMS)
+            place = None if cursor in {None, BEGINNING} else cursor
+            items, following = self._routing_items.page(place, CHECKED_ITEMS)
         except InvalidRequestError:  # whatever lay in Redis
             self._registry.keep_closing_cursor(BEGINNING)
             return

@@ -138,6 +138,19 @@ class LoadItems(Protocol):
         """Add up a collection's load items; one that was never throttled has none. It raises as `add` does."""
         ...
 
+    def add_to_bucket(
+        self, collection: str, bucket: int, wcu: float, *, stale: Sequence[int] = ()
+    ) -> Mapping[int, float]:
+        """Add a sample of a raised collection's load to a bucket of minutes, take others away, and return what is left.
+
+        It raises as `add` does.
+        """
+        ...
+
+    def buckets(self, collection: str) -> Mapping[int, float]:
+        """Return the WCU in each bucket that is kept. It raises as `add` does."""
+        ...
+
 
 class JournalReading(Protocol):
     """The routes as DynamoDB holds them, for who only reads them. Fails closed.

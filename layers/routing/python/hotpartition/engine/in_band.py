@@ -28,6 +28,7 @@ from hotpartition.core.reports import WriteReport
 from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import slot_of
 from hotpartition.core.store_clock import StoreClock
+from hotpartition.engine.in_band_cooling import InBandCooling
 from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.raising import Raiser
 from hotpartition.errors import RetryLaterError, ThrottledError
@@ -86,6 +87,7 @@ class InBandCounting:
         clock: Clock,
         thresholds: Thresholds,
         is_raising: bool = True,
+        cooling: InBandCooling | None = None,
     ) -> None:
         """Start with nothing marked.
 
@@ -99,6 +101,7 @@ class InBandCounting:
             clock: time and chance.
             thresholds: `hot_at_once_wcu` is what one key serves.
             is_raising: whether hot keys are raised, and not only counted.
+            cooling: counts the writes to raised keys; None: nothing is closed.
         """
         self._routes = routes
         self._journal = journal
@@ -109,11 +112,14 @@ class InBandCounting:
         self._clock = clock
         self._thresholds = thresholds
         self._is_raising = is_raising
+        self._cooling = cooling
         self._marks: OrderedDict[str, _Mark] = OrderedDict()
         self._lock = Lock()
 
     def offered(self, key: ItemKey[Any], wcu: float, shard_count: int, now_ms: int) -> WriteReport | None:
-        """Implement `WriteCounting.offered`: nothing is done for a key that is not marked."""
+        """Implement `WriteCounting.offered`: nothing is done for a key that is neither raised nor marked."""
+        if shard_count and self._cooling is not None:
+            self._cooling.count(key.collection, wcu, now_ms)
         if not self._marks:
             return None
         sample = self._sample(key.collection, wcu, shard_count, now_ms)
