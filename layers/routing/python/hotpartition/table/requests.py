@@ -51,6 +51,15 @@ class Boto3Table:
         self.pass_on(method, without(request, "Hashed"))
         raise NotImplementedError(f"{method}(): this call is not understood: {reason}")
 
+    def let_client_refuse(self, method: str, request: Mapping[str, Any]) -> None:
+        """Let DynamoDB refuse what is wrong with a call of the client, in its own words.
+
+        Raises:
+            NotImplementedError: DynamoDB finds nothing wrong with it.
+        """
+        getattr(self.table.meta.client, method)(**request)
+        raise NotImplementedError(f"{method}(): this call is not understood")
+
 
 class Requests:
     """The requests of one call. `send` may run on several threads."""
@@ -109,6 +118,14 @@ class Requests:
     def units(self) -> float:
         """What all requests together consumed of the tables themselves, where it was told."""
         return sum(self._units)
+
+    @property
+    def consumed(self) -> list[Response]:
+        """What the call's owner asked to be told, one sum for each table."""
+        by_table: dict[str, list[Mapping[str, Any]]] = {}
+        for part in self._consumed:
+            by_table.setdefault(part.get("TableName", ""), []).append(part)
+        return [sum_up(parts) for parts in by_table.values()]
 
     def finish(self, response: Response) -> Response:
         """Put the sum into the call's response."""
