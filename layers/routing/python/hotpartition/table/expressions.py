@@ -49,6 +49,8 @@ class KeyCondition:
 
     partition: Any
     sort: Comparison | None
+    others: tuple[Comparison, ...] = ()
+    """Those of an index that has more keys than two."""
 
 
 class _Tokens:
@@ -69,6 +71,9 @@ class _Tokens:
         self._next += found
         return found
 
+    def take_exactly(self, word: str) -> bool:
+        return self._tokens[self._next : self._next + 1] == [word] and self.take_if(word.upper())
+
     def expect(self, word: str) -> None:
         if not self.take_if(word):
             raise UnreadableExpressionError(f"{word} is missing")
@@ -83,13 +88,16 @@ def split(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-def read_key_condition(request: Mapping[str, Any], schema: Schema, sort: str) -> KeyCondition:
+def read_key_condition(
+    request: Mapping[str, Any], schema: Schema, sort: str, others: Sequence[str] = ()
+) -> KeyCondition:
     """Read a query's `KeyConditionExpression`, object or text.
 
     Args:
         request: the query.
         schema: the table's keys.
         sort: the sort key that it may name: the table's or that of an index.
+        others: the other keys of an index that has more.
 
     Raises:
         UnreadableExpressionError: it is no condition on these keys.
@@ -101,11 +109,15 @@ def read_key_condition(request: Mapping[str, Any], schema: Schema, sort: str) ->
     if not isinstance(expression, str):
         raise UnreadableExpressionError("there is no key condition")
     tokens = _Tokens(expression)
-    comparisons = {part.attribute: part for part in _read_conjunction(tokens, names, values)}
+    parts = list(_read_conjunction(tokens, names, values))
+    comparisons = {part.attribute: part for part in parts}
+    if len(comparisons) < len(parts):
+        raise UnreadableExpressionError("it has two conditions on one key")
     partition, rest = comparisons.pop(schema.partition, None), comparisons.pop(sort, None)
+    more = tuple(comparisons.pop(name) for name in others if name in comparisons)
     if not tokens.is_at_end or comparisons or partition is None or partition.operator != "=":
         raise UnreadableExpressionError("it does not say which partition key")
-    return KeyCondition(partition.operands[0], rest)
+    return KeyCondition(partition.operands[0], rest, more)
 
 
 def _read_conjunction(tokens: _Tokens, names: Mapping[str, str], values: Mapping[str, Any]) -> Iterator[Comparison]:
@@ -123,7 +135,7 @@ def _read_conjunction(tokens: _Tokens, names: Mapping[str, str], values: Mapping
 
 
 def _read_comparison(tokens: _Tokens) -> tuple[str, str, list[str]]:
-    if tokens.take_if("BEGINS_WITH"):
+    if tokens.take_exactly("begins_with"):  # names of functions have one spelling, keywords any
         tokens.expect("(")
         attribute = tokens.take()
         tokens.expect(",")
@@ -307,6 +319,11 @@ def with_key_condition(request: Mapping[str, Any], names: Sequence[str], conditi
         operands = {f":hps{position}": operand for position, operand in enumerate(condition.sort.operands)}
         text += f" AND {condition.sort.write('#hps', list(operands))}"
         used_names["#hps"] = sort_name
+        used_values |= operands
+    for number, other in enumerate(condition.others):
+        operands = {f":hpk{number}{position}": operand for position, operand in enumerate(other.operands)}
+        text += f" AND {other.write(f'#hpk{number}', list(operands))}"
+        used_names[f"#hpk{number}"] = other.attribute
         used_values |= operands
     return {
         **request,

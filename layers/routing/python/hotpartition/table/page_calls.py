@@ -56,11 +56,12 @@ class PageCalls:
         index = self._index(request)
         if index.partition != self._schema.partition:
             self._refuse_partition_key("query", request, "FilterExpression")
-            if index.sort == self._schema.partition:
+            if self._schema.partition in index.names:
                 self._refuse_partition_key("query", request, "KeyConditionExpression")
             return self._pass_on("query", request)
         try:
-            condition = read_key_condition(request, self._schema, index.sort or "")
+            others = (*index.also_hashed, *index.also_sorted)
+            condition = read_key_condition(request, self._schema, index.sort or "", others)
         except UnreadableExpressionError as error:
             return self._table.let_refuse("query", request, error)
         if not self._is_plain(request, condition.partition, index):
@@ -68,6 +69,7 @@ class PageCalls:
         wanted = Query(
             collection=self._schema.form.check(condition.partition),
             condition=condition.sort,
+            others=condition.others,
             names=index,
             request=without(
                 without_key_condition(request), "Hashed", "Limit", "ExclusiveStartKey", "ReturnConsumedCapacity"
@@ -83,7 +85,7 @@ class PageCalls:
             requests = self._table.requests(request)
             return self._reader.read(requests, wanted), requests.units
 
-        with as_boto3_raises():
+        with self._table.in_owners_words("query", request), as_boto3_raises():
             return gather()[0] if cached is None else cached.read(wanted.collection, request, gather)
 
     def scan(self, request: Request) -> Any:
@@ -120,7 +122,7 @@ class PageCalls:
     def _is_plain(self, request: Request, partition: Any, index: Index) -> bool:
         """Say whether a query can be asked of several places; what is wrong with another, DynamoDB says best."""
         start, limit = request.get("ExclusiveStartKey"), request.get("Limit", 1)
-        names = {self._schema.partition, self._schema.sort, index.sort}
+        names = {*self._schema.key, *index.names}
         is_start_right = start is None or (start.keys() == names and start[self._schema.partition] == partition)
         is_limit_right = isinstance(limit, int) and limit > 0
         return self._schema.is_partition_value(partition) and is_start_right and is_limit_right
@@ -136,7 +138,8 @@ class PageCalls:
         # An index may hold no more than its keys.
         counted = () if "IndexName" in request else (CHANGES, SHARDS)
         projected, hidden = project_also(request, {*self._schema.key, *counted})
-        response = self._table.pass_on(method, projected)
+        with self._table.in_owners_words(method, request):
+            response = self._table.pass_on(method, projected)
         self._sharding.routes.meet(response.get("Items", ()))
         if "Items" in response:
             items = [item for item in response["Items"] if not self._sharding.is_journal(item)]

@@ -44,10 +44,20 @@ SCALARS = tuple(kind for kinds in _TYPES.values() for kind in kinds)
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A secondary index: the names of its keys. `sort` is None where it has none."""
+    """A secondary index: the names of its keys. `sort` is None where it has none.
+
+    Where it has several of a kind, `partition` is the table's partition key if that is one of them.
+    """
 
     partition: str
     sort: str | None
+    also_hashed: tuple[str, ...] = ()
+    also_sorted: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all its keys."""
+        return frozenset({self.partition, *self.also_hashed, *self.also_sorted} | ({self.sort} if self.sort else set()))
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,7 @@ class Schema:
             NotImplementedError: a table without a sort key, or whose partition key is no string.
         """
         types = {entry["AttributeName"]: entry["AttributeType"] for entry in table.attribute_definitions}
-        names = _key_names(table.key_schema)
+        names = _key_names(table.key_schema, "")
         if names.sort is None:
             raise NotImplementedError(
                 f"{table.name} has no sort key: each item has a partition key of its own, so there is nothing to "
@@ -87,7 +97,7 @@ class Schema:
             names.partition,
             names.sort,
             types[names.sort],
-            {index["IndexName"]: _key_names(index["KeySchema"]) for index in indexes},
+            {index["IndexName"]: _key_names(index["KeySchema"], names.partition) for index in indexes},
             KeyForm(label=names.partition),
         )
 
@@ -135,9 +145,11 @@ class Schema:
         return shown
 
 
-def _key_names(key_schema: Any) -> Index:
-    by_type = {entry["KeyType"]: entry["AttributeName"] for entry in key_schema}
-    return Index(by_type["HASH"], by_type.get("RANGE"))
+def _key_names(key_schema: Any, table_partition: str) -> Index:
+    hashed = [entry["AttributeName"] for entry in key_schema if entry["KeyType"] == "HASH"]
+    hashed.sort(key=lambda name: name != table_partition)
+    ranges = [entry["AttributeName"] for entry in key_schema if entry["KeyType"] == "RANGE"]
+    return Index(hashed[0], ranges[0] if ranges else None, tuple(hashed[1:]), tuple(ranges[1:]))
 
 
 def order_of(value: Any) -> Any:
