@@ -228,11 +228,7 @@ class TableStore:
             del self._left[0]
             return
         self._left[0] = unprocessed
-        code = "ProvisionedThroughputExceededException"
-        facts = {"Error": {"Code": code, "Message": "DynamoDB left keys unprocessed"}}
-        raise ThrottledError from self._requests.client.exceptions.ProvisionedThroughputExceededException(
-            facts, "BatchGetItem"
-        )
+        raise ThrottledError from self._requests.unprocessed()
 
     def _run(self, sends: Sequence[Callable[[], Attributes]]) -> list[Attributes | ThrottledError]:
         """Send requests at the same time."""

@@ -134,6 +134,13 @@ class Requests:
         """Send one request as `send_many`, and send it again within the budget while DynamoDB throttles."""
         return try_for(self._table.clock, self._table.budget_ms, partial(self.send_many, operation, **request))
 
+    def unprocessed(self) -> ClientError:
+        """Build boto3's error for keys that a BatchGetItem left unprocessed."""
+        code = "ProvisionedThroughputExceededException"
+        facts = {"Error": {"Code": code, "Message": "DynamoDB left keys unprocessed"}}
+        error: ClientError = self.client.exceptions.ProvisionedThroughputExceededException(facts, "BatchGetItem")
+        return error
+
     @property
     def units(self) -> float:
         """What all requests together consumed of the tables themselves, where it was told."""

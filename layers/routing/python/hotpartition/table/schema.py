@@ -75,18 +75,14 @@ class Schema:
 
     @classmethod
     def of(cls, table: Any) -> Schema:
-        """Read the keys of a boto3 `Table`, which asks DynamoDB (`DescribeTable`) once.
+        """Read the keys of a boto3 `Table`, which asks DynamoDB (`DescribeTable`) once. REQUIRES: it has a sort key.
 
         Raises:
-            NotImplementedError: a table without a sort key, or whose partition key is no string.
+            NotImplementedError: a table whose partition key is no string.
         """
         types = {entry["AttributeName"]: entry["AttributeType"] for entry in table.attribute_definitions}
         names = _key_names(table.key_schema, "")
-        if names.sort is None:
-            raise NotImplementedError(
-                f"{table.name} has no sort key: each item has a partition key of its own, so there is nothing to "
-                "shard. Use boto3's Table"
-            )
+        assert names.sort is not None  # noqa: S101  required
         if types[names.partition] != "S":
             raise NotImplementedError(
                 f"the partition key of {table.name} ({names.partition}) is no string, so no shard can be named in it. "

@@ -23,6 +23,7 @@ from hotpartition.table.guarded import Guarded, GuardedClient
 from hotpartition.table.hashing import Hashing, by_sort_key
 from hotpartition.table.item_calls import Changer, ItemCalls
 from hotpartition.table.page_calls import PageCalls, read_pages
+from hotpartition.table.plain_table import PlainTable
 from hotpartition.table.refused import check_arguments, refuse_method
 from hotpartition.table.requests import Boto3Table
 from hotpartition.table.routes import Shards
@@ -101,7 +102,8 @@ class ShardedTable(Described):
     """A boto3 `Table` whose partition keys are spread over shards. Safe under threads.
 
     Keys go in and come out as their owner writes them: which shard an item lies on, nobody sees. Methods, parameters
-    and results are boto3's; what is not about items is passed on to the table.
+    and results are boto3's; what is not about items is passed on to the table. So is everything where the table has no
+    sort key: each item has a partition key of its own then.
 
     Example:
         >>> table = ShardedTable(boto3.resource("dynamodb").Table("readings"), shards=fixed(16))
@@ -350,6 +352,8 @@ class ShardedTable(Described):
             return self._built
 
     def _build(self) -> Parts:
+        if [key["KeyType"] for key in self._table.key_schema] == ["HASH"]:
+            return self._build_plain()
         schema = Schema.of(self._table)
         index = None
         if self._time_buckets is not None:
@@ -368,6 +372,12 @@ class ShardedTable(Described):
             pages=PageCalls(table, sharding, PageReader(sharding, executor)),
             batches=Batches(table, sharding, append_only=self._append_only),
         )
+
+    def _build_plain(self) -> Parts:
+        """Build what carries out the calls on a table without a sort key."""
+        table = Boto3Table(table=self._table, is_counted=False, clock=self._clock, budget_ms=self._budget_ms)
+        plain: Any = PlainTable(table, self._table.key_schema[0]["AttributeName"])
+        return Parts(items=plain, pages=plain, batches=plain, is_sharded=False)
 
     def _open_executor(self, threads: int) -> Executor:
         """Open what runs the queries of one page at the same time."""
