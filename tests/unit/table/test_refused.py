@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from boto3.dynamodb.conditions import Attr
 
 from hotpartition.table import ShardedTable, fixed
 from support.tables import define_table
@@ -20,8 +19,6 @@ def table(plain) -> ShardedTable:
         ("query", {"KeyConditions": {}}, "KeyConditionExpression"),
         ("query", {"QueryFilter": {}}, "FilterExpression"),
         ("scan", {"ScanFilter": {}}, "FilterExpression"),
-        ("scan", {"Segment": 0, "TotalSegments": 2}, "without segments"),
-        ("scan", {"FilterExpression": Attr("PK").eq("room")}, "Use query of the table"),
         ("get_item", {"Key": {}, "AttributesToGet": ["n"]}, "ProjectionExpression"),
         ("put_item", {"Item": {}, "Expected": {}}, "ConditionExpression"),
         ("update_item", {"Key": {}, "AttributeUpdates": {}}, "UpdateExpression"),

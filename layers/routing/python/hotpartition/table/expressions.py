@@ -17,7 +17,7 @@ from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
 from hotpartition.table.schema import CHANGES, Attributes, Schema
 
-_TOKEN = re.compile(r"\s*([#:]?\w+|<=|>=|<>|[^\s\w])")
+TOKEN = re.compile(r"\s*([#:]?\w+|<=|>=|<>|[^\s\w])")
 _COMPARISONS = frozenset({"=", "<", "<=", ">", ">="})
 
 
@@ -85,7 +85,7 @@ class _Tokens:
 
 def split(text: str) -> list[str]:
     """Split an expression into its words, placeholders and signs."""
-    return _TOKEN.findall(text)
+    return TOKEN.findall(text)
 
 
 def read_key_condition(
@@ -212,7 +212,7 @@ def _conjuncts(tokens: list[str]) -> Iterator[list[str]]:
         else:
             parts[-1].append(word)
     for part in parts:
-        if _is_enclosed(part):
+        if is_enclosed(part):
             yield from _conjuncts(part[1:-1])
         else:
             yield part
@@ -220,10 +220,10 @@ def _conjuncts(tokens: list[str]) -> Iterator[list[str]]:
 
 def enclose(expression: str) -> str:
     """Put an expression into parentheses, unless it is: DynamoDB refuses redundant ones."""
-    return expression if _is_enclosed(split(expression)) else f"({expression})"
+    return expression if is_enclosed(split(expression)) else f"({expression})"
 
 
-def _is_enclosed(tokens: Sequence[str]) -> bool:
+def is_enclosed(tokens: Sequence[str]) -> bool:
     """Say whether the first parenthesis closes with the last one."""
     depths = accumulate((word == "(") - (word == ")") for word in tokens)
     return tokens[:1] == ["("] and [position for position, depth in enumerate(depths) if depth == 0] == [

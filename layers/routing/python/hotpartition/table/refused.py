@@ -20,8 +20,6 @@ PARAMETERS: Mapping[str, str] = {
     "AttributesToGet": _EXPRESSIONS_INSTEAD.format(instead="ProjectionExpression"),
     "AttributeUpdates": _EXPRESSIONS_INSTEAD.format(instead="UpdateExpression"),
     "Expected": _EXPRESSIONS_INSTEAD.format(instead="ConditionExpression"),
-    "Segment": "splits a scan so that two copies of an item may come from two segments. Scan without segments",
-    "TotalSegments": "splits a scan so that two copies of an item may come from two segments. Scan without segments",
 }
 
 _NO_PARTIQL = "a PartiQL statement names partition keys as they are stored. Use the methods of the table"
