@@ -343,6 +343,7 @@ class ItemCalls:
         self.sharding = sharding
         self._schema = sharding.schema
         self.changer = changer
+        self.key = sharding.schema.key
 
     def change(self, method: str, request: Request) -> Any:
         """Carry out `put_item`, `update_item` or `delete_item`."""
@@ -392,6 +393,10 @@ class ItemCalls:
             (item,), metadata = self._read(requests, [target], without(request, "Key", "Hashed"))
         found = {} if item is None else {"Item": item}
         return requests.finish({**found, "ResponseMetadata": metadata})
+
+    def show_stored(self, stored: Request) -> Attributes | None:
+        """Carry out `logical_item`."""
+        return self.sharding.show_stored(stored)
 
     def get_items(self, keys: Sequence[Any], request: Request) -> list[Attributes | None]:
         """Carry out `get_items`: a few keys a request, several requests at the same time."""

@@ -20,6 +20,7 @@ class PlainTable:
     def __init__(self, table: Boto3Table, partition: str) -> None:
         self._table = table
         self._partition = partition
+        self.key = frozenset({partition})
 
     def change(self, method: str, request: Request) -> Attributes:
         """Carry out `put_item`, `update_item` or `delete_item`."""
@@ -42,6 +43,10 @@ class PlainTable:
         """Write one batch."""
         written: Attributes = self._table.table.meta.client.batch_write_item(**request)
         return written
+
+    def show_stored(self, stored: Request) -> Attributes | None:
+        """Return a stored item as it is."""
+        return dict(stored) if self._partition in stored else None
 
     def get_items(self, keys: Sequence[Attributes], request: Request) -> list[Attributes | None]:
         """Carry out `get_items`."""

@@ -133,9 +133,13 @@ class Schema:
         marks = {SHARDS: int(item[SHARDS])} if SHARDS in item else {}
         return {**marks, CHANGES: int(item.get(CHANGES, 0)) + 1}
 
+    def without_ours(self, item: Mapping[str, Any]) -> Attributes:
+        """Copy an item without the attributes that are ours."""
+        return {name: value for name, value in item.items() if name not in self.reserved}
+
     def show(self, item: Mapping[str, Any], hidden: frozenset[str] = frozenset()) -> Attributes:
         """Turn a stored item into the owner's: its own partition key, and no attribute that was not asked for."""
-        shown = {name: value for name, value in item.items() if name not in self.reserved and name not in hidden}
+        shown = {name: value for name, value in self.without_ours(item).items() if name not in hidden}
         if self.partition in shown:
             shown[self.partition] = self.collection_of(shown[self.partition])
         return shown

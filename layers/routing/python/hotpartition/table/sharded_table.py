@@ -294,6 +294,31 @@ class ShardedTable(Described):
         """
         return read_pages(self.scan, request)
 
+    def logical_key(self, stored: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Turn a key as it is stored, or a whole item, into its owner's key: for consumers of streams, and exports.
+
+        Args:
+            stored: in DynamoDB's own form (`{"PK": {"S": "room#_3"}, ...}`) or as Python values; returned in the same.
+
+        Returns:
+            None for what is no item of the table's owner: routing and load items, and a missing image.
+
+        Example:
+            >>> table.logical_key({"PK": {"S": "room-1#_3"}, "SK": {"S": "0001"}})
+            {'PK': {'S': 'room-1'}, 'SK': {'S': '0001'}}
+        """
+        parts = self._open("DescribeTable")
+        item = parts.items.show_stored(stored)
+        return None if item is None else {name: value for name, value in item.items() if name in parts.items.key}
+
+    def logical_item(self, stored: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Turn an item as it is stored into its owner's, without the attributes that are added: as `logical_key`.
+
+        Example:
+            >>> table.logical_item(record["dynamodb"]["NewImage"])
+        """
+        return self._open("DescribeTable").items.show_stored(stored)
+
     def batch_writer(self, overwrite_by_pkeys: list[str] | None = None) -> BatchWriter:
         """Write many items, 25 a request: as boto3's `batch_writer`.
 
