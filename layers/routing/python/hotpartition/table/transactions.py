@@ -206,8 +206,8 @@ def get_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) -> A
 
 def _find_read(find: Find, action: Any) -> Parts | None:
     """Find the sharded table of an action, if it names an item; what is wrong with another, DynamoDB says best."""
-    body = action.get("Get") or {}
-    parts = find(body.get("TableName"))
+    body: Any = action.get("Get") if isinstance(action, Mapping) else None
+    parts = None if body is None else find(body.get("TableName"))
     return parts if parts is not None and parts.items.sharding.schema.is_key(body.get("Key")) else None
 
 
