@@ -28,7 +28,6 @@ from hotpartition.core.detector import (
     Evidence,
     Reason,
     Thresholds,
-    size_after_throttles,
     size_route,
     weigh_evidence,
 )
@@ -130,7 +129,7 @@ def decide_in_band(
         # of it yet.
         everywhere = sum(_rate(load, each, now, SLOTS_PER_SECOND) for each in {cell.shard_count for cell in load})
         count = size_route(everywhere, thresholds)
-        count = count if count > m else size_after_throttles(m, thresholds)
+        count = count if count > m else _size_unlucky(m)
         reason = weigh_evidence(evidence, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
     decision = replace(decision, reason=reason)
     if reason not in {Reason.RAISED, Reason.UNLUCKY_PARTITION}:
@@ -154,6 +153,14 @@ def _find_hot_window(load: FleetLoad, shard_count: int, now: int, limit_wcu: flo
         if rate > limit_wcu * keys * (1 + (factor - 1) / keys**0.5):
             return slots, rate
     return None
+
+
+def _size_unlucky(shard_count: int) -> int:
+    """Size a route that is refused although it covers the load: twice as many; from 8 on, half as many again.
+
+    Every reader pays for each of them, and those that share a partition part as well.
+    """
+    return shard_count + min(max(shard_count, 1), max(4, shard_count // 2))
 
 
 def _sum(load: FleetLoad, shard_count: int, first: int, end: int, *, is_throttled: bool = False) -> float:
