@@ -177,6 +177,15 @@ fault-trials: setup ## The fault tests under longer loads, again and again, each
 soak: .venv/.tool ## Ten minutes of load while every part fails at random (SECONDS=600, SEED=a new one)
 	$(BIN)/python -m tools.trials.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
+.venv-site/.installed: requirements/site.txt
+	@echo "installing what builds the documentation into $(@D): some seconds, once"
+	@$(alive); $(PYTHON) -m venv --clear $(@D); $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+.PHONY: site
+site: .venv-site/.installed ## Build the documentation site, with the reference, into out/site/html
+	.venv-site/bin/python -m tools.site
+
 openapi: .venv/.tool ## Write docs/openapi.json, the API's description, from the code
 	$(BIN)/python -m tools.openapi
 
