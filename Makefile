@@ -177,6 +177,10 @@ fault-trials: setup ## The fault tests under longer loads, again and again, each
 soak: .venv/.tool ## Ten minutes of load while every part fails at random (SECONDS=600, SEED=a new one)
 	$(BIN)/python -m tools.trials.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
+.PHONY: readme
+readme: ## Run the README's commands, in order, on a fresh clone with empty caches (15 minutes)
+	$(PYTHON) -m tools.readme
+
 .venv-site/.installed: requirements/site.txt
 	@echo "installing what builds the documentation into $(@D): some seconds, once"
 	@$(alive); $(PYTHON) -m venv --clear $(@D); $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<

@@ -170,4 +170,4 @@ def test_what_is_to_be_found_in_a_module_is_there():
 
 def test_the_readme_is_short():
     """It is an advertisement and a first half hour; everything else has a page of its own."""
-    assert len(README.splitlines()) <= 200
+    assert len(README.splitlines()) <= 170
