@@ -34,7 +34,7 @@ SECTIONS = {
     "The message store": ["api", "configuration", "what-you-cannot-choose", "costs", "security"],
     "Run it": ["operations", "runbook", "command-line"],
     "How it works": ["architecture", "glossary", "performance", "testing", "simulation-summary"],
-    "The project": ["repository", "*tools", "README"],
+    "The project": ["repository", "*tools", "versions", "README"],
 }
 """Pages of `docs` by subject; those with a star are made here."""
 OUTSIDE = {
