@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from types import MappingProxyType
 from typing import NoReturn
 
+from hotpartition import __version__
+from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition_cli.errors import UsageError
 from hotpartition_cli.patterns import Reads
 
@@ -57,8 +62,16 @@ examples:
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong as our own error, in one sentence."""
 
+    commands: Mapping[str, argparse.ArgumentParser] = MappingProxyType({})
+
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} ({self.prog} --help)")
+        wrong = re.search(r"unrecognized arguments: (--[\w-]+)|invalid choice: '([^']+)'", message)
+        options = {
+            option for each in self.commands.values() for option in re.findall(r"--[a-z-]+", each.format_usage())
+        }
+        near = get_close_matches(wrong[1] or wrong[2], [*self.commands, *sorted(options)], n=1) if wrong else ()
+        hint = f". Did you mean {near[0]}?" if near else ""
+        raise UsageError(f"{message}{hint} ({self.prog} --help)")
 
 
 def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> argparse.Namespace:
@@ -128,6 +141,7 @@ def _build_parser() -> _Parser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"hotpartition {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
 
     def add(name: str, help_: str, example: str, *parents: _Parser) -> _Parser:
@@ -157,7 +171,9 @@ def _build_parser() -> _Parser:
         table,
     )
     raise_.add_argument("conversation_id", metavar="ID")
-    raise_.add_argument("--n", type=int, required=True, metavar="N", dest="shard_count", help="shards, 2 to 1024")
+    raise_.add_argument(
+        "--n", type=_parse_count, required=True, metavar="N", dest="shard_count", help=f"shards, 2 to {MAX_SHARD_COUNT}"
+    )
     raise_.add_argument(
         "--since",
         type=parse_since,
@@ -248,6 +264,7 @@ def _build_parser() -> _Parser:
     plan.add_argument(
         "--other-sort-key", action="store_true", help="for --reads: the sort key does not begin with the time"
     )
+    parser.commands = commands.choices
     return parser
 
 
@@ -269,6 +286,12 @@ def _add_table() -> _Parser:
 
 def _add_limit(parser: _Parser) -> None:
     parser.add_argument("--limit", type=int, default=20, metavar="ROWS", help="keys shown (default 20)")
+
+
+def _parse_count(text: str) -> int:
+    if not text.isdecimal() or not 2 <= int(text) <= MAX_SHARD_COUNT:
+        raise argparse.ArgumentTypeError(f"should be from 2 to {MAX_SHARD_COUNT}, not {text}")
+    return int(text)
 
 
 def _between(low: float, high: float) -> Callable[[str], float]:

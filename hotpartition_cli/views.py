@@ -12,6 +12,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hotpartition_cli.rush import MESSAGE_WCU
+
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _RESULTS = {"passed": ("ok", "green"), "failed": ("FAILED", "red"), "skipped": ("-", "yellow")}
 _AGREEMENT_STYLES = {"equal": "green", "missing-in-registry": "yellow", "registry-unavailable": "yellow"}
@@ -25,6 +27,7 @@ _REFUSALS = {
     "grew": "its route has grown meanwhile; try again",
 }
 MAX_DIFFERENCES_SHOWN = 20
+FULL_LOAD_SHARE = 0.8
 CONSUMER_SECONDS = 300
 """One starts each minute, give or take one, and works for three."""
 
@@ -205,12 +208,16 @@ def view_plan(document: Mapping[str, Any]) -> RenderableType:
 
 
 def view_rush(document: Mapping[str, Any]) -> RenderableType:
-    """Say what became of the messages, and of the conversation."""
+    """Say what became of the messages, and of the conversation, and whether the load was what was asked for."""
     count = document["shard_count"]
+    sent = MESSAGE_WCU * (document["stored"] + document["throttled"] + document["failed"]) / document["seconds"]
+    is_less = sent < FULL_LOAD_SHARE * document["offered_wcu_per_second"]
+    less = f" This machine offered {sent:,.0f} WCU/s, not {document['offered_wcu_per_second']:,.0f}." if is_less else ""
     return Text(
         f"{document['stored']:,} messages stored, {document['throttled']:,} refused for now and"
         f" {document['failed']:,} failed in {document['seconds']:g} s; {document['conversation_id']} "
         + (f"has {count} shards now." if count else "was not raised.")
+        + less
     )
 
 
