@@ -143,10 +143,12 @@ _numbers = count(1)
 def create_table(resource: Any, combination: Combination, *, is_ours: bool = False) -> Any:
     """Create a table with an index of either kind, and one by time if it is to have one, under a name of its own.
 
-    `by-rank` is a local index, with the table's partition key; `by-colour` a global one, which has its own. Ours is
-    on shards, if it is to be.
+    `by-rank` is a local index, which shares the table's partition key; `by-colour` a global one, which has its own, on
+    shards if ours is to be; `by-kind` a global one with four keys, the table's partition key among the hashed ones.
     """
     colour = "colour_shard" if is_ours and combination.has_sharded_index else "colour"
+    by_kind = [*_keys(PARTITION, "rank"), *_keys("colour", "text")]
+    by_kind.sort(key=lambda key: key["KeyType"])
     by_time = {"IndexName": INDEX, "KeySchema": _keys("bucket", SORT), "Projection": {"ProjectionType": "ALL"}}
     table = resource.create_table(
         TableName=f"equivalence-{next(_numbers)}",
@@ -157,7 +159,9 @@ def create_table(resource: Any, combination: Combination, *, is_ours: bool = Fal
                 (PARTITION, "S"),
                 (SORT, combination.sort_type),
                 ("rank", "N"),
-                (colour, "S"),
+                ("colour", "S"),
+                *([(colour, "S")] if colour != "colour" else []),
+                ("text", "S"),
                 *([("bucket", "S")] if combination.has_buckets else []),
             )
         ],
@@ -166,6 +170,7 @@ def create_table(resource: Any, combination: Combination, *, is_ours: bool = Fal
         ],
         GlobalSecondaryIndexes=[
             {"IndexName": "by-colour", "KeySchema": _keys(colour, SORT), "Projection": {"ProjectionType": "ALL"}},
+            {"IndexName": "by-kind", "KeySchema": by_kind, "Projection": {"ProjectionType": "ALL"}},
             *([by_time] if combination.has_buckets else []),
         ],
         BillingMode="PAY_PER_REQUEST",

@@ -266,6 +266,13 @@ def test_two_indexes_are_kept_side_by_side(dynamodb):
 
 
 class TestWhatIsRefused:
+    def test_a_table_without_a_sort_key_keeps_no_index(self, dynamodb):
+        """It is passed through, and would leave the items out."""
+        plain = dynamodb.create_table(TableName="no-sort-key", **define_table("PK", indexes={INDEX: (SHARD,)}))
+        with pytest.raises(NotImplementedError, match="no index is kept"):
+            open_table(plain).put_item(Item={"PK": "room", "status": "OPEN"})
+        plain.delete()
+
     def test_what_dynamodb_refuses_it_refuses_itself(self, plain):
         """An index is never read consistently; a condition on no value is none."""
         for request in (

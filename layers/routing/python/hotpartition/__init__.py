@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hotpartition.table import (
         ShardedIndex,
         ShardedTable,
+        TableLike,
         TimeBuckets,
         adaptive,
         at_random,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         by_sort_key,
         curl,
         fixed,
+        guard,
         in_band,
     )
 
@@ -36,6 +38,7 @@ __all__ = [
     "ShardedCounter",
     "ShardedIndex",
     "ShardedTable",
+    "TableLike",
     "TimeBuckets",
     "adaptive",
     "at_random",
@@ -43,6 +46,7 @@ __all__ = [
     "by_sort_key",
     "curl",
     "fixed",
+    "guard",
     "in_band",
 ]
 

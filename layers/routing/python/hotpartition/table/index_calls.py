@@ -85,7 +85,7 @@ class ValueCalls:
         if "ProjectionExpression" in request and hash_name not in names_in(request, "ProjectionExpression"):
             wanted = replace(wanted, hidden=frozenset({hash_name}))
         ties.starts |= self._starts(wanted.collection, request.get("ExclusiveStartKey"))
-        with as_boto3_raises():
+        with self._table.in_owners_words("query", request), as_boto3_raises():
             page = self._reader.read(self._table.requests(request), wanted)
         if "LastEvaluatedKey" in page:
             page["LastEvaluatedKey"] = {hash_name: wanted.collection, names.partition: self._told(page)}

@@ -226,9 +226,12 @@ def bind(index: ShardedIndex | TimeBuckets, schema: Schema) -> BucketIndex | Has
     """
     names = schema.indexes.get(index.index)
     of_name = f"{type(index).__name__}({index.index!r})"
-    if names is None or names.partition in schema.key:
-        known = ", ".join(name for name, each in schema.indexes.items() if each.partition not in schema.key)
-        raise ValueError(f"{of_name}: should be a global index; the table's global indexes: {known or 'none'}")
+    if names is None or schema.partition in names.names or names.partition == schema.sort or len(names.names) > 2:
+        known = ", ".join(name for name, each in schema.indexes.items() if each.partition != schema.partition)
+        raise ValueError(
+            f"{of_name}: should be a global index with one hash key and at most one range key, neither of them "
+            f"{schema.partition}; the table's global indexes: {known or 'none'}"
+        )
     if isinstance(index, TimeBuckets):
         if names.sort is None:
             raise ValueError(f"{of_name}: the index should have a range key")
@@ -238,6 +241,4 @@ def bind(index: ShardedIndex | TimeBuckets, schema: Schema) -> BucketIndex | Has
             f"{of_name}: {index.hash} is a key already. The index's hash key should be an attribute that only the "
             f"library writes, a string, for instance {index.hash}_shard"
         )
-    if names.sort == schema.partition:
-        raise ValueError(f"{of_name}: its range key {names.sort} differs on shards. Give it another one, or none")
     return HashIndex(index, names, schema)

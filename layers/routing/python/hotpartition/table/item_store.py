@@ -108,6 +108,8 @@ class Query:
     """Its `ExclusiveStartKey`."""
     hashed: str | None
     """What the shards of all wanted items were chosen by, where that is known."""
+    others: tuple[Comparison, ...] = ()
+    """The parts of its key condition that are about an index's other keys."""
     bucket: Callable[[str], Attributes] | None = None
     """For an index by time: builds its hash key for a place. What sorts it is the table's sort key."""
     ties: Ties | None = None
@@ -129,7 +131,13 @@ class Query:
         """List the attributes that what is queried is sorted by; with ties, those that name an item."""
         if self.ties is not None:
             return self.ties.names
-        return list(dict.fromkeys(name for name in (self.names.sort, schema.sort) if name is not None))
+        names = (self.names.sort, *self.names.also_sorted, schema.sort)
+        return list(dict.fromkeys(name for name in names if name is not None))
+
+    @property
+    def demanded(self) -> Attributes:
+        """What it demands of an index's other hash keys: cursors have it."""
+        return {part.attribute: part.operands[0] for part in self.others if part.attribute in self.names.also_hashed}
 
     def may_pass_journal(self, journal: JournalPlace | None) -> bool:
         """Say whether the base key's query, from its start, would meet the routing item behind all items."""
@@ -270,18 +278,14 @@ class TableStore:
             del self._left[0]
             return
         self._left[0] = unprocessed
-        code = "ProvisionedThroughputExceededException"
-        facts = {"Error": {"Code": code, "Message": "DynamoDB left keys unprocessed"}}
-        raise ThrottledError from self._requests.client.exceptions.ProvisionedThroughputExceededException(
-            facts, "BatchGetItem"
-        )
+        raise ThrottledError from self._requests.unprocessed()
 
     def _build_query(self, query: KeyQuery[Place]) -> Call:
         asked = self._query
         assert asked is not None  # noqa: S101  what fetches has one
         bucket = asked.bucket(query.partition_key) if asked.bucket else {}
         names = (asked.names.partition, asked.names.sort or "")
-        condition = KeyCondition(bucket.get(names[0], query.partition_key), asked.condition)
+        condition = KeyCondition(bucket.get(names[0], query.partition_key), asked.condition, asked.others)
         request = with_key_condition(self._options, names, condition)
         if query.after is not None:
             request["ExclusiveStartKey"] = {**self.key_at(query.after, query.partition_key), **bucket}
@@ -360,7 +364,8 @@ class TableStore:
         if self._ties is not None:
             return self._ties.key_at(place)
         values = (Binary(value) if isinstance(value, bytes) else value for value in place)
-        return {self._schema.partition: partition_key, **dict(zip(self._sorted_by, values, strict=True))}
+        demanded = {} if self._query is None else self._query.demanded
+        return {self._schema.partition: partition_key, **demanded, **dict(zip(self._sorted_by, values, strict=True))}
 
 
 def attributes_of_ours(sharding: Sharding) -> frozenset[str]:
