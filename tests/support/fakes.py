@@ -231,6 +231,10 @@ class FakeRegistry:
     def __init__(self) -> None:
         self.routes: dict[str, Route] = {}
         self.copies: dict[str, int] = {}
+        self.raises = 0
+        self.warm_until_ms: dict[str, int] = {}
+        self.cursor: str | None = None
+        self.now_ms: Callable[[], int] = lambda: 0
         self.whole = False
         self.is_down = False
         self.reads = 0
@@ -254,6 +258,27 @@ class FakeRegistry:
     def add(self, collection: str, members: Iterable[Member]) -> None:
         self._check()
         self.routes[collection] = self.routes.get(collection, Route()).union(Route.of(members))
+
+    def mark_warm(self, collection: str, keep_ms: int) -> None:
+        self._check()
+        self.warm_until_ms[collection] = self.now_ms() + keep_ms
+
+    def is_warm(self, collection: str) -> bool:
+        self._check()
+        return self.now_ms() < self.warm_until_ms.get(collection, -1)
+
+    def closing_cursor(self) -> str | None:
+        self._check()
+        return self.cursor
+
+    def keep_closing_cursor(self, cursor: str) -> None:
+        self._check()
+        self.cursor = cursor
+
+    def count_raise(self) -> int:
+        self._check()
+        self.raises += 1
+        return self.raises
 
     def page(self, cursor: str | None) -> tuple[Sequence[str], str | None]:
         """List two at a time, as `RegistryListing`."""

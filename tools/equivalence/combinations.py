@@ -112,6 +112,24 @@ class MemoryRegistry:
     def mark_whole(self) -> None:
         """Nothing can be lost."""
 
+    def count_raise(self) -> int:
+        """Count none: raises have no limit here."""
+        return 0
+
+    def mark_warm(self, collection: str, keep_ms: int) -> None:
+        """Drop it: nothing is closed here."""
+
+    def is_warm(self, collection: str) -> bool:
+        """Say that nothing has cooled."""
+        del collection
+        return True
+
+    def closing_cursor(self) -> str | None:
+        """Say that nobody has looked."""
+
+    def keep_closing_cursor(self, cursor: str) -> None:
+        """Drop it."""
+
 
 @dataclass(slots=True)
 class RaisedSubject:

@@ -8,7 +8,12 @@ from hotpartition.core.ports import Telemetry
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.journal_reads import JournalReads
-from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
+from hotpartition.runtime.building_in_band import (
+    build_in_band_cooling,
+    build_in_band_routes,
+    build_in_band_writer,
+    open_in_band,
+)
 from hotpartition.runtime.building_leases import build_leases
 from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.clocks import system_clock
@@ -30,7 +35,15 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
         settings.leases, journal=ends.journal, telemetry=telemetry, max_entries=requests.route_cache_entries
     )
     writer = build_in_band_writer(
-        ends, routes, load=settings.load, size=settings.size, form=KEY_FORM, budget_ms=budget_ms, leases=leases
+        ends,
+        routes,
+        load=settings.load,
+        size=settings.size,
+        form=KEY_FORM,
+        budget_ms=budget_ms,
+        is_raising=settings.raising.is_raising,
+        leases=leases,
+        cooling=build_in_band_cooling(ends, load=settings.load, leases=settings.leases, closing=settings.closing),
     )
     store = DynamoDBItemStore(calls, table, Message.from_item)
     gatherer = Gatherer(

@@ -13,6 +13,7 @@ from hotpartition.runtime.settings import (
     LoadSettings,
     OperateSettings,
     QuerySettings,
+    RaiseSettings,
     ReaderSettings,
     RequestSettings,
     SizeSettings,
@@ -60,6 +61,7 @@ class InBandWriteSettings(MessageWriting):
     load: LoadSettings
     leases: LeaseSettings
     closing: ClosingSettings
+    raising: RaiseSettings
 
 
 class InBandReadSettings(MessageReading):

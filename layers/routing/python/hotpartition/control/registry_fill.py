@@ -69,14 +69,15 @@ class RegistryRebuild:
         self._cursor: str | None = None
         self.routes = 0
 
-    def check(self) -> None:
-        """Begin if Redis lost something and no rebuild is under way."""
+    def check(self) -> bool:
+        """Begin if Redis lost something and no rebuild is under way; say whether one is now."""
         if self._is_under_way:
-            return
+            return True
         try:
             self._is_under_way, self._cursor = not self._registry.is_whole(), None
         except RegistryUnavailableError:
             self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+        return self._is_under_way
 
     def work(self) -> None:
         """Put the next routes into Redis; an error ends this rebuild, and the next check begins another."""

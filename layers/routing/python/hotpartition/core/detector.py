@@ -12,7 +12,7 @@ trigger, so that a step in load of any size takes one raise (docs/architecture.m
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -85,6 +85,8 @@ class Reason(StrEnum):
     SIZING = "sizing"  # hot; the slot that tells the size is not over yet
     COVERED = "covered"  # more than a base key serves, and the route's shards serve it
     AT_CAP = "at-cap"
+    TOO_MANY = "too-many"  # hot, and the hour's raises are used up
+    SWITCHED_OFF = "switched-off"  # hot, and `is_raising` is false
     NO_EVIDENCE = "no-evidence"  # throttled, but not by its own load
     COOLING_DOWN = "cooling-down"  # throttled although covered, so soon after a raise
     BELOW_THRESHOLD = "below-threshold"
@@ -264,6 +266,11 @@ class CollectionReports:
         self.first_slot = min(self._slots, default=slot)
         self._highest_wcu = max([rest.wcu for rest in self._slots.values()], default=0.0)
         self._is_throttled = self._is_throttled and any(rest.is_throttled for rest in self._slots.values())
+
+    def mean_wcu(self, slot: int) -> float:
+        """Return the mean load of the five seconds that end with a slot, in WCU/s."""
+        slots = (self._slots.get(number) for number in range(slot - SUSTAINED_SLOTS + 1, slot + 1))
+        return sum([each.wcu for each in slots if each]) / SUSTAINED_SECONDS
 
     def is_quiet_since(self, slot: int) -> bool:
         """Say whether no second that ends with a slot or later was loud when it was added to, nor a write throttled."""
@@ -612,6 +619,11 @@ class ReportWindow:
         cannot look at each collection that was written to at all.
         """
         return list(self._loud)
+
+    def list_warm(self, wcu_per_second: float, now_ms_of: Callable[[str], int]) -> Sequence[str]:
+        """List the collections whose mean load was so much or more in five seconds, until their reports were read."""
+        known = self._collections.items()
+        return [c for c, reports in known if reports.mean_wcu(slot_of(now_ms_of(c))) >= wcu_per_second]
 
     def items(self) -> Iterable[tuple[str, CollectionReports]]:
         """List the collections that have reports."""

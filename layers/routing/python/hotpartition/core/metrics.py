@@ -49,6 +49,8 @@ class MetricName(StrEnum):
     DECISION_SIZING = "Decision-sizing"
     DECISION_COVERED = "Decision-covered"
     DECISION_AT_CAP = "Decision-at-cap"
+    DECISION_TOO_MANY = "Decision-too-many"
+    DECISION_SWITCHED_OFF = "Decision-switched-off"
     DECISION_NO_EVIDENCE = "Decision-no-evidence"
     DECISION_COOLING_DOWN = "Decision-cooling-down"
     DECISION_READ_HOT = "Decision-read-hot"

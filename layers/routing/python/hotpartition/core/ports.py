@@ -138,6 +138,19 @@ class LoadItems(Protocol):
         """Add up a collection's load items; one that was never throttled has none. It raises as `add` does."""
         ...
 
+    def add_to_bucket(
+        self, collection: str, bucket: int, wcu: float, *, stale: Sequence[int] = ()
+    ) -> Mapping[int, float]:
+        """Add a sample of a raised collection's load to a bucket of minutes, take others away, and return what is left.
+
+        It raises as `add` does.
+        """
+        ...
+
+    def buckets(self, collection: str) -> Mapping[int, float]:
+        """Return the WCU in each bucket that is kept. It raises as `add` does."""
+        ...
+
 
 class JournalReading(Protocol):
     """The routes as DynamoDB holds them, for who only reads them. Fails closed.
@@ -223,6 +236,26 @@ class Registry(Protocol):
 
     def add(self, collection: str, members: Iterable[Member]) -> None:
         """Add generations and closes. REQUIRES: they are in the journal already."""
+        ...
+
+    def mark_warm(self, collection: str, keep_ms: int) -> None:
+        """Say that a collection is warm, for so many ms of Redis's clock; without that, it may be closed."""
+        ...
+
+    def is_warm(self, collection: str) -> bool:
+        """Say whether a collection has that mark."""
+        ...
+
+    def closing_cursor(self) -> str | None:
+        """Return up to where routing items were looked through for what has cooled; None: nobody has kept it."""
+        ...
+
+    def keep_closing_cursor(self, cursor: str) -> None:
+        """Keep that for the next minute."""
+        ...
+
+    def count_raise(self) -> int:
+        """Count a raise; return how many were counted in the present hour, by Redis's clock, this one included."""
         ...
 
     def is_whole(self) -> bool:

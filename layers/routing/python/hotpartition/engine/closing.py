@@ -17,6 +17,11 @@ from hotpartition.core.route import Close
 from hotpartition.core.route_history import Cause
 from hotpartition.engine.raising import Raiser
 
+COOLED = "cooled"
+"""Reason of a close that no person asked for."""
+WARM_SHARE = 0.5
+"""Of what makes a key hot: with less it has cooled."""
+
 
 class CloseStep(StrEnum):
     """How far a close came."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from hotpartition.core.closes import CloseTimes, is_leased
 from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.ports import JournalReading, Telemetry
+from hotpartition.core.ports import JournalEntry, JournalReading, Telemetry
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.engine.route_cache import LOOKUP_PAUSE_MS
 from hotpartition.errors import MalformedGenerationError, RetryLaterError, StoreRefusedError
@@ -59,6 +59,8 @@ class Leases:
         self._tried_ms: dict[str, int] = {}
         self._latest_date_ms = 0
         self._lock = Lock()
+        self.on_renewed: Callable[[ItemKey[Any], JournalEntry], None] = lambda *_: None
+        """Gets an item, and what a strongly consistent read for its lease has shown; raises nothing."""
         self._renewing = tuple(Lock() for _ in range(LOCKS))
 
     def route_for(self, key: ItemKey[Any], route: Route, now_ms: int, learn: Learn) -> Route:
@@ -104,6 +106,7 @@ class Leases:
             return None
         self._keep(key.collection, entry.route, entry.date_ms, now_ms)
         learn(key.collection, entry.route, now_ms)
+        self.on_renewed(key, entry)
         return self._find(key)
 
     def _may_help(self, key: ItemKey[Any], now_ms: int) -> bool:

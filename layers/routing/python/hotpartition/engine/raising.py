@@ -39,8 +39,25 @@ class Raised:
 class Raiser:
     """Adds generations to routes, at their beginning and at each close that lies behind it."""
 
-    def __init__(self, *, journal: Journal, registry: Registry | None, telemetry: Telemetry, clock: Clock) -> None:
-        """Raise nothing yet; without a registry, the journal is all there is."""
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        registry: Registry | None,
+        telemetry: Telemetry,
+        clock: Clock,
+        budget_ms: float = RAISE_BUDGET_MS,
+    ) -> None:
+        """Raise nothing yet.
+
+        Args:
+            journal: the truth.
+            registry: its copy; None: the journal is all there is.
+            telemetry: told of refusals.
+            clock: time and chance.
+            budget_ms: how long a journal that refuses is asked again, unless a call says until when.
+        """
+        self._budget_ms = budget_ms
         self._journal = journal
         self._registry = registry
         self._telemetry = telemetry
@@ -61,7 +78,7 @@ class Raiser:
             collection: whose route grows.
             generations: what is added, at least one.
             cause: why, for operators.
-            deadline_ms: until when a journal that refuses is asked again, Unix ms; by default for `RAISE_BUDGET_MS`.
+            deadline_ms: until when a journal that refuses is asked again, Unix ms; by default for `budget_ms`.
             pause_ms: how long the route must not have grown; where it has, it is left as it is.
 
         Raises:
@@ -106,7 +123,7 @@ class Raiser:
             RetryLaterError: it refused until the deadline.
         """
         if deadline_ms is None:
-            deadline_ms = self._clock.now_ms() + RAISE_BUDGET_MS
+            deadline_ms = self._clock.now_ms() + self._budget_ms
         while True:
             try:
                 return call()

@@ -194,6 +194,16 @@ class LeaseSettings(Settings):
 class ClosingSettings(Settings):
     """When a route is closed."""
 
+    is_closing = flag(
+        "Whether keys that have cooled are closed; false until all functions beside the table can read a close.",
+        default=False,
+    )
+    close_after_seconds = number(
+        "How long a key's load stays below half of what makes it hot before it is closed, in seconds.",
+        600.0,
+        least=1.0,
+        most=86_400.0,
+    )
     close_pause_seconds = number(
         "Least time between two closes of one key, in seconds.", 3_600.0, least=0.0, most=31_536_000.0
     )
@@ -249,9 +259,24 @@ class LoadSettings(Settings):
     target_shard_wcu = number("Load that a new shard is sized for, in WCU/s.", 330.0, least=0.001, most=1_000_000.0)
 
 
+class RaiseSettings(Settings):
+    """Whether detection may raise."""
+
+    is_raising = flag(
+        "Whether hot keys are raised; false: only operators raise, and the consumer logs what it would have done.",
+        default=True,
+    )
+
+
 class DetectionSettings(Settings):
     """The consumer's other thresholds."""
 
+    max_raises_per_hour = whole(
+        "Raises of all keys together that consumers make in an hour, by Redis's clock; those by hand do not count.",
+        1_000,
+        least=1,
+        most=1_000_000,
+    )
     hot_at_once_rcu = number(
         "Load of one second that is read-hot at once, in RCU/s.", 1500.0, least=0.001, most=10_000_000.0
     )
@@ -317,6 +342,7 @@ class InBandSettings(Settings):
     load: LoadSettings
     leases: LeaseSettings
     closing: ClosingSettings
+    raising: RaiseSettings
 
 
 class ConsumerSettings(Settings):
@@ -330,6 +356,7 @@ class ConsumerSettings(Settings):
     heat: HeatSettings
     size: SizeSettings
     load: LoadSettings
+    raising: RaiseSettings
     detection: DetectionSettings
     leases: LeaseSettings
     closing: ClosingSettings

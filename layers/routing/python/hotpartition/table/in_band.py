@@ -19,6 +19,7 @@ from hotpartition.engine.in_band import InBandCounting
 from hotpartition.engine.journal_reads import JournalReads
 from hotpartition.runtime.building_in_band import (
     InBandEnds,
+    build_in_band_cooling,
     build_in_band_routes,
     build_in_band_writer,
     open_in_band,
@@ -129,6 +130,8 @@ class InBandRoutes(JournalReads, TableRoutes):
             ),
             choices=choices,
             counting=counting,
+            is_raising=settings.raising.is_raising,
+            cooling=build_in_band_cooling(ends, load=settings.load, leases=settings.leases, closing=settings.closing),
         )
 
     def size_of(self, attributes: Mapping[str, Any]) -> int:
