@@ -123,7 +123,7 @@ def create_table(resource: Any, combination: Combination) -> Any:
     `by-rank` is a local index, which shares the table's partition key; `by-colour` a global one, which has its own;
     `by-kind` a global one with four keys, the table's partition key among those that are hashed.
     """
-    by_kind = [*_keys(PARTITION, "rank"), *_keys("colour", "text")]
+    by_kind = [*_keys(PARTITION, "rank"), *_keys("colour", SORT)]
     by_kind.sort(key=lambda key: key["KeyType"])
     by_time = {"IndexName": INDEX, "KeySchema": _keys("bucket", SORT), "Projection": {"ProjectionType": "ALL"}}
     table = resource.create_table(
@@ -136,7 +136,6 @@ def create_table(resource: Any, combination: Combination) -> Any:
                 (SORT, combination.sort_type),
                 ("rank", "N"),
                 ("colour", "S"),
-                ("text", "S"),
                 *([("bucket", "S")] if combination.has_buckets else []),
             )
         ],
