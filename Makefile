@@ -162,7 +162,7 @@ simulate-in-band: .venv/.tool ## 100 seeds of steps that are found in band, by 5
 simulate-patterns: .venv/.tool ## Random suffix, calculated suffix, time buckets and adaptive shards on one workload: which to choose (4 minutes; SEEDS=)
 	$(BIN)/python -m tools.patterns $(addprefix --seeds ,$(SEEDS))
 
-table-equivalence: setup ## At least 10,000 generated calls through ShardedTable and through boto3's Table: the same results and errors (8 minutes; DYNAMODB_LOCAL_JAR=)
+table-equivalence: setup ## At least 15,000 generated calls through ShardedTable and through boto3's Table: the same results and errors (8 minutes; DYNAMODB_LOCAL_JAR=)
 	$(BIN)/python -m tools.equivalence
 
 simulate-replay: .venv/.tool ## One seed of the simulator again, with what went wrong (SCENARIO=, SEED=, STRATEGY=)

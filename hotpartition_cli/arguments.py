@@ -49,6 +49,7 @@ examples:
   hotpartition route room-1
   hotpartition plan --rate 5000 --item-bytes 700 --page 50
   hotpartition raise room-1 --n 16
+  hotpartition close room-1 --dry-run
   hotpartition verify --mend
   hotpartition watch
   hotpartition rush room-1
@@ -164,7 +165,7 @@ def _build_parser() -> _Parser:
 
     raise_ = add(
         "raise",
-        "spread a partition key before a known event; N only goes up, and stays for ever",
+        "spread a partition key before a known event",
         "raise room-1 --n 16",
         target,
         table,
@@ -181,6 +182,20 @@ def _build_parser() -> _Parser:
         help="for items from then on (default: 5 s ago; with --table: all items)",
     )
     raise_.add_argument("--by", metavar="NAME", help="who asks, for the record (default: your user name)")
+
+    close = add(
+        "close",
+        "let the N of a partition key that has cooled come down again, from some minutes ahead on",
+        "close room-1 --dry-run",
+        target,
+        table,
+    )
+    close.add_argument("conversation_id", metavar="ID")
+    close.add_argument("--dry-run", action="store_true", help="say what would be done")
+    close.add_argument(
+        "--timed", action="store_true", help="with --table: the table has a `position` that is Unix time in ms"
+    )
+    close.add_argument("--by", metavar="NAME", help="who asks, for the record (default: your user name)")
 
     verify = add("verify", "registry against journal: what is equal and what differs", "verify --mend", target, table)
     verify.add_argument("--mend", action="store_true", help="repair both: each gets what only the other has")

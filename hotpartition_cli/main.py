@@ -159,6 +159,9 @@ def _ask(call: Caller, options: argparse.Namespace, screen: Screen) -> Outcome:
             by = _name_caller(options.by)
             id_, count = options.conversation_id, options.shard_count
             return commands.raise_route(call, id_, count, since_ms=options.since_ms, by=by)
+        case "close":
+            by, id_ = _name_caller(options.by), options.conversation_id
+            return commands.close_route(call, id_, is_dry_run=options.dry_run, is_timed=options.timed, by=by)
         case "verify":
             with screen.progress("comparing routes") as progress:
                 return commands.verify(call, repairs=options.mend, progress=progress)

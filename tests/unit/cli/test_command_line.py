@@ -59,6 +59,42 @@ def write(world, rate=2_000):
         world.reports.send(arrival.report)
 
 
+class TestClose:
+    """A close, as an operator sees it."""
+
+    def test_it_is_planned_then_done_then_shown(self, tool, world, monkeypatch):
+        """The time of the close is the same in all places; a second one finds nothing to do."""
+        built = world.operations
+        monkeypatch.setattr(world, "operations", lambda: built(is_closing=True))
+        world.raise_to(4, START_MS - 60_000)
+        status, out, _ = tool("close", "c", "--dry-run")
+        assert (status, "c would be closed" in out, "N is 4 now" in out) == (Status.FINE, True, True)
+        status, out, _ = tool("close", "c", "--by", "ann", "--json")
+        done = json.loads(out)
+        assert (status, done["step"]) == (Status.FINE, "confirmed")
+        assert done["at"] in tool("route", "c")[1]
+        assert [(c["at"], c["is_confirmed"]) for c in json.loads(tool("route", "c", "--json")[1])["closes"]] == [
+            (done["at"], False),
+            (done["at"], True),
+        ]
+        assert "closes in 12 min" in tool("hot")[1]
+        world.clock.now_ms += 20 * 60_000
+        assert "closed 8 min ago" in tool("hot")[1]
+        status, out, _ = tool("close", "c")
+        assert (status, "on the base key already" in out) == (Status.FINE, True)
+
+    def test_what_is_refused_for_now_is_a_finding(self, tool, world, monkeypatch):
+        """An hour lies between two closes."""
+        built = world.operations
+        monkeypatch.setattr(world, "operations", lambda: built(is_closing=True))
+        world.raise_to(4, START_MS - 60_000)
+        tool("close", "c")
+        world.clock.now_ms += 20 * 60_000
+        world.raise_to(4, world.clock.now_ms)
+        status, out, _ = tool("close", "c")
+        assert (status, "too little time" in out) == (Status.FINDING, True)
+
+
 class TestCommands:
     def test_hot(self, tool, world):
         """A row for each conversation; a program gets the response as it is."""

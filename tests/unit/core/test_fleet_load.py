@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotpartition.core.detector import Reason, Thresholds
-from hotpartition.core.fleet_load import KEPT_SLOTS, MAX_SLOTS_AHEAD, Cell, decide_in_band, list_stale
+from hotpartition.core.fleet_load import (
+    KEPT_SLOTS,
+    MAX_SLOTS_AHEAD,
+    Cell,
+    bucket_name,
+    decide_in_band,
+    list_stale,
+    parse_bucket,
+)
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 
 LIMITS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=1_000, target_shard_wcu=330, max_shard_count=128)
@@ -129,3 +137,10 @@ def test_the_names_of_cells_are_a_contract():
     assert Cell.parse(cell.name) == cell
     assert Cell(6_800_000_123, 0, False).name == "1954fc47bn0"
     assert [Cell.parse(name) for name in ("pk", "1954fc47bx0", "1954fc47bn013", "n0", "generations")] == [None] * 5
+
+
+def test_a_bucket_has_a_name_of_its_own():
+    """A storage contract; and no cell of a slot, which an older process would take away."""
+    assert (bucket_name(0x2B6F1A), parse_bucket("w2b6f1a")) == ("w2b6f1a", 0x2B6F1A)
+    assert [parse_bucket(name) for name in ("w", "w1g", "2b6f1an4", "pk")] == [None] * 4
+    assert Cell.parse("w2b6f1a") is None

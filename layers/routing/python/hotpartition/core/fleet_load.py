@@ -9,7 +9,9 @@ Each sample adds its WCU to one of two attributes, and takes away what is too ol
 | `<slot>n<N>` | N | WCU that were offered in a slot of 250 ms, and were placed under N shards (0: the base key) |
 | `<slot>t<N>` | N | WCU of those that were refused wherever they may go |
 
-A slot is Unix time in ms of DynamoDB's clock, divided by 250, in hexadecimal. A process counts
+| `w<bucket>` | N | WCU that were offered to it while raised, in a bucket of `close_after_seconds`; three are kept |
+
+A slot is Unix time in ms of DynamoDB's clock, divided by 250, in hexadecimal; a bucket likewise. A process counts
 from its first refusal on. So a load is a little more than its load item says.
 """
 
@@ -53,6 +55,7 @@ MAX_SAMPLE_WCU = 25.0
 """No throttled sample stands for more."""
 
 _NAME = re.compile(r"([0-9a-f]{1,12})([nt])(0|[1-9][0-9]{0,3})")
+_BUCKET = re.compile(r"w([0-9a-f]{1,12})")
 
 
 class Cell(NamedTuple):
@@ -72,6 +75,17 @@ class Cell(NamedTuple):
         """Parse an attribute's name; None for another's."""
         match = _NAME.fullmatch(name)
         return None if match is None else cls(int(match[1], 16), int(match[3]), match[2] == "t")
+
+
+def bucket_name(bucket: int) -> str:
+    """Build the attribute's name of a bucket: a storage contract."""
+    return f"w{bucket:x}"
+
+
+def parse_bucket(name: str) -> int | None:
+    """Parse the attribute's name of a bucket; None for another's."""
+    match = _BUCKET.fullmatch(name)
+    return None if match is None else int(match[1], 16)
 
 
 FleetLoad = Mapping[Cell, float]
@@ -108,6 +122,7 @@ def decide_in_band(
     Returns:
         Its `generation` is set when the route is to be raised.
     """
+    route = route.as_announced  # as writers place by it
     m, now = route.shard_count_at(position), slot_of(now_ms)
     window = _find_hot_window(load, m, now, thresholds.hot_at_once_wcu)
     first_slot = now - EVIDENCE_SLOTS
@@ -138,7 +153,7 @@ def decide_in_band(
     since_ms = first_slot * SLOT_MS - WAITING_MS
     if position < since_ms:
         # An older item, or one of a table whose positions are no times.
-        since_ms = now_ms - BACKFILL_REACH * (now_ms - position) if route.max_shard_count > m else position
+        since_ms = now_ms - BACKFILL_REACH * (now_ms - position) if route.shard_count_at(None) > m else position
     return replace(decision, generation=Generation(max(0, since_ms), count))
 
 
