@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +37,7 @@ services, and a layer would come before it."""
 LIBRARY = Path(hotpartition.__file__).resolve().parent
 """The library's own code, wherever it is installed."""
 
+SIGN_SECONDS = 10.0
 BUNDLER_VERSION = 3
 """Raise this when the same lock file shall give other content."""
 
@@ -171,11 +173,20 @@ def run_pip(arguments: Sequence[str]) -> None:
         PipError: with the last line that pip wrote about the failure.
     """
     command = [sys.executable, "-m", "pip", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - fixed arguments
-    if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    sys.stderr.write("hotpartition: downloading the packages of a layer, once; it may take minutes\n")
+    began = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603 - fixed
+    with process:
+        while True:
+            try:
+                _, said = process.communicate(timeout=SIGN_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                sys.stderr.write(f"hotpartition: still at it, {time.monotonic() - began:.0f} s\n")
+    if process.returncode:
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("ERROR:")] or lines
-        raise PipError(errors[-1] if errors else f"pip ended with status {done.returncode}")
+        raise PipError(errors[-1] if errors else f"pip ended with status {process.returncode}")
 
 
 def _make_readable(folder: Path) -> None:
