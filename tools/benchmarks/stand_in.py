@@ -1,6 +1,6 @@
 """A stand-in for DynamoDB that responds fast, after a set delay: the real protocol, on loopback, in its own process.
 
-It takes the requests that the functions and their rivals send (`PutItem`, `GetItem`, `Query`), checks
+It takes the requests that the functions and their rivals send (`PutItem`, `UpdateItem`, `GetItem`, `Query`), checks
 no signature, and speaks one private dialect beside it, `Bench.*`, with which a benchmark loads items, sets the delays
 and asks what was read. It knows just the two key conditions that are in use here, and takes every condition of a put
 for `attribute_not_exists(pk)`.
@@ -23,6 +23,7 @@ from typing import Any
 from hotpartition.core.capacity import read_units
 
 _KEY_CONDITION = re.compile(r"pk = (:\w+)(?: AND sk BETWEEN (:\w+) AND (:\w+))?")
+_NAME = re.compile(r"#\w+")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _TARGET = re.compile(rb"\r\nx-amz-target: *(\w+)\.(\w+)\r\n", re.IGNORECASE)
 _HEAD_END = b"\r\n\r\n"
@@ -71,6 +72,8 @@ class Items:
         match operation:
             case "PutItem":
                 return self._put_item(request)
+            case "UpdateItem":
+                return 200, b"{}"
             case "GetItem":
                 found = self._encoded.get(_key_of(request["Key"]))
                 self.items_read += found is not None
@@ -92,7 +95,8 @@ class Items:
         return 200, b"{}"
 
     def _query(self, request: dict[str, Any]) -> bytes:
-        match = _KEY_CONDITION.fullmatch(request["KeyConditionExpression"])
+        names = request.get("ExpressionAttributeNames", {})
+        match = _KEY_CONDITION.fullmatch(_NAME.sub(lambda name: names[name[0]], request["KeyConditionExpression"]))
         if match is None:
             raise ValueError(f"the stand-in does not know {request['KeyConditionExpression']!r}")
         values = request["ExpressionAttributeValues"]

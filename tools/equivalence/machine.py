@@ -46,7 +46,7 @@ class Machine(RuleBasedStateMachine):
         """Begin with two empty tables."""
         setting = self.setting
         self.plain = create_table(setting.resource, setting.combination)
-        self.stored = create_table(setting.resource, setting.combination)
+        self.stored = create_table(setting.resource, setting.combination, is_ours=True)
         self.subject = build_subject(setting.combination, self.stored, shards)
         self.pair = Pair(self.plain, self.subject.build())
 
