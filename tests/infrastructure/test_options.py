@@ -207,8 +207,9 @@ NAMED_BY_CLOUDFORMATION = {
 def named_after(template):
     """What the names that have to be unique in an account and region begin with."""
     dashboard = template.only("AWS::CloudWatch::Dashboard")["DashboardName"]
-    names = {dashboard, template.only("AWS::ElastiCache::UserGroup")["UserGroupId"]}
-    names |= {u["Properties"]["UserId"].rpartition("-")[0] for u in template.of_type("AWS::ElastiCache::User").values()}
+    names = {dashboard, template.only("AWS::ElastiCache::UserGroup")["UserGroupId"].removesuffix("-users")}
+    users = template.of_type("AWS::ElastiCache::User").values()
+    names |= {user["Properties"]["UserId"].rsplit("-", 2)[0] for user in users}
     alarms = [alarm["Properties"]["AlarmName"] for alarm in template.of_type("AWS::CloudWatch::Alarm").values()]
     names |= {alarm.rpartition("-")[0] for alarm in alarms}
     return names
