@@ -2,7 +2,7 @@
 
 from hotpartition_cdk import HotPartition
 
-HotPartition(self, "Hot", table=readings, functions=[ingest], readers=[show])
+HotPartition(self, "Hot", table=readings, functions=[ingest], readers=[show], is_joining=True)
 HotPartition(self, "Hot", table=readings, functions=[ingest], detection=IN_BAND)
 """
 

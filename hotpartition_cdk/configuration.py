@@ -27,9 +27,17 @@ TESTED_PYTHON: PythonVersion = "3.13"
 """The newest that the suite runs on as well (decision 39): no machine that develops this has 3.14."""
 
 CONSUMER = "consumer"
-"""Hot keys are found by a stream consumer, for functions with `adaptive()`."""
+"""Hot keys are found by a stream consumer, for functions with `adaptive()`.
+
+Example:
+    >>> HotPartition(stack, "Found", table=readings, detection=CONSUMER)
+"""
 IN_BAND = "in-band"
-"""Functions find hot keys themselves, with `in_band()`."""
+"""Functions find hot keys themselves, with `in_band()`.
+
+Example:
+    >>> HotPartition(stack, "InBand", table=readings, functions=[ingest], detection=IN_BAND)
+"""
 
 ENGINE = "valkey"
 ENGINE_VERSION = "9.0"
@@ -258,7 +266,11 @@ class CommonOptions(Options):
 
 
 class HotPartitionOptions(CommonOptions):
-    """What is deployed beside a table."""
+    """What is deployed beside a table.
+
+    Example:
+        >>> HotPartition(stack, "Large", table=readings, options=SMALL.changed({"consumers": 2}))
+    """
 
     consumer: FunctionSize
     consumer_concurrency: int = Field(
@@ -325,7 +337,12 @@ SMALL = HotPartitionOptions(
     ),
     alarms=AlarmOptions(),
 )
-"""The least bill, for trying it: nothing outlives the stack."""
+"""The least bill, for trying it: nothing outlives the stack.
+
+Example:
+    >>> SMALL.registry.node_type
+    'cache.t4g.micro'
+"""
 
 PRODUCTION = SMALL.model_copy(
     update={
@@ -339,7 +356,12 @@ PRODUCTION = SMALL.model_copy(
         ),
     }
 )
-"""No single point of failure, and what is the truth outlives the stack."""
+"""No single point of failure, and what is the truth outlives the stack.
+
+Example:
+    >>> PRODUCTION.registry.shard_count, PRODUCTION.is_data_retained
+    (1, True)
+"""
 
 LARGE = PRODUCTION.model_copy(
     update={
@@ -356,7 +378,12 @@ LARGE = PRODUCTION.model_copy(
         ),
     }
 )
-"""For more load than `PRODUCTION` carries (the page of costs has both): a whole CPU, and durable nodes."""
+"""For more load than `PRODUCTION` carries (the page of costs has both): a whole CPU, and durable nodes.
+
+Example:
+    >>> LARGE.registry.shard_count, LARGE.registry.is_durable
+    (2, True)
+"""
 
 
 OptionsT = TypeVar("OptionsT", bound=CommonOptions)
@@ -364,7 +391,12 @@ OptionsT = TypeVar("OptionsT", bound=CommonOptions)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """The machine that synthesizes."""
+    """The machine that synthesizes.
+
+    Example:
+        >>> Host(python_version="3.13", machine="aarch64", system="Linux").python_version
+        '3.13'
+    """
 
     python_version: str
     machine: str
@@ -382,6 +414,10 @@ def run_on(host: Host, options: OptionsT) -> OptionsT:
 
     Raises:
         ConfigurationError: Lambda has no such processor.
+
+    Example:
+        >>> run_on(Host(python_version="3.12", machine="x86_64", system="Linux"), SMALL).target.architecture
+        'x86_64'
     """
     architecture = _MACHINES.get(host.machine.lower())
     if architecture is None:

@@ -69,7 +69,7 @@ class HotPartition(Construct):
     `ShardedTable(…, in_band())` get rights and settings.
 
     Example:
-        >>> HotPartition(self, "Hot", table=readings, functions=[ingest], readers=[show])
+        >>> HotPartition(self, "Hot", table=readings, functions=[ingest], readers=[show], is_joining=True)
     """
 
     def __init__(

@@ -19,12 +19,13 @@ from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import CredentialsError, SettingsError, StoreRefusedError
 from hotpartition.runtime.operating_in_band import open_in_band_operations
 from hotpartition.runtime.settings import InBandSettings
+from hotpartition.runtime.thresholds import find_close_times
 from hotpartition_cli.callers import raise_error
 from hotpartition_cli.errors import UsageError
 from hotpartition_cli.sdk import Subject, open_client, open_session, translated
 
 PARALLEL_READS = 8
-_RIGHTS = "dynamodb:DescribeTable and GetItem (raise: UpdateItem; a journal table: Scan)"
+_RIGHTS = "dynamodb:DescribeTable and GetItem (raise, close: UpdateItem; a journal table: Scan)"
 
 
 class TableCaller:
@@ -65,6 +66,7 @@ class TableCaller:
             form=KeyForm(label="conversation_id"),
             load=settings.load,
             size=settings.size,
+            close_times=find_close_times(settings.leases, settings.closing),
             run_all=threads.map,
         )
         return cls(operations, check, _subject(table), client.meta.region_name)

@@ -19,7 +19,7 @@ ROLES = {
 COMMANDS = {
     "write_message": "sscan xadd",
     "read_messages": "getrange hget hpexpiretime hpttl hsetex sadd sscan xadd",
-    "consume_reports": "exists getrange sadd set sscan xread zadd zscore",
+    "consume_reports": "exists getrange incr pexpire sadd set sscan xread zadd zscore",
     "operate": "exists getrange sadd scan set sscan xread zscore",
 }
 """Written out, so that another command is allowed in two places."""

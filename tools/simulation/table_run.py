@@ -47,9 +47,9 @@ from tools.simulation.engine import (
     SimulatedExecutor,
     TooManyRequestsError,
 )
-from tools.simulation.faults import FaultDriver, RaisesByHand
+from tools.simulation.faults import ClosesByHand, FaultDriver, RaisesByHand
 from tools.simulation.measure import Offer, Record
-from tools.simulation.scenarios import FAULTS, FaultPlan
+from tools.simulation.scenarios import FAULTS, SHORT_LEASES, FaultPlan
 from tools.simulation.store import Network, Observer
 from tools.simulation.wiring import InBandShards, SensitiveCounting, SimulatedShards, SimulatedTable, build_world
 
@@ -198,6 +198,7 @@ class MotoNetwork(Network):
         is_done = False
         try:
             response: dict[str, Any] = self._aws.raw._make_api_call(operation, request)  # noqa: SLF001 - as every method of a client does
+            response["ResponseMetadata"]["HTTPHeaders"]["date"] = self.date
             is_done = True
         finally:
             self.tokens.end(request, is_done=is_done)
@@ -266,6 +267,8 @@ class TableRun:
     deleted: int
     reads: int
     raises: int
+    confirmed_closes: int
+    void_announcements: int
     sharded_items: int
     faults: tuple[tuple[str, int], ...]
     breaches: tuple[Finding, ...]
@@ -337,6 +340,7 @@ class _Run:
             redis_nodes=FAULTS.redis_nodes,
             settings=FAULTS.settings,
             skew_ms=plan.skew_ms,
+            wrong_clocks=plan.wrong_clocks,
             observer=observer,
             store=self.network,
         )
@@ -353,10 +357,14 @@ class _Run:
             is_timed=self.has_positions,
             urgent=observer.urgent,
         )
+        closed = world.random("closed")
+        self.closes = ClosesByHand(
+            world, self.place, per_second=plan.closes_per_second, choose=lambda: _choose_collection(closed)
+        )
         self.driver = FaultDriver(
             plan,
             world,
-            functions=(self.function,),
+            functions=(self.function, self.closes.function),
             consumers=lambda: self.raises.function,
             random=world.random("faults"),
         )
@@ -391,9 +399,11 @@ class _Run:
         for index in range(CLIENTS):
             engine.spawn(lambda index=index: self._work(_Client(index, self.world.random(f"client {index}"))))  # type: ignore[misc]
         self.raises.start()
+        if self.has_positions:
+            self.closes.start()
         engine.at(self.seconds, self.driver.stop)
         engine.run_until(self.seconds + 1.0)
-        self.is_over = self.raises.is_over = True
+        self.is_over = self.raises.is_over = self.closes.is_over = True
         engine.run_until(self.seconds + DRAIN_SECONDS)
         operations = self.operations
         self._audit()
@@ -406,6 +416,8 @@ class _Run:
             deleted=len({(d.conversation_id, d.message_id) for d in record.deletions if d.ended_at is not None}),
             reads=len(record.reads),
             raises=self.raises.count + int(self.world.counters[MetricName.RAISES]),
+            confirmed_closes=self.closes.confirmed,
+            void_announcements=self.closes.void,
             sharded_items=sum("#_" in item["PK"]["S"] for item in self.raw.scan(TableName=TABLE_NAME)["Items"]),
             faults=self.driver.all_struck(),
             breaches=record.breaches(),
@@ -436,7 +448,9 @@ class _Run:
                 place=self.place,
                 journal=self.place,
                 calls=calls,
-                settings=InBandSettings.defaults(hot_at_once_wcu=1.0, target_shard_wcu=0.5, max_shard_count=12),
+                settings=InBandSettings.defaults(
+                    hot_at_once_wcu=1.0, target_shard_wcu=0.5, max_shard_count=12, **SHORT_LEASES
+                ),
                 counting=SensitiveCounting,
             )
         else:
@@ -447,6 +461,7 @@ class _Run:
                 place=self.place,
                 journal=DynamoDBJournal(calls, self.place),
                 route_cache_seconds=1.0,
+                leases=SHORT_LEASES,
                 routes=self.parts.routes,
             )
         opened = self.parts.table(
