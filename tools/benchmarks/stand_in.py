@@ -16,6 +16,7 @@ import zlib
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from random import Random
 from typing import Any
 
@@ -227,7 +228,7 @@ class _Connection(asyncio.Protocol):
             f"HTTP/1.1 {status} {phrase}\r\nServer: Server\r\nContent-Type: application/x-amz-json-1.0\r\n"
             f"Content-Length: {len(body)}\r\nConnection: keep-alive\r\n"
             "x-amzn-RequestId: BENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBE\r\n"
-            f"x-amz-crc32: {zlib.crc32(body)}\r\n\r\n"
+            f"x-amz-crc32: {zlib.crc32(body)}\r\nDate: {formatdate(usegmt=True)}\r\n\r\n"
         )
         self._transport.write(head.encode() + body)
         if self._received:

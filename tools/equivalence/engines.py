@@ -147,7 +147,7 @@ def create_table(resource: Any, combination: Combination, *, is_ours: bool = Fal
     shards if ours is to be; `by-kind` a global one with four keys, the table's partition key among the hashed ones.
     """
     colour = "colour_shard" if is_ours and combination.has_sharded_index else "colour"
-    by_kind = [*_keys(PARTITION, "rank"), *_keys("colour", "text")]
+    by_kind = [*_keys(PARTITION, "rank"), *_keys("colour", SORT)]
     by_kind.sort(key=lambda key: key["KeyType"])
     by_time = {"IndexName": INDEX, "KeySchema": _keys("bucket", SORT), "Projection": {"ProjectionType": "ALL"}}
     table = resource.create_table(
@@ -161,7 +161,6 @@ def create_table(resource: Any, combination: Combination, *, is_ours: bool = Fal
                 ("rank", "N"),
                 ("colour", "S"),
                 *([(colour, "S")] if colour != "colour" else []),
-                ("text", "S"),
                 *([("bucket", "S")] if combination.has_buckets else []),
             )
         ],
