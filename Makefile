@@ -141,7 +141,7 @@ kill-trials: .venv/.tool ## Fifty rushes in which the consumer is killed at a ra
 read-trials: .venv/.tool ## A rush of readers in which whoever reads for all is killed, fifty times (3 minutes)
 	$(BIN)/python -m tools.trials.read
 
-simulate: .venv/.tool ## Strategies side by side, a rush of readers, a million writes a second (3 minutes; SCENARIO=, SEED=, SEEDS=, MESSAGES=)
+simulate: .venv/.tool ## Strategies side by side, a rush of readers, a million writes a second, a rush that is over (5 minutes; SCENARIO=, SEED=, SEEDS=, MESSAGES=)
 	$(BIN)/python -m tools.simulation compare $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --seeds ,$(SEEDS)) $(addprefix --messages ,$(MESSAGES))
 
 simulate-faults: .venv/.tool ## 300 seeds in the simulator with everything failing: nothing lost, nothing doubled (15 minutes; SEEDS=, IN_BAND=1)

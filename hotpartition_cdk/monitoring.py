@@ -75,6 +75,7 @@ _GRAPHS: tuple[tuple[str, str, Mapping[Sequence[str], Sequence[MetricName]]], ..
         {
             _CONSUMER: (
                 MetricName.RAISES,
+                MetricName.CLOSES,
                 MetricName.DECISION_RAISED,
                 MetricName.DECISION_UNLUCKY_PARTITION,
                 MetricName.DECISION_AT_CAP,
