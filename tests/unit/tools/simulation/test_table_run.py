@@ -1,13 +1,18 @@
 """`ShardedTable` under all faults: right as it is, and found out when it is broken on purpose."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from hotpartition.core import route_evidence
+from hotpartition.dynamodb import stored_route
+from hotpartition.dynamodb.folding import Folder
 from hotpartition.engine.route_cache import RouteSource
 from hotpartition.table import item_calls
 from hotpartition.table.adaptive import AdaptiveRoutes
 from tools.history_checker import Finding
+from tools.simulation.repairs import Folds
 from tools.simulation.studies import judge_tables
 from tools.simulation.table_run import TableParts, build_fault_plan, open_aws, run_table
 
@@ -86,3 +91,55 @@ def test_in_band_nothing_is_lost_either(aws):
     runs = [run_table(aws, seed, IN_BAND, seconds=8.0) for seed in (1, 2)]
     assert [run.breaches for run in runs] == [(), ()]
     assert all("dynamodb refused key" in dict(run.faults) for run in runs)
+
+
+def test_nothing_is_lost_while_keys_are_folded(aws):
+    """By two processes at a time that are killed and started again."""
+    runs = [run_table(aws, seed, TableParts(folds=Folds)) for seed in (1, 3)]
+    assert [run.breaches for run in runs] == [(), ()]
+    assert all(run.moved > 10 for run in runs)
+
+
+def test_reads_that_do_not_ask_the_base_key_last_lose_what_is_moved(aws, monkeypatch):
+    """A move falls between its response and a shard's."""
+    monkeypatch.setattr(stored_route, "FOLDING", "nothing")
+    runs = (run_table(aws, seed, TableParts(folds=Folds)) for seed in (3, 5))
+    assert any(run.breaches for run in runs)
+
+
+class CarelessFolder(Folder):
+    """Moves an item as it was read, whatever has become of it."""
+
+    def _guard(self, key, changes):
+        return {
+            "TableName": self._form.table_name,
+            "Key": key,
+            "ConditionExpression": "attribute_exists(#p)",
+            "ExpressionAttributeNames": {"#p": "PK", "#c": "hp_changes"},
+        }
+
+    def _call(self, operation, request):
+        for action in request.get("TransactItems", ()):
+            for guarded in action.values():
+                guarded.get("ExpressionAttributeNames", {}).pop("#c", None)
+        return super()._call(operation, request)
+
+
+def test_moves_that_do_not_look_for_changes_undo_them(aws):
+    """An item is changed between being read and being moved."""
+    folds = partial(Folds, folder=CarelessFolder)
+    runs = (run_table(aws, seed, TableParts(folds=folds)) for seed in (1, 2, 3, 4))
+    assert any(run.breaches for run in runs)
+
+
+def test_a_journal_that_is_lost_is_rebuilt(aws):
+    """By a process that is killed and started again; then work goes on."""
+    runs = [run_table(aws, seed, TableParts(loses_journal=True)) for seed in (1, 2)]
+    assert [run.breaches for run in runs] == [(), ()]
+
+
+def test_a_route_that_is_rebuilt_for_pages_alone_loses_changes(aws, monkeypatch):
+    """Point reads look where the N of old choose."""
+    monkeypatch.setattr(route_evidence, "_may_hold", lambda count, item: item.shard_index < count)
+    runs = (run_table(aws, seed, TableParts(loses_journal=True)) for seed in (1, 3))
+    assert any(run.breaches for run in runs)

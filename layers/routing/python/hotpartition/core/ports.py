@@ -24,10 +24,14 @@ from hotpartition.errors import RetryLaterError
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A collection's routing item: its route, and when it last grew (Unix ms; None where there is no item)."""
+    """A collection's routing item: its route, and when it last grew (Unix ms; None where there is no item).
+
+    While it `is_folding`, items are moved to the base key, one by one.
+    """
 
     route: Route = EMPTY_ROUTE
     updated_at_ms: int | None = None
+    is_folding: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.write_counting import Uncounted
 from hotpartition.engine.writer import Writer
 from hotpartition.runtime.building import build_journal_place
-from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings
+from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings, JournalSettings
 from hotpartition.table.cached_queries import CachedQueries
 from hotpartition.table.schema import SHARDS, Schema
 
@@ -42,6 +42,8 @@ class TableRoutes(ReadRepair):
     """Reads newest pages through the page cache; None: there is none."""
     is_counted = False
     """Whether the units of all writes are counted."""
+    left_sort_key: str | None = None
+    """The sort key of routing items that an earlier way has left beside the items: no item of the owner's."""
 
     def meet(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Learn from stored items that were read."""
@@ -92,6 +94,8 @@ class FixedRoutes(TableRoutes):
         telemetry = LoggedTelemetry()
         super().__init__(registry=None, routes=self, background=None, telemetry=telemetry, now_ms=clock.now_ms)
         self.choices = choices
+        self.is_folding = not written
+        self.left_sort_key = JournalSettings.defaults().journal_sort_key if self.is_folding else None
         self._written = written
         self._route = route
         self._lock = Lock()
@@ -204,7 +208,8 @@ def fixed(*shards: int | tuple[int, int], choices: int = 1, readable: int = 0) -
         shards: the number of shards, at first and after each raise; each alone, or with the position since when.
         choices: how many of the shards may take one item: where its first one refuses, the next does.
         readable: a number that items are not written under yet, but read. For raising while instances of both versions
-            run: `fixed(4, readable=16)` everywhere first, then `fixed(4, 16)`.
+            run: `fixed(4, readable=16)` everywhere first, then `fixed(4, 16)`. And for the way out: `fixed(0,
+            readable=16)` writes new items to the base key, and reads it last, so that items may be moved there.
 
     Raises:
         ValueError: no number, one out of range, or one that is lower than one before.
@@ -215,15 +220,16 @@ def fixed(*shards: int | tuple[int, int], choices: int = 1, readable: int = 0) -
     pairs = [entry if isinstance(entry, tuple) else (entry, 0) for entry in shards]
     if not pairs:
         raise ValueError("fixed() needs the number of shards, for instance fixed(16)")
+    is_left = pairs == [(0, 0)] and readable > 0
     for count, since in [*pairs, (readable or 1, 0)]:
-        if not 1 <= count <= MAX_SHARD_COUNT:
+        if not 1 - is_left <= count <= MAX_SHARD_COUNT:
             raise ValueError(f"{count} shards: should be from 1 to {MAX_SHARD_COUNT}")
         if since < 0:
             raise ValueError(f"since {since}: should be a position, 0 or more")
     check_choices(choices)
     if pairs != sorted(pairs) or [since for _, since in pairs] != sorted(since for _, since in pairs):
         raise ValueError(f"{pairs}: numbers of shards are only raised. Name all that were used, the oldest first")
-    written = Route(frozenset(Generation(since, count) for count, since in pairs))
+    written = Route(frozenset(Generation(since, count) for count, since in pairs if count))
     more = Route(frozenset({Generation(0, readable)})) if readable else Route()
     return Fixed(written.union(more), written, choices)
 

@@ -60,7 +60,10 @@ class Sharding:
     def is_journal(self, item: Mapping[str, Any]) -> bool:
         """Say whether an item of the table, or its key, is a routing item."""
         place = self.routes.journal
-        return place is not None and not place.is_apart and item.get(self.schema.sort) == place.routing_sort_key
+        if place is None:
+            sort_key = self.routes.left_sort_key
+            return sort_key is not None and item.get(self.schema.sort) == sort_key
+        return not place.is_apart and item.get(self.schema.sort) == place.routing_sort_key
 
     def index_keys(self, partition_key: str, attributes: Mapping[str, Any]) -> Attributes:
         """Build what is stored in an item for the index by time, under a partition key; nothing without one."""
