@@ -35,7 +35,7 @@ help: ## List the targets
 setup: .venv/.development .venv-$(FUNCTIONS_PYTHON)/.installed ## Install what the project needs, into its own folders (2 minutes; `make demo` needs half of it)
 
 # venv, pip and npm are silent for long, so every five seconds a line says that they are still at it.
-alive = { while sleep 5; do echo "  still installing, $$SECONDS s"; done & }; trap "kill $$!" EXIT
+alive = { while sleep 5; do echo "  still at it, $$SECONDS s"; done & }; trap "kill $$!" EXIT
 pip = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Packages are compiled when they are first imported, and not all of them now.
 locked = $(pip) --no-compile --require-hashes
@@ -123,7 +123,7 @@ demo: .venv/.tool ## Run a chat workload against the stack on this machine, end 
 	$(BIN)/python -m tools.demo --environment $(ENVIRONMENT)
 
 .PHONY: example
-example: wheel ## Run examples/sensors, an application of another team, on this machine: a rush, end to end (2 minutes)
+example: wheel .venv/.tool ## Run examples/sensors, an application of another team, on this machine: a rush, end to end (2 minutes)
 	$(BIN)/python -m tools.example --wheel out/wheel/*.whl
 
 up: .venv/.tool ## Run the stack on this machine, and stay up (ENVIRONMENT=lite: without Redis)
@@ -162,7 +162,7 @@ simulate-in-band: .venv/.tool ## 100 seeds of steps that are found in band, by 5
 simulate-patterns: .venv/.tool ## Random suffix, calculated suffix, time buckets and adaptive shards on one workload: which to choose (4 minutes; SEEDS=)
 	$(BIN)/python -m tools.patterns $(addprefix --seeds ,$(SEEDS))
 
-table-equivalence: setup ## At least 10,000 generated calls through ShardedTable and through boto3's Table: the same results and errors (8 minutes; DYNAMODB_LOCAL_JAR=)
+table-equivalence: setup ## At least 15,000 generated calls through ShardedTable and through boto3's Table: the same results and errors (8 minutes; DYNAMODB_LOCAL_JAR=)
 	$(BIN)/python -m tools.equivalence
 
 simulate-replay: .venv/.tool ## One seed of the simulator again, with what went wrong (SCENARIO=, SEED=, STRATEGY=)
@@ -177,15 +177,35 @@ fault-trials: setup ## The fault tests under longer loads, again and again, each
 soak: .venv/.tool ## Ten minutes of load while every part fails at random (SECONDS=600, SEED=a new one)
 	$(BIN)/python -m tools.trials.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
+.PHONY: readme
+readme: ## Run the README's commands, in order, on a fresh clone with empty caches (15 minutes)
+	$(PYTHON) -m tools.readme
+
+.venv-site/.installed: requirements/site.txt
+	@echo "installing what builds the documentation into $(@D): some seconds, once"
+	@$(alive); $(PYTHON) -m venv --clear $(@D); $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+.PHONY: site
+site: .venv-site/.installed ## Build the documentation site, with the reference, into out/site/html
+	.venv-site/bin/python -m tools.site
+
 openapi: .venv/.tool ## Write docs/openapi.json, the API's description, from the code
 	$(BIN)/python -m tools.openapi
 
-wheel: .venv/.tool ## Build the package that others install, into out/wheel
+# Its own environment holds setuptools alone: who wants the package alone waits seconds.
+.venv-build/.installed: requirements/build.txt
+	@echo "installing what builds the package into $(@D): some seconds, once"
+	@$(alive); $(PYTHON) -m venv --clear $(@D); $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+wheel: .venv-build/.installed ## Build the package that others install, into out/wheel (some seconds)
 	@rm -rf build/lib build/bdist.* out/wheel
-	$(BIN)/python -m pip wheel . --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir out/wheel
+	@echo "building the package"
+	@$(alive); .venv-build/bin/python -m pip wheel . --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir out/wheel
 	@ls out/wheel/*.whl
 
-wheel-check: wheel node_modules/.installed ## Install the wheel in a fresh environment, and use all of it there (some minutes)
+wheel-check: wheel .venv/.tool node_modules/.installed ## Install the wheel in a fresh environment, and use all of it there (some minutes)
 	$(BIN)/python -m tools.wheel out/wheel/*.whl
 
 synth: setup ## Synthesize dev, prod and lite, and have cdk-nag and cfn-lint judge them
@@ -210,6 +230,7 @@ destroy: .venv/.tool node_modules/.installed ## Take the stack down again (ENVIR
 
 lock: setup ## Lock the newest allowed versions of all packages
 	$(BIN)/uv pip compile $(LOCK) hotpartition_cdk/dependencies/requirements.in -o hotpartition_cdk/dependencies/requirements.txt
+	for name in build site; do $(BIN)/uv pip compile $(LOCK) requirements/$$name.in -o requirements/$$name.txt; done
 	$(BIN)/uv pip compile $(LOCK) requirements/run.in -o requirements/run.txt
 	$(BIN)/uv pip compile $(LOCK) requirements/development.in -o requirements/development.txt
 
@@ -218,5 +239,5 @@ format: setup
 	$(BIN)/ruff check --fix
 
 clean: ## Remove everything that was made here
-	rm -rf .venv .venv-$(FUNCTIONS_PYTHON) build out cdk.out node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis hotpartition.egg-info
+	rm -rf .venv .venv-build .venv-site .venv-$(FUNCTIONS_PYTHON) build out cdk.out node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis hotpartition.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -144,6 +144,7 @@ def list_alarms(
         _of_limits(),
         *(() if slow_request_ms is None else _of_api(slow_request_ms)),
         *(() if options is None else (*_of_consumers(options.consumers), *_of_detection(functions))),
+        _of_raises(functions),
         _of_routing_items(functions),
         *_of_functions(functions),
         *(() if options is None else _of_registry(options.registry.node_count if node_count is None else node_count)),
@@ -280,6 +281,12 @@ def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
         metrics=(_own(MetricName.DECISION_AT_CAP, "consume_reports"),),
         severity=Severity.WAKE,
     )
+    yield Alarm(
+        name="RaisesLimited",
+        meaning="An hour had max_raises_per_hour raises: what gets hot until it is over is not raised.",
+        metrics=(_own(MetricName.DECISION_TOO_MANY, "consume_reports"),),
+        severity=Severity.WAKE,
+    )
     if READER in functions:
         yield Alarm(
             name="RegistryAhead",
@@ -298,6 +305,17 @@ def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
                 dimensions={"QueueName": Subject.QUEUE},
             ),
         ),
+    )
+
+
+def _of_raises(functions: Sequence[str]) -> Alarm:
+    detector = "consume_reports" if "consume_reports" in functions else WRITER
+    return Alarm(
+        name="ManyRaises",
+        meaning="A hundred raises within an hour: a large event, or somebody who makes many keys dear to read.",
+        metrics=tuple(_own(MetricName.RAISES, folder) for folder in functions if folder in (detector, "operate")),
+        threshold=100,
+        period_minutes=60,
     )
 
 

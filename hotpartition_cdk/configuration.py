@@ -26,9 +26,17 @@ TESTED_PYTHON: PythonVersion = "3.13"
 """The newest that the suite runs on as well (decision 39): no machine that develops this has 3.14."""
 
 CONSUMER = "consumer"
-"""Hot keys are found by a stream consumer, for functions with `adaptive()`."""
+"""Hot keys are found by a stream consumer, for functions with `adaptive()`.
+
+Example:
+    >>> HotPartition(stack, "Found", table=readings, functions=[ingest], detection=CONSUMER)
+"""
 IN_BAND = "in-band"
-"""Functions find hot keys themselves, with `in_band()`."""
+"""Functions find hot keys themselves, with `in_band()`.
+
+Example:
+    >>> HotPartition(stack, "InBand", table=readings, functions=[ingest], detection=IN_BAND)
+"""
 
 ENGINE = "valkey"
 ENGINE_VERSION = "9.0"
@@ -226,7 +234,11 @@ class CommonOptions(Options):
 
 
 class HotPartitionOptions(CommonOptions):
-    """What is deployed beside a table."""
+    """What is deployed beside a table.
+
+    Example:
+        >>> HotPartition(stack, "Large", table=readings, options=SMALL.changed({"consumers": 2}))
+    """
 
     consumer: FunctionSize
     consumer_concurrency: int = Field(
@@ -289,7 +301,12 @@ SMALL = HotPartitionOptions(
     ),
     alarms=AlarmOptions(),
 )
-"""The least bill, for trying it: nothing outlives the stack."""
+"""The least bill, for trying it: nothing outlives the stack.
+
+Example:
+    >>> SMALL.registry.node_type
+    'cache.t4g.micro'
+"""
 
 PRODUCTION = HotPartitionOptions(
     # One thread reads, parses and sums the reports of the whole fleet: a whole CPU is all that it can use.
@@ -310,7 +327,12 @@ PRODUCTION = HotPartitionOptions(
     ),
     alarms=AlarmOptions(),
 )
-"""No single point of failure, and what is the truth outlives the stack."""
+"""No single point of failure, and what is the truth outlives the stack.
+
+Example:
+    >>> PRODUCTION.registry.shard_count, PRODUCTION.is_data_retained
+    (2, True)
+"""
 
 
 OptionsT = TypeVar("OptionsT", bound=CommonOptions)
@@ -318,7 +340,12 @@ OptionsT = TypeVar("OptionsT", bound=CommonOptions)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """The machine that synthesizes."""
+    """The machine that synthesizes.
+
+    Example:
+        >>> Host(python_version="3.13", machine="aarch64", system="Linux").python_version
+        '3.13'
+    """
 
     python_version: str
     machine: str
@@ -336,6 +363,10 @@ def run_on(host: Host, options: OptionsT) -> OptionsT:
 
     Raises:
         ConfigurationError: Lambda has no such processor.
+
+    Example:
+        >>> run_on(Host(python_version="3.12", machine="x86_64", system="Linux"), SMALL).target.architecture
+        'x86_64'
     """
     architecture = _MACHINES.get(host.machine.lower())
     if architecture is None:

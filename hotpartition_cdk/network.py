@@ -27,6 +27,9 @@ class Network(Construct):
     logs, metrics and traces leave through Lambda itself, outside the VPC.
 
     In a given one nothing is changed: that DynamoDB can be reached from its subnets is for its owner to see to.
+
+    Example:
+        >>> network = Network(stack, "Network", vpc=vpc)
     """
 
     def __init__(

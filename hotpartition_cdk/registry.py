@@ -59,6 +59,9 @@ class Registry(Construct):
 
     Users authenticate with IAM: a function signs a token with its role's credentials, and there is no password. A
     user group of engine `valkey` needs no user named `default`, so without authentication no command is accepted.
+
+    Example:
+        >>> registry = Registry(stack, "Registry", network=Network(stack, "RegistryNetwork", vpc=vpc))
     """
 
     def __init__(

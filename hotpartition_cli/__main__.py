@@ -4,13 +4,16 @@ import sys
 
 from hotpartition_cli.errors import Status
 
+NEEDS = "pydantic rich urllib3"
+"""The packages of the extra `cli`."""
+
 
 def main() -> int:
     """Run the command line, or say how to install what it needs: the library alone does not bring it."""
     try:
         from hotpartition_cli.main import main as run  # noqa: PLC0415 - its packages may be missing
     except ModuleNotFoundError as error:
-        print(f"hotpartition: {error.name} is not installed; pip install 'hotpartition[cli]'", file=sys.stderr)
+        print(f"hotpartition: {error.name} is not installed; pip install {NEEDS}", file=sys.stderr)
         return Status.FAILED
     return run()
 

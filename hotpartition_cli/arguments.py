@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from types import MappingProxyType
 from typing import NoReturn
 
+from hotpartition import __version__
+from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition_cli.errors import UsageError
 from hotpartition_cli.patterns import Reads
 
@@ -47,6 +52,7 @@ examples:
   hotpartition route room-1
   hotpartition plan --rate 5000 --item-bytes 700 --page 50
   hotpartition raise room-1 --n 16
+  hotpartition close room-1 --dry-run
   hotpartition verify --mend
   hotpartition watch
   hotpartition rush room-1
@@ -59,8 +65,16 @@ examples:
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong as our own error, in one sentence."""
 
+    commands: Mapping[str, argparse.ArgumentParser] = MappingProxyType({})
+
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} ({self.prog} --help)")
+        wrong = re.search(r"unrecognized arguments: (--[\w-]+)|invalid choice: '([^']+)'", message)
+        options = {
+            option for each in self.commands.values() for option in re.findall(r"--[a-z-]+", each.format_usage())
+        }
+        near = get_close_matches(wrong[1] or wrong[2], [*self.commands, *sorted(options)], n=1) if wrong else ()
+        hint = f". Did you mean {near[0]}?" if near else ""
+        raise UsageError(f"{message}{hint} ({self.prog} --help)")
 
 
 def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> argparse.Namespace:
@@ -132,6 +146,7 @@ def _build_parser() -> _Parser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"hotpartition {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
 
     def add(name: str, help_: str, example: str, *parents: _Parser) -> _Parser:
@@ -155,13 +170,15 @@ def _build_parser() -> _Parser:
 
     raise_ = add(
         "raise",
-        "spread a partition key before a known event; N only goes up, and stays for ever",
+        "spread a partition key before a known event",
         "raise room-1 --n 16",
         target,
         table,
     )
     raise_.add_argument("conversation_id", metavar="ID")
-    raise_.add_argument("--n", type=int, required=True, metavar="N", dest="shard_count", help="shards, 2 to 1024")
+    raise_.add_argument(
+        "--n", type=_parse_count, required=True, metavar="N", dest="shard_count", help=f"shards, 2 to {MAX_SHARD_COUNT}"
+    )
     raise_.add_argument(
         "--since",
         type=parse_since,
@@ -171,12 +188,24 @@ def _build_parser() -> _Parser:
     )
     raise_.add_argument("--by", metavar="NAME", help="who asks, for the record (default: your user name)")
 
+    close = add(
+        "close",
+        "let the N of a partition key that has cooled come down again, from some minutes ahead on",
+        "close room-1 --dry-run",
+        target,
+        table,
+    )
+    close.add_argument("conversation_id", metavar="ID")
+    close.add_argument("--dry-run", action="store_true", help="say what would be done")
+    close.add_argument(
+        "--timed", action="store_true", help="with --table: the table has a `position` that is Unix time in ms"
+    )
+    close.add_argument("--by", metavar="NAME", help="who asks, for the record (default: your user name)")
+
     verify = add("verify", "registry against journal: what is equal and what differs", "verify --mend", target, table)
     verify.add_argument("--mend", action="store_true", help="repair both: each gets what only the other has")
 
-    add("rebuild-registry", "put every route of the journal into the registry", "rebuild-registry", target)
-
-    _add_own_commands(add)
+    _add_repairs(add, target)
 
     watch = add("watch", "`hot`, renewed until you press Ctrl-C", "watch --every 5", target, table)
     _add_limit(watch)
@@ -240,6 +269,7 @@ def _build_parser() -> _Parser:
     plan.add_argument(
         "--other-sort-key", action="store_true", help="for --reads: the sort key does not begin with the time"
     )
+    parser.commands = commands.choices
     return parser
 
 
@@ -259,8 +289,9 @@ def _add_table() -> _Parser:
     return table
 
 
-def _add_own_commands(add: Callable[..., _Parser]) -> None:
-    """Add those that work on a table itself."""
+def _add_repairs(add: Callable[..., _Parser], target: _Parser) -> None:
+    """Add what fills the registry, and what works on a table itself."""
+    add("rebuild-registry", "put every route of the journal into the registry", "rebuild-registry", target)
     own = _add_own()
     rebuild = add(
         "rebuild-journal",
@@ -322,6 +353,12 @@ def _add_own() -> _Parser:
 
 def _add_limit(parser: _Parser) -> None:
     parser.add_argument("--limit", type=int, default=20, metavar="ROWS", help="keys shown (default 20)")
+
+
+def _parse_count(text: str) -> int:
+    if not text.isdecimal() or not 2 <= int(text) <= MAX_SHARD_COUNT:
+        raise argparse.ArgumentTypeError(f"should be from 2 to {MAX_SHARD_COUNT}, not {text}")
+    return int(text)
 
 
 def _between(low: float, high: float) -> Callable[[str], float]:

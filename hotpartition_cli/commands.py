@@ -76,6 +76,14 @@ def raise_route(call: Caller, conversation_id: str, shard_count: int, *, since_m
     return Outcome(response, Status.FINDING if response["in_registry"] is False else Status.FINE)
 
 
+def close_route(call: Caller, conversation_id: str, *, is_dry_run: bool, is_timed: bool, by: str) -> Outcome:
+    """Close a conversation by hand."""
+    given = {"conversation_id": conversation_id, "dry_run": is_dry_run, "timed": is_timed, "by": by}
+    response = call({"command": "close", **given})
+    is_fine = response["step"] in {"planned", "confirmed"} or response["refusal"] in {"not-raised", "pending"}
+    return Outcome(response, Status.FINE if is_fine else Status.FINDING)
+
+
 def verify(call: Caller, *, repairs: bool, progress: Progress) -> Outcome:
     """Compare registry and journal, part by part."""
     counts: dict[str, int] = {}

@@ -146,7 +146,8 @@ def run(
 
 def _show(screen: Screen, command: str, outcome: Outcome) -> int:
     screen.show(command, outcome)
-    if outcome.complaint:
+    # The table of `hot` says it itself.
+    if outcome.complaint and (screen.as_json or command != "hot"):
         screen.warn(outcome.complaint)
     return outcome.status
 
@@ -164,6 +165,9 @@ def _ask(call: Caller, options: argparse.Namespace, screen: Screen) -> Outcome:
             by = _name_caller(options.by)
             id_, count = options.conversation_id, options.shard_count
             return commands.raise_route(call, id_, count, since_ms=options.since_ms, by=by)
+        case "close":
+            by, id_ = _name_caller(options.by), options.conversation_id
+            return commands.close_route(call, id_, is_dry_run=options.dry_run, is_timed=options.timed, by=by)
         case "verify":
             with screen.progress("comparing routes") as progress:
                 return commands.verify(call, repairs=options.mend, progress=progress)
@@ -182,25 +186,28 @@ def _watch(call: Caller, options: argparse.Namespace, screen: Screen, sleep: Cal
     with suppress(KeyboardInterrupt):
         if screen.as_json or not screen.console.is_terminal:
             screen.show("watch", outcome)
-            for again in _look_again(call, options, screen, sleep):
-                screen.show("watch", again)
+            for again in _look_again(call, options, sleep):
+                screen.complain(again) if isinstance(again, FailedError) else screen.show("watch", again)
         view = VIEWS["watch"]
         with Live(view(outcome.document), console=screen.console, auto_refresh=False, screen=False) as live:
-            for again in _look_again(call, options, screen, sleep):
-                live.update(view(again.document), refresh=True)
+            for again in _look_again(call, options, sleep):
+                shown = (
+                    Text(f"hotpartition: {again}", "red") if isinstance(again, FailedError) else view(again.document)
+                )
+                live.update(shown, refresh=True)
     return Status.FINE
 
 
 def _look_again(
-    call: Caller, options: argparse.Namespace, screen: Screen, sleep: Callable[[float], None]
-) -> Iterator[Outcome]:
-    """Wait and ask, for ever; what fails is told, and tried again the next time."""
+    call: Caller, options: argparse.Namespace, sleep: Callable[[float], None]
+) -> Iterator[Outcome | FailedError]:
+    """Wait and ask, for ever; what fails is given as well, and tried again the next time."""
     while True:
         sleep(options.every)
         try:
             yield commands.show_hot(call, limit=options.limit)
         except FailedError as error:
-            screen.complain(error)
+            yield error
 
 
 def _rush(call: Caller, options: argparse.Namespace, screen: Screen) -> int:

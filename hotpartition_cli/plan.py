@@ -97,6 +97,16 @@ def make_plan(load: Load, thresholds: Thresholds, usage: Usage | None = None) ->
     )
 
 
+def open_seconds_after() -> float:
+    """Return how long after a rush its pages stay dear, by default: until it is closed, and that close's time has come.
+
+    A minute of that is for the consumer, which looks once a minute.
+    """
+    settings = ConsumerSettings.defaults()
+    lease = settings.leases
+    return settings.closing.close_after_seconds + 60 + lease.lease_seconds + 2 * lease.lease_margin_seconds
+
+
 def measure_item(text: str) -> int:
     """Return how many bytes a message takes in storage: a JSON object with `sender`, `body`, perhaps `attributes`.
 
@@ -145,6 +155,7 @@ def render(plan: Plan) -> dict[str, Any]:
         "is_covered": plan.is_covered,
         "source_shard_count": plan.source_shard_count,
         "pattern": plan.pattern and asdict(plan.pattern),
+        "open_seconds_after": round(open_seconds_after()) if plan.shard_count else 0,
         "before": _render_side(plan.before),
         "after": _render_side(plan.after),
     }

@@ -19,6 +19,7 @@ from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import CredentialsError, SettingsError, StoreRefusedError
 from hotpartition.runtime.operating_in_band import open_in_band_operations
 from hotpartition.runtime.settings import InBandSettings
+from hotpartition.runtime.thresholds import find_close_times
 from hotpartition_cli.callers import raise_error
 from hotpartition_cli.errors import UsageError
 from hotpartition_cli.sdk import Subject, open_client, open_session, translated
@@ -26,7 +27,7 @@ from hotpartition_cli.sdk import Subject, open_client, open_session, translated
 PARALLEL_READS = 8
 SAMPLED_ITEMS = 2_000
 """Items among which `verify` looks for such that no route names."""
-_RIGHTS = "dynamodb:DescribeTable and GetItem (raise: UpdateItem; a journal table: Scan; verify: Scan)"
+_RIGHTS = "dynamodb:DescribeTable and GetItem (raise, close: UpdateItem; a journal table, verify: Scan)"
 
 
 class TableCaller:
@@ -76,6 +77,7 @@ class TableCaller:
             form=form,
             load=settings.load,
             size=settings.size,
+            close_times=find_close_times(settings.leases, settings.closing),
             run_all=threads.map,
         )
         return cls(

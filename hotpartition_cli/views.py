@@ -12,10 +12,22 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hotpartition_cli.rush import MESSAGE_WCU
+
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _RESULTS = {"passed": ("ok", "green"), "failed": ("FAILED", "red"), "skipped": ("-", "yellow")}
 _AGREEMENT_STYLES = {"equal": "green", "missing-in-registry": "yellow", "registry-unavailable": "yellow"}
+_REFUSALS = {
+    "no-positions": "its positions are not times, as far as is known (--timed)",
+    "not-raised": "its newest items are on the base key already, or will be from a close on that is confirmed",
+    "pending": "a close is announced already, and its time has not come",
+    "too-soon": "too little time has passed since its last close (close_pause_seconds)",
+    "full": "its route has too many members",
+    "no-date": "DynamoDB's response had no Date",
+    "grew": "its route has grown meanwhile; try again",
+}
 MAX_DIFFERENCES_SHOWN = 20
+FULL_LOAD_SHARE = 0.8
 CONSUMER_SECONDS = 300
 """One starts each minute, give or take one, and works for three."""
 
@@ -28,7 +40,7 @@ def view_hot(document: Mapping[str, Any]) -> RenderableType:
     for row in document["routes"]:
         wcu, throttled = row["wcu_per_second"], row["throttled_share"]
         load = wcu / row["capacity_wcu_per_second"] if wcu is not None else None
-        age = "unreadable" if row["is_malformed"] else _age(row["newest_since"], at)
+        age = "unreadable" if row["is_malformed"] else _era(row, at)
         table.add_row(
             Text(row["conversation_id"]),
             "?" if wcu is None else f"{wcu:,.0f}",
@@ -88,6 +100,9 @@ def view_route(document: Mapping[str, Any]) -> RenderableType:
                 else [""] * 4
             )
             table.add_row(*first, *_decision(record))
+    for close in document["closes"]:
+        known = _presence(close["in_journal"]), _presence(close["in_registry"]) if close["in_registry"] else Text("-")
+        table.add_row("0", close["at"], *known, "closed" if close["is_confirmed"] else "announced", "")
     head = Text(f"{id_}: {_placing(document['shard_count'])}")
     if agreement != "equal" or any(generation["in_registry"] for generation in document["generations"]):
         head.append("; registry against journal: ").append(agreement, _AGREEMENT_STYLES.get(agreement, "red"))
@@ -111,6 +126,19 @@ def view_raise(document: Mapping[str, Any]) -> RenderableType:
     else:
         head = f"{id_} has N = {before} for items from {since} on already: nothing was changed."
     return Group(Text(head, "green"), *(Text(f"- {warning}") for warning in document["warnings"]))
+
+
+def view_close(document: Mapping[str, Any]) -> RenderableType:
+    """Say what became of a close by hand."""
+    id_, at, n = document["conversation_id"], document["at"], document["shard_count"]
+    if document["step"] == "refused":
+        return Text(f"{id_} is not closed: {_REFUSALS.get(document['refusal'], document['refusal'])}.", "yellow")
+    if document["step"] == "planned":
+        return Text(f"{id_} would be closed: items from {at} on go to the base key; N is {n} now.")
+    if document["step"] == "confirmed":
+        head = f"{id_} is closed: items from {at} on go to the base key, and pages of them query one key."
+        return Group(Text(head, "green"), Text("- A raise until then holds on. Items from before stay where they are."))
+    return Text(f"{id_} is not closed: DynamoDB took the announcement too late. Writers obey it; try again.", "red")
 
 
 def view_verification(document: Mapping[str, Any]) -> RenderableType:
@@ -173,16 +201,23 @@ def view_plan(document: Mapping[str, Any]) -> RenderableType:
         if document["is_covered"]
         else "That does not take the whole load: split the conversation itself, or raise max_shard_count."
     )
-    return Group(Text("\n".join(sentences)), table, Text(tail))
+    more = document["after"]["rcu_per_page_eventual"] - document["before"]["rcu_per_page_eventual"]
+    until = f"until some {document['open_seconds_after'] / 60:.0f} minutes after the rush, when it is closed"
+    cost = f"Each newest page takes {more:,.1f} RCU more (eventually consistent) from the raise on, {until}."
+    return Group(Text("\n".join(sentences)), table, Text(f"{cost}\n{tail}"))
 
 
 def view_rush(document: Mapping[str, Any]) -> RenderableType:
-    """Say what became of the messages, and of the conversation."""
+    """Say what became of the messages, and of the conversation, and whether the load was what was asked for."""
     count = document["shard_count"]
+    sent = MESSAGE_WCU * (document["stored"] + document["throttled"] + document["failed"]) / document["seconds"]
+    is_less = sent < FULL_LOAD_SHARE * document["offered_wcu_per_second"]
+    less = f" This machine offered {sent:,.0f} WCU/s, not {document['offered_wcu_per_second']:,.0f}." if is_less else ""
     return Text(
         f"{document['stored']:,} messages stored, {document['throttled']:,} refused for now and"
         f" {document['failed']:,} failed in {document['seconds']:g} s; {document['conversation_id']} "
         + (f"has {count} shards now." if count else "was not raised.")
+        + less
     )
 
 
@@ -229,6 +264,7 @@ VIEWS: Mapping[str, Callable[[Mapping[str, Any]], RenderableType]] = {
     "watch": view_hot,
     "route": view_route,
     "raise": view_raise,
+    "close": view_close,
     "verify": view_verification,
     "rebuild-registry": view_rebuild,
     "rebuild-journal": view_journal,
@@ -265,6 +301,15 @@ def _decision(record: Mapping[str, Any] | None) -> tuple[Text, Text]:
     rate = record["rate_wcu_per_second"]
     why = record["reason"] if rate is None else f"{record['reason']} at {rate:,} WCU/s"
     return Text(f"{record['decided_at'][:19]}Z {why}"), Text(record["by"] or "")
+
+
+def _era(row: Mapping[str, Any], at: str) -> str:
+    """Say how old the newest generation is, or the close behind it."""
+    since, closed_at = row["newest_since"], row["closed_at"]
+    if closed_at is None or (since is not None and since >= closed_at):
+        return _age(since, at)
+    seconds = _seconds(closed_at, at)
+    return f"closed {_duration(seconds)} ago" if seconds >= 0 else f"closes in {_duration(-seconds)}"
 
 
 def _age(since: str | None, at: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import aws_cdk as cdk
 
+from hotpartition.runtime.declaring import unknown
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.layers import CACHE_KEY
 from hotpartition_cdk.options import override
@@ -160,8 +161,7 @@ def _check_context(context: Mapping[str, object]) -> None:
 
 def _check_key(key: str) -> None:
     if key not in _CONTEXT_KEYS:
-        allowed = f"{', '.join(_CONTEXT_KEYS[:-1])} and {_CONTEXT_KEYS[-1]}"
-        raise ConfigurationError(f"context key {key!r} is unknown; allowed are {allowed}")
+        raise ConfigurationError(unknown(f"context key {key!r}", _CONTEXT_KEYS))
 
 
 def _read_bundling(value: object) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FIELDS = {
-    "not_judged",
+    *("not_judged", "machine_kept_up", "machine", "hot_offered", "one_key_takes"),
     *("acknowledged", "missing", "duplicated", "out_of_order", "rejected", "conversations", "hot_conversation"),
     *("hot_threshold_wcu", "partition_limit_wcu", "sampling_distance_wcu", "onset_to_raise_seconds", "raises", "max_n"),
     *("throttled_before_raise", "throttled_after_raise", "environments", "reads", "duration_seconds", "verdict"),

@@ -46,6 +46,8 @@ def test_its_rush_is_raised_and_read_back_completely(wheel, tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-2_000:]
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary.keys() == {field.name for field in fields(Summary)} | {"verdict", "not_judged"}
+    assert summary.keys() == {field.name for field in fields(Summary)} | {
+        *("verdict", "not_judged", "machine_kept_up", "machine")
+    }
     assert (summary["verdict"], summary["missing"], summary["duplicated"]) == ("pass", 0, 0)
     assert "readings of one device complete" in done.stdout

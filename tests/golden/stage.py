@@ -117,7 +117,11 @@ class Stage:
             form=KEY_FORM,
         )
         return Consumer(
-            ends, thresholds=THRESHOLDS, read_thresholds=READ_THRESHOLDS, stream_partitions=STREAM_PARTITIONS
+            ends,
+            thresholds=THRESHOLDS,
+            read_thresholds=READ_THRESHOLDS,
+            stream_partitions=STREAM_PARTITIONS,
+            max_raises_per_hour=1_000,
         )
 
     def run(self, until_ms: int) -> None:

@@ -26,6 +26,8 @@ NAMES = {
     "RegistryUnreachable",
     "RegistryRefilled",
     "RaiseAtCap",
+    "RaisesLimited",
+    "ManyRaises",
     "RegistryAhead",
     "RoutingItemUnreadable",
     "DeadLetters",
@@ -48,6 +50,7 @@ WAKING = {
     "ConsumerMissing",
     "RegistryUnreachable",
     "RaiseAtCap",
+    "RaisesLimited",
     "RegistryAhead",
     "RoutingItemUnreadable",
 }

@@ -49,6 +49,7 @@ ALARMS = {
     "TableLimitReached",
     "ApiFailing",
     "ApiSlow",
+    "ManyRaises",
     "RoutingItemUnreadable",
     "FunctionErrors",
     "FunctionThrottled",

@@ -189,7 +189,10 @@ class TestOwnEnvironment:
     def test_is_named_where_another_is_unknown(self, tmp_path):
         """The sentence names the ones that there are."""
         (tmp_path / "hotpartition.toml").write_text(self.STAGING)
-        with pytest.raises(ConfigurationError, match=r"'stagng' is unknown; allowed are dev, .*, local-lite, staging$"):
+        with pytest.raises(
+            ConfigurationError,
+            match=r"'stagng' is unknown; .*local-lite, staging. Did you mean staging.$",
+        ):
             load_environment("stagng", tmp_path)
 
 

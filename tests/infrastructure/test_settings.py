@@ -37,7 +37,7 @@ def test_values_become_texts():
         ("[1]", "settings should be a JSON object of names to values, not [1]"),
         (
             {"nope": 1},
-            "setting nope is unknown; allowed are cooled_rcu, dynamodb_client, dynamodb_endpoint",
+            "setting nope is unknown; allowed are close_after_seconds, close_pause_seconds",
         ),
         ({"table_name": "mine"}, "setting table_name is set by the stack itself and cannot be overridden"),
         ({"registry_tls": False}, "setting registry_tls is set by the stack itself and cannot be overridden"),

@@ -262,6 +262,25 @@ class TestRegistry:
         assert registry.get_for_reading("c") == ReadRoute(route_of((8, 9)), 16)
         assert registry.get("c") == route_of((8, 9))
 
+    def test_what_is_warm_is_known_to_be(self, registry):
+        """Each by itself; the empty name is a collection like the others."""
+        assert not registry.is_warm("c")
+        registry.mark_warm("c", 60_000)
+        assert registry.is_warm("c")
+        assert not registry.is_warm("d")
+        registry.mark_warm("", 60_000)
+        assert registry.is_warm("")
+
+    def test_a_place_in_the_listing_is_kept(self, registry):
+        """None where there is none."""
+        assert registry.closing_cursor() is None
+        registry.keep_closing_cursor('[3,"c"]')
+        assert registry.closing_cursor() == '[3,"c"]'
+
+    def test_raises_are_counted(self, registry):
+        """Each count includes the raise itself."""
+        assert [registry.count_raise() for _ in range(3)] == [1, 2, 3]
+
     def test_whole_is_what_is_marked_whole(self, registry):
         """Not by itself, and not by holding routes."""
         registry.add("c", [FOUR])
@@ -276,6 +295,11 @@ class TestRegistry:
             lambda: dead_registry.get_for_reading("c"),
             lambda: dead_registry.mark_read_hot("c", 1),
             lambda: dead_registry.add("c", [FOUR]),
+            dead_registry.count_raise,
+            lambda: dead_registry.mark_warm("c", 1),
+            lambda: dead_registry.is_warm("c"),
+            dead_registry.closing_cursor,
+            lambda: dead_registry.keep_closing_cursor("x"),
             dead_registry.is_whole,
             dead_registry.mark_whole,
         ):

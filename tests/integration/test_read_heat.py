@@ -68,6 +68,7 @@ class Stack:
             thresholds=THRESHOLDS,
             read_thresholds=replace(READ_THRESHOLDS, pages_per_copy=PAGES_PER_COPY),
             stream_partitions=PARTITIONS,
+            max_raises_per_hour=1,
         ).run(run_ms)
 
 

@@ -17,10 +17,12 @@ from hotpartition.errors import MalformedReportError, RegistryForeignError, Regi
 from hotpartition.redis.cluster import (
     SENTINEL_COUNT,
     consumer_key,
+    raises_key,
     read_hot_key,
     reports_key,
     route_key,
     sentinel_keys,
+    warm_key,
 )
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import FIELD, MAX_WAITING, STREAM_AGE_MS, RedisReportSource
@@ -89,6 +91,21 @@ class TestRegistry:
         """A consumer that is gone leaves nothing read-hot for long."""
         registry.mark_read_hot("c", 3)
         assert 55_000 < admin.pttl(read_hot_key(table_name, "c")) <= 60_000
+
+    def test_a_warm_mark_ends_by_itself(self, registry, admin, table_name):
+        """Redis's clock decides when."""
+        registry.mark_warm("c", 600_000)
+        assert 590_000 < admin.pttl(warm_key(table_name, "c")) <= 600_000
+
+    def test_raises_are_counted_for_an_hour_from_the_first(self, registry, admin, table_name):
+        """Later ones do not put the end off; a count that lost its TTL gets one again."""
+        registry.count_raise()
+        admin.pexpire(raises_key(table_name), 1_000_000)
+        assert registry.count_raise() == 2
+        assert 900_000 < admin.pttl(raises_key(table_name)) <= 1_000_000
+        admin.persist(raises_key(table_name))
+        assert registry.count_raise() == 3
+        assert 3_590_000 < admin.pttl(raises_key(table_name)) <= 3_600_000
 
     @pytest.mark.parametrize("conversation_id", ["a.b:c@d-e_f", "x" * 256, "0"])
     def test_every_allowed_id_has_a_route_of_its_own(self, registry, conversation_id):

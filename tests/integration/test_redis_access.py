@@ -142,11 +142,12 @@ def test_functions_may_do_nothing_else(guarded, command):
 
 LOOK_UPS = {"get", "get_for_reading"}
 REGISTRY = {"add", "mark_read_hot", "is_whole", "mark_whole"}
+COOLING = {"mark_warm", "is_warm", "closing_cursor", "keep_closing_cursor"}
 USES = {
     Role.WRITER: {"get", "send"},
-    Role.READER: LOOK_UPS | {"add", "send", "get_page", "put_page", "take_lease"},
-    Role.CONSUMER: LOOK_UPS | REGISTRY | {"read", "announce", "latest"},
-    Role.OPERATOR: LOOK_UPS | REGISTRY | {"read", "latest", "list"},
+    Role.READER: LOOK_UPS | {"add", "send", "get_page", "put_page", "take_lease", "closing_cursor"},
+    Role.CONSUMER: LOOK_UPS | REGISTRY | {"read", "announce", "latest", "count_raise"} | COOLING,
+    Role.OPERATOR: LOOK_UPS | REGISTRY | COOLING | {"read", "latest", "list"},
 }
 """What each function does."""
 
@@ -183,6 +184,11 @@ def _allowed(connection, table_name):
         "add": lambda: registry.add("c", [FOUR]),
         "is_whole": registry.is_whole,
         "mark_whole": registry.mark_whole,
+        "count_raise": registry.count_raise,
+        "mark_warm": lambda: registry.mark_warm("c", 1),
+        "is_warm": lambda: registry.is_warm("c"),
+        "closing_cursor": registry.closing_cursor,
+        "keep_closing_cursor": lambda: registry.keep_closing_cursor("x"),
         "send": send,
         "read": lambda: source.read(0, "0-0", 1),
         "announce": lambda: source.announce(1),

@@ -86,12 +86,18 @@ class ReversedRoute(Route):
         reached = (g for g in self.generations if position is None or g.since_ms >= position)
         return max((g.shard_count for g in reached), default=0)
 
+    def most_shards_between(self, first, last):
+        return self.shard_count_at(last)
+
 
 class PresentRoute(Route):
     """Takes the present where there is no upper bound."""
 
     def shard_count_at(self, position):
         return super().shard_count_at(NOW if position is None else position)
+
+    def most_shards_between(self, first, last):
+        return super().most_shards_between(first, NOW if last is None else last)
 
 
 class MergeWithoutBaseKey(PageMerge):

@@ -9,6 +9,7 @@ from random import Random
 from typing import TypeVar
 
 from hotpartition.control.consumer import Consumer
+from hotpartition.control.cooling import CoolingLimits
 from hotpartition.control.ends import ControlEnds
 from hotpartition.control.operations import Operations
 from hotpartition.control.reconcile import Reconciler
@@ -99,7 +100,9 @@ class World:
     def __post_init__(self) -> None:
         self.pages = FakePageStore(lambda: self.clock.now_ms)
         self.routing_items = FakeRoutingItems(self.table)
+        self.registry.now_ms = lambda: self.clock.now_ms
         self.counters.routes = self.table.routes
+        self.table.date_ms = lambda: self.clock.now_ms // 1000 * 1000
 
     @property
     def journal(self) -> FakeJournal:
@@ -181,17 +184,25 @@ class World:
             form=KEY_FORM,
         )
 
-    def consumer(self, thresholds: Thresholds = THRESHOLDS) -> Consumer:
+    def consumer(
+        self,
+        thresholds: Thresholds = THRESHOLDS,
+        *,
+        max_raises_per_hour: int = 1_000,
+        cooling: CoolingLimits | None = None,
+    ) -> Consumer:
         return Consumer(
             self.control_ends(),
             thresholds=thresholds,
             read_thresholds=READ_THRESHOLDS,
             stream_partitions=self.reports.partitions,
+            max_raises_per_hour=max_raises_per_hour,
+            cooling=cooling,
         )
 
-    def operations(self) -> Operations:
+    def operations(self, **values: object) -> Operations:
         partitions = self.reports.partitions
-        settings = OperateSettings.defaults(stream_partitions=partitions, consumers=self.consumers)
+        settings = OperateSettings.defaults(stream_partitions=partitions, consumers=self.consumers, **values)
         return build_operations(self.control_ends(), settings)
 
     def reconciler(self) -> Reconciler:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.merge import KeyQuery, QueryResponse
 from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry, ReadRoute, RoutingItem, StreamEntry
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
-from hotpartition.core.route import Generation, Route
+from hotpartition.core.route import Close, Generation, Member, Route
 from hotpartition.core.route_history import Cause, decode_raises, encode_raises
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.dynamodb.item_store import Replacement
@@ -57,6 +57,8 @@ class FakeTable:
     items_read: int = 0
     units_per_query: float = 0.5
     on_call: Callable[[str], None] = lambda _: None
+    date_ms: Callable[[], int | None] = lambda: None
+    """DynamoDB's `Date`."""
 
     def _call(self, name: str) -> None:
         self.calls.append(name)
@@ -151,9 +153,21 @@ class FakeJournal:
 
     def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
         self.table._call(f"get {collection}")
-        if not is_strong and collection in self.table.lagging:
-            return self.table.lagging[collection]
-        return self.table.routes.get(collection, JournalEntry())
+        is_lagging = not is_strong and collection in self.table.lagging
+        routes = self.table.lagging if is_lagging else self.table.routes
+        return replace(routes.get(collection, JournalEntry()), date_ms=self.table.date_ms())
+
+    def add_close(
+        self, collection: str, close: Close, *, cause: Cause, now_ms: int, seen: JournalEntry | None = None
+    ) -> JournalEntry | None:
+        self.table._call(f"update {collection}")
+        known = self.table.routes.get(collection, JournalEntry())
+        if seen is not None and known.updated_at_ms != seen.updated_at_ms:
+            return None
+        self.table.reasons[collection] = cause.encode()
+        entry = JournalEntry(known.route.union(Route.of([close])), now_ms, self.table.date_ms())
+        self.table.routes[collection] = entry
+        return entry
 
     def add(
         self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int, pause_ms: int = 0
@@ -217,6 +231,10 @@ class FakeRegistry:
     def __init__(self) -> None:
         self.routes: dict[str, Route] = {}
         self.copies: dict[str, int] = {}
+        self.raises = 0
+        self.warm_until_ms: dict[str, int] = {}
+        self.cursor: str | None = None
+        self.now_ms: Callable[[], int] = lambda: 0
         self.whole = False
         self.is_down = False
         self.reads = 0
@@ -237,9 +255,30 @@ class FakeRegistry:
         self._check()
         self.copies[collection] = copies
 
-    def add(self, collection: str, generations: Iterable[Generation]) -> None:
+    def add(self, collection: str, members: Iterable[Member]) -> None:
         self._check()
-        self.routes[collection] = self.routes.get(collection, Route()).union(Route(frozenset(generations)))
+        self.routes[collection] = self.routes.get(collection, Route()).union(Route.of(members))
+
+    def mark_warm(self, collection: str, keep_ms: int) -> None:
+        self._check()
+        self.warm_until_ms[collection] = self.now_ms() + keep_ms
+
+    def is_warm(self, collection: str) -> bool:
+        self._check()
+        return self.now_ms() < self.warm_until_ms.get(collection, -1)
+
+    def closing_cursor(self) -> str | None:
+        self._check()
+        return self.cursor
+
+    def keep_closing_cursor(self, cursor: str) -> None:
+        self._check()
+        self.cursor = cursor
+
+    def count_raise(self) -> int:
+        self._check()
+        self.raises += 1
+        return self.raises
 
     def page(self, cursor: str | None) -> tuple[Sequence[str], str | None]:
         """List two at a time, as `RegistryListing`."""

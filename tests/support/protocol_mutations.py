@@ -51,6 +51,9 @@ class ReversedRoute(Route):
         reached = (g for g in self.generations if position is None or g.since_ms >= position)
         return max((g.shard_count for g in reached), default=0)
 
+    def most_shards_between(self, first, last):
+        return self.shard_count_at(last)
+
 
 class ReversingMerge(PageMerge):
     """Plans pages by a reversed route."""
@@ -76,8 +79,8 @@ class PresentMerge(PageMerge):
         now_ms = self.now_ms
 
         class PresentRoute(Route):
-            def shard_count_at(self, position):
-                return super().shard_count_at(now_ms if position is None else position)
+            def most_shards_between(self, first, last):
+                return super().most_shards_between(first, now_ms if last is None else last)
 
         return super().next_queries(PresentRoute(route.generations))
 

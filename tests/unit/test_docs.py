@@ -13,6 +13,7 @@ from hotpartition_cdk.options import list_options
 from hotpartition_cli.arguments import parse_arguments
 from infra.environments import DEV
 from tools.configuration import construct_options_table, options_table, settings_table
+from tools.readme import ON_AWS, check_of, does, read_steps
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -24,6 +25,8 @@ DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
+    ROOT / "SECURITY.md",
+    *sorted(ROOT.glob("examples/*/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "tools/partition_model/README.md",
 ]
@@ -109,7 +112,9 @@ def named(page):
 def test_every_make_target_that_is_named_exists(page):
     """Each can be typed."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"(?:`|^\$ )(?:\w+=\S+ )*make ([a-z-]+)", page.read_text(), re.MULTILINE)) <= targets
+    assert (
+        set(re.findall(r"(?:`|^\$ )(?:\w+=\S+ )*make (?:-C \S+ )?([a-z-]+)", page.read_text(), re.MULTILINE)) <= targets
+    )
 
 
 def anchors_of(page):
@@ -133,7 +138,7 @@ def test_every_link_leads_somewhere(page):
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_every_path_that_is_named_exists(page):
     """Of a file or folder, from the root; from the library in the page that says so; from the page's own folder."""
-    starts = [ROOT, page.parent, ROOT / "layers/routing/python/hotpartition"]
+    starts = [ROOT, page.parent, page.parent / "functions", ROOT / "layers/routing/python/hotpartition"]
     for path in re.findall(r"`((?:[\w.-]+/)+(?:[\w.-]+)?|[\w-]+\.(?:py|toml|md|json|yaml))`", page.read_text()):
         if path.startswith((*MADE, "hotpartition.toml", "report.", "summary.")):
             continue
@@ -168,6 +173,14 @@ def test_what_is_to_be_found_in_a_module_is_there():
             assert re.search(rf"^\s*(?:def|class) {name}\b", source, re.MULTILINE), (path, name)
 
 
+def test_make_readme_checks_every_command_of_the_readme():
+    """Each has its output beside it, a check, or is known to need an account."""
+    steps = read_steps(README)
+    assert len(steps) > 15
+    for step in steps:
+        assert step.shown or does(step.command, ON_AWS) or check_of(step.command) is not None
+
+
 def test_the_readme_is_short():
     """It is an advertisement and a first half hour; everything else has a page of its own."""
-    assert len(README.splitlines()) <= 200
+    assert len(README.splitlines()) <= 170

@@ -1,6 +1,7 @@
 """What others install: all that they need is in the wheel, and nothing of what only this project needs."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from setuptools import Distribution
 
-from hotpartition_cli.__main__ import main
+from hotpartition_cli.__main__ import NEEDS, main
 from hotpartition_cli.errors import Status
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +54,9 @@ def test_the_command_says_what_it_lacks(monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "hotpartition_cli.main", raising=False)
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert main() == Status.FAILED
-    assert capsys.readouterr().err == "hotpartition: rich.console is not installed; pip install 'hotpartition[cli]'\n"
+    assert capsys.readouterr().err == f"hotpartition: rich.console is not installed; pip install {NEEDS}\n"
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert NEEDS.split() == [re.match(r"[\w-]+", requirement)[0] for requirement in extras["cli"]]
 
 
 def test_the_command_needs_no_more_than_its_extra_brings():

@@ -26,7 +26,7 @@ from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
 from hotpartition.core.ports import Journal, JournalEntry, RoutingItem, RoutingItems
 from hotpartition.core.reports import READ_LIMIT, WriteReport, stream_partition_of
-from hotpartition.core.route import Generation, Route
+from hotpartition.core.route import Close, Generation, Route
 from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import SLOT_MS
 from hotpartition.redis.cluster import reports_key
@@ -215,6 +215,11 @@ class _MemoryJournal(Journal):
         entry = JournalEntry(known.union(Route(frozenset(generations))), now_ms)
         self._entries[collection] = entry
         return entry
+
+    def add_close(
+        self, collection: str, close: Close, *, cause: Cause, now_ms: int, seen: JournalEntry | None = None
+    ) -> None:
+        """Refuse it: nothing is closed here."""
 
 
 class _NoRoutingItems(RoutingItems):

@@ -332,6 +332,7 @@ def measure_items(setup: Setup) -> Measured:
 
 
 RUSH = page_costs.Load(messages_per_second=4_000, item_bytes=1_024, page=50)
+CLOSE_BAR = 1.05
 OLDER_SHARD_COUNT = 54
 """What the rule of decision 19 gave this rush: a message had one place, so shards were made small enough for any."""
 
@@ -352,4 +353,23 @@ def measure_rush(_: Setup) -> Measured:
         },
         bars=(Bar("ratio", at_most=0.45), Bar("queries_ratio", at_most=0.45)),
         conditions="eventually consistent; newest 50 messages of 1 KiB, all on shards; mean of 10 pages",
+    )
+
+
+def measure_close(_: Setup) -> Measured:
+    """Count queries and read units behind a close, as the read function's merge asks. Nothing is timed."""
+    shard_count = size_route(RUSH.messages_per_second, default_thresholds())
+    ours, never = page_costs.read_pages(shard_count, RUSH, is_closed=True), page_costs.read_pages(0, RUSH)
+    return Measured(
+        unit="RCU a page",
+        rival="a conversation that was never raised",
+        samples=Samples((ours.rcu_eventual,), (never.rcu_eventual,)),
+        details={
+            "shard_count": shard_count,
+            "queries": ours.queries,
+            "rival_queries": never.queries,
+            "queries_ratio": ours.queries / never.queries,
+        },
+        bars=(Bar("ratio", at_most=CLOSE_BAR), Bar("queries_ratio", at_most=CLOSE_BAR)),
+        conditions="eventually consistent; newest 50 messages of 1 KiB, all behind the close; mean of 10 pages",
     )

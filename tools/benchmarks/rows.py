@@ -23,6 +23,7 @@ ROWS = {
     "read-16-tail": "tail.measure_tail",
     "read-items": "pages.measure_items",
     "page-after-rush": "pages.measure_rush",
+    "page-after-close": "pages.measure_close",
     "page-l1": "pages.measure_l1",
     "page-redis": "pages.measure_redis",
     "consumer": "consumer.measure_consumer",

@@ -141,6 +141,10 @@ def say_outcome(run: Run, plan: Plan, console: Console) -> int:
     for finding in run.history.examples:
         text = f"     {finding.fault}: {finding.conversation_id} {finding.message_id}: {finding.detail}"
         console.print(text, highlight=False, markup=False, soft_wrap=True)
+    if run.judgement.verdict != "pass":
+        for request in run.played.recorder.given_up:
+            console.print(f"     given up: {request}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"     what the functions said: {plan.out_dir / 'local' / 'logs'}", highlight=False)
     verdict, machine = run.judgement.verdict, run.machine
     late = f"{machine.waited_percent:.0f} % of its requests waited for it, so run it on a quiet one"
     where = "" if machine.kept_up else f", on a machine that could not keep up ({late})"

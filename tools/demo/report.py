@@ -94,7 +94,7 @@ def build_pictures(run: Run) -> Mapping[str, Picture]:
 def build_report(run: Run, pictures: Mapping[str, Picture]) -> str:
     """Build the HTML of a report."""
     figures = {
-        **summary_document(run.summary, run.judgement),
+        **summary_document(run.summary, run.judgement, run.machine),
         "not_judged": ", ".join(run.judgement.not_judged) or "nothing",
     }
     return render("demo.html.j2", run=run, figures=figures, pictures=pictures)
@@ -124,7 +124,7 @@ def _draw_load(run: Run, course: Course) -> Picture:
         _mark_time(run, load, spread)
         layers = [(course.on_base, Color.CALM, "stored on the base key"), (course.on_shards, Color.BLUE, "on shards")]
         stack(load, layers, width=1)
-        steps(load, course.offered, width=1, color=Color.INK, label="offered by clients")
+        steps(load, course.offered, width=1, color=Color.INK, label="offered by clients", line="--")
         steps(load, course.refused, width=1, color=Color.ORANGE, label="refused by DynamoDB")
         _mark_limit(run, load)
         panel(load, f"Writes to {run.summary.hot_conversation}", y="writes/s")
@@ -156,7 +156,7 @@ def _draw_latency(run: Run, course: Course) -> Picture:
         steps(latency, queued, width=1, color=Color.SOFT, label="wait for this machine, p99", line=":")
         panel(latency, "Latency of write requests, all conversations", y="ms, logarithmic", log=True)
         stack(quiet, [(course.quiet_written, Color.CALM, "stored")], width=1)
-        steps(quiet, course.quiet_offered, width=1, color=Color.INK, label="offered by clients")
+        steps(quiet, course.quiet_offered, width=1, color=Color.INK, label="offered by clients", line="--")
         steps(quiet, course.quiet_refused, width=1, color=Color.PURPLE, label="refused by DynamoDB")
         panel(quiet, f"Writes to the {run.summary.conversations - 1} quiet conversations", y="writes/s", x=X_LABEL)
 

@@ -25,6 +25,7 @@ from tools.load.judge import (
     Summary,
     bars_for,
     count_busiest_second,
+    count_taken_by_one_key,
     count_throttles,
     first_raise_after,
     judge,
@@ -313,6 +314,7 @@ def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> R
     if rush.asked:
         rush = replace(rush, counts=tuple(read_counts(plan.out_dir / "local")))
         played = replace(played, read_rush=rush)
+    offered = [at for at, name in recorder.offered_at if name == workload.hot_conversation]
     summary = Summary(
         acknowledged=history.acknowledged,
         missing=history.missing,
@@ -332,6 +334,8 @@ def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> R
         environments=observations.most_environments,
         reads=history.reads,
         duration_seconds=round(ended_at - began, 1),
+        hot_offered=len(offered),
+        one_key_takes=count_taken_by_one_key(offered, plan.scale.partition_write_limit_wcu),
         rush_pages=len(rush.asked),
         rush_refused=rush.refused,
         rush_from_l1=rush.total("l1"),
@@ -357,7 +361,7 @@ def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> R
 
 def _write_down(plan: Plan, run: Run) -> None:
     plan.out_dir.mkdir(parents=True, exist_ok=True)
-    document = {**summary_document(run.summary, run.judgement), **plan.variant.facts()}
+    document = {**summary_document(run.summary, run.judgement, run.machine), **plan.variant.facts()}
     plan.summary_file.write_text(json.dumps(document, indent=2) + "\n")
     pictures = build_pictures(run)
     plan.report_file.write_text(build_report(run, pictures), encoding="utf-8")

@@ -108,7 +108,7 @@ class Calls:
     @property
     def gets(self) -> st.SearchStrategy[Call]:
         """Read an item."""
-        return _calls("get_item", _given("Key", self.keys), _projections, _given("ConsistentRead", st.booleans()))
+        return _calls("get_item", _given("Key", self.keys), projections, _given("ConsistentRead", st.booleans()))
 
     @property
     def queries(self) -> st.SearchStrategy[Call]:
@@ -154,10 +154,63 @@ class Calls:
             condition = {"KeyConditionExpression": "colour = :c", "ExpressionAttributeValues": {":c": colour}}
             return Call("query", {"IndexName": "by-colour", **condition}), SORT
 
+        def of_kind(collection: str, colour: str, rank: int | None, options: Mapping[str, Any]) -> tuple[Call, str]:
+            condition = Key(PARTITION).eq(collection) & Key("colour").eq(colour)
+            condition = condition if rank is None else condition & Key("rank").eq(rank) & Key("text").gte("g")
+            options = {name: value for name, value in options.items() if name != "ConsistentRead"}
+            request = {"IndexName": "by-kind", "KeyConditionExpression": condition, **options}
+            return Call("query", request), "rank" if rank is None else "text"
+
+        colours, collections = st.sampled_from(["red", "green", "blue"]), st.sampled_from(COLLECTIONS)
+        ranks = st.one_of(st.none(), st.integers(0, 5))
         return st.one_of(
-            st.builds(local, st.sampled_from(COLLECTIONS), st.integers(0, 5), _page_options),
-            st.sampled_from(["red", "green", "blue"]).map(of_colour),
+            st.builds(local, collections, st.integers(0, 5), _page_options),
+            colours.map(of_colour),
+            st.builds(of_kind, collections, colours, ranks, _page_options),
         )
+
+    @property
+    def scans(self) -> st.SearchStrategy[Call]:
+        """Read the table, all of it or a part; with filters on the partition key as well."""
+        is_room = Attr(PARTITION).eq("room-1")
+        filters: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+            [
+                {},
+                {"FilterExpression": is_room},
+                {"FilterExpression": is_room & Attr("colour").eq("red"), "ProjectionExpression": SORT},
+                {"FilterExpression": Attr(PARTITION).begins_with("room") & Attr("rank").between(1, 4)},
+                {"FilterExpression": Attr("rank").gt(1), "Select": "COUNT"},
+                {"FilterExpression": Attr(PARTITION).is_in(["room-2", "über#x"]), "Select": "COUNT"},
+            ]
+        )
+        limits = st.fixed_dictionaries({}, optional={"Limit": st.integers(1, 9)})
+        return _calls("scan", filters, limits)
+
+    @property
+    def key_lists(self) -> st.SearchStrategy[list[dict[str, Any]]]:
+        """Keys of several items, each once."""
+        return st.lists(self.keys, min_size=1, max_size=20, unique_by=repr)
+
+    @property
+    def transactions(self) -> st.SearchStrategy[list[tuple[str, Call]]]:
+        """Changes of several items at once: what kind of action, and the call of the table that does the same."""
+        kinds = {"put_item": "Put", "update_item": "Update", "delete_item": "Delete"}
+        changes = st.one_of(self.puts, self.updates, self.deletes).map(lambda call: (kinds[call.method], call))
+        conditions: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+            [
+                {"ConditionExpression": f"attribute_exists({PARTITION})"},
+                {"ConditionExpression": Attr(SORT).not_exists()},
+                {"ConditionExpression": Attr("colour").eq("red"), "ReturnValuesOnConditionCheckFailure": "ALL_OLD"},
+            ]
+        )
+        checks = _calls("check", _given("Key", self.keys), conditions).map(lambda call: ("ConditionCheck", call))
+        actions = st.lists(st.one_of(changes, checks), min_size=1, max_size=5)
+        return actions.filter(lambda drawn: len({repr(self.key_of(call)) for _, call in drawn}) == len(drawn))
+
+    def key_of(self, call: Call) -> dict[str, Any]:
+        """Return the key of the item that a call is about."""
+        named = call.request.get("Item") or call.request["Key"]
+        return {PARTITION: named[PARTITION], SORT: named[SORT]}
 
     @property
     def ranges(self) -> st.SearchStrategy[Call]:
@@ -277,7 +330,7 @@ _conditions: st.SearchStrategy[dict[str, Any]] = st.one_of(
         ]
     ),
 )
-_projections: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+projections: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     [
         {},
         {},
@@ -287,7 +340,7 @@ _projections: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     ]
 )
 _shapes: st.SearchStrategy[dict[str, Any]] = st.one_of(
-    _projections,
+    projections,
     st.sampled_from(
         [
             {"Select": "COUNT"},

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from hotpartition.core.backoff import Clock
 from hotpartition.core.ports import ReadRoute
 from hotpartition.core.reports import ReadReport, WriteReport
-from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Route
+from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Member, Route
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.runtime.building import Ends
@@ -94,9 +94,9 @@ class MemoryRegistry:
         """Read a route."""
         return self._routes.get(collection, EMPTY_ROUTE)
 
-    def add(self, collection: str, generations: Iterable[Generation]) -> None:
-        """Add generations."""
-        self._routes[collection] = self.get(collection).union(Route(frozenset(generations)))
+    def add(self, collection: str, members: Iterable[Member]) -> None:
+        """Add generations and closes."""
+        self._routes[collection] = self.get(collection).union(Route.of(members))
 
     def is_whole(self) -> bool:
         """Say that nothing was lost."""
@@ -111,6 +111,24 @@ class MemoryRegistry:
 
     def mark_whole(self) -> None:
         """Nothing can be lost."""
+
+    def count_raise(self) -> int:
+        """Count none: raises have no limit here."""
+        return 0
+
+    def mark_warm(self, collection: str, keep_ms: int) -> None:
+        """Drop it: nothing is closed here."""
+
+    def is_warm(self, collection: str) -> bool:
+        """Say that nothing has cooled."""
+        del collection
+        return True
+
+    def closing_cursor(self) -> str | None:
+        """Say that nobody has looked."""
+
+    def keep_closing_cursor(self, cursor: str) -> None:
+        """Drop it."""
 
 
 @dataclass(slots=True)

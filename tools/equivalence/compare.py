@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple, Self
 
@@ -100,6 +100,35 @@ class Pair:
         """Make a call on both and compare; `told` is the call as ours gets it."""
         require_equal(told, perform(self.expected, call), perform(self.found, told))
 
+    def client(
+        self, method: str, build: Callable[[str], Mapping[str, Any]], told: Mapping[str, Any] | None = None
+    ) -> None:
+        """Make a call by the clients of both; `build` makes it for a table's name, `told` is what ours gets beside."""
+        outcomes = []
+        for table, more in ((self.expected, {}), (self.found, told or {})):
+            request = {**build(table.name), **more}
+            outcomes.append(_unnamed(perform(table.meta.client, Call(method, request)), table.name))
+        require_equal(Call(method, build("")), *outcomes)
+
+    def transact(self, method: str, drawn: Sequence[tuple[str, Call]], told: Sequence[tuple[str, Call]]) -> None:
+        """Make a transaction by the clients of both; `told` are the actions as ours gets them."""
+        outcomes = []
+        for table, actions in ((self.expected, drawn), (self.found, told)):
+            listed = [{kind: {"TableName": table.name, **call.request}} for kind, call in actions]
+            outcomes.append(perform(table.meta.client, Call(method, {"TransactItems": listed})))
+        require_equal(Call(method, {"TransactItems": drawn}), *outcomes)
+
+    def paginate(self, call: Call) -> None:
+        """Read all pages of a query by the clients' paginators."""
+        found = []
+        for table in (self.expected, self.found):
+            request = {**call.request, "TableName": table.name}
+            size = {"PageSize": request.pop("Limit")} if "Limit" in request else {}
+            pages = table.meta.client.get_paginator("query").paginate(**request, PaginationConfig=size)
+            found.append(plain(pages.build_full_result()["Items"]))
+        if found[0] != found[1]:
+            raise DifferenceError.of(call, *found)
+
     def page(self, call: Call) -> None:
         """Compare the pages of a query, one by one, each from where boto3's table says the last one ended."""
         start: Mapping[str, Any] | None = None
@@ -143,6 +172,14 @@ class Pair:
         ]
         if left[0] != left[1]:
             raise DifferenceError.of(call, expected, found)
+
+
+def _unnamed(outcome: Outcome, name: str) -> Outcome:
+    """Call the table of an outcome's items the same in both; items of a batch come in any order."""
+    if outcome.response is None or "Responses" not in outcome.response:
+        return outcome
+    items = sorted(outcome.response["Responses"].get(name, ()), key=repr)
+    return Outcome({**outcome.response, "Responses": items}, None)
 
 
 def walk(table: Any, call: Call) -> list[Any] | Outcome:

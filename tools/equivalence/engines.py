@@ -120,8 +120,11 @@ _numbers = count(1)
 def create_table(resource: Any, combination: Combination) -> Any:
     """Create a table with an index of either kind, and one by time if it is to have one, under a name of its own.
 
-    `by-rank` is a local index, which shares the table's partition key; `by-colour` a global one, which has its own.
+    `by-rank` is a local index, which shares the table's partition key; `by-colour` a global one, which has its own;
+    `by-kind` a global one with four keys, the table's partition key among those that are hashed.
     """
+    by_kind = [*_keys(PARTITION, "rank"), *_keys("colour", "text")]
+    by_kind.sort(key=lambda key: key["KeyType"])
     by_time = {"IndexName": INDEX, "KeySchema": _keys("bucket", SORT), "Projection": {"ProjectionType": "ALL"}}
     table = resource.create_table(
         TableName=f"equivalence-{next(_numbers)}",
@@ -133,6 +136,7 @@ def create_table(resource: Any, combination: Combination) -> Any:
                 (SORT, combination.sort_type),
                 ("rank", "N"),
                 ("colour", "S"),
+                ("text", "S"),
                 *([("bucket", "S")] if combination.has_buckets else []),
             )
         ],
@@ -141,6 +145,7 @@ def create_table(resource: Any, combination: Combination) -> Any:
         ],
         GlobalSecondaryIndexes=[
             {"IndexName": "by-colour", "KeySchema": _keys("colour", SORT), "Projection": {"ProjectionType": "ALL"}},
+            {"IndexName": "by-kind", "KeySchema": by_kind, "Projection": {"ProjectionType": "ALL"}},
             *([by_time] if combination.has_buckets else []),
         ],
         BillingMode="PAY_PER_REQUEST",

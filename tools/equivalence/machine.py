@@ -10,13 +10,15 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from tools.equivalence.calls import COLLECTIONS, Call, Calls
+from tools.equivalence.calls import COLLECTIONS, Call, Calls, projections
 from tools.equivalence.combinations import INDEX, PARTITION, SORT, Combination, Subject, build_subject
-from tools.equivalence.compare import DifferenceError, Pair, kind_of, perform, walk
+from tools.equivalence.compare import DifferenceError, Outcome, Pair, kind_of, perform, plain, walk
 from tools.equivalence.engines import create_table
 
 STEPS = 30
 MOST_SHARDS = 16
+MOST_READ_AT_ONCE = 4
+"""Items of a transaction: each may lie at the base key, on every shard, and has a journal."""
 shard_counts = st.integers(1, MOST_SHARDS)
 
 
@@ -92,11 +94,67 @@ class Machine(RuleBasedStateMachine):
         if expected != found:
             raise DifferenceError.of(f"walk of the range {call}", expected, found)
 
-    @rule(limit=st.one_of(st.none(), st.integers(1, 9)))
-    def scan(self, limit: int | None) -> None:
-        """Read the whole table."""
+    @rule(data=st.data())
+    def scan(self, data: st.DataObject) -> None:
+        """Read the whole table, or what a filter keeps of it."""
         self.setting.counter["scan"] += 1
-        self.pair.walk(Call("scan", {} if limit is None else {"Limit": limit}))
+        self.pair.walk(data.draw(self.setting.calls.scans))
+
+    @rule(segments=st.integers(1, 4), limit=st.one_of(st.none(), st.integers(1, 9)))
+    def scan_segments(self, segments: int, limit: int | None) -> None:
+        """Read the table in segments: which items are in which, DynamoDB does not say."""
+        self.setting.counter["scan in segments"] += segments
+        limited = {} if limit is None else {"Limit": limit}
+        found = []
+        for segment in range(segments):
+            part = walk(self.pair.found, Call("scan", {"Segment": segment, "TotalSegments": segments, **limited}))
+            if isinstance(part, Outcome):
+                raise DifferenceError.of(f"segment {segment} of {segments}", "items", part)
+            found += part
+        expected = walk(self.pair.expected, Call("scan", {}))
+        if isinstance(expected, Outcome) or sorted(map(repr, expected)) != sorted(map(repr, found)):
+            raise DifferenceError.of(f"{segments} segments", expected, found)
+
+    @rule(data=st.data())
+    def get_items(self, data: st.DataObject) -> None:
+        """Read several items: in the order of their keys, and through the client in any."""
+        self.setting.counter["get_items"] += 1
+        keys = data.draw(self.setting.calls.key_lists)
+        expected = [self.pair.expected.get_item(Key=key).get("Item") for key in keys]
+        found = self.pair.found.get_items(keys)
+        if plain(expected) != plain(found):
+            raise DifferenceError.of(f"get_items of {keys}", expected, found)
+        request = {"Keys": keys, **data.draw(projections)}
+        self.pair.client("batch_get_item", lambda name: {"RequestItems": {name: request}})
+
+    @rule(data=st.data())
+    def call_client(self, data: st.DataObject) -> None:
+        """Make a call about one item, or a page, by the client."""
+        calls = self.setting.calls
+        call = data.draw(st.one_of(calls.puts, calls.updates, calls.deletes, calls.gets, calls.text_queries))
+        self.setting.counter["client"] += 1
+        told = self._told(call)
+        if call.method == "query":
+            self.pair.paginate(call)
+        else:
+            self.pair.client(call.method, lambda name: {**call.request, "TableName": name}, {**told.request})
+
+    @rule(data=st.data())
+    def change_in_transaction(self, data: st.DataObject) -> None:
+        """Change several items at once, or none of them."""
+        self.setting.counter["transact_write_items"] += 1
+        calls = self.setting.calls
+        drawn = [(kind, _of_transaction(call)) for kind, call in data.draw(calls.transactions)]
+        told = [(kind, self._told(call) if kind == "Update" else self._placed(call)) for kind, call in drawn]
+        self.pair.transact("transact_write_items", drawn, told)
+
+    @rule(data=st.data())
+    def get_in_transaction(self, data: st.DataObject) -> None:
+        """Read several items as they are at one moment."""
+        self.setting.counter["transact_get_items"] += 1
+        keys = data.draw(self.setting.calls.key_lists)[:MOST_READ_AT_ONCE]
+        drawn = [("Get", Call("get_item", {"Key": key, **data.draw(projections)})) for key in keys]
+        self.pair.transact("transact_get_items", drawn, drawn)
 
     @rule(data=st.data(), is_deduped=st.booleans())
     def write_batch(self, data: st.DataObject, is_deduped: bool) -> None:
@@ -142,12 +200,23 @@ class Machine(RuleBasedStateMachine):
             return call
         return Call(call.method, {**call.request, "Hashed": self.setting.calls.device_of(call.request["Key"])})
 
+    def _placed(self, call: Call) -> Call:
+        """Tell ours what the shard of an item would be chosen by, where it may not exist and its key does not tell."""
+        if "Key" not in call.request or self.setting.combination.hashed != "by_attribute":
+            return call
+        return Call(call.method, {**call.request, "Hashed": self.setting.calls.device_of(call.request["Key"])})
+
     def teardown(self) -> None:
         """Look at all that is stored, and drop the tables."""
         if hasattr(self, "pair"):
             self.pair.walk(Call("scan", {}))
             self.plain.delete()
             self.stored.delete()
+
+
+def _of_transaction(call: Call) -> Call:
+    """Leave out of a call what an action has not."""
+    return Call(call.method, {name: value for name, value in call.request.items() if name != "ReturnValues"})
 
 
 def run_machine(combination: Combination, resource: Any, *, examples: int, counter: Counter[str], seed: int) -> None:

@@ -1,4 +1,4 @@
-"""`make table-equivalence`: at least 10,000 generated calls through a `ShardedTable` and through boto3's `Table`."""
+"""`make table-equivalence`: at least 15,000 generated calls through a `ShardedTable` and through boto3's `Table`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tools.equivalence.engines import EngineError, engines_at_hand, open_engine
 from tools.equivalence.machine import run_machine
 
 OUT_DIR = Path("out/equivalence")
-CALLS = 12_000
+CALLS = 16_000
 """How many calls are made at least, on each engine."""
-LEAST_CALLS = 10_000
+LEAST_CALLS = 15_000
 PROCESSES = 2
 EXAMPLES_AT_ONCE = 20
 DIFFERENT = 1

@@ -26,8 +26,7 @@ def install(wheel: Path, folder: Path) -> Mapping[str, str]:
         StackError: it cannot be installed.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    uv = str(Path(sys.executable).with_name("uv"))
-    command = [uv, "pip", "install", "--quiet", "--no-deps", "--python", sys.executable]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
     _run([*command, "--target", str(folder.resolve()), str(wheel.resolve())], os.environ)
     return {**os.environ, "PYTHONPATH": str(folder.resolve())}
 

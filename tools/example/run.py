@@ -28,7 +28,8 @@ class EveryView(Variant):
 
     def __init__(self, sites: Sequence[str]) -> None:
         self._written = Recorder()
-        self._read = Recorder()
+        # A history of its own, beside the same counts: the progress shows these reads, too.
+        self._read = Recorder(counts=self._written.counts, notes=self._written.notes, given_up=self._written.given_up)
         self._views = {
             "hourly view": [f"{site}/hourly" for site in sites],
             "readings of one device": [f"{HOT_SITE}/devices/{device_name(number)}" for number in range(DEVICES)],
@@ -70,7 +71,8 @@ class EveryView(Variant):
             )
         )
         faults = ", ".join(f"{getattr(verdict, fault)} {fault}" for fault in FAULTS if getattr(verdict, fault))
-        figures = f"{verdict.acknowledged} readings in {verdict.reads} reads: {faults or 'each of them once'}"
+        ended = f"{verdict.reads} reads" if verdict.reads == len(views) else f"{verdict.reads} of {len(views)} reads"
+        figures = f"{verdict.acknowledged} readings in {ended}: {faults or 'each of them once'}"
         return Condition(f"{kind} complete", verdict.holds and verdict.reads == len(views), figures)
 
 

@@ -174,7 +174,10 @@ class Counts:
 
 @dataclass(slots=True)
 class Recorder:
-    """Collects the history and the counts of one run; `notes` are responses that the API should not have given."""
+    """Collects the history and the counts of one run.
+
+    `notes` are responses that the API should not have given; `given_up` are requests that were repeated in vain.
+    """
 
     counts: Counts = field(default_factory=Counts)
     acknowledged: list[Acknowledged] = field(default_factory=list)
@@ -184,6 +187,7 @@ class Recorder:
     timings: list[Timing] = field(default_factory=list)
     late_seconds: list[float] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    given_up: list[str] = field(default_factory=list)
 
     def history(self) -> History:
         """Give the history as it stands."""
@@ -196,6 +200,12 @@ class Recorder:
         self.counts.unexpected += 1
         if len(self.notes) < MOST_NOTES:
             self.notes.append(text)
+
+    def give_up(self, request: str, response: Response | None) -> None:
+        """Keep which request was given up, and what the last response to it was; the first few say enough."""
+        last = "no response" if response is None else f"status {response.status} {dict(response.body)}"
+        if len(self.given_up) < MOST_NOTES:
+            self.given_up.append(f"{request}: {last}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +271,7 @@ class Client:
         """Offer a message until it is stored or given up; learns the message's id if the server mints it."""
         counts = self.recorder.counts
         is_repeated = False
+        response: Response | None = None
         async for asked_at, response in self._attempts(lambda: self.api.write(offer.conversation_id, message)):
             counts.retries += is_repeated
             is_repeated = True
@@ -282,6 +293,7 @@ class Client:
                 # The outcome is unknown and there is no id to repeat it with: a repetition could store it twice.
                 return False
         counts.rejected += 1
+        self.recorder.give_up(f"write to {offer.conversation_id}", response)
         return False
 
     async def _attempts(self, send: Callable[[], Awaitable[Response]]) -> AsyncIterator[tuple[float, Response | None]]:
@@ -320,6 +332,7 @@ class Client:
         parameters = {"order": order, "consistency": consistency, "limit": str(limit)}
         if cursor is not None:
             parameters["cursor"] = cursor
+        response: Response | None = None
         async for started_at, response in self._attempts(lambda: self.api.read(conversation_id, parameters)):
             if response is not None and response.status in OK:
                 self.recorder.counts.pages += 1
@@ -336,6 +349,7 @@ class Client:
                 self.recorder.note(f"read of {conversation_id} answered {response.status}: {response.body}")
                 if response.status < 500:
                     break
+        self.recorder.give_up(f"read of {conversation_id}", response)
         return None
 
     def _backoff(self, attempt: int, retry_after: float | None) -> float:

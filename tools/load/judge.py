@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from tools.local.partitions import SLOT_MS, TimelineRow
+from tools.local.partitions import SLOT_MS, Demand, PartitionKey, PartitionModel, TimelineRow
+from tools.partition_model import Kind
 from tools.quantiles import nearest_rank
 
 if TYPE_CHECKING:
@@ -117,6 +118,9 @@ class Summary:
     environments: int
     reads: int
     duration_seconds: float
+    hot_offered: int = 0
+    one_key_takes: int = 0
+    """Of `hot_offered`, those that one partition key would have stored when they were offered."""
     rush_pages: int = 0
     rush_refused: int = 0
     rush_from_l1: int = 0
@@ -223,6 +227,14 @@ def count_busiest_second(timeline: Iterable[TimelineRow], conversation_id: str) 
     return max(seconds.values(), default=0)
 
 
+def count_taken_by_one_key(offered_at: Iterable[float], limit_wcu: float) -> int:
+    """Count what one partition key would have stored of these writes, 1 WCU each, at the time of each."""
+    model = PartitionModel(write_limit_wcu=limit_wcu)
+    write = Demand(PartitionKey("table", "hot"), Kind.WRITE, 1.0)
+    moments = sorted(offered_at)
+    return sum(model.admit([write], at - moments[0]) is None for at in moments)
+
+
 def judge(
     *,
     summary: Summary,
@@ -309,9 +321,15 @@ def at_least(name: str, count: int, needed: int) -> Condition:
     return Condition(name, count >= needed, f"{count}, at least {needed} needed")
 
 
-def summary_document(summary: Summary, judgement: Judgement) -> dict[str, Any]:
+def summary_document(summary: Summary, judgement: Judgement, machine: Machine) -> dict[str, Any]:
     """Build what `summary.json` holds."""
-    return {**asdict(summary), "verdict": judgement.verdict, "not_judged": list(judgement.not_judged)}
+    return {
+        **asdict(summary),
+        "verdict": judgement.verdict,
+        "not_judged": list(judgement.not_judged),
+        "machine_kept_up": machine.kept_up,
+        "machine": machine.describe(),
+    }
 
 
 def _none(name: str, count: int, history: Verdict) -> Condition:

@@ -226,7 +226,7 @@ class LocalRun:
             pools=self.pools,
         )
         self.control_url = await self._serve(control.app(), self.config.port and self.config.port + 1)
-        self._say(f"control API at {self.control_url}")
+        self._say(f"control API at {self.control_url} (docs/testing.md#the-local-run): {self.control_url}/status")
 
     def _take_api_port(self) -> socket.socket:
         """Take the API's port now, long before anything serves on it."""
@@ -269,6 +269,7 @@ class LocalRun:
         if self._journals:
             self._say("what is hot, and what is done about it:")
             self._say(f"  .venv/bin/hotpartition watch --url {self.control_url}")
+        self._say("Ctrl-C ends it, and all that is stored goes with it")
         ready_file = self.config.ready_file
         if ready_file is not None:
             ready_file.parent.mkdir(parents=True, exist_ok=True)

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any
 
-from hotpartition.core.route import Generation
+from hotpartition.core.route import Close, Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.engine.closing import CloseStep
 from hotpartition.errors import RetryLaterError
+from hotpartition.runtime.building_leases import build_close_times
+from hotpartition.runtime.settings import LeaseSettings
 from tools.simulation.engine import EPOCH_MS, Function, FunctionConfig, NoResponseError, Process, TooManyRequestsError
 from tools.simulation.redis_model import Change, RedisNode
-from tools.simulation.scenarios import FaultPlan
+from tools.simulation.scenarios import SHORT_LEASES, FaultPlan
 from tools.simulation.store import Network, StoreFaults
-from tools.simulation.wiring import World, build_raiser
+from tools.simulation.wiring import World, build_closer, build_raiser
 
+INVENTED_CLOSES = 0.4
+DYING, PAUSING = 0.2, 0.3
+"""Odds of who closes between two steps."""
+LONGEST_PAUSE_SECONDS = 5.0
 RAISER_SECONDS = 0.3
 """How often something looks whether there is anything to raise."""
 
@@ -143,11 +151,13 @@ class FaultDriver:
         return self._random.sample(keys, min(len(keys), 1 + self._random.randrange(4)))
 
     def _invent(self, routes: Sequence[str], _: Sequence[str]) -> None:
-        self.struck["redis invents generations"] += 1
+        self.struck["redis invents generations and closes"] += 1
         now_ms = self._engine.now_ms()
         for key in routes:
             since_ms = now_ms + round(self._random.uniform(-10_000.0, 2_000.0))
-            member = Generation(since_ms=since_ms, shard_count=self._random.randint(2, 24)).encode()
+            is_close = self._random.random() < INVENTED_CLOSES
+            invented = Close(since_ms, True) if is_close else Generation(since_ms, self._random.randint(2, 24))
+            member = invented.encode()
             self._change(key, lambda data, key=key, member=member: data.sadd(key, (member,)))  # type: ignore[misc]
 
     def _scatter_bytes(self, routes: Sequence[str], keys: Sequence[str]) -> None:
@@ -274,6 +284,67 @@ class RaisesByHand:
             except (RetryLaterError, NoResponseError, TooManyRequestsError):
                 continue
             self.count += 1
+
+
+class ClosesByHand:
+    """Closes raised keys at random moments, by something that may pause or die between any two requests."""
+
+    def __init__(self, world: World, place: JournalPlace, *, per_second: float, choose: Callable[[], str]) -> None:
+        """Close keys that `choose` returns."""
+        self.confirmed = 0
+        self.void = 0
+        """Announcements that were made, and never confirmed."""
+        self.is_over = False
+        self.function: Function[str, CloseStep] = Function(
+            world.engine, FunctionConfig(concurrency=4, warm=2), self._build, world.random("closers")
+        )
+        self._world = world
+        self._place = place
+        self._per_second = per_second
+        self._choose = choose
+        self._random = world.random("closes")
+        self._times = build_close_times(LeaseSettings.defaults(**SHORT_LEASES))
+
+    def start(self) -> None:
+        """Begin."""
+        self._world.engine.spawn(self._run)
+
+    def _build(self, process: Process, index: int) -> Callable[[str], CloseStep]:
+        closer = build_closer(self._world, process, index, self._place, self._times)
+
+        def handle(collection: str) -> CloseStep:
+            closing = closer.plan(collection, cause=Cause("simulated"))
+            self._pause()
+            closing = closer.announce(closing)
+            # Until it is confirmed, for whatever reason that does not come about.
+            self.void += closing.step in {CloseStep.ANNOUNCED, CloseStep.VOID}
+            if self._random.random() < DYING:
+                return closing.step
+            self._pause()
+            closing = closer.confirm(closing)
+            if closing.step is CloseStep.CONFIRMED:
+                self.confirmed += 1
+                self.void -= 1
+            return closing.step
+
+        return handle
+
+    def _pause(self) -> None:
+        """Be stopped for a while, at times for longer than an announcement may take."""
+        if self._random.random() < PAUSING:
+            self._world.engine.sleep(self._random.uniform(0.0, LONGEST_PAUSE_SECONDS))
+
+    def _run(self) -> None:
+        engine, random = self._world.engine, self._random
+        while not self.is_over:
+            engine.sleep(random.expovariate(self._per_second))
+            if not self.is_over:
+                engine.spawn(self._close)
+
+    def _close(self) -> None:
+        collection = self._choose()
+        with suppress(RetryLaterError, NoResponseError, TooManyRequestsError):
+            self.function.invoke(collection)
 
 
 def _repair(node: RedisNode) -> None:

@@ -112,6 +112,10 @@ class _Data:
         if expires_at_ms is not None:
             self.expires_at_ms[key] = expires_at_ms
 
+    def keep_until(self, key: str, expires_at_ms: int) -> None:
+        """Let a text expire, unless it does already."""
+        self.expires_at_ms.setdefault(key, expires_at_ms)
+
     def text(self, key: str, now_ms: int) -> str | None:
         """Read a text that has not expired."""
         return self.texts.get(key) if now_ms < self.expires_at_ms.get(key, now_ms + 1) else None
@@ -273,6 +277,12 @@ class RedisClient:
                 return [-2 if expires_at_ms is None else expires_at_ms - since_ms]
             case "HSETEX", ("FNX", _, ttl_ms, _, _, field, value):
                 return self._set_if_absent(node, key, field, value, server.now_ms() + ttl_ms)
+            case "INCR", ():
+                return self._increment(node, key)
+            case "PEXPIRE", (ttl_ms, "NX"):
+                expires_at_ms = server.now_ms() + ttl_ms
+                node.change(server.engine.now, lambda data: data.keep_until(key, expires_at_ms))
+                return 1
             case "XADD", (_, _, oldest_ms, _, field, text):
                 self._append(node, key, {field: text}, oldest_ms)
                 return None
@@ -285,6 +295,19 @@ class RedisClient:
             return 0
         node.change(server.engine.now, lambda data: data.hsetex(key, field, value, expires_at_ms))
         return 1
+
+    def _increment(self, node: RedisNode, key: str) -> int:
+        now_ms = self._server.now_ms()
+
+        def add(data: _Data) -> None:
+            known = data.text(key, now_ms)
+            if known is None:
+                data.set(key, "1")
+            else:
+                data.texts[key] = str(int(known) + 1)
+
+        node.change(self._server.engine.now, add)
+        return int(node.data.texts[key])
 
     def hget(self, key: str, name: str) -> str | None:
         """Read a field of a hash."""
@@ -312,7 +335,15 @@ class RedisClient:
 
     def exists(self, key: str) -> int:
         """Count a text key: 0 or 1."""
-        return self._run(key, lambda node: int(key in node.data.texts or key in node.data.foreign), is_typed=False)
+        return self._run(
+            key,
+            lambda node: int(node.data.text(key, self._server.now_ms()) is not None or key in node.data.foreign),
+            is_typed=False,
+        )
+
+    def getrange(self, key: str, start: int, end: int) -> str:
+        """Read a part of a text."""
+        return self._run(key, lambda node: (node.data.text(key, self._server.now_ms()) or "")[start : end + 1])
 
     def set(self, key: str, value: object, *, px: int | None = None) -> None:
         """Set a text, for so many ms."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hotpartition_messages.page_costs import Load, read_pages
 from tools.reports.charts import Picture, draw, panel, stack, steps
 from tools.reports.page import percent
 from tools.reports.palette import Color
@@ -212,13 +213,16 @@ def _distribution(delays: Sequence[float | None]) -> list[tuple[float, float]]:
 
 def build_report(contents: Contents, pictures: Mapping[str, Picture]) -> str:
     """Build the report's HTML: self-contained, without scripts, the same for the same results."""
+    summaries = {summary.strategy: summary for summary in contents.comparison.summaries}
+    shard_count = round(summaries["ours"].final_shard_count.p50 or 0)
     return render(
         "simulation.html.j2",
         contents=contents,
         comparison=contents.comparison,
         runs={run.strategy: run for run in contents.comparison.runs},
         names=STRATEGY_NAMES,
-        summaries={summary.strategy: summary for summary in contents.comparison.summaries},
+        summaries=summaries,
+        uncached=read_pages(shard_count, Load(messages_per_second=1.0, item_bytes=1024, page=50)),
         phase_tables=_phase_tables(contents.comparison.summaries),
         spread=spread,
         since_onset=since_onset,

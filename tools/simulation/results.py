@@ -220,6 +220,8 @@ class RunResult:
     series: Series
     repeated_share: float | None = None
     """Refused puts of the hot conversation for each that was stored, from `on_shards_seconds` to the heat's end."""
+    closes: tuple[int, int] = (0, 0)
+    """Confirmed ones, and announcements that stayed void."""
     faults: tuple[tuple[str, int], ...] = ()
     """How often each kind of injected fault struck."""
     counters: tuple[tuple[str, float], ...] = ()
@@ -359,6 +361,8 @@ class FaultSeed:
     store_operations: int
     acknowledged: int
     raises: int
+    confirmed_closes: int
+    void_announcements: int
     safety: Safety
     faults: tuple[tuple[str, int], ...]
 
@@ -385,6 +389,8 @@ class FaultStudy(FaultyStudy):
     acknowledged: int
     reads: int
     raises: int
+    confirmed_closes: int
+    void_announcements: int
     lost: int
     doubled: int
     other_breaches: int

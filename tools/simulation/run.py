@@ -18,12 +18,13 @@ from tools.simulation.clients import (
     change_handler,
 )
 from tools.simulation.engine import MOST_SKEW_MS, Engine, Function
-from tools.simulation.faults import FaultDriver, dynamodb_struck
+from tools.simulation.faults import ClosesByHand, FaultDriver, dynamodb_struck
 from tools.simulation.measure import Meter, Phases, Record
 from tools.simulation.results import Cost, RunResult, Safety
 from tools.simulation.scenarios import FaultPlan, Scenario
 from tools.simulation.strategies import HAND_SECONDS, STRATEGIES, Strategy
-from tools.simulation.wiring import Parts, build_world
+from tools.simulation.wiring import TABLE, Parts, build_world
+from tools.simulation.workloads import ConversationFlow, name_for
 
 OTHER_TRAFFIC_SECONDS = 0.05
 """How often the other traffic is charged to the table."""
@@ -76,6 +77,7 @@ class _Run:
             redis_nodes=scenario.redis_nodes,
             settings=scenario.settings,
             skew_ms=scenario.faults.skew_ms if scenario.faults else 0.0,
+            wrong_clocks=scenario.faults.wrong_clocks if scenario.faults else 0.0,
             observer=self.meter,
             on_report=self.meter.note_report,
         )
@@ -102,10 +104,22 @@ class _Run:
             engine, scenario, self.reading, self.meter, self.record, world.random("reading clients")
         )
         self.base_reads = world.random("base reads")
+        rooms = [
+            name_for(flow.conversation_id, seed)
+            for flow in scenario.workload.flows
+            if isinstance(flow, ConversationFlow)
+        ]
+        closed = world.random("closed")
+        self.closes = ClosesByHand(
+            world,
+            TABLE.journal,
+            per_second=scenario.faults.closes_per_second if scenario.faults else 0.0,
+            choose=lambda: closed.choice(rooms),
+        )
         self.driver = FaultDriver(
             scenario.faults or FaultPlan(),
             world,
-            functions=(self.writing, self.reading, self.changing),
+            functions=(self.writing, self.reading, self.changing, self.closes.function),
             consumers=lambda: self.strategy.watchers,
             random=world.random("faults"),
         )
@@ -120,7 +134,8 @@ class _Run:
             engine.at(scenario.onset - BASE_READS_SECONDS, self._charge_base_read)
         if scenario.faults is not None:
             self.driver.start()
-            engine.at(scenario.seconds + scenario.drain_seconds / 2, self.driver.stop)
+            self.closes.start()
+            engine.at(scenario.seconds + scenario.drain_seconds / 2, self._stop_faults)
         writers = WritingClients(
             engine, scenario, self.writing, self.meter, self.record, self.world.random("writing clients")
         )
@@ -155,6 +170,7 @@ class _Run:
             cost=cost,
             safety=safety,
             raises=tuple(meter.raises),
+            closes=(self.closes.confirmed, self.closes.void),
             final_shard_count=max(hot, default=self.strategy.shard_count(scenario)),
             raised_seconds=self._unskipped(meter.raised_seconds(scenario.onset)),
             relieved_seconds=self._unskipped(meter.relieved_seconds(scenario.onset, scenario.heat_ends)),
@@ -169,6 +185,10 @@ class _Run:
             left_out_seconds=self.strategy.skipped_seconds,
             unserved_share_of_ten_minutes=round(self._unserved_share(), 6),
         )
+
+    def _stop_faults(self) -> None:
+        self.driver.stop()
+        self.closes.is_over = True
 
     def _wait_for_accepted(self) -> None:
         """Let what somebody has accepted be stored, for as long as the scenario says."""

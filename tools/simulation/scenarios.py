@@ -122,6 +122,10 @@ class FaultPlan:
     spell: StoreFaults = field(default_factory=StoreFaults)
     """During a bad spell."""
     skew_ms: float = 0.0
+    wrong_clocks: float = 0.0
+    """Share of the environments whose writer's clock is wrong by minutes; messages get their times by another one."""
+    closes_per_second: float = 0.0
+    """Closes that are tried, of random keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,6 +377,10 @@ _SCALE = 0.02
 """Under faults, limits and thresholds are a fiftieth of DynamoDB's: so heat takes few writes, and seeds are cheap."""
 
 
+SHORT_LEASES = {"lease_seconds": 2.0, "lease_margin_seconds": 1.0}
+"""Under faults, for all who write and close."""
+
+
 def _faults() -> Scenario:
     """Build the scenario of `make simulate-faults`: everything goes wrong, many times."""
     limit = 1000.0 * _SCALE
@@ -386,6 +394,7 @@ def _faults() -> Scenario:
         unprocessed=0.02,
         throttled=0.005,
         long_lag=0.1,
+        date_skew_seconds=0.45,
     )
     spell = StoreFaults(
         server_error=0.15,
@@ -397,9 +406,11 @@ def _faults() -> Scenario:
         unprocessed=0.2,
         throttled=0.1,
         long_lag=0.5,
+        date_skew_seconds=0.45,
     )
     scaled = scale_thresholds(_SCALE)
-    writer = WriteSettings.defaults(**NAMES, sampling_distance_wcu=scaled.pop("sampling_distance_wcu"))
+    distance_wcu = scaled.pop("sampling_distance_wcu")
+    writer = WriteSettings.defaults(**NAMES, sampling_distance_wcu=distance_wcu, **SHORT_LEASES)
     consumer = ConsumerSettings.defaults(**NAMES, **scaled, max_shard_count=12)
     flows = (
         ConversationFlow(
@@ -464,6 +475,8 @@ def _faults() -> Scenario:
             store=bad,
             spell=spell,
             skew_ms=800.0,
+            wrong_clocks=0.15,
+            closes_per_second=3.0,
         ),
     )
 

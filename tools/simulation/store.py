@@ -14,13 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
+from math import floor
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from botocore.exceptions import ClientError
 
 from hotpartition.core.capacity import Item, item_size_bytes, read_units, write_units
-from hotpartition.core.route import Generation
+from hotpartition.core.route import Generation, decode_member
 from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.calls import READ_TIMEOUT_SECONDS, build_error
 from hotpartition.dynamodb.stored_route import routing_partition_of
@@ -72,6 +73,8 @@ class StoreFaults:
     """Refused for the table's limit, whatever it takes."""
     long_lag: float = 0.0
     long_lag_seconds: float = 1.5
+    date_skew_seconds: float = 0.0
+    """How far the `Date` of a response may be off, either way."""
     hot_keys: float = 0.0
     """Share of all keys, at any time, whose partitions have no more to give: their writes are refused for a while."""
 
@@ -173,6 +176,13 @@ class Network:
             self.struck[fault] += 1
             return True
         return False
+
+    @property
+    def date(self) -> str:
+        """What a response says of the time, by the clock of one of many servers."""
+        skew_seconds = self.faults.date_skew_seconds
+        now = self.engine.now + (self.random.uniform(-skew_seconds, skew_seconds) if skew_seconds else 0.0)
+        return formatdate(EPOCH_MS // 1000 + floor(now), usegmt=True)
 
     def horizon(self, *, is_strong: bool) -> float:
         """Up to when what was written is seen."""
@@ -363,17 +373,17 @@ class Store(Network):
         self._admit_write(key, 1.0, counts)
         sets, texts = _parse_update(request)
         known, values = self._known(request["Key"]), request["ExpressionAttributeValues"]
-        if (
-            known
-            and ":since" in values
-            and values[":since"]["S"] <= known.item["updated_at"]["S"] <= texts["updated_at"]
-        ):
-            raise self.error("ConditionalCheckFailedException", Item=known.item)
+        updated_at = known.item["updated_at"]["S"] if known and "updated_at" in known.item else ""
+        is_paused = ":since" in values and values[":since"]["S"] <= updated_at <= texts["updated_at"]
+        if is_paused or (":seen" in values and values[":seen"]["S"] != updated_at):
+            raise self.error("ConditionalCheckFailedException", Item=known.item if known else {})
         item = self._update(key, sets, texts, self.engine.now)
         if "generations" not in sets:
             return item  # a directory's, of raised keys
-        generations = [Generation.decode(text) for text in sorted(sets["generations"])]
-        self.observer.raised(key, generations, item["reason"]["S"])
+        members = [decode_member(text) for text in sorted(sets["generations"])]
+        generations = [member for member in members if isinstance(member, Generation)]
+        if generations:
+            self.observer.raised(key, generations, item["reason"]["S"])
         if owner is not None:
             self.after_update(owner)
         return item
@@ -390,11 +400,6 @@ class Store(Network):
         item[cell] = {"N": f"{wcu:g}"}
         self._keep(item, self.engine.now)
         return item
-
-    @property
-    def date(self) -> str:
-        """What a response says of the time."""
-        return formatdate(EPOCH_MS // 1000 + int(self.engine.now), usegmt=True)
 
     def get(self, request: Mapping[str, Any], counts: StoreCounts) -> Item | None:
         """Read one item."""
@@ -538,8 +543,7 @@ class StoreClient:
             case "UpdateItem":
                 return self._update(request)
             case "GetItem":
-                item = self._read(lambda: self._store.get(request, self._counts))
-                return {} if item is None else {"Item": item}
+                return self._read(lambda: self._dated(self._store.get(request, self._counts), "Item"))
             case "BatchGetItem":
                 return self._read(lambda: self._store.get_batch(request["RequestItems"], self._counts))
             case "Query" if "IndexName" in request:
@@ -553,9 +557,13 @@ class StoreClient:
         """Add to a load item, or to a routing item."""
         store, counts = self._store, self._counts
         if "#c" not in request.get("ExpressionAttributeNames", ()):
-            return {"Attributes": self._write(lambda: store.update(request, counts, self._owner))}
-        item = self._write(lambda: store.sample(request, counts))
-        return {"Attributes": item, "ResponseMetadata": {"HTTPHeaders": {"date": store.date}}}
+            return self._write(lambda: self._dated(store.update(request, counts, self._owner), "Attributes"))
+        return self._write(lambda: self._dated(store.sample(request, counts), "Attributes"))
+
+    def _dated(self, item: Item | None, name: str) -> dict[str, Any]:
+        """Build a response with the `Date` of when the request was served."""
+        dated: dict[str, Any] = {"ResponseMetadata": {"HTTPHeaders": {"date": self._store.date}}}
+        return dated if item is None else {name: item, **dated}
 
     def _write(self, effect: Callable[[], ResultT]) -> ResultT:
         return self._store.perform(self._store.write_latency, effect, self._counts)

@@ -55,6 +55,7 @@ MOST_SEEDS = 300
 COUNTER_SEEDS = 50
 RUSH_SEEDS = 3
 LEAST_OPERATIONS = 1_000_000
+LEAST_CLOSES, LEAST_VOID = 500, 100
 LEAST_ADDITIONS = 2_000
 """Of each seed, on average: 100,000 of them all."""
 MESSAGES, TABLES, COUNTERS = "faults", "table-faults", "counters"
@@ -154,8 +155,21 @@ def run_messages(seed: int, strategy: str = "ours") -> FaultSeed:
         store_operations=run.cost.store_operations,
         acknowledged=run.safety.acknowledged,
         raises=len(run.raises),
+        confirmed_closes=run.closes[0],
+        void_announcements=run.closes[1],
         safety=run.safety,
         faults=run.faults,
+    )
+
+
+def _close_bars(runs: Sequence[FaultSeed] | Sequence[TableRun]) -> tuple[Bar, Bar]:
+    """Hold what was closed against the bars, which are for all seeds."""
+    share = min(1.0, len(runs) / MOST_SEEDS)
+    confirmed = sum(run.confirmed_closes for run in runs)
+    void = sum(run.void_announcements for run in runs)
+    return (
+        at_least("confirmed closes", confirmed, int(LEAST_CLOSES * share), "closes"),
+        at_least("announcements that stay void", void, int(LEAST_VOID * share), "announcements"),
     )
 
 
@@ -177,6 +191,7 @@ def judge_messages(
         at_most("doubled messages", doubled, 0, "messages"),
         at_most("deletions and edits undone", undone, 0, "messages"),
         at_most("other breaches (order, content, invented, not looked for)", others, 0, "messages"),
+        *_close_bars(runs),
     )
     return FaultStudy(
         **_common(MESSAGES, runs, bars, failing=tuple(run.seed for run in runs if not run.safety.holds)),
@@ -185,6 +200,8 @@ def judge_messages(
         acknowledged=sum(run.acknowledged for run in runs),
         reads=sum(run.safety.reads for run in runs),
         raises=sum(run.raises for run in runs),
+        confirmed_closes=sum(run.confirmed_closes for run in runs),
+        void_announcements=sum(run.void_announcements for run in runs),
         lost=lost,
         doubled=doubled,
         other_breaches=others,
@@ -203,6 +220,8 @@ class TableStudy(FaultyStudy):
     deleted: int
     reads: int
     raises: int
+    confirmed_closes: int
+    void_announcements: int
     lost: int
     doubled: int
     updates_lost: int
@@ -234,6 +253,7 @@ def judge_tables(runs: Sequence[TableRun], *, least_seeds: int = MOST_SEEDS) -> 
         at_most("doubled items and changes", doubled, 0, "items"),
         at_most("lost changes", updates_lost, 0, "changes"),
         at_most("other breaches (order, invented, come back)", others, 0, "items"),
+        *_close_bars(runs),
     )
     return TableStudy(
         **_common(TABLES, runs, bars, failing=tuple(run.seed for run in runs if run.breaches)),
@@ -244,6 +264,8 @@ def judge_tables(runs: Sequence[TableRun], *, least_seeds: int = MOST_SEEDS) -> 
         deleted=sum(run.deleted for run in runs),
         reads=sum(run.reads for run in runs),
         raises=sum(run.raises for run in runs),
+        confirmed_closes=sum(run.confirmed_closes for run in runs),
+        void_announcements=sum(run.void_announcements for run in runs),
         lost=lost,
         doubled=doubled,
         updates_lost=updates_lost,
@@ -328,7 +350,8 @@ def study_messages(arguments: Sequence[str], *, strategy: str = "ours") -> int:
     study = replace(judge_messages(runs), scenario=name)
     figures = (
         f"{study.seeds} seeds, {study.operations:,} client requests ({study.store_operations:,} requests to DynamoDB), "
-        f"{study.acknowledged:,} acknowledged messages, {study.reads:,} reads, {study.raises:,} raises"
+        f"{study.acknowledged:,} acknowledged messages, {study.reads:,} reads, {study.raises:,} raises, "
+        f"{study.confirmed_closes:,} closes, {study.void_announcements:,} void announcements"
     )
     return _finish(study, out_dir, began, figures, replay=replay)
 
@@ -354,7 +377,8 @@ def study_tables(arguments: Sequence[str], *, is_in_band: bool = False) -> int:
     figures = (
         f"{study.seeds} seeds, {study.operations:,} calls ({study.store_operations:,} requests to DynamoDB), "
         f"{study.created:,} items created, {study.changed:,} changes, {study.deleted:,} deleted, "
-        f"{study.reads:,} reads, {study.raises:,} raises"
+        f"{study.reads:,} reads, {study.raises:,} raises, "
+        f"{study.confirmed_closes:,} closes, {study.void_announcements:,} void announcements"
     )
     return _finish(study, out_dir, began, figures, replay=replay)
 

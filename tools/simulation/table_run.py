@@ -48,10 +48,10 @@ from tools.simulation.engine import (
     SimulatedExecutor,
     TooManyRequestsError,
 )
-from tools.simulation.faults import FaultDriver, RaisesByHand
+from tools.simulation.faults import ClosesByHand, FaultDriver, RaisesByHand
 from tools.simulation.measure import Offer, Record
 from tools.simulation.repairs import Folds, rebuild_lost_journal
-from tools.simulation.scenarios import FAULTS, FaultPlan
+from tools.simulation.scenarios import FAULTS, SHORT_LEASES, FaultPlan
 from tools.simulation.store import Network, Observer
 from tools.simulation.wiring import InBandShards, SensitiveCounting, SimulatedShards, SimulatedTable, build_world
 
@@ -204,6 +204,7 @@ class MotoNetwork(Network):
         is_done = False
         try:
             response: dict[str, Any] = self._aws.raw._make_api_call(operation, request)  # noqa: SLF001 - as every method of a client does
+            response["ResponseMetadata"]["HTTPHeaders"]["date"] = self.date
             is_done = True
         finally:
             self.tokens.end(request, is_done=is_done)
@@ -276,6 +277,8 @@ class TableRun:
     deleted: int
     reads: int
     raises: int
+    confirmed_closes: int
+    void_announcements: int
     sharded_items: int
     moved: int
     """Items that were moved to the base key."""
@@ -349,6 +352,7 @@ class _Run:
             redis_nodes=FAULTS.redis_nodes,
             settings=FAULTS.settings,
             skew_ms=plan.skew_ms,
+            wrong_clocks=plan.wrong_clocks,
             observer=observer,
             store=self.network,
         )
@@ -365,10 +369,14 @@ class _Run:
             is_timed=self.has_positions,
             urgent=observer.urgent,
         )
+        closed = world.random("closed")
+        self.closes = ClosesByHand(
+            world, self.place, per_second=plan.closes_per_second, choose=lambda: _choose_collection(closed)
+        )
         self.driver = FaultDriver(
             plan,
             world,
-            functions=(self.function,),
+            functions=(self.function, self.closes.function),
             consumers=lambda: self.raises.function,
             random=world.random("faults"),
         )
@@ -411,7 +419,7 @@ class _Run:
         end = engine.now + self.seconds / (1 + self.parts.loses_journal)
         engine.at(end, self.driver.stop)
         engine.run_until(end + 1.0)
-        self.is_over = self.raises.is_over = True
+        self.is_over = self.raises.is_over = self.closes.is_over = True
         if self.folds is not None:
             self.folds.is_over = True
         engine.run_until(end + DRAIN_SECONDS)
@@ -426,6 +434,8 @@ class _Run:
             deleted=len({(d.conversation_id, d.message_id) for d in record.deletions if d.ended_at is not None}),
             reads=len(record.reads),
             raises=self.raises.count + int(self.world.counters[MetricName.RAISES]),
+            confirmed_closes=self.closes.confirmed,
+            void_announcements=self.closes.void,
             sharded_items=sum("#_" in item["PK"]["S"] for item in self.raw.scan(TableName=TABLE_NAME)["Items"]),
             moved=0 if self.folds is None else self.folds.moved,
             faults=self.driver.all_struck(),
@@ -434,16 +444,18 @@ class _Run:
 
     def _begin(self) -> None:
         """Let clients work, and something raise."""
-        self.is_over = self.raises.is_over = False
+        self.is_over = self.raises.is_over = self.closes.is_over = False
         for client in self.clients:
             self.engine.spawn(lambda client=client: self._work(client))  # type: ignore[misc]
         self.raises.start()
+        if self.has_positions:
+            self.closes.start()
 
     def _lose_journal(self, after_seconds: float) -> None:
         """Stop all work, lose all routes, and rebuild them while faults go on."""
         engine = self.engine
         engine.run_until(engine.now + after_seconds)
-        self.is_over = self.raises.is_over = True
+        self.is_over = self.raises.is_over = self.closes.is_over = True
         engine.run_until(engine.now + DRAIN_SECONDS)
         self.function = Function(engine, ENVIRONMENTS, self._build, self.world.random("later environments"))
         names = [self.place.partition_key, *([self.place.sort_key] if self.place.sort_key else [])]
@@ -489,7 +501,9 @@ class _Run:
                 place=self.place,
                 journal=self.place,
                 calls=calls,
-                settings=InBandSettings.defaults(hot_at_once_wcu=1.0, target_shard_wcu=0.5, max_shard_count=12),
+                settings=InBandSettings.defaults(
+                    hot_at_once_wcu=1.0, target_shard_wcu=0.5, max_shard_count=12, **SHORT_LEASES
+                ),
                 counting=SensitiveCounting,
             )
         else:
@@ -500,6 +514,7 @@ class _Run:
                 place=self.place,
                 journal=DynamoDBJournal(calls, self.place),
                 route_cache_seconds=1.0,
+                leases=SHORT_LEASES,
                 routes=self.parts.routes,
             )
         opened = self.parts.table(

@@ -7,9 +7,9 @@ redis-py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from random import Random
 from typing import Any, ClassVar
@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from hotpartition.control.consumer import Consumer
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
+from hotpartition.core.closes import CloseTimes
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.core.merge import Page
 from hotpartition.core.metrics import MetricName
@@ -28,6 +29,7 @@ from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.engine.closing import Closer
 from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.in_band import InBandCounting
@@ -46,6 +48,7 @@ from hotpartition.runtime.building import Ends, build_gatherer
 from hotpartition.runtime.building import Parts as EngineParts
 from hotpartition.runtime.building import build_writer as build_engine_writer
 from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
+from hotpartition.runtime.building_leases import build_leases
 from hotpartition.runtime.ends import PATIENT_TIMEOUTS_MS
 from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, InBandSettings, LoadSettings
 from hotpartition.table import ShardedTable
@@ -71,6 +74,7 @@ TABLE_NAME = "simulated"
 TABLE = describe_table(TABLE_NAME)
 COUNTERS = describe_counter_table(TABLE_NAME)
 HOST = "simulated"
+WRONG_MS = 300_000
 NAMES = {"table_name": TABLE_NAME, "registry_host": HOST}
 
 
@@ -113,6 +117,8 @@ class World:
     parts: Parts
     skew_ms: float = 0.0
     """Standard deviation of the environments' clocks."""
+    wrong_clocks: float = 0.0
+    """Share of the environments whose writer has a clock that is wrong by minutes."""
     counters: Counter[str] = field(default_factory=Counter)
     """The product's metrics, summed over all environments."""
 
@@ -125,6 +131,13 @@ class World:
         skew_ms = round(max(-MOST_SKEW_MS, min(MOST_SKEW_MS, random.gauss(0.0, self.skew_ms)))) if self.skew_ms else 0
         engine = self.engine
         return Clock(now_ms=lambda: skew_ms + engine.now_ms(), sleep=engine.sleep, random=random.random)
+
+    def mislead(self, ends: Ends, random: Random) -> Ends:
+        """Set a writer's clock wrong by minutes, in some environments."""
+        if random.random() >= self.wrong_clocks:
+            return ends
+        right, wrong_ms = ends.clock, round(random.uniform(-WRONG_MS, WRONG_MS))
+        return replace(ends, clock=replace(right, now_ms=lambda: right.now_ms() + wrong_ms))
 
     def timer(self) -> float:
         """Tell a monotonic time in seconds."""
@@ -155,6 +168,7 @@ def build_world(
     settings: ProductSettings,
     observer: Observer,
     skew_ms: float = 0.0,
+    wrong_clocks: float = 0.0,
     on_report: Callable[[], None] = lambda: None,
     store: Network | None = None,
     seeds: str = "",
@@ -173,6 +187,7 @@ def build_world(
         settings=settings,
         parts=parts or Parts(),
         skew_ms=skew_ms,
+        wrong_clocks=wrong_clocks,
     )
 
 
@@ -207,7 +222,8 @@ def _build_writer(world: World, process: Process, index: int) -> tuple[Ends, Mes
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
     journal = DynamoDBJournal(calls, TABLE.journal)
     settings = world.settings.writer
-    writer = build_engine_writer(ends, settings, journal=journal, form=KEY_FORM)
+    misled = world.mislead(ends, world.random(f"wrong clock {index}"))
+    writer = build_engine_writer(misled, settings, journal=journal, form=KEY_FORM)
     return ends, build_message_writer(writer, settings, store, clock=ends.clock, random_bits=random.getrandbits)
 
 
@@ -285,6 +301,12 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Mess
         size=control.size,
         form=KEY_FORM,
         budget_ms=settings.requests.request_budget_ms,
+        leases=build_leases(
+            settings.leases,
+            journal=ends.journal,
+            telemetry=telemetry,
+            max_entries=settings.requests.route_cache_entries,
+        ),
         counting=SensitiveCounting if is_scaled else InBandCounting,
     )
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
@@ -393,6 +415,13 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
     return building_control.build_consumer(ends, world.settings.consumer, world.parts.consumer)
 
 
+def build_closer(world: World, process: Process, index: int, place: JournalPlace, times: CloseTimes) -> Closer:
+    """Build one environment that closes by hand, as operators do."""
+    raiser = build_raiser(world, process, index, place)
+    journal = DynamoDBJournal(ThreadedCalls(world.store.client("operator", process).call), place)
+    return Closer(journal=journal, raiser=raiser, telemetry=SharedTelemetry(world), times=times)
+
+
 def build_raiser(world: World, process: Process, index: int, place: JournalPlace) -> Raiser:
     """Build one environment that raises by hand, as operators do."""
     _, command_timeout_ms = PATIENT_TIMEOUTS_MS
@@ -466,6 +495,7 @@ class SimulatedShards:
     place: JournalPlace
     journal: JournalReading
     route_cache_seconds: float = 2.0
+    leases: Mapping[str, float] = field(default_factory=dict)
     routes: type[AdaptiveRoutes] = AdaptiveRoutes
 
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
@@ -473,9 +503,10 @@ class SimulatedShards:
         del table, clock
         random = self.world.random(f"table-{self.index}")
         ends = build_ends(self.world, self.process, self.index, random, repairs=True)
+        ends = self.world.mislead(ends, self.world.random(f"wrong clock {self.index}"))
         return self.routes(
             ends,
-            AdaptiveSettings.defaults(route_cache_seconds=self.route_cache_seconds),
+            AdaptiveSettings.defaults(route_cache_seconds=self.route_cache_seconds, **self.leases),
             journal=self.journal,
             place=self.place,
             schema=schema,

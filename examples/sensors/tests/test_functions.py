@@ -94,3 +94,20 @@ def test_only_what_makes_the_table_knows_of_shards():
             if number not in allowed and not is_import and any(word in line.lower() for word in words):
                 told.append((path.name, line))
     assert told == []
+
+
+@pytest.mark.parametrize("pattern", ["random"])
+def test_a_request_looks_at_a_bounded_part_of_the_site(call, monkeypatch):
+    """A device without readings gets empty pages, each with a cursor, until the end of the site's."""
+    import reads  # noqa: PLC0415
+
+    monkeypatch.setattr(reads, "LOOKED_AT", 5)
+    assert call(BATCH, site="plant-1", body={"readings": [reading(number) for number in range(24)]})[0] == 201
+    pages, cursor = 0, {}
+    while cursor is not None:
+        path = {"site": "plant-1", "device": "dev-9"}
+        status, page = call(DEVICE, **path, query={**RANGE, **cursor})
+        assert (status, page["readings"]) == (200, [])
+        cursor = page["next_cursor"] and {"cursor": page["next_cursor"]}
+        pages += 1
+    assert pages >= 24 / 10

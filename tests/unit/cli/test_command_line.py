@@ -19,6 +19,7 @@ from hotpartition_cli.callers import LambdaCaller, UrlCaller, read_response
 from hotpartition_cli.errors import FailedError, FoundError, Status, UsageError
 from hotpartition_cli.main import run
 from hotpartition_cli.rush import make_rush, parse_rush
+from hotpartition_cli.views import VIEWS
 from support.builders import World, route_of
 from support.fakes import KEY_RANGE_THROTTLE
 from support.fleet import START_MS, Fleet
@@ -56,6 +57,42 @@ def tool(world, capsys):
 def write(world, rate=2_000):
     for arrival in Fleet().offer(lambda _: rate, 6_000, "rush"):
         world.reports.send(arrival.report)
+
+
+class TestClose:
+    """A close, as an operator sees it."""
+
+    def test_it_is_planned_then_done_then_shown(self, tool, world, monkeypatch):
+        """The time of the close is the same in all places; a second one finds nothing to do."""
+        built = world.operations
+        monkeypatch.setattr(world, "operations", lambda: built(is_closing=True))
+        world.raise_to(4, START_MS - 60_000)
+        status, out, _ = tool("close", "c", "--dry-run")
+        assert (status, "c would be closed" in out, "N is 4 now" in out) == (Status.FINE, True, True)
+        status, out, _ = tool("close", "c", "--by", "ann", "--json")
+        done = json.loads(out)
+        assert (status, done["step"]) == (Status.FINE, "confirmed")
+        assert done["at"] in tool("route", "c")[1]
+        assert [(c["at"], c["is_confirmed"]) for c in json.loads(tool("route", "c", "--json")[1])["closes"]] == [
+            (done["at"], False),
+            (done["at"], True),
+        ]
+        assert "closes in 12 min" in tool("hot")[1]
+        world.clock.now_ms += 20 * 60_000
+        assert "closed 8 min ago" in tool("hot")[1]
+        status, out, _ = tool("close", "c")
+        assert (status, "on the base key already" in out) == (Status.FINE, True)
+
+    def test_what_is_refused_for_now_is_a_finding(self, tool, world, monkeypatch):
+        """An hour lies between two closes."""
+        built = world.operations
+        monkeypatch.setattr(world, "operations", lambda: built(is_closing=True))
+        world.raise_to(4, START_MS - 60_000)
+        tool("close", "c")
+        world.clock.now_ms += 20 * 60_000
+        world.raise_to(4, world.clock.now_ms)
+        status, out, _ = tool("close", "c")
+        assert (status, "too little time" in out) == (Status.FINDING, True)
 
 
 class TestCommands:
@@ -111,13 +148,13 @@ class TestCommands:
         world.raise_to(4, 5)
         world.reports.is_down = world.registry.is_down = True
         status, out, err = tool("hot", *options)
-        assert (status, "no load can be shown" in out, "no load can be shown" in err) == (Status.FAILED, True, True)
+        assert (status, "no load can be shown" in out, err) == (Status.FAILED, True, "")
         (row,) = (line.split() for line in out.splitlines() if line.split()[:1] == ["c"])
         assert row[1:4] == ["?", "?", "?"]
         assert "not started" not in out
-        status, out, _ = tool("hot", *options, "--json")
+        status, out, err = tool("hot", *options, "--json")
         document = json.loads(out)
-        assert (status, document["active"]) == (Status.FAILED, None)
+        assert (status, document["active"], "no load can be shown" in err) == (Status.FAILED, None, True)
         assert [row["wcu_per_second"] for row in document["routes"]] == [None]
 
     def test_without_redis_nobody_says_that_nothing_is_written(self, tool, world):
@@ -283,8 +320,8 @@ class TestMistakes:
             (["dance"], URL, "invalid choice: 'dance'"),
             ([], URL, "COMMAND"),
             (["raise", "c"], URL, "--n"),
-            (["raise", "c", "--n", "many"], URL, "invalid int value: 'many'"),
-            (["raise", "c", "--n", "1"], URL, "should be from 2 to 1024"),
+            (["raise", "c", "--n", "many"], URL, "argument --n: should be from 2 to 1024, not many"),
+            (["raise", "c", "--n", "1"], URL, "argument --n: should be from 2 to 1024, not 1"),
             (["raise", "a#1", "--n", "4"], URL, "1 to 2043 bytes of UTF-8"),
             (["raise", "c", "--n", "4", "--since", "yesterday"], URL, "a time with its offset"),
             (["raise", "c", "--n", "4", "--since", "2026-01-01T00:00:00"], URL, "a time with its offset"),
@@ -483,3 +520,28 @@ class TestRush:
         """Every message failed, and why is plain."""
         with pytest.raises(FailedError, match="nobody responds at http"):
             make_rush(parse_rush("c", 25, 1), Api("http://127.0.0.1:1"), lambda _: None)
+
+    @pytest.mark.parametrize(("seconds", "says"), [(20.0, False), (40.0, True)])
+    def test_a_machine_that_did_not_offer_the_load_is_said(self, seconds, says):
+        """Otherwise whoever waits for a raise looks for it in the wrong place."""
+        document = {
+            "conversation_id": "c",
+            "offered_wcu_per_second": 2_000.0,
+            "seconds": seconds,
+            "shard_count": 0,
+            "stored": 1_500,
+            "throttled": 100,
+            "failed": 0,
+        }
+        assert ("This machine offered 1,000 WCU/s, not 2,000." in str(VIEWS["rush"](document))) == says
+
+
+class TestMisspelled:
+    @pytest.mark.parametrize(
+        ("typed", "meant"),
+        [(("hott",), "Did you mean hot?"), (("hot", "--limt", "3"), "Did you mean --limit?")],
+    )
+    def test_what_was_meant_is_named(self, tool, typed, meant):
+        """Commands and options."""
+        status, _, errors = tool(*typed)
+        assert (status, meant in errors) == (Status.USAGE, True)

@@ -29,6 +29,7 @@ ARGUMENTS = {
     "watch": ["--once"],
     "route": ["c"],
     "raise": ["c", "--n", "8"],
+    "close": ["c", "--dry-run"],
     "verify": [],
     "rebuild-registry": [],
     "plan": ["--rate", "5000", "--item-bytes", "1024", "--reads", "range"],
@@ -60,6 +61,7 @@ def world():
     for arrival in Fleet().offer(lambda _: 500, 6_000):
         world.reports.send(arrival.report)
     world.operations().raise_by_hand("c", 8, by="ann")
+    world.operations(is_closing=True).close_by_hand("c")
     world.raise_to(4, 5, conversation_id="missing", in_redis=False)
     return world
 
@@ -91,7 +93,9 @@ def test_every_field_that_is_printed_is_named(world, capsys, command):
     """In the command's own section."""
 
     def call(event):
-        response = load_handler("operate").respond(event, world.operations(), world.reconciler(), remaining_ms=60_000)
+        response = load_handler("operate").respond(
+            event, world.operations(is_closing=True), world.reconciler(), remaining_ms=60_000
+        )
         return read_response(json.dumps(response).encode(), is_error=False)
 
     environ = {"HOTPARTITION_URL": "http://127.0.0.1:1"}

@@ -140,6 +140,19 @@ class TestRoutes:
         assert (generation["in_journal"], generation["in_registry"]) == (True, None)
         assert (generation["raises"][0]["reason"], generation["raises"][0]["by"]) == ("by-hand", "ann")
 
+    def test_a_close_believes_that_positions_are_times(self, place, journal, capsys, monkeypatch):
+        """Only where the operator says so; then it is what the table's users see."""
+        monkeypatch.setenv("HOTPARTITION_IS_CLOSING", "true")
+        now = now_ms()
+        journal.add("dev", [Generation(now - 60_000, 4)], cause=Cause("raised"), now_ms=now)
+        assert run(["close", "dev", *OPTIONS[place]], {}) == Status.FINDING
+        assert run(["close", "dev", "--timed", *OPTIONS[place]], {}) == Status.FINE
+        refused, done, _ = capsys.readouterr().out.split("\n", 2)
+        assert "--timed" in refused
+        assert "dev is closed" in done
+        route = journal.get("dev", is_strong=True).route
+        assert (route.shard_count_at(now), route.shard_count_at(None)) == (4, 0)
+
     def test_a_raise_says_how_writers_learn_of_it(self, capsys, client):
         """Nobody tells them; and no registry is claimed to know."""
         assert run(["raise", "rush", "--n", "8", "--json", "--table", "readings"], {}) == Status.FINE

@@ -494,3 +494,55 @@ def test_a_report_of_reads_is_checked_as_one_of_writes():
     assert (summary.entries, summary.out_of_window, summary.malformed) == (2, 1, 1)
     (reason,) = [facts["reason"] for message, facts in world.telemetry.events if message == "malformed report skipped"]
     assert reason.startswith("conversation_id: should be")
+
+
+def hot_keys(*names, at_ms):
+    """Reports of keys with 4,000 WCU/s each, for two seconds until an instant."""
+    for name in names:
+        for arrival in Fleet().offer(lambda _: 4_000, 2_000):
+            late = at_ms // 250 - START_MS // 250 - 8
+            yield arrival.report._replace(collection=name, slot=arrival.report.slot + late)
+
+
+def test_an_hour_has_so_many_raises_and_no_more():
+    """What would be one too many is logged as such, once, and raised when there is room again."""
+    world = World()
+    world.clock.now_ms = START_MS + 2_000
+    for report in hot_keys("a", "b", "c", at_ms=world.clock.now_ms):
+        world.reports.send(report)
+    assert world.consumer(max_raises_per_hour=2).run(run_ms=1_000).raises == 2
+    (left,) = {"a", "b", "c"} - set(world.table.routes)
+    decided = [facts["reason"] for name, facts in world.telemetry.events if facts.get("collection") == left]
+    assert decided == ["too-many"]
+    assert world.telemetry.counts["Decision-too-many"] == 1
+    world.registry.raises = 0
+    assert world.consumer(max_raises_per_hour=2).run(run_ms=1_000).raises == 1
+    assert left in world.table.routes
+
+
+def test_raises_can_be_switched_off():
+    """Decisions are logged all the same; nothing is counted, and the journal is read once in a while, not each pass."""
+    world = hot_world()
+    assert world.consumer(max_raises_per_hour=0).run(run_ms=1_000).raises == 0
+    assert world.table.routes == {}
+    assert [facts["reason"] for name, facts in world.telemetry.events if name == "decision"] == ["switched-off"]
+    assert (world.registry.raises, world.table.calls.count("get c")) == (0, 1)
+
+
+def test_a_key_that_was_raised_already_is_not_called_refused():
+    """A consumer that starts while raises are off looks the route up before it says anything."""
+    world = hot_world()
+    world.table.routes["c"] = JournalEntry(route_of((16, START_MS - 10_000)), START_MS)
+    world.consumer(max_raises_per_hour=0).run(run_ms=300)
+    assert [facts["reason"] for name, facts in world.telemetry.events if name == "decision"] == ["covered"]
+
+
+def test_without_redis_a_raise_is_not_counted_and_made(monkeypatch):
+    """Whoever can take Redis away has better means than raises."""
+    world = hot_world()
+
+    def fail():
+        raise RegistryUnavailableError("down")
+
+    monkeypatch.setattr(world.registry, "count_raise", fail)
+    assert world.consumer(max_raises_per_hour=1).run(run_ms=300).raises == 1

@@ -5,11 +5,13 @@ from operator import attrgetter
 import pytest
 
 from hotpartition.control.reconcile import Agreement
+from hotpartition.core.closes import Refusal
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import ReadReport, stream_partition_of
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.core.shares import list_shares
+from hotpartition.engine.closing import CloseStep
 from hotpartition.errors import InvalidRequestError, MalformedGenerationError, ThrottledError
 from support.builders import World, new_message, route_of, walk
 from support.fakes import KEY_RANGE_THROTTLE
@@ -308,3 +310,57 @@ def test_a_rush_after_a_raise_by_hand_meets_no_hot_key(world):
         writer.write(new_message())
     keys = {key for key, _ in world.table.items}
     assert keys == {f"c#{i}" for i in range(8)}
+
+    def test_it_is_held_open_for_a_day(self, world):
+        """A raise for an event is not closed before the event begins."""
+        world.operations(is_closing=True).raise_by_hand("c", 8, since_ms=NOW_MS + DAY_MS)
+        assert world.registry.warm_until_ms == {"c": NOW_MS + 2 * DAY_MS}
+
+
+class TestClose:
+    """A close by hand."""
+
+    @pytest.fixture
+    def raised(self, world):
+        world.raise_to(8, NOW_MS - DAY_MS)
+        return world
+
+    @pytest.fixture
+    def operations(self, raised):
+        return raised.operations(is_closing=True)
+
+    def test_it_is_announced_and_confirmed(self, raised, operations):
+        """Readers go on asking all shards for what lies before it."""
+        closing = operations.close_by_hand("c", by="ann")
+        assert closing.step is CloseStep.CONFIRMED
+        route = raised.table.routes["c"].route
+        assert [route.shard_count_at(closing.close.at_ms + delta) for delta in (-1, 0)] == [8, 0]
+        assert 12 * 60_000 <= closing.close.at_ms - NOW_MS <= 13 * 60_000
+        assert raised.registry.routes["c"] == route
+        assert raised.telemetry.events[-1] == (
+            "close by hand",
+            {"collection": "c", "by": "ann", "step": "confirmed", "refusal": None},
+        )
+
+    def test_a_dry_run_changes_nothing(self, raised, operations):
+        """It says from when on the close would hold."""
+        closing = operations.close_by_hand("c", is_dry_run=True)
+        assert closing.step is CloseStep.PLANNED
+        assert raised.table.routes["c"].route == route_of((8, NOW_MS - DAY_MS))
+        assert raised.telemetry.events == []
+
+    def test_what_cannot_be_closed_is_said(self, raised, operations):
+        """Never raised; closed a moment ago; not by times."""
+        assert operations.close_by_hand("other").refusal is Refusal.NOT_RAISED
+        operations.close_by_hand("c")
+        assert operations.close_by_hand("c").refusal is Refusal.NOT_RAISED
+        untimed = raised.operations(is_closing=True, has_positions=False)
+        assert untimed.close_by_hand("c").refusal is Refusal.NO_POSITIONS
+        assert untimed.close_by_hand("c", is_timed=True).refusal is Refusal.NOT_RAISED
+
+    @pytest.mark.parametrize("settings", [{"is_closing": False}, {"is_closing": True, "lease_seconds": 0}])
+    def test_where_nothing_is_closed_it_is_refused(self, raised, settings):
+        """Older functions could not read it; writers without leases would lose items by it."""
+        with pytest.raises(InvalidRequestError, match="nothing is closed here"):
+            raised.operations(**settings).close_by_hand("c")
+        assert raised.table.calls == []

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotpartition.core.detector import Reason, Thresholds
-from hotpartition.core.fleet_load import KEPT_SLOTS, MAX_SLOTS_AHEAD, Cell, decide_in_band, list_stale
+from hotpartition.core.fleet_load import (
+    KEPT_SLOTS,
+    MAX_SLOTS_AHEAD,
+    Cell,
+    bucket_name,
+    decide_in_band,
+    list_stale,
+    parse_bucket,
+)
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 
 LIMITS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=1_000, target_shard_wcu=330, max_shard_count=128)
@@ -54,13 +62,20 @@ def test_what_is_covered_is_not_raised_again():
     assert decide(steady(14_000, shard_count=13), THIRTEEN).generation.shard_count == 43
 
 
-def test_shards_on_one_partition_are_doubled_by_todays_evidence():
+def test_shards_on_one_partition_become_more_by_todays_evidence():
     unlucky = steady(4_000, shard_count=13, throttled=0.1)
     decision = decide(unlucky, THIRTEEN, raised_at_ms=NOW_MS - 6_000)
-    assert (decision.reason, decision.generation.shard_count) == (Reason.UNLUCKY_PARTITION, 26)
+    assert (decision.reason, decision.generation.shard_count) == (Reason.UNLUCKY_PARTITION, 19)
     assert decide(unlucky, THIRTEEN, raised_at_ms=NOW_MS - 4_000).reason is Reason.COOLING_DOWN
     neighbours = steady(500, shard_count=13, throttled=0.5)
     assert decide(neighbours, THIRTEEN, raised_at_ms=NOW_MS - 6_000).reason is Reason.NO_EVIDENCE
+
+
+@pytest.mark.parametrize(("shard_count", "raised_to"), [(2, 4), (4, 8), (7, 11), (8, 12), (9, 13), (12, 18)])
+def test_few_unlucky_shards_double_and_many_become_half_as_many_again(shard_count, raised_to):
+    route = Route(frozenset({Generation(NOW_MS - 60_000, shard_count)}))
+    unlucky = steady(shard_count * 300, shard_count=shard_count, throttled=0.2)
+    assert decide(unlucky, route, raised_at_ms=NOW_MS - 6_000).generation.shard_count == raised_to
 
 
 def test_shards_that_are_too_few_are_not_doubled_but_sized():
@@ -122,3 +137,10 @@ def test_the_names_of_cells_are_a_contract():
     assert Cell.parse(cell.name) == cell
     assert Cell(6_800_000_123, 0, False).name == "1954fc47bn0"
     assert [Cell.parse(name) for name in ("pk", "1954fc47bx0", "1954fc47bn013", "n0", "generations")] == [None] * 5
+
+
+def test_a_bucket_has_a_name_of_its_own():
+    """A storage contract; and no cell of a slot, which an older process would take away."""
+    assert (bucket_name(0x2B6F1A), parse_bucket("w2b6f1a")) == ("w2b6f1a", 0x2B6F1A)
+    assert [parse_bucket(name) for name in ("w", "w1g", "2b6f1an4", "pk")] == [None] * 4
+    assert Cell.parse("w2b6f1a") is None

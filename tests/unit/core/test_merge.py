@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition.core.merge import PageMerge, PageRange, QueryResponse
-from hotpartition.core.route import EMPTY_ROUTE, choose_placement
+from hotpartition.core.merge import NO_LIMIT, EachOnce, PageMerge, PageRange, QueryResponse
+from hotpartition.core.route import EMPTY_ROUTE, Close, Generation, Route, choose_placement
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, position_of
 from hotpartition_messages.message_ids import first_message_id_at
 from support.builders import build_message, message_id, route_of
@@ -102,9 +102,9 @@ class Shelf:
             and (after is None or (identifier < after if bounds.newest_first else identifier > after))
         )
 
-    def read(self, *routes, cut=len):
+    def read(self, *routes, cut=len, present=None):
         """Gather the page; each round knows the next route. `cut` says how many of a response's messages are told."""
-        merge, routes = PageMerge(self.range, KEY_FORM, position_of), [*routes]
+        merge, routes = PageMerge(self.range, KEY_FORM, position_of, present=present), [*routes]
         while (queries := merge.next_queries(routes[0])) or len(routes) > 1:
             assert len(self.rounds) < 50
             self.rounds.append(queries)
@@ -279,3 +279,145 @@ def test_a_larger_route_adds_queries_and_keeps_what_was_read():
     merge.add(query, response)
     assert merge.next_queries(EMPTY_ROUTE) == []
     assert {q.partition_key for q in merge.next_queries(route)} == {f"c#{i}" for i in range(4)}
+
+
+eras = st.tuples(
+    st.frozensets(st.builds(Generation, since_ms=times, shard_count=st.integers(1, 6)), max_size=5),
+    st.frozensets(st.builds(Close, at_ms=times, is_confirmed=st.booleans()), max_size=3),
+)
+
+
+def fill_by_eras(messages, generations, closes, random):
+    """Lay messages where writers may put them that know some of the generations, and obey all announcements."""
+    keys = {}
+    for message in messages:
+        known = frozenset(random.sample(sorted(generations), random.randint(0, len(generations))))
+        view = Route(known, closes).as_announced
+        for _ in range(random.choice((1, 1, 1, 2))):
+            key = choose_placement(view, build_key("c", message.message_id), KEY_FORM).partition_key
+            keys.setdefault(key, {})[message.sort_key] = message
+            view = EMPTY_ROUTE  # a copy of a writer in doubt
+    return keys
+
+
+@given(
+    count=st.integers(0, 80),
+    members=eras,
+    hint=eras,
+    newest_first=st.booleans(),
+    limit=st.integers(1, 30),
+    bounds=st.tuples(*[st.none() | times] * 3),
+    present=st.none() | times,
+    is_cut=st.booleans(),
+    random=randoms,
+)
+def test_a_page_is_exact_across_eras(count, members, hint, newest_first, limit, bounds, present, is_cut, random):
+    """Whatever was closed, whatever the hint of the first round says, and wherever the present is taken to be."""
+    generations, closes = members
+    messages = [build_message(random.randint(0, 40), tail) for tail in range(count)]
+    first, last, after = (None if t is None else build_sort_key(first_message_id_at(t)) for t in bounds)
+    if after is not None and not (first or after) <= after <= (last or after):
+        after = None
+    shelf = Shelf(PageRange("c", newest_first, limit, first, last, after), fill_by_eras(messages, *members, random))
+    journal = Route(generations, closes)
+    cut = (lambda taken: random.randint(0, len(taken))) if is_cut else len
+    page = shelf.read(Route(*hint), Route(*hint).checked_by(journal), cut=cut, present=present)
+    shelf.assert_exact(page)
+
+
+@given(
+    count=st.integers(0, 60),
+    members=eras,
+    newest_first=st.booleans(),
+    size=st.integers(1, 10),
+    present=st.none() | times,
+    random=randoms,
+)
+def test_a_page_of_keys_asked_once_is_exact_across_eras(count, members, newest_first, size, present, random):
+    """As queries without a limit are read: each page is what one sorted list begins with, and they end."""
+    messages = [build_message(random.randint(0, 40), tail) for tail in range(count)]
+    keys, route = fill_by_eras(messages, *members, random), Route(*members)
+    expected = sorted({m.sort_key for m in messages}, reverse=newest_first)
+    read, after = [], None
+    while True:
+        page_range = PageRange("c", newest_first, NO_LIMIT, after=after)
+        once, shelf = EachOnce(page_range, KEY_FORM, position_of, present=present), Shelf(page_range, keys)
+        while queries := once.next_queries(route):
+            for query in queries:
+                stored = sorted(keys.get(query.partition_key, {}), reverse=newest_first)
+                taken = [i for i in stored if shelf.lies_within(i, query)]
+                told = taken[:size]
+                response = tuple(keys[query.partition_key][i] for i in told)
+                once.add(query, QueryResponse(response, len(told) == len(taken), told[-1] if told else None))
+        page = once.page()
+        read += [m.sort_key for m in page.items]
+        if not page.has_more:
+            break
+        assert after != page.last
+        after = page.last
+    assert read == expected
+
+
+def raised_and_closed(before, behind, *, shards=16):
+    """Lay messages of before a raise, of between it and the close at 1,000, and of behind that; return their keys."""
+    route = Route(frozenset({Generation(500, shards)}), frozenset({Close(1_000, True)}))
+    messages = [
+        build_message(t, t) for t in (*range(100, 200), *range(500, 500 + before), *range(1_000, 1_000 + behind))
+    ]
+    keys = {}
+    for message in messages:
+        key = choose_placement(route, build_key("c", message.message_id), KEY_FORM).partition_key
+        keys.setdefault(key, {})[message.sort_key] = message
+    return route, keys
+
+
+def keys_asked(shelf):
+    return [{query.partition_key for query in queries} for queries in shelf.rounds if queries]
+
+
+@pytest.mark.parametrize("present", [None, 900, 5_000])
+def test_the_newest_page_behind_a_close_asks_one_key(present):
+    """Once, for one more than the page holds: as of a collection that was never raised."""
+    route, keys = raised_and_closed(400, 51)
+    shelf = Shelf(PageRange("c", newest_first=True, limit=50), keys)
+    shelf.assert_exact(shelf.read(route, present=present))
+    if present == 5_000:
+        assert keys_asked(shelf) == [{"c"}]
+        assert shelf.items == 51
+
+
+def test_a_page_across_a_close_takes_one_more_round():
+    """The base key first; then the shards of the era before, which were wanted all along."""
+    route, keys = raised_and_closed(400, 20)
+    shelf = Shelf(PageRange("c", newest_first=True, limit=50), keys)
+    shelf.assert_exact(shelf.read(route, present=5_000))
+    first, second, *more = keys_asked(shelf)
+    assert first == {"c"}
+    assert second == {f"c#{shard}" for shard in range(16)}
+    assert all(keys <= second for keys in more)
+
+
+def test_a_page_before_a_close_comes_asks_as_if_there_were_none():
+    """A close lies ahead for minutes before its time: meanwhile nothing takes longer."""
+    route, keys = raised_and_closed(400, 0)
+    shelf = Shelf(PageRange("c", newest_first=True, limit=50), keys)
+    shelf.assert_exact(shelf.read(route, present=950))
+    assert keys_asked(shelf)[0] == {"c", *(f"c#{shard}" for shard in range(16))}
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_a_walk_across_a_close_asks_each_era_what_it_has(newest_first):
+    """Page after page, in both directions: what lies behind the close costs one key a page, and nothing is missing."""
+    route, keys = raised_and_closed(200, 300)
+    read, after, behind = [], None, 0
+    while True:
+        shelf = Shelf(PageRange("c", newest_first, 50, after=after), keys)
+        page = shelf.read(route, present=5_000)
+        shelf.assert_exact(page)
+        behind += keys_asked(shelf) == [{"c"}]
+        read += [m.sort_key for m in page.items]
+        if not page.has_more:
+            break
+        after = page.last
+    assert read == sorted({i for stored in keys.values() for i in stored}, reverse=newest_first)
+    assert behind >= 6

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from hotpartition.core.items import ItemKey
 from hotpartition.core.keys import KeyForm
-from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, candidate_keys, choose_placements, needed_keys
+from hotpartition.core.route import (
+    EMPTY_ROUTE,
+    Close,
+    Generation,
+    Route,
+    candidate_keys,
+    choose_placements,
+    needed_keys,
+)
 from hotpartition.core.route_evidence import RouteEvidence
 
 FORM = KeyForm("#")
@@ -34,15 +42,20 @@ routes = st.sets(st.builds(Generation, st.integers(0, 300), st.integers(1, 64)),
 )
 
 
-@given(routes, routes, st.integers(0, 300), st.randoms(use_true_random=False))
-def test_each_item_is_found_by_its_key_and_on_pages(route, known, count, random):
+closes = st.sets(st.builds(Close, st.integers(0, 300), st.booleans()), max_size=2).map(frozenset)
+
+
+@given(routes, routes, closes, st.integers(0, 300), st.randoms(use_true_random=False))
+def test_each_item_is_found_by_its_key_and_on_pages(route, known, closed, count, random):
     """Whatever the route was, and whatever is still known; and what was found once is not added to."""
     items = place(route, count, random)
+    known = Route(known.generations, closed)
     random.shuffle(items)
     found = find(items, known)
     for key, partition_key in items:
         assert partition_key in candidate_keys(found, key, FORM)
-        assert partition_key in needed_keys(found, "c", key.position, FORM)
+        pages = (found, found.as_announced)
+        assert all(partition_key in needed_keys(r, "c", key.position, FORM, from_position=key.position) for r in pages)
     assert find(items, found) == found
 
 
@@ -60,6 +73,6 @@ def test_many_items_tell_each_number_of_shards(by_shard):
 def test_where_nothing_was_chosen_by_the_shards_tell_enough():
     """All of them are asked for each item."""
     evidence = RouteEvidence(EMPTY_ROUTE)
-    for shard_index in (3, 7, 1):
-        evidence.meet(shard_index, hashed=None, position=0)
-    assert max(generation.shard_count for generation in evidence.conclude()) == 8
+    for shard_index in (3, 7, 1) * 40:
+        evidence.meet(shard_index, hashed=None, position=5)
+    assert evidence.conclude() == {Generation(5, 8)}

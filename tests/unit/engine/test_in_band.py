@@ -51,7 +51,7 @@ class Fleet:
     def __init__(self):
         self.clock, self.table, self.loads, self.telemetry = FakeClock(), FakeTable(), Loads(), FakeTelemetry()
 
-    def process(self, skew_ms=0):
+    def process(self, skew_ms=0, *, is_raising=True):
         random, store_clock = Random(1).random, StoreClock()
         clock = Clock(now_ms=lambda: self.clock.now_ms + skew_ms, sleep=self.clock.sleep, random=random)
         journal = FakeJournal(self.table)
@@ -66,6 +66,7 @@ class Fleet:
             telemetry=self.telemetry,
             clock=clock,
             thresholds=LIMITS,
+            is_raising=is_raising,
         )
 
     def offer(self, counting, wcu, seconds, *, error=KEY_RANGE):
@@ -99,6 +100,13 @@ def test_a_hot_key_is_raised_once(fleet):
     fleet.offer(fleet.process(), 4_000, 2)
     assert fleet.raises == 1
     assert 12 <= fleet.table.routes["room"].route.max_shard_count <= 14
+
+
+def test_raises_can_be_switched_off(fleet):
+    """The load is counted all the same, for operators."""
+    fleet.offer(fleet.process(is_raising=False), 4_000, 2)
+    assert (fleet.raises, fleet.table.routes) == (0, {})
+    assert sum(fleet.loads.places[0].values()) > 6_000
 
 
 @pytest.mark.parametrize("hot", [{0}, {0, 1}], ids=["the first", "the first two"])

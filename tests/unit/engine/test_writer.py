@@ -149,8 +149,8 @@ def test_with_redis_away_a_throttle_asks_the_journal():
     world.registry.is_down = True
     world.table.failures = [KEY_RANGE_THROTTLE]
     world.writer().write(new_message())
-    assert world.table.calls[:2] == ["put c", "get c"]
-    assert world.table.calls[2].startswith("put c#")
+    assert world.table.calls[:3] == ["put c", "get c", "get c"]  # the route, and the lease
+    assert world.table.calls[3].startswith("put c#")
 
 
 def test_with_redis_away_writes_go_on_by_the_last_known_route():
@@ -270,13 +270,13 @@ class TestWhatOnlyRedisKnows:
         assert self.places(world) == {"c"}
 
     def test_what_the_journal_has_is_looked_up_once(self, world):
-        """One look-up for a new generation, none for the messages after it, whatever Redis is asked again."""
+        """One look-up for a new generation and one for the lease, none for the messages after, whatever Redis says."""
         world.table.routes["c"] = JournalEntry(route_of((7, 0)))
         writer = world.writer(ttl_seconds=0.0)
         for i in range(50):
             writer.write(new_message(str(i)))
             world.clock.now_ms += 100
-        assert world.table.calls.count("get c") == 1
+        assert world.table.calls.count("get c") == 2
         assert "c" not in self.places(world)
 
     def test_what_the_journal_does_not_show_yet_is_used_as_soon_as_it_does(self, world):

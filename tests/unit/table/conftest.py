@@ -58,7 +58,8 @@ class Watched:
         if model.name == "Query":
             self.queried.append(body["ExpressionAttributeValues"].get(":hpp", {}).get("S", ""))
         if response := self.responds(model.name, body):
-            return SimpleNamespace(status_code=200), response
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 200)
+            return SimpleNamespace(status_code=status), response
         reason = self.refuses(model.name, body)
         return None if reason is None else _throttle(reason)
 

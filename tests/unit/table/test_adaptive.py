@@ -213,7 +213,7 @@ def test_an_operator_hears_of_a_registry_that_is_ahead(stage):
     stage.registry.add("room", [EIGHT])
     assert stage.read() == []
     assert stage.telemetry.counts["RegistryAheadOfJournal"] == 1
-    assert stage.table._parts.items._sharding.routes.writer.routes.get_route("room", 0) == EMPTY_ROUTE
+    assert stage.table._open("PutItem").items.sharding.routes.writer.routes.get_route("room", 0) == EMPTY_ROUTE
 
 
 class TestSettings:
@@ -221,14 +221,14 @@ class TestSettings:
         """And what neither names has its default."""
         environ = {"HOTPARTITION_REGISTRY_HOST": "a.example", "HOTPARTITION_REGISTRY_PORT": "6380"}
         shards = adaptive(environ=environ, registry_host="b.example", registry_tls=False)
-        built = ShardedTable(plain, shards=shards)._parts.items._sharding.routes
+        built = ShardedTable(plain, shards=shards)._open("PutItem").items.sharding.routes
         assert built._routes._registry._connection._options["url"] == "redis://b.example:6380"
         assert built.journal == JournalPlace("readings", "PK", "SK", "r#")
 
     def test_a_journal_of_its_own_is_named(self, plain):
         """By an argument, or by the variable that the construct sets."""
         environ = {"HOTPARTITION_REGISTRY_HOST": "a", "HOTPARTITION_JOURNAL_TABLE_NAME": "routes"}
-        built = ShardedTable(plain, shards=adaptive(environ=environ))._parts.items._sharding.routes
+        built = ShardedTable(plain, shards=adaptive(environ=environ))._open("PutItem").items.sharding.routes
         assert built.journal == JournalPlace("routes", "pk", sort_key="")
 
     def test_what_is_wrong_is_named(self, plain):
@@ -282,14 +282,6 @@ def test_the_routing_item_is_out_of_reach(early, method):
     with pytest.raises(InvalidRequestError, match="reserved"), early.table.batch_writer() as batch:
         batch.delete_item(Key={"PK": "room", "SK": "r#"})
     assert early.plain.scan()["Items"] == before
-
-
-def test_batches_keep_nothing_of_what_they_consumed(stage):
-    """A table lives as long as its process."""
-    for number in range(3):
-        with stage.table.batch_writer() as batch:
-            batch.put_item(Item=item(number))
-    assert stage.table._parts.batches._requests._consumed == []
 
 
 def test_a_creation_goes_where_the_journal_says_though_redis_knows_less(stage):

@@ -226,3 +226,48 @@ def test_an_index_that_is_sorted_by_the_partition_key_is_not_searched_for_one(in
         inverted.query(
             **by_sort_key, KeyConditionExpression=Key("SK").eq("0001"), FilterExpression=Attr("PK").eq("room")
         )
+
+
+ROOM_AS_TEXT = {"KeyConditionExpression": "PK = :p", "ExpressionAttributeValues": {":p": "room"}}
+KEY = {"Key": ITEM}
+
+
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [
+        ("update_item", {**KEY, "UpdateExpression": "SET n = badvalue x"}),
+        ("update_item", {**KEY, "UpdateExpression": "SET n ="}),
+        ("update_item", {**KEY, "UpdateExpression": "SET n = :n ADD", "ExpressionAttributeValues": {":n": 1}}),
+        ("update_item", {**KEY, "UpdateExpression": "SETT n"}),
+        ("query", {**ROOM_AS_TEXT, "KeyConditionExpression": "PK = :p AND BEGINS_WITH(SK, :p)"}),
+        ("get_item", {**KEY, "ProjectionExpression": "n n"}),
+        ("query", {**ROOM_AS_TEXT, "ProjectionExpression": "n n"}),
+        ("scan", {"ProjectionExpression": "n n"}),
+    ],
+)
+@pytest.mark.parametrize("is_there", [False, True])
+def test_an_invalid_expression_is_refused_in_the_words_of_boto3(
+    table, twin, plain, watched, is_there, method, request_
+):
+    """No addition of ours is quoted, and nothing is written."""
+    for each in (table, twin):
+        if is_there:
+            each.put_item(Item=ITEM)
+
+    def refuse_projection(operation, body):
+        """Refuse what moto takes, quoting it as DynamoDB does."""
+        asked = body.get("RequestItems", {}).get("readings", body).get("ProjectionExpression", "")
+        error = {
+            "Code": "ValidationException",
+            "Message": f'Invalid ProjectionExpression: Syntax error; near: "{asked}"',
+        }
+        is_wrong = asked.startswith("n n")
+        return {"Error": error, "ResponseMetadata": {"HTTPStatusCode": 400}} if is_wrong else None
+
+    watched.responds = refuse_projection
+    with pytest.raises(ClientError) as expected:
+        getattr(twin, method)(**request_)
+    with pytest.raises(ClientError) as found:
+        getattr(table, method)(**request_)
+    assert str(found.value) == str(expected.value)
+    assert plain.scan()["Count"] == is_there

@@ -37,7 +37,7 @@ def text(expression: str, **names: str) -> dict:
         (text("SK>=:a and PK=:p"), Comparison("SK", ">=", ("1",))),
         (text("((PK = :p) And (SK < :a))"), Comparison("SK", "<", ("1",))),
         (text("PK = :p AND #s between :a and :b", s="SK"), Comparison("SK", "BETWEEN", ("1", "2"))),
-        (text("Begins_With ( SK , :a ) AND PK = :p"), Comparison("SK", "BEGINS_WITH", ("1",))),
+        (text("begins_with ( SK , :a ) AND PK = :p"), Comparison("SK", "BEGINS_WITH", ("1",))),
         ({"KeyConditionExpression": Key("PK").eq("room")}, None),
         ({"KeyConditionExpression": Key("PK").eq("room") & Key("SK").lte("1")}, Comparison("SK", "<=", ("1",))),
         (
@@ -54,7 +54,8 @@ def test_key_conditions_are_read(request_, expected):
 @pytest.mark.parametrize(
     "expression",
     ["", "PK", "PK = ", "PK = :nobody", "PK > :p", "SK = :a", "PK = :p OR SK = :a", "PK = :p AND n = :a",
-     "PK = :p AND", "(PK = :p", "PK = :p)", "PK IN (:p)", "contains(PK, :p)", "PK = :p AND SK <> :a"],
+     "PK = :p AND", "(PK = :p", "PK = :p)", "PK IN (:p)", "contains(PK, :p)", "PK = :p AND SK <> :a",
+     "Begins_With(SK, :a) AND PK = :p", "PK = :p AND SK > :a AND SK < :b", "PK = :p AND PK = :a"],
 )  # fmt: skip
 def test_what_is_no_key_condition_is_not_guessed_at(expression):
     """DynamoDB says what is wrong with it."""

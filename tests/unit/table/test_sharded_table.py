@@ -256,3 +256,21 @@ def test_what_is_not_about_items_is_passed_on(plain):
     assert (plain.name, plain.table_status) == (table.name, table.table_status)
     with pytest.raises(AttributeError):
         _ = table.nothing
+
+
+def test_items_are_read_in_the_order_of_their_keys(plain, watched):
+    """Any number of them; None for one that there is not, and one that is asked for twice comes twice."""
+    table = ShardedTable(plain, shards=fixed(4))
+    keys = [{"PK": f"room-{number % 3}", "SK": f"{number:04}"} for number in range(120)]
+    with table.batch_writer() as batch:
+        for number, key in enumerate(keys):
+            batch.put_item(Item={**key, "n": number})
+    missing = {"PK": "room-1", "SK": "none"}
+    watched.sent.clear()
+    asked = [*reversed(keys), missing, keys[7]]
+    found = table.get_items(asked, ProjectionExpression="n", ConsistentRead=True)
+    assert found == [*({"n": number} for number in reversed(range(120))), None, {"n": 7}]
+    assert watched.sent == {"BatchGetItem": 3}
+    assert table.get_items([]) == []
+    with pytest.raises(ClientError, match="GetItem"):
+        table.get_items([{"PK": "room-1"}])

@@ -8,7 +8,13 @@ from hotpartition.core.ports import Telemetry
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.journal_reads import JournalReads
-from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
+from hotpartition.runtime.building_in_band import (
+    build_in_band_cooling,
+    build_in_band_routes,
+    build_in_band_writer,
+    open_in_band,
+)
+from hotpartition.runtime.building_leases import build_leases
 from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.clocks import system_clock
 from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
@@ -25,8 +31,19 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
     ends = open_in_band(calls, table.journal, telemetry, clock)
     routes = build_in_band_routes(ends, max_entries=requests.route_cache_entries)
     budget_ms = requests.request_budget_ms
+    leases = build_leases(
+        settings.leases, journal=ends.journal, telemetry=telemetry, max_entries=requests.route_cache_entries
+    )
     writer = build_in_band_writer(
-        ends, routes, load=settings.load, size=settings.size, form=KEY_FORM, budget_ms=budget_ms
+        ends,
+        routes,
+        load=settings.load,
+        size=settings.size,
+        form=KEY_FORM,
+        budget_ms=budget_ms,
+        is_raising=settings.raising.is_raising,
+        leases=leases,
+        cooling=build_in_band_cooling(ends, load=settings.load, leases=settings.leases, closing=settings.closing),
     )
     store = DynamoDBItemStore(calls, table, Message.from_item)
     gatherer = Gatherer(

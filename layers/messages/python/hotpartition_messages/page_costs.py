@@ -12,7 +12,7 @@ from random import Random
 
 from hotpartition.core.capacity import item_size_bytes, read_units
 from hotpartition.core.merge import KeyQuery, PageMerge, PageRange, QueryResponse
-from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, choose_placement
+from hotpartition.core.route import EMPTY_ROUTE, Close, Generation, Route, choose_placement
 from hotpartition.core.route_history import Cause, encode_raises
 from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key, position_of
 from hotpartition_messages.message_ids import mint_message_id
@@ -45,9 +45,16 @@ class PageCost:
     rcu_eventual: float
 
 
-def read_pages(shard_count: int, load: Load) -> PageCost:
-    """Read some pages as the read function does, and count what each costs on average."""
+def read_pages(shard_count: int, load: Load, *, is_closed: bool = False) -> PageCost:
+    """Read some pages as the read function does, and count what each costs on average.
+
+    Without shards the conversation was never raised; if it `is_closed`, all messages lie behind the close.
+    """
     route = Route(frozenset({Generation(since_ms=_NOW_MS, shard_count=shard_count)})) if shard_count else EMPTY_ROUTE
+    if is_closed:
+        at_ms = _NOW_MS - 3_600_000
+        generation = Generation(since_ms=at_ms - 86_400_000, shard_count=shard_count)
+        route = Route(frozenset({generation}), frozenset({Close(at_ms, False), Close(at_ms, True)}))
     pages = [_read_page(route, load, Random(seed)) for seed in range(SAMPLE_PAGES)]
     sums = [sum(figures) / SAMPLE_PAGES for figures in zip(*pages, strict=True)]
     queries, rounds, items, strong = sums
@@ -58,7 +65,7 @@ def _read_page(route: Route, load: Load, random: Random) -> tuple[int, int, int,
     """Read a newest page of a conversation with history: queries, rounds, items and RCU (strongly consistent)."""
     keys = _fill_keys(route, load.page, random)
     page_range: PageRange[str] = PageRange(_CONVERSATION, newest_first=True, limit=load.page)
-    merge: PageMerge[str, Message] = PageMerge(page_range, KEY_FORM, position_of)
+    merge: PageMerge[str, Message] = PageMerge(page_range, KEY_FORM, position_of, present=_NOW_MS)
     routing_bytes = _routing_item_bytes(route)
     queries = rounds = items = 0
     rcu = 0.0

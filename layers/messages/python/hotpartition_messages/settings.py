@@ -6,11 +6,14 @@ from collections.abc import Mapping
 
 from hotpartition.runtime.declaring import Settings, number, text, whole
 from hotpartition.runtime.settings import (
+    ClosingSettings,
     ConsumerSettings,
     InBandOperateSettings,
+    LeaseSettings,
     LoadSettings,
     OperateSettings,
     QuerySettings,
+    RaiseSettings,
     ReaderSettings,
     RequestSettings,
     SizeSettings,
@@ -56,6 +59,9 @@ class InBandWriteSettings(MessageWriting):
     requests: RequestSettings
     size: SizeSettings
     load: LoadSettings
+    leases: LeaseSettings
+    closing: ClosingSettings
+    raising: RaiseSettings
 
 
 class InBandReadSettings(MessageReading):

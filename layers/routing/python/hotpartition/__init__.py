@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from hotpartition.errors import HotPartitionError
     from hotpartition.table import (
         ShardedTable,
+        TableLike,
         TimeBuckets,
         adaptive,
         at_random,
         by_attribute,
         by_sort_key,
         fixed,
+        guard,
         in_band,
     )
 
@@ -33,12 +35,14 @@ __all__ = [
     "HotPartitionError",
     "ShardedCounter",
     "ShardedTable",
+    "TableLike",
     "TimeBuckets",
     "adaptive",
     "at_random",
     "by_attribute",
     "by_sort_key",
     "fixed",
+    "guard",
     "in_band",
 ]
 

@@ -29,7 +29,16 @@ from typing import Any, Self
 
 
 class HotPartitionError(Exception):
-    """Root of every error that this package raises on purpose."""
+    """Root of every error that this package raises on purpose.
+
+    Example:
+        >>> readings = ShardedTable(table, shards=fixed(16), hashed=by_attribute("Device"))
+        >>> try:
+        ...     readings.put_item(Item={"PK": "plant-1", "SK": "2026-11-21T09:30:00Z"})
+        ... except HotPartitionError as error:
+        ...     print(error)
+        Device: is what the shard is chosen by: every item must have it
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,10 @@ def test_a_message_that_stays_refused_is_given_up(bench):
     bench.run(client.write(Offer(0.0, "room", "ada", "text")))
     assert client.recorder.counts.rejected == 1
     assert client.recorder.counts.acknowledged == 0
-    assert client.recorder.unresolved[0].message_id is not None
+    unresolved = client.recorder.unresolved[0]
+    assert unresolved.message_id is not None
+    refusal = {"title": "refused", "message_id": unresolved.message_id}
+    assert client.recorder.given_up == [f"write to room: status 503 {refusal}"]
 
 
 def test_a_wrong_response_is_noted_and_not_retried(bench):

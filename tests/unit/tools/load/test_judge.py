@@ -14,6 +14,7 @@ from tools.load.judge import (
     Summary,
     Throttles,
     bars_for,
+    count_taken_by_one_key,
     count_throttles,
     first_raise_after,
     is_key_of,
@@ -203,3 +204,11 @@ def test_a_file_is_held_to_what_it_has():
     held = bars_for(small_workload(available_messages=900, available_conversations=7))
     assert held == Bars(acknowledged=900, conversations=7)
     assert bars_for(small_workload(), shortened=True) == Bars(acknowledged=30, conversations=3)
+
+
+def test_one_key_takes_what_its_partition_does():
+    """Two seconds of thirty writes each, at a limit of 20: what was saved before them, and 20 a second."""
+    moments = [1_700_000_000 + at / 30 for at in range(60)]
+    assert count_taken_by_one_key(moments, 20.0) == pytest.approx(60, abs=1)
+    assert count_taken_by_one_key([*moments, *moments], 20.0) == pytest.approx(60, abs=1)
+    assert count_taken_by_one_key([], 20.0) == 0

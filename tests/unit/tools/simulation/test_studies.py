@@ -13,13 +13,15 @@ from tools.simulation.studies import judge_messages, judge_step
 SOUND = replace(NO_SAFETY, acknowledged=10, reads=5)
 
 
-def seed(number=1, operations=600, safety=SOUND):
+def seed(number=1, operations=600, safety=SOUND, closes=2, void=1):
     return FaultSeed(
         seed=number,
         operations=operations,
         store_operations=2 * operations,
         acknowledged=safety.acknowledged,
         raises=1,
+        confirmed_closes=closes,
+        void_announcements=void,
         safety=safety,
         faults=(("redis outage", 2),),
     )
@@ -46,6 +48,7 @@ def test_sound_seeds_pass():
             [seed(1), seed(2, safety=replace(SOUND, unverified=1))],
             "other breaches (order, content, invented, not looked for)",
         ),
+        ([seed(1, closes=1), seed(2, closes=1)], "confirmed closes"),
     ],
 )
 def test_each_shortfall_is_named(runs, bar):

@@ -6,6 +6,7 @@
 | `routes` | `limit`, `cursor` | some routes of the journal |
 | `route` | `conversation_id` | one route, in both places |
 | `raise` | `conversation_id`, `shard_count`, `since_ms`, `by` | what it changed |
+| `close` | `conversation_id`, `dry_run`, `timed`, `by` | from when on N is down again, or why not |
 | `verify` | `mend`, `cursor` | registry against journal, a part |
 | `rebuild-registry` | `cursor` | a part of the journal's routes put into the registry |
 
@@ -22,9 +23,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from hotpartition.control.hot_keys import HotList, RouteRow
 from hotpartition.control.operations import Operations, RaiseByHand, RoutePage
 from hotpartition.control.reconcile import RebuildPart, RouteState, Verification
-from hotpartition.core.route import EMPTY_ROUTE, Generation
+from hotpartition.core.route import EMPTY_ROUTE, decode_member
 from hotpartition.core.route_history import NAME_PATTERN, NAME_RULE, Raise
 from hotpartition.core.timestamps import format_time
+from hotpartition.engine.closing import Closing
 from hotpartition.errors import (
     HotPartitionError,
     InvalidRequestError,
@@ -94,6 +96,16 @@ class RaiseCommand(_Command):
     by: Annotated[str, Field(pattern=NAME_PATTERN, description=NAME_RULE)] | None = None
 
 
+class CloseCommand(_Command):
+    """A close by hand; `timed` says that positions are times where nobody knows; `by` says who asks."""
+
+    command: Literal["close"]
+    conversation_id: str
+    dry_run: bool = False
+    timed: bool = False
+    by: Annotated[str, Field(pattern=NAME_PATTERN, description=NAME_RULE)] | None = None
+
+
 class VerifyCommand(_Command):
     """Registry against journal."""
 
@@ -109,7 +121,7 @@ class RebuildCommand(_Command):
     cursor: Cursor | None = None
 
 
-Command = HotCommand | RoutesCommand | RouteCommand | RaiseCommand | VerifyCommand | RebuildCommand
+Command = HotCommand | RoutesCommand | RouteCommand | RaiseCommand | CloseCommand | VerifyCommand | RebuildCommand
 _COMMANDS: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="command")])
 
 
@@ -138,6 +150,12 @@ def _carry_out(command: Command, operations: Operations, check: Check, budget_ms
             return _render_raise(
                 operations.raise_by_hand(
                     command.conversation_id, command.shard_count, since_ms=command.since_ms, by=command.by
+                )
+            )
+        case CloseCommand():
+            return _render_close(
+                operations.close_by_hand(
+                    command.conversation_id, is_dry_run=command.dry_run, is_timed=command.timed, by=command.by
                 )
             )
         case VerifyCommand():
@@ -202,6 +220,7 @@ def _render_row(row: RouteRow) -> dict[str, Any]:
         "shard_count": row.shard_count,
         "capacity_wcu_per_second": row.capacity_wcu_per_second,
         "newest_since": _time(row.newest_since_ms),
+        "closed_at": _time(row.closed_at_ms),
         "is_malformed": row.is_malformed,
         "rcu_per_second": _rounded(row.rcu_per_second, 1),
         "pages_per_second": _rounded(row.pages_per_second, 1),
@@ -229,6 +248,15 @@ def _render_state(state: RouteState) -> dict[str, Any]:
             }
             for generation in sorted(known.generations)
         ],
+        "closes": [
+            {
+                "at": format_time(close.at_ms),
+                "is_confirmed": close.is_confirmed,
+                "in_journal": close in journal.closes,
+                "in_registry": None if state.registry is None else close in registry.closes,
+            }
+            for close in sorted(known.closes)
+        ],
         "updated_at": _time(item.updated_at_ms) if item else None,
         "reason": item.reason if item else None,
         "malformed_members": _unreadable(item.members) if item and item.route is None else [],
@@ -250,7 +278,7 @@ def _unreadable(members: tuple[str, ...]) -> list[str]:
 
 def _is_readable(member: str) -> bool:
     try:
-        Generation.decode(member)
+        decode_member(member)
     except MalformedGenerationError:
         return False
     return True
@@ -268,6 +296,16 @@ def _render_raise(done: RaiseByHand) -> dict[str, Any]:
             {"shard_count": g.shard_count, "since": format_time(g.since_ms)} for g in sorted(done.route.generations)
         ],
         "warnings": list(done.warnings),
+    }
+
+
+def _render_close(done: Closing) -> dict[str, Any]:
+    return {
+        "conversation_id": done.collection,
+        "step": str(done.step),
+        "refusal": done.refusal and str(done.refusal),
+        "at": _time(done.close.at_ms if done.close else None),
+        "shard_count": done.entry.route.as_announced.shard_count_at(done.entry.date_ms),
     }
 
 

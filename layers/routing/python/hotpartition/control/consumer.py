@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from hotpartition.control.cooling import Cooler, CoolingLimits
 from hotpartition.control.ends import ControlEnds
 from hotpartition.control.read_marking import REPEAT_LOG_MS, ReadMarker
 from hotpartition.control.registry_fill import RegistryRebuild
@@ -40,6 +41,9 @@ GC_THRESHOLDS = (200_000, 20, 100)
 which their last reference frees; left alone, the collector looks through the half million of them again and again and
 takes nearly as long as all the rest (decision 27). Python 3.14 goes by the first two only: how many new objects there
 are before it looks, and how slowly it goes through the old."""
+
+REFUSED_MS = 5_000
+"""How long a key that may not be raised is left alone before its route, and the hour's raises, are looked at again."""
 
 MAX_AHEAD_MS = 60_000
 """A heartbeat from further ahead is ignored: clocks differ by less."""
@@ -71,6 +75,8 @@ class _State:
     logged: dict[tuple[str, int], tuple[Reason, int]] = field(default_factory=dict)
     # how old what was decided on has been at worst since this was last counted
     lag_ms: int = 0
+    # until when a collection is left alone whose raise was refused
+    refused_until_ms: dict[str, int] = field(default_factory=dict)
     summary: RunSummary = field(default_factory=RunSummary)
 
     @property
@@ -89,7 +95,13 @@ class Consumer:
         thresholds: Thresholds,
         read_thresholds: ReadThresholds,
         stream_partitions: int,
+        max_raises_per_hour: int,
+        cooling: CoolingLimits | None = None,
     ) -> None:
+        """Start with nothing known.
+
+        With `max_raises_per_hour` 0, decisions are logged and not carried out; without `cooling`, nothing is closed.
+        """
         self._ends = ends
         self._read_thresholds = read_thresholds
         self._source = ends.source
@@ -100,6 +112,8 @@ class Consumer:
         self._clock = ends.clock
         self._thresholds = thresholds
         self._partitions = stream_partitions
+        self._max_raises_per_hour = max_raises_per_hour
+        self._cooling = cooling
 
     def run(self, run_ms: float, share: Share = WHOLE) -> RunSummary:
         """Work on a share of the streams until a successor has announced itself, or for `run_ms` at most."""
@@ -116,6 +130,7 @@ class Consumer:
         )
         state = _State(share, reader, marker)
         rebuild = RegistryRebuild(self._ends)
+        cooler = None if self._cooling is None else Cooler(self._ends, self._cooling, share)
         next_housekeeping_ms = next_refresh_ms = started_ms
         has_announced = False
         while True:
@@ -133,11 +148,14 @@ class Consumer:
                 self._telemetry.count(MetricName.CONSUMER_LAG_MS, state.lag_ms)
                 state.lag_ms = 0
                 reader.log_skips_again()
-                if share.is_first:  # one rebuild is enough, and each reads the whole journal
-                    rebuild.check()
+                # One rebuild is enough, and each reads the whole journal.
+                if share.is_first and rebuild.check() and cooler is not None:
+                    cooler.spare_all()
                 # Redis may have lost a route and kept its sentinels: what is known here is put there again.
                 state.to_push.update(c for c, entry in state.routes.items() if entry.route)
             rebuild.work()
+            if cooler is not None:
+                cooler.work(reader)
             if now_ms >= next_housekeeping_ms:
                 next_housekeeping_ms = now_ms + HOUSEKEEPING_MS
                 state.window.forget(now_ms)
@@ -172,16 +190,33 @@ class Consumer:
             entry = state.routes.get(collection)
             decisions = self._decide_one(state, collection)
             is_raise = any(d.generation for d in decisions)
-            if is_raise or (entry is None and _needs_route(decisions)):
+            is_refused = self._clock.now_ms() < state.refused_until_ms.get(collection, 0)
+            if (is_raise and not is_refused) or (entry is None and _needs_route(decisions)):
                 # What is known of the route may be stale or missing: read it, and decide again. A raise cannot wait for
                 # the next pass, whose read may be refused as well.
                 if not self._load_route(state, collection, deadline_ms if is_raise else 0.0):
                     continue
                 decisions = self._decide_one(state, collection)
             for decision in decisions:
-                self._log(state, decision)
-                if decision.generation:
-                    self._raise(state, decision, decision.generation, deadline_ms)
+                allowed = decision
+                if decision.generation and (is_refused or not self._may_raise()):
+                    reason = Reason.TOO_MANY if self._max_raises_per_hour else Reason.SWITCHED_OFF
+                    allowed = replace(decision, reason=reason, generation=None)
+                    if not is_refused:
+                        state.refused_until_ms[collection] = self._clock.now_ms() + REFUSED_MS
+                self._log(state, allowed)
+                if allowed.generation:
+                    self._raise(state, allowed, allowed.generation, deadline_ms)
+
+    def _may_raise(self) -> bool:
+        """Count a raise of the hour, and say whether it may be made; where Redis cannot count it, it may."""
+        if not self._max_raises_per_hour:
+            return False
+        try:
+            return self._registry.count_raise() <= self._max_raises_per_hour
+        except RegistryUnavailableError:
+            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+            return True
 
     def _decide_one(self, state: _State, collection: str) -> tuple[Decision, ...]:
         entry = state.routes.get(collection, JournalEntry())
@@ -250,6 +285,8 @@ class Consumer:
         """Drop what is known about collections that send no reports any more."""
         alive = state.window.as_mapping().keys() | state.to_push
         state.routes = {c: entry for c, entry in state.routes.items() if c in alive}
+        now_ms = self._clock.now_ms()
+        state.refused_until_ms = {c: until_ms for c, until_ms in state.refused_until_ms.items() if now_ms < until_ms}
         state.logged = {place: said for place, said in state.logged.items() if place[0] in alive}
 
     def _log(self, state: _State, decision: Decision) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.closes import CloseTimes
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.ports import Journal, Registry, ReportSource, RoutingItems, Telemetry
+from hotpartition.engine.closing import Closer
 from hotpartition.engine.raising import Raiser
 
 
@@ -24,6 +26,16 @@ class JournalEnds:
     def build_raiser(self) -> Raiser:
         """Build what raises routes."""
         return Raiser(journal=self.journal, registry=self.registry, telemetry=self.telemetry, clock=self.clock)
+
+    def build_closer(self, times: CloseTimes, *, has_positions: bool = True) -> Closer:
+        """Build what closes routes."""
+        return Closer(
+            journal=self.journal,
+            raiser=self.build_raiser(),
+            telemetry=self.telemetry,
+            times=times,
+            has_positions=has_positions,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ class RouteRow:
     `shard_count` is the N of messages sent now; `throttled_share` is a share of the load, not of the requests.
     `rcu_per_second` and `pages_per_second` are what is asked for, cached or not, None as for writes. `page_copies` is
     in how many copies the newest page is kept, 0 unless it is read-hot; None: Redis was not asked, or did not respond.
+    `closed_at_ms` is where the era began that its latest confirmed close began; None: it was never closed.
     """
 
     collection: str
@@ -51,6 +52,7 @@ class RouteRow:
     rcu_per_second: float | None = None
     pages_per_second: float | None = None
     page_copies: int | None = None
+    closed_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ def build_row(collection: str, found: Known, load: Load | None, now_ms: int, *, 
         rcu_per_second=load.reads.rcu_per_second if load else None,
         pages_per_second=load.reads.pages_per_second if load else None,
         page_copies=found.copies,
+        closed_at_ms=max((close.at_ms for close in known.closes if close.is_confirmed), default=None),
     )
 
 

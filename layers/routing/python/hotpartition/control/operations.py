@@ -14,12 +14,14 @@ from hotpartition.control.ends import JournalEnds
 from hotpartition.control.hot_keys import HotKeys, HotList, Known, RouteRow, build_row
 from hotpartition.control.reconcile import RETRY_BUDGET_MS, RouteState, compare
 from hotpartition.core.backoff import try_for
+from hotpartition.core.closes import CloseTimes
 from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import RoutingItem
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.route_history import BY_HAND, Cause
 from hotpartition.core.timestamps import format_time
+from hotpartition.engine.closing import Closing
 from hotpartition.errors import (
     InvalidCollectionError,
     InvalidRequestError,
@@ -34,6 +36,8 @@ SINCE_AGO_MS = 5_000
 """How far before now a raise by hand begins unless told: messages whose ids clients minted a moment ago are with it."""
 MAX_SINCE_AHEAD_MS = 24 * 3_600_000
 """A generation is for ever, so a `since` that is far ahead is taken for a mistake."""
+HELD_MS = 24 * 3_600_000
+"""For how long after its beginning a raise by hand is not closed, written to or not: the event may be late."""
 LONG_AGO_MS = 24 * 3_600_000
 """How far back a raise by hand reaches before it is warned of: older pages get dearer to read."""
 
@@ -71,12 +75,15 @@ class OperationsLimits:
     """How long a writer uses a route before it looks for a newer one."""
     has_positions: bool = True
     """Whether positions are times; else a raise by hand holds for all items."""
+    close_times: CloseTimes | None = None
+    """Those of the table's writers; None: nothing is closed."""
 
 
 class Operations:
     """Serves operators."""
 
     def __init__(self, ends: JournalEnds, hot_keys: HotKeys, limits: OperationsLimits) -> None:
+        self._ends = ends
         self._hot_keys = hot_keys
         self._form = ends.form
         self._journal = ends.journal
@@ -150,6 +157,7 @@ class Operations:
             self._telemetry.count(MetricName.RAISES)
         else:
             is_in_registry = self._raiser.publish(collection, route)
+        self._hold(collection, since_ms + HELD_MS - now_ms)
         self._telemetry.event(
             "raise by hand",
             collection=collection,
@@ -163,6 +171,34 @@ class Operations:
         told = None if self._registry is None else is_in_registry
         return RaiseByHand(collection, generation, is_changed, before, route, told, warnings)
 
+    def close_by_hand(
+        self, collection: str, *, is_dry_run: bool = False, is_timed: bool = False, by: str | None = None
+    ) -> Closing:
+        """Close a collection that has cooled: its items go to the base key again, from some minutes ahead on.
+
+        Args:
+            collection: which one.
+            is_dry_run: whether it is only said what would be done.
+            is_timed: the operator says that its positions are times, where that is not known here.
+            by: who asks.
+
+        Raises:
+            InvalidRequestError: the collection is malformed, or nothing is closed here.
+            MalformedGenerationError: the stored route cannot be read.
+            RetryLaterError: the journal refused for seconds; whatever became of it, repeating it is safe.
+        """
+        self._form.check(collection)
+        times = self._limits.close_times
+        if times is None:
+            raise InvalidRequestError.of("command", "nothing is closed here: is_closing is false, or lease_seconds 0")
+        closer = self._ends.build_closer(times, has_positions=self._limits.has_positions or is_timed)
+        closing = closer.plan(collection, cause=Cause(BY_HAND, by=by))
+        if not is_dry_run:
+            closing = closer.confirm(closer.announce(closing))
+            facts = {"step": str(closing.step), "refusal": closing.refusal and str(closing.refusal)}
+            self._telemetry.event("close by hand", collection=collection, by=by, **facts)
+        return closing
+
     def _raise_warnings(
         self, route: Route, generation: Generation, now_ms: int, *, is_changed: bool, is_in_registry: bool
     ) -> tuple[str, ...]:
@@ -171,7 +207,7 @@ class Operations:
         if is_changed:
             warnings.append(
                 f"Each read of items from {since} on now queries {route.shard_count_at(generation.since_ms)} shard"
-                " keys beside the base key, for ever: N never goes down."
+                f" keys beside the base key, {self._how_long()}."
             )
             seconds = self._limits.route_cache_seconds
             warnings.append(
@@ -199,6 +235,26 @@ class Operations:
                 " `hotpartition verify --mend` once Redis responds."
             )
         return tuple(warnings)
+
+    def _how_long(self) -> str:
+        if not self._is_closing:
+            return "for ever: nothing is closed here"
+        if self._registry is None:
+            return "until it is closed"
+        return "until it is closed: a day from then at the earliest, or once its load was high and is low again"
+
+    def _hold(self, collection: str, keep_ms: int) -> None:
+        """Keep the consumer from closing what was raised for an event that has not begun."""
+        if self._registry is None or not self._is_closing or keep_ms <= 0:
+            return
+        try:
+            self._registry.mark_warm(collection, keep_ms)
+        except RegistryUnavailableError:
+            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+
+    @property
+    def _is_closing(self) -> bool:
+        return self._limits.has_positions and self._limits.close_times is not None
 
     def _read(self, collection: str) -> RoutingItem | None:
         return self._try(lambda: self._routing_items.read(collection))

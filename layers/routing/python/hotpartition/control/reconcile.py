@@ -198,7 +198,8 @@ class Reconciler:
     def _repair(self, state: RouteState) -> None:
         """Let each place learn what only the other knows: nothing is taken away from either."""
         known = state.item.route if state.item and state.item.route else EMPTY_ROUTE
-        ahead = (state.registry or EMPTY_ROUTE).minus(known)
+        # Never a close: where only Redis knows it, nobody announced it in time.
+        ahead = (state.registry or EMPTY_ROUTE).generations - known.generations
         if ahead:
             raised = self._raiser.raise_route(state.collection, ahead, cause=Cause(AHEAD_OF_JOURNAL))
             known, is_in_registry = raised.entry.route, raised.is_in_registry

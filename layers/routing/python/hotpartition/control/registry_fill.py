@@ -49,7 +49,7 @@ class RegistryFill:
                 malformed.append(item.collection)
             else:
                 with suppress(RegistryForeignError):  # an operator has to remove what is there
-                    self._registry.add(item.collection, item.route.generations)
+                    self._registry.add(item.collection, item.route.members)
                 routes += 1
         if following is None:
             self._registry.mark_whole()
@@ -69,14 +69,15 @@ class RegistryRebuild:
         self._cursor: str | None = None
         self.routes = 0
 
-    def check(self) -> None:
-        """Begin if Redis lost something and no rebuild is under way."""
+    def check(self) -> bool:
+        """Begin if Redis lost something and no rebuild is under way; say whether one is now."""
         if self._is_under_way:
-            return
+            return True
         try:
             self._is_under_way, self._cursor = not self._registry.is_whole(), None
         except RegistryUnavailableError:
             self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+        return self._is_under_way
 
     def work(self) -> None:
         """Put the next routes into Redis; an error ends this rebuild, and the next check begins another."""

@@ -12,7 +12,7 @@ trigger, so that a step in load of any size takes one raise (docs/architecture.m
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -85,6 +85,8 @@ class Reason(StrEnum):
     SIZING = "sizing"  # hot; the slot that tells the size is not over yet
     COVERED = "covered"  # more than a base key serves, and the route's shards serve it
     AT_CAP = "at-cap"
+    TOO_MANY = "too-many"  # hot, and the hour's raises are used up
+    SWITCHED_OFF = "switched-off"  # hot, and `is_raising` is false
     NO_EVIDENCE = "no-evidence"  # throttled, but not by its own load
     COOLING_DOWN = "cooling-down"  # throttled although covered, so soon after a raise
     BELOW_THRESHOLD = "below-threshold"
@@ -265,6 +267,11 @@ class CollectionReports:
         self._highest_wcu = max([rest.wcu for rest in self._slots.values()], default=0.0)
         self._is_throttled = self._is_throttled and any(rest.is_throttled for rest in self._slots.values())
 
+    def mean_wcu(self, slot: int) -> float:
+        """Return the mean load of the five seconds that end with a slot, in WCU/s."""
+        slots = (self._slots.get(number) for number in range(slot - SUSTAINED_SLOTS + 1, slot + 1))
+        return sum([each.wcu for each in slots if each]) / SUSTAINED_SECONDS
+
     def is_quiet_since(self, slot: int) -> bool:
         """Say whether no second that ends with a slot or later was loud when it was added to, nor a write throttled."""
         return not self._is_throttled and self._loud_slot < slot
@@ -300,12 +307,13 @@ def decide(
     Returns:
         One decision for each load class that asks for a raise or waits for one, or else a single decision.
     """
+    route = route.as_announced  # as writers place by it
     current = slot_of(now_ms)
     classes = _split_by_class(reports.shares(current - HORIZON_SLOTS), route)
     loads = [_LoadClass(m, shares) for m, shares in sorted(classes.items())]
     for load in loads:
         load.later = [other for other in loads if other.shard_count > load.shard_count]
-        load.is_backfill = route.max_shard_count > load.shard_count
+        load.is_backfill = route.shard_count_at(None) > load.shard_count
     decisions = [_judge(collection, load, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms) for load in loads]
     urgent = [d for d in decisions if d.generation or d.reason in {Reason.SIZING, Reason.AT_CAP}]
     if urgent:
@@ -316,15 +324,15 @@ def decide(
 
 def _split_by_class(shares: Iterable[tuple[int, _Share]], route: Route) -> dict[int, dict[int, _Share]]:
     """Split what slots amount to by the N(t) of their messages: load class -> slot -> share."""
-    starts = sorted(g.since_ms for g in route.generations)
+    starts = [since for since, _ in reversed(route.steps)]
     # The N(t) before the first of them, and from each of them on.
-    counts = [0, *(route.shard_count_at(start) for start in starts)]
+    counts = [0, *(shard_count for _, shard_count in reversed(route.steps))]
     classes: dict[int, dict[int, _Share]] = {}
     for slot, share in shares:
-        lowest = counts[bisect_right(starts, share.first_time_ms)]
-        if (
-            lowest == counts[bisect_right(starts, share.last_time_ms)]
-        ):  # N(t) never falls: what lies between is the same
+        first, last = bisect_right(starts, share.first_time_ms), bisect_right(starts, share.last_time_ms)
+        lowest = counts[first]
+        # Without closes N(t) never falls: what lies between is the same.
+        if first == last or (lowest == counts[last] and not route.closes):
             classes.setdefault(lowest, {})[slot] = share
             continue
         parts: dict[int, list[_Sample]] = {}
@@ -611,6 +619,11 @@ class ReportWindow:
         cannot look at each collection that was written to at all.
         """
         return list(self._loud)
+
+    def list_warm(self, wcu_per_second: float, now_ms_of: Callable[[str], int]) -> Sequence[str]:
+        """List the collections whose mean load was so much or more in five seconds, until their reports were read."""
+        known = self._collections.items()
+        return [c for c, reports in known if reports.mean_wcu(slot_of(now_ms_of(c))) >= wcu_per_second]
 
     def items(self) -> Iterable[tuple[str, CollectionReports]]:
         """List the collections that have reports."""

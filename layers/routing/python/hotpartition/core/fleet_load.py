@@ -9,7 +9,9 @@ Each sample adds its WCU to one of two attributes, and takes away what is too ol
 | `<slot>n<N>` | N | WCU that were offered in a slot of 250 ms, and were placed under N shards (0: the base key) |
 | `<slot>t<N>` | N | WCU of those that were refused wherever they may go |
 
-A slot is Unix time in ms of DynamoDB's clock, divided by 250, in hexadecimal. A process counts
+| `w<bucket>` | N | WCU that were offered to it while raised, in a bucket of `close_after_seconds`; three are kept |
+
+A slot is Unix time in ms of DynamoDB's clock, divided by 250, in hexadecimal; a bucket likewise. A process counts
 from its first refusal on. So a load is a little more than its load item says.
 """
 
@@ -28,7 +30,6 @@ from hotpartition.core.detector import (
     Evidence,
     Reason,
     Thresholds,
-    size_after_throttles,
     size_route,
     weigh_evidence,
 )
@@ -54,6 +55,7 @@ MAX_SAMPLE_WCU = 25.0
 """No throttled sample stands for more."""
 
 _NAME = re.compile(r"([0-9a-f]{1,12})([nt])(0|[1-9][0-9]{0,3})")
+_BUCKET = re.compile(r"w([0-9a-f]{1,12})")
 
 
 class Cell(NamedTuple):
@@ -73,6 +75,17 @@ class Cell(NamedTuple):
         """Parse an attribute's name; None for another's."""
         match = _NAME.fullmatch(name)
         return None if match is None else cls(int(match[1], 16), int(match[3]), match[2] == "t")
+
+
+def bucket_name(bucket: int) -> str:
+    """Build the attribute's name of a bucket: a storage contract."""
+    return f"w{bucket:x}"
+
+
+def parse_bucket(name: str) -> int | None:
+    """Parse the attribute's name of a bucket; None for another's."""
+    match = _BUCKET.fullmatch(name)
+    return None if match is None else int(match[1], 16)
 
 
 FleetLoad = Mapping[Cell, float]
@@ -109,6 +122,7 @@ def decide_in_band(
     Returns:
         Its `generation` is set when the route is to be raised.
     """
+    route = route.as_announced  # as writers place by it
     m, now = route.shard_count_at(position), slot_of(now_ms)
     window = _find_hot_window(load, m, now, thresholds.hot_at_once_wcu)
     first_slot = now - EVIDENCE_SLOTS
@@ -130,7 +144,7 @@ def decide_in_band(
         # of it yet.
         everywhere = sum(_rate(load, each, now, SLOTS_PER_SECOND) for each in {cell.shard_count for cell in load})
         count = size_route(everywhere, thresholds)
-        count = count if count > m else size_after_throttles(m, thresholds)
+        count = count if count > m else _size_unlucky(m)
         reason = weigh_evidence(evidence, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
     decision = replace(decision, reason=reason)
     if reason not in {Reason.RAISED, Reason.UNLUCKY_PARTITION}:
@@ -139,7 +153,7 @@ def decide_in_band(
     since_ms = first_slot * SLOT_MS - WAITING_MS
     if position < since_ms:
         # An older item, or one of a table whose positions are no times.
-        since_ms = now_ms - BACKFILL_REACH * (now_ms - position) if route.max_shard_count > m else position
+        since_ms = now_ms - BACKFILL_REACH * (now_ms - position) if route.shard_count_at(None) > m else position
     return replace(decision, generation=Generation(max(0, since_ms), count))
 
 
@@ -154,6 +168,14 @@ def _find_hot_window(load: FleetLoad, shard_count: int, now: int, limit_wcu: flo
         if rate > limit_wcu * keys * (1 + (factor - 1) / keys**0.5):
             return slots, rate
     return None
+
+
+def _size_unlucky(shard_count: int) -> int:
+    """Size a route that is refused although it covers the load: twice as many; from 8 on, half as many again.
+
+    Every reader pays for each of them, and those that share a partition part as well.
+    """
+    return shard_count + min(max(shard_count, 1), max(4, shard_count // 2))
 
 
 def _sum(load: FleetLoad, shard_count: int, first: int, end: int, *, is_throttled: bool = False) -> float:

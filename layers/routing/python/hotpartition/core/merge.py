@@ -149,9 +149,26 @@ class _Planned(Generic[KeyT]):
     """Only keys that can hold items with this hashed value are asked; None: all."""
     choices: int = MAX_CHOICES
     """With `hashed`: how many shards may hold an item under one N."""
+    present: int | None = None
+    """Where about the newest items lie, if that is known: a guess, which only saves queries."""
 
-    def _keys_until(self, route: Route, position: int | None) -> tuple[str, ...]:
-        return keys_of_hashed(route, self.range.collection, self.hashed, position, self.form, choices=self.choices)
+    def _keys_between(self, route: Route, first: KeyT | None, last: KeyT | None) -> tuple[str, ...]:
+        """List the keys that can hold items of a range; without closes, where it begins does not matter."""
+        until = None if last is None else self.position_of(last)
+        since = None if first is None or not route.closes else self.position_of(first)
+        return self._keys_of(route, since, until)
+
+    def _newest_keys(self, route: Route, last: KeyT | None) -> tuple[str, ...]:
+        """List the keys that the newest items of a range probably lie under: those of the last eras up to its end."""
+        until = None if last is None else self.position_of(last)
+        since = until if until is None or self.present is None else min(until, self.present)
+        return self._keys_of(route, self.present if since is None else since, until)
+
+    def _keys_of(self, route: Route, since: int | None, until: int | None) -> tuple[str, ...]:
+        page_range, choices = self.range, self.choices
+        return keys_of_hashed(
+            route, page_range.collection, self.hashed, until, self.form, choices=choices, from_position=since
+        )
 
     def _query(self, key: str, limit: int) -> KeyQuery[KeyT]:
         """Build a query of all that a key holds of the range."""
@@ -169,12 +186,15 @@ class EachOnce(_Planned[KeyT], Generic[KeyT, ItemT]):
     """What was read of each key."""
 
     def keys(self, route: Route) -> tuple[str, ...]:
-        """List the keys that can hold items of the range."""
+        """List the keys that can hold items of the page, as far as that is known by now."""
         page_range = self.range
-        last = page_range.last
-        if page_range.newest_first and page_range.after is not None:
-            last = page_range.after
-        return self._keys_until(route, None if last is None else self.position_of(last))
+        if not page_range.newest_first:
+            return self._keys_between(route, page_range.after or page_range.first, page_range.last)
+        last = page_range.after or page_range.last
+        if not self.read:
+            return self._newest_keys(route, last)
+        ends = self._ends()
+        return self._keys_between(route, max(ends) if ends else page_range.first, last)
 
     def next_queries(self, route: Route) -> list[KeyQuery[KeyT]]:
         """Implement `Plan.next_queries`."""
@@ -195,12 +215,10 @@ class EachOnce(_Planned[KeyT], Generic[KeyT, ItemT]):
         """Build the page, of no more items than its limit."""
         newest_first, limit = self.range.newest_first, self.range.limit
         found: dict[KeyT, list[ItemT]] = {}
-        ends: list[KeyT] = []
         for response in self.read.values():
             for item in response.items:
                 found.setdefault(item.sort_key, []).append(item)
-            if response.reached is not None and not response.is_exhausted:
-                ends.append(response.reached)
+        ends = self._ends()
         sort_keys = sorted(found, reverse=newest_first)
         end: KeyT | None = None
         if ends:
@@ -211,6 +229,10 @@ class EachOnce(_Planned[KeyT], Generic[KeyT, ItemT]):
             end = sort_keys[-1]
         items = tuple([choose_copy(found[key]) for key in sort_keys])
         return Page(items, has_more=end is not None, divergent=0, last=end)
+
+    def _ends(self) -> list[KeyT]:
+        """List how far the keys were read that have more."""
+        return [each.reached for each in self.read.values() if each.reached is not None and not each.is_exhausted]
 
 
 @dataclass(slots=True)
@@ -320,23 +342,22 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
         )
 
     def _needed(self, route: Route, edge: KeyT | None) -> tuple[str, ...]:
-        """The keys that can hold what is still open: the base key and shards up to N(t2), docs/architecture.md.
+        """The keys that can hold what is still open, docs/architecture.md: those of the range, up to the edge.
 
-        t2 is the range's upper bound; oldest-first, the position of the edge bounds it as well.
+        A page starts with the keys of the N at its beginning; the edge decides what else is needed.
         """
         page_range = self.range
         if page_range.newest_first:
             last = page_range.after or page_range.last
-        elif edge is not None:
-            last = edge
-        elif self._keys:
-            last = page_range.last
-        else:
-            # Start from the N at the page's beginning; the edge decides what else is needed.
-            last = page_range.after or page_range.first
-            if last is None:
-                return self._keys_until(route, 0)
-        return self._keys_until(route, None if last is None else self.position_of(last))
+            if not self._keys:
+                return self._newest_keys(route, last)
+            return self._keys_between(route, page_range.first if edge is None else edge, last)
+        first = page_range.after or page_range.first
+        if edge is not None:
+            return self._keys_between(route, first, edge)
+        if self._keys:
+            return self._keys_between(route, first, page_range.last)
+        return self._keys_of(route, 0, 0) if first is None else self._keys_between(route, first, first)
 
     def _end_of(self, bounds: KeyQuery[KeyT] | PageRange[KeyT]) -> KeyT | None:
         """The bound that lies last in the page's order."""

@@ -7,7 +7,7 @@ own. Each says whether it fails open (the job goes on without) or closed (it doe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol
 
 from hotpartition.core.counter_items import Addition
@@ -16,7 +16,7 @@ from hotpartition.core.items import KeyT
 from hotpartition.core.merge import ItemT, KeyQuery, QueryResponse
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import ReadReport, WriteReport
-from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
+from hotpartition.core.route import EMPTY_ROUTE, Close, Generation, Member, Route
 from hotpartition.core.route_history import Cause, Raise
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import RetryLaterError
@@ -26,11 +26,15 @@ from hotpartition.errors import RetryLaterError
 class JournalEntry:
     """A collection's routing item: its route, and when it last grew (Unix ms; None where there is no item).
 
+    `date_ms` is the `Date` of the response that showed it, a whole second of DynamoDB's clock as Unix ms; None where it
+    had none, or where nobody asked for it.
+
     While it `is_folding`, items are moved to the base key, one by one.
     """
 
     route: Route = EMPTY_ROUTE
     updated_at_ms: int | None = None
+    date_ms: int | None = field(default=None, compare=False)
     is_folding: bool = False
 
 
@@ -137,6 +141,19 @@ class LoadItems(Protocol):
         """Add up a collection's load items; one that was never throttled has none. It raises as `add` does."""
         ...
 
+    def add_to_bucket(
+        self, collection: str, bucket: int, wcu: float, *, stale: Sequence[int] = ()
+    ) -> Mapping[int, float]:
+        """Add a sample of a raised collection's load to a bucket of minutes, take others away, and return what is left.
+
+        It raises as `add` does.
+        """
+        ...
+
+    def buckets(self, collection: str) -> Mapping[int, float]:
+        """Return the WCU in each bucket that is kept. It raises as `add` does."""
+        ...
+
 
 class JournalReading(Protocol):
     """The routes as DynamoDB holds them, for who only reads them. Fails closed.
@@ -146,7 +163,7 @@ class JournalReading(Protocol):
     """
 
     def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
-        """Read a collection's route; a collection that was never raised has the empty one."""
+        """Read a collection's route, with its `date_ms`; a collection that was never raised has the empty one."""
         ...
 
 
@@ -167,6 +184,23 @@ class Journal(JournalReading, Protocol):
 
         Returns:
             The route as it is afterwards.
+        """
+        ...
+
+    def add_close(
+        self, collection: str, close: Close, *, cause: Cause, now_ms: int, seen: JournalEntry | None = None
+    ) -> JournalEntry | None:
+        """Add one step of a close to a collection's route: idempotent, commutative, never takes anything away.
+
+        Args:
+            collection: whose route grows.
+            close: what is added.
+            cause: why, for operators.
+            now_ms: Unix time in ms.
+            seen: adds nothing if the route has grown since; None: it may have.
+
+        Returns:
+            The route as it is afterwards, with its `date_ms`; None: it has grown, so nothing was added.
         """
         ...
 
@@ -203,8 +237,28 @@ class Registry(Protocol):
         """Say that a collection is read-hot, for a minute (`READ_HOT_TTL_MS`): a hint, whose loss costs units only."""
         ...
 
-    def add(self, collection: str, generations: Iterable[Generation]) -> None:
-        """Add generations. REQUIRES: they are in the journal already."""
+    def add(self, collection: str, members: Iterable[Member]) -> None:
+        """Add generations and closes. REQUIRES: they are in the journal already."""
+        ...
+
+    def mark_warm(self, collection: str, keep_ms: int) -> None:
+        """Say that a collection is warm, for so many ms of Redis's clock; without that, it may be closed."""
+        ...
+
+    def is_warm(self, collection: str) -> bool:
+        """Say whether a collection has that mark."""
+        ...
+
+    def closing_cursor(self) -> str | None:
+        """Return up to where routing items were looked through for what has cooled; None: nobody has kept it."""
+        ...
+
+    def keep_closing_cursor(self, cursor: str) -> None:
+        """Keep that for the next minute."""
+        ...
+
+    def count_raise(self) -> int:
+        """Count a raise; return how many were counted in the present hour, by Redis's clock, this one included."""
         ...
 
     def is_whole(self) -> bool:

@@ -1,9 +1,11 @@
 """Routes: the grow-only sets that say where a collection's items are, and the placement rule.
 
-A route is a set of generations `(n, since)`: items at positions from `since` on *may* be spread over `n` shards.
-N(t), the largest n among the generations with `since <= t`, never falls, neither with t nor as the set grows. That is
-what makes every older route safe to write with: a reader that knows a larger set looks in every place that a
-smaller one could have chosen (docs/architecture.md).
+A route is a set of generations `(n, since)` and of closes. Items at positions from `since` on *may* be spread over `n`
+shards. A close at c begins a new era: N(t) is the largest n among the generations with `c <= since <= t`, where c is
+the last close at or before t. Within an era N never falls, neither with t nor as its generations grow. That is what
+makes every older route safe to write with: a reader that knows a larger set looks in every place that a smaller one
+could have chosen. Closes make N smaller, so who reads obeys only confirmed ones, and only those that the journal showed
+beside the items; who writes obeys announced ones too, and under a lease (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
 from hotpartition.errors import MalformedGenerationError
 
 _GENERATION = re.compile(r"([1-9][0-9]{0,5})@(0|[1-9][0-9]{0,14})")
+_CLOSE = re.compile(r"(closing|closed)@(0|[1-9][0-9]{0,14})")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,11 +53,47 @@ class Generation:
         return cls(shard_count=int(match[1]), since_ms=int(match[2]))
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Close:
+    """The beginning of an era at a position, Unix ms: announced (`closing`), or confirmed (`closed`)."""
+
+    at_ms: int
+    is_confirmed: bool
+
+    def encode(self) -> str:
+        """Build the stored form: a storage contract, pinned by golden tests. Who knows no closes refuses it."""
+        return f"{'closed' if self.is_confirmed else 'closing'}@{self.at_ms}"
+
+
+Member = Generation | Close
+
+
+def decode_member(text: str) -> Member:
+    """Parse the stored form of a generation or close.
+
+    Raises:
+        MalformedGenerationError: it is of neither form.
+    """
+    match = _CLOSE.fullmatch(text)
+    return Generation.decode(text) if match is None else Close(int(match[2]), match[1] == "closed")
+
+
 @dataclass(frozen=True)
 class Route:
-    """A collection's generations. Routes only grow: they are merged by union, never replaced."""
+    """A collection's generations and closes. Routes only grow: they are merged by union, never replaced.
+
+    An announced close changes nothing here: `as_announced` is the view that obeys it.
+    """
 
     generations: frozenset[Generation] = frozenset()
+    closes: frozenset[Close] = frozenset()
+
+    @classmethod
+    def of(cls, members: Iterable[Member]) -> Route:
+        """Build a route from its members."""
+        members = frozenset(members)
+        closes = frozenset(member for member in members if isinstance(member, Close))
+        return cls(frozenset(member for member in members if isinstance(member, Generation)), closes)
 
     @classmethod
     def decode(cls, members: Iterable[str]) -> Route:
@@ -63,49 +102,92 @@ class Route:
         Raises:
             MalformedGenerationError: one of them cannot be read. A reader must not go on without it.
         """
-        return cls(frozenset(Generation.decode(member) for member in members))
+        return cls.of(decode_member(member) for member in members)
 
     def encode(self) -> frozenset[str]:
         """Build the stored members."""
-        return frozenset(generation.encode() for generation in self.generations)
+        return frozenset(member.encode() for member in self.members)
+
+    @property
+    def members(self) -> frozenset[Member]:
+        """All generations and closes."""
+        return self.generations | self.closes if self.closes else self.generations
 
     def union(self, other: Route) -> Route:
         """Merge two views of the route."""
-        return self if other.generations <= self.generations else Route(self.generations | other.generations)
+        if self.covers(other):
+            return self
+        return Route(self.generations | other.generations, self.closes | other.closes)
 
     def covers(self, other: Route) -> bool:
         """Say whether this view knows everything that the other does."""
-        return other.generations <= self.generations
+        return other.generations <= self.generations and other.closes <= self.closes
 
-    def minus(self, other: Route) -> frozenset[Generation]:
+    def minus(self, other: Route) -> frozenset[Member]:
         """List what this view knows and the other does not."""
-        return self.generations - other.generations
+        return self.members - other.members
+
+    def checked_by(self, journal: Route) -> Route:
+        """Return what a read may go by, given this hint: the generations of both, and the journal's closes.
+
+        A close that only a hint knows may be invented.
+        """
+        if self.closes == journal.closes:
+            return self.union(journal)
+        return Route(self.generations | journal.generations, journal.closes)
+
+    @cached_property
+    def as_announced(self) -> Route:
+        """The view of who writes: announced closes count like confirmed ones. It covers this route."""
+        closes = self.closes | {Close(close.at_ms, True) for close in self.closes}
+        return self if closes == self.closes else Route(self.generations, closes)
+
+    def complete_raise(self, added: Iterable[Generation]) -> frozenset[Generation]:
+        """List what a raise must still add to hold behind the closes after its beginning, announced ones included."""
+        starts = {close.at_ms for close in self.closes}
+        wanted = {Generation(c, g.shard_count) for g in added for c in starts if c > g.since_ms}
+        return frozenset(w for w in wanted if not any(_is_as_good(known, w) for known in self.generations))
 
     def shard_count_at(self, position: int | None) -> int:
-        """Compute N(t): the shards in use for items up to a position; None: without bound. 0: base key only."""
-        for since, shard_count in self._steps:
+        """Compute N(t): the shards in use for items at a position; None: behind all others. 0: base key only."""
+        for since, shard_count in self.steps:
             if position is None or position >= since:
                 return shard_count
         return 0
 
+    def most_shards_between(self, first: int | None, last: int | None) -> int:
+        """Compute the largest N(t) of a range of positions, inclusive; None: without bound."""
+        most = 0
+        for since, shard_count in self.steps:
+            if last is None or since <= last:
+                most = max(most, shard_count)
+                if first is not None and since <= first:
+                    break
+        return most
+
     @cached_property
-    def _steps(self) -> tuple[tuple[int, int], ...]:
+    def steps(self) -> tuple[tuple[int, int], ...]:
         """The steps of N(t), latest first: where each begins, and the N from there on. Worked out once a route."""
+        closed = [(close.at_ms, 0) for close in self.closes if close.is_confirmed]
         steps: list[tuple[int, int]] = []
         highest = 0
-        for generation in sorted(self.generations):
-            highest = max(highest, generation.shard_count)
-            steps.append((generation.since_ms, highest))
+        for since, shard_count in sorted([*closed, *[(g.since_ms, g.shard_count) for g in self.generations]]):
+            highest = max(highest, shard_count) if shard_count else 0
+            steps.append((since, highest))
         return tuple(reversed(steps))
 
     @property
     def max_shard_count(self) -> int:
         """The largest N of any time."""
-        return self.shard_count_at(None)
+        return self.most_shards_between(None, None)
 
     def __bool__(self) -> bool:
         """Say whether the collection was ever raised."""
-        return bool(self.generations)
+        return bool(self.generations or self.closes)
+
+
+def _is_as_good(known: Generation, wanted: Generation) -> bool:
+    return known.since_ms == wanted.since_ms and known.shard_count >= wanted.shard_count
 
 
 EMPTY_ROUTE = Route()
@@ -188,9 +270,14 @@ def choose_placements(
     return tuple([Placement(form.shard_key(key.collection, shard), shard_count) for shard in shards])
 
 
-def needed_keys(route: Route, collection: str, until_position: int | None, form: KeyForm) -> tuple[str, ...]:
-    """List the partition keys that can hold items up to a position: base key and shards 0 … N(until_position) - 1."""
-    shard_count = route.shard_count_at(until_position)
+def needed_keys(
+    route: Route, collection: str, until_position: int | None, form: KeyForm, *, from_position: int | None = None
+) -> tuple[str, ...]:
+    """List the partition keys that can hold items of a range of positions; None: without bound.
+
+    The base key, and as many shards as the largest N(t) of the range.
+    """
+    shard_count = route.most_shards_between(from_position, until_position)
     return (collection, *[collection + suffix for suffix in form.suffixes[:shard_count]])
 
 
@@ -202,12 +289,14 @@ def keys_of_hashed(
     form: KeyForm,
     *,
     choices: int = MAX_CHOICES,
+    from_position: int | None = None,
 ) -> tuple[str, ...]:
     """List the partition keys that can hold items with one hashed value up to a position: the base key first.
 
-    Without one, those that can hold any: as `needed_keys`.
+    Without one, those that can hold any from `from_position` on: as `needed_keys`.
 
-    All generations count that begin by then, dominated ones too: a stale writer may have known only those.
+    All generations count that begin by then, dominated ones and those of closed eras too: a stale writer may have known
+    only those.
 
     Args:
         route: what is known of the collection.
@@ -216,9 +305,10 @@ def keys_of_hashed(
         until_position: how far they lie, at most; None: without bound.
         form: how partition keys are built.
         choices: 1 leaves out where an item lies only when its first choice refused it.
+        from_position: where they begin, at least; None: without bound.
     """
     if hashed is None:
-        return needed_keys(route, collection, until_position, form)
+        return needed_keys(route, collection, until_position, form, from_position=from_position)
     reached = (g for g in route.generations if until_position is None or g.since_ms <= until_position)
     by_count = [choose_shards(hashed, count, choices=choices) for count in sorted({g.shard_count for g in reached})]
     shards = [ranked[rank] for rank in range(choices) for ranked in by_count if rank < len(ranked)]

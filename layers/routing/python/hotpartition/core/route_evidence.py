@@ -31,10 +31,13 @@ class RouteEvidence:
 
     def __init__(self, known: Route) -> None:
         self._known = known
-        self._since: dict[int, int] = {}
+        self._eras = sorted({close.at_ms for close in known.closes}, reverse=True)
+        self._since: dict[tuple[int, int], int] = {}
+        """By era (where it begins) and N: from where on."""
         for generation in known.generations:
             self._add(generation.shard_count, generation.since_ms)
         self._unexplained: list[_Item] = []
+        self._unhashed: list[_Item] = []
         self._next_look = SAMPLE_ITEMS
 
     def meet(self, shard_index: int, *, hashed: str | None, position: int) -> None:
@@ -46,8 +49,14 @@ class RouteEvidence:
             position: the item's.
         """
         item = _Item(hashed, shard_index, position)
-        if not any(since <= position and _may_hold(count, item) for count, since in self._since.items()):
-            self._unexplained.append(item)
+        era = self._era_of(position)
+        if not any(
+            begins == era and since <= position and _may_hold(count, item)
+            for (begins, count), since in self._since.items()
+        ):
+            (self._unhashed if hashed is None else self._unexplained).append(item)
+            if len(self._unhashed) == SAMPLE_ITEMS:
+                self._explain_unhashed()
             if len(self._unexplained) >= self._next_look:
                 self._explain(PROOF_ITEMS)
                 self._next_look = len(self._unexplained) + SAMPLE_ITEMS
@@ -55,8 +64,16 @@ class RouteEvidence:
     def conclude(self) -> frozenset[Generation]:
         """Return the generations that the route lacks, so that all items are found."""
         self._explain(0)
-        found = frozenset(Generation(since, count) for count, since in self._since.items())
+        self._explain_unhashed()
+        found = frozenset(Generation(since, count) for (_, count), since in self._since.items())
         return found - self._known.generations
+
+    def _explain_unhashed(self) -> None:
+        """Explain items that are looked for on all shards: there must be as many as these lie on."""
+        most = max((item.shard_index for item in self._unhashed), default=0)
+        for item in self._unhashed:
+            self._add(most + 1, item.position)
+        self._unhashed = []
 
     def _explain(self, least: int) -> None:
         """Explain what is unexplained, by as few N as can be: the one that explains most comes first.
@@ -69,17 +86,24 @@ class RouteEvidence:
                 odds.update(n for n in range(item.shard_index + 1, MAX_SHARD_COUNT + 1) if _may_hold(n, item))
             # An item that no N explains was put there by hand: it is on pages, if its shard is read.
             is_proven = max(odds.values(), default=0) >= PROOF_ITEMS
-            count = max(odds, key=lambda n: (odds[n], n in self._since, n if is_proven else -n), default=0)
+            known = {count for _, count in self._since}
+            count = max(odds, key=lambda n: (odds[n], n in known, n if is_proven else -n), default=0)
             if odds[count] < least:
                 return
             count = count or 1 + max(item.shard_index for item in self._unexplained)
             is_foreign = not odds
             explained = [item for item in self._unexplained if is_foreign or _may_hold(count, item)]
-            self._add(count, min(item.position for item in explained))
+            for item in explained:
+                self._add(count, item.position)
             self._unexplained = [item for item in self._unexplained if item not in explained]
 
     def _add(self, count: int, since: int) -> None:
-        self._since[count] = min(since, self._since.get(count, since))
+        key = self._era_of(since), count
+        self._since[key] = min(since, self._since.get(key, since))
+
+    def _era_of(self, position: int) -> int:
+        """Return the last close up to a position, announced ones included: they may be confirmed yet."""
+        return next((at_ms for at_ms in self._eras if at_ms <= position), 0)
 
 
 def _may_hold(shard_count: int, item: _Item) -> bool:

@@ -10,9 +10,17 @@ from __future__ import annotations
 from email.utils import parsedate_to_datetime
 from threading import Lock
 
-_SECOND_MS = 1_000
+SECOND_MS = 1_000
 DRIFT_MS = 20.0
 """By how much the bounds are widened with each response: clocks run at different speeds."""
+
+
+def read_date(date: str | None) -> int | None:
+    """Read the `Date` of a response, RFC 9110, as Unix ms; None where it is missing or cannot be read."""
+    try:
+        return round(parsedate_to_datetime(date or "").timestamp()) * SECOND_MS
+    except ValueError:
+        return None
 
 
 class StoreClock:
@@ -31,11 +39,10 @@ class StoreClock:
             sent_ms: when the request was sent, Unix ms of the process's clock.
             received_ms: when its response was there.
         """
-        try:
-            second_ms = parsedate_to_datetime(date or "").timestamp() * _SECOND_MS
-        except ValueError:
+        second_ms = read_date(date)
+        if second_ms is None:
             return
-        least_ms, most_ms = second_ms - received_ms, second_ms + _SECOND_MS - sent_ms
+        least_ms, most_ms = second_ms - received_ms, second_ms + SECOND_MS - sent_ms
         with self._lock:
             self._least_ms = max(self._least_ms - DRIFT_MS, least_ms)
             self._most_ms = min(self._most_ms + DRIFT_MS, most_ms)

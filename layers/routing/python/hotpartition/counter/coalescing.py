@@ -56,8 +56,8 @@ class CoalescingCounter:
     process. Not for Lambda, which freezes a process between two requests: what waits would be late by minutes, or lost.
 
     Example:
-        >>> with CoalescingCounter(ShardedCounter(table, fixed(16))) as views:
-        ...     views.add("page-1")
+        >>> views = CoalescingCounter(ShardedCounter(table, fixed(16)))
+        >>> views.add("page-1")
     """
 
     def __init__(

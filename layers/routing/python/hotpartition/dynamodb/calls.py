@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from hotpartition.core.store_clock import read_date
 from hotpartition.errors import (
     ConditionFailedError,
     HotPartitionError,
@@ -72,6 +73,11 @@ class DynamoDBCalls(Protocol):
     def close(self) -> None:
         """Close its connections. A function never does: its process ends with them."""
         ...
+
+
+def date_of(response: Response) -> int | None:
+    """Return the `Date` of a response, a whole second of DynamoDB's clock as Unix ms; None where it has none."""
+    return read_date(response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"))
 
 
 class StaleSignatureError(StoreUnavailableError):

@@ -146,7 +146,7 @@ class Folder:
         except ConditionFailedError:
             return 0
         generations: frozenset[Generation] = read_entry(item).route.generations
-        return max(generation.shard_count for generation in generations)
+        return max((generation.shard_count for generation in generations), default=0)
 
     def _unmark(self, collection: str) -> None:
         if self._form.journal is None:

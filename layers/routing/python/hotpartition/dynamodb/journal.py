@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-from hotpartition.core.capacity import Item
+from hotpartition.core.capacity import AttributeValue
 from hotpartition.core.ports import JournalEntry
-from hotpartition.core.route import Generation
+from hotpartition.core.route import Close, Generation
 from hotpartition.core.route_history import Cause, encode_raises
 from hotpartition.core.timestamps import format_time
-from hotpartition.dynamodb.calls import DynamoDBCalls
+from hotpartition.dynamodb.calls import DynamoDBCalls, Response, date_of
 from hotpartition.dynamodb.stored_route import read_entry, routing_partition_of
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import ConditionFailedError, RetryLaterError, StoreRefusedError
@@ -21,6 +22,13 @@ MAX_GENERATIONS = 256
 the item and each read of it stay small. How large an N is, no condition can check: it is a part of a text."""
 
 _logger = logging.getLogger(__name__)
+
+
+class _Guard(NamedTuple):
+    """A condition on the routing item, and the values that it names."""
+
+    condition: str
+    values: Mapping[str, AttributeValue]
 
 
 class DynamoDBJournal:
@@ -33,8 +41,8 @@ class DynamoDBJournal:
 
     def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
         """Implement `Journal.get`."""
-        operation, request = self._place.build_get(collection, is_strong=is_strong)
-        return read_entry(self._calls.call(operation, request).get("Item"))
+        response = self._calls.call(*self._place.build_get(collection, is_strong=is_strong))
+        return replace(read_entry(response.get("Item")), date_ms=date_of(response))
 
     def add(
         self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int, pause_ms: int = 0
@@ -49,13 +57,27 @@ class DynamoDBJournal:
             "reason": cause.encode(),
             "routing_partition": routing_partition_of(collection),
         }
-        since = format_time(now_ms - pause_ms) if pause_ms else None
+        guard = _keep_pause(format_time(now_ms - pause_ms)) if pause_ms else None
         try:
-            attributes = self._update_forgiving(collection, adds, history, sets, since)
+            response = self._update_forgiving(collection, adds, history, sets, guard)
         except ConditionFailedError as error:
             return read_entry(error.item)
         self._list(collection)
-        return read_entry(attributes)
+        return read_entry(response["Attributes"])
+
+    def add_close(
+        self, collection: str, close: Close, *, cause: Cause, now_ms: int, seen: JournalEntry | None = None
+    ) -> JournalEntry | None:
+        """Implement `Journal.add_close`."""
+        sets = {"updated_at": format_time(now_ms), "reason": cause.encode()}
+        guard = None
+        if seen is not None:
+            guard = _Guard("updated_at = :seen", {":seen": {"S": format_time(seen.updated_at_ms or 0)}})
+        try:
+            response = self._update(collection, {"generations": [close.encode()]}, sets, guard)
+        except ConditionFailedError:
+            return None
+        return replace(read_entry(response["Attributes"]), date_ms=date_of(response))
 
     def _update_forgiving(
         self,
@@ -63,15 +85,15 @@ class DynamoDBJournal:
         adds: Mapping[str, list[str]],
         history: Mapping[str, list[str]],
         sets: Mapping[str, str],
-        since: str | None,
-    ) -> Item:
+        guard: _Guard | None,
+    ) -> Response:
         """Update, without the history where somebody gave that another type by hand: no raise may fail for it."""
         try:
-            return self._update(collection, {**adds, **history}, sets, since)
+            return self._update(collection, {**adds, **history}, sets, guard)
         except StoreRefusedError as error:
             if not _is_type_mismatch(error):
                 raise
-            return self._update(collection, adds, sets, since)
+            return self._update(collection, adds, sets, guard)
 
     def _list(self, collection: str) -> None:
         """Add a collection to the directory, once. Operators need it; no raise fails or waits for it."""
@@ -94,12 +116,9 @@ class DynamoDBJournal:
         self._listed.add(collection)
 
     def _update(
-        self, collection: str, adds: Mapping[str, list[str]], sets: Mapping[str, str], since: str | None
-    ) -> Item:
-        """Add members to string sets and set texts, each by its attribute's name; return all attributes.
-
-        `since` is a time from which on the item must not have grown, nor be full by now; None: it may.
-        """
+        self, collection: str, adds: Mapping[str, list[str]], sets: Mapping[str, str], guard: _Guard | None
+    ) -> Response:
+        """Add members to string sets and set texts, each by its attribute's name; return all attributes."""
         request: dict[str, Any] = {
             "TableName": self._place.table_name,
             "Key": self._place.key_of(collection),
@@ -111,16 +130,21 @@ class DynamoDBJournal:
             },
             "ReturnValues": "ALL_NEW",
         }
-        if since is not None:
-            # What lies in the future was written by a broken clock, and holds nothing up.
-            request["ConditionExpression"] = (
-                "NOT updated_at BETWEEN :since AND :updated_at"
-                " AND (attribute_not_exists(generations) OR size(generations) < :most)"
-            )
-            request["ExpressionAttributeValues"] |= {":since": {"S": since}, ":most": {"N": str(MAX_GENERATIONS)}}
+        if guard is not None:
+            request["ConditionExpression"] = guard.condition
+            request["ExpressionAttributeValues"] |= guard.values
             request["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
-        attributes: Item = self._calls.call("UpdateItem", request)["Attributes"]
-        return attributes
+        return self._calls.call("UpdateItem", request)
+
+
+def _keep_pause(since: str) -> _Guard:
+    """Build what keeps a raise away from an item that has grown from a time on, or is full."""
+    return _Guard(
+        # What lies in the future was written by a broken clock, and holds nothing up.
+        "NOT updated_at BETWEEN :since AND :updated_at"
+        " AND (attribute_not_exists(generations) OR size(generations) < :most)",
+        {":since": {"S": since}, ":most": {"N": str(MAX_GENERATIONS)}},
+    )
 
 
 def _is_type_mismatch(error: StoreRefusedError) -> bool:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from hotpartition.core.capacity import Item
-from hotpartition.core.fleet_load import LOAD_PLACES, Cell, FleetLoad
+from hotpartition.core.fleet_load import LOAD_PLACES, Cell, FleetLoad, bucket_name, parse_bucket
 from hotpartition.core.store_clock import StoreClock
 from hotpartition.dynamodb.calls import DynamoDBCalls, Response
 from hotpartition.dynamodb.table import JournalPlace
@@ -29,17 +29,7 @@ class DynamoDBLoadItems:
 
     def add(self, collection: str, place: int, cell: Cell, wcu: float, *, stale: Sequence[Cell] = ()) -> FleetLoad:
         """Implement `LoadItems.add`."""
-        names = {f"#s{position}": old.name for position, old in enumerate(stale[:MAX_STALE]) if old != cell}
-        remove = f" REMOVE {', '.join(names)}" if names else ""
-        request = {
-            "TableName": self._place.table_name,
-            "Key": self._place.load_key_of(collection, place),
-            "UpdateExpression": f"ADD #c :w{remove}",
-            "ExpressionAttributeNames": {"#c": cell.name, **names},
-            "ExpressionAttributeValues": {":w": {"N": f"{wcu:g}"}},
-            "ReturnValues": "ALL_NEW",
-        }
-        return _read(self._call("UpdateItem", request).get("Attributes", {}))
+        return _read(self._add(collection, place, cell.name, wcu, [old.name for old in stale if old != cell]))
 
     def get(self, collection: str) -> FleetLoad:
         """Implement `LoadItems.get`."""
@@ -50,12 +40,42 @@ class DynamoDBLoadItems:
                 total[cell] += wcu
         return total
 
+    def add_to_bucket(
+        self, collection: str, bucket: int, wcu: float, *, stale: Sequence[int] = ()
+    ) -> Mapping[int, float]:
+        """Implement `LoadItems.add_to_bucket`."""
+        names = [bucket_name(old) for old in stale if old != bucket]
+        return _read_buckets(self._add(collection, 0, bucket_name(bucket), wcu, names))
+
+    def buckets(self, collection: str) -> Mapping[int, float]:
+        """Implement `LoadItems.buckets`."""
+        return _read_buckets(self._call(*self._place.build_load_get(collection, 0)).get("Item", {}))
+
+    def _add(self, collection: str, place: int, name: str, wcu: float, stale: Sequence[str]) -> Item:
+        """Add to an attribute of a load item, and take others away; return the item."""
+        names = {f"#s{position}": old for position, old in enumerate(stale[:MAX_STALE])}
+        remove = f" REMOVE {', '.join(names)}" if names else ""
+        request = {
+            "TableName": self._place.table_name,
+            "Key": self._place.load_key_of(collection, place),
+            "UpdateExpression": f"ADD #c :w{remove}",
+            "ExpressionAttributeNames": {"#c": name, **names},
+            "ExpressionAttributeValues": {":w": {"N": f"{wcu:g}"}},
+            "ReturnValues": "ALL_NEW",
+        }
+        item: Item = self._call("UpdateItem", request).get("Attributes", {})
+        return item
+
     def _call(self, operation: str, request: Mapping[str, object]) -> Response:
         sent_ms = self._now_ms()
         response = self._calls.call(operation, request)
         date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         self._store_clock.learn(date, sent_ms, self._now_ms())
         return response
+
+
+def _read_buckets(item: Item) -> dict[int, float]:
+    return {n: float(value["N"]) for name, value in item.items() if (n := parse_bucket(name)) is not None}
 
 
 def _read(item: Item) -> dict[Cell, float]:

@@ -4,7 +4,8 @@ Routing item (journal); `table.JournalPlace` says where it lies:
 
 | attribute | type | content |
 |---|---|---|
-| generations | SS | one member per generation, `<shard count>@<since, Unix ms>`; only ever added to |
+| generations | SS | one member per generation, `<shard count>@<since, Unix ms>`, and per step of a close, \
+`closing@<time, Unix ms>` and `closed@<time, Unix ms>`; only ever added to |
 | raises | SS | for operators: one member per raise (`core/route_history.py`); nothing on the request path reads it |
 | updated_at | S | when it last grew, RFC 3339 |
 | reason | S | why it last grew (`core/route_history.py`) |

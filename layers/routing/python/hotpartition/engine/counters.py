@@ -85,6 +85,7 @@ class Adder:
             may_be_stored=False,
             remaining_ms=remaining_ms,
             draw=self._draw,
+            is_timed=False,
         )
 
     def _draw(self) -> str:
@@ -122,6 +123,7 @@ class Adder:
             may_be_stored=False,
             remaining_ms=remaining_ms,
             factor=TRANSACTION_FACTOR,
+            is_timed=False,
         )
         if is_bound is not None:
             self._repeat_bound(collection, addition, Budget(self._clock, deadline_ms - self._clock.now_ms()))

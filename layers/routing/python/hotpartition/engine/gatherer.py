@@ -229,7 +229,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         if not self._has_journal:
             return hint
         got = self._get([], self._begin(float("inf")), is_strong=True, journals_of=[collection])
-        return hint.union(self._compare(collection, hint, got.journals[collection], is_strong=True))
+        return hint.checked_by(self._compare(collection, hint, got.journals[collection], is_strong=True))
 
     def _begin(self, remaining_ms: float) -> Budget:
         return Budget(self._clock, min(self._budget_ms, remaining_ms), from_refusal=self._budget_from_refusal)
@@ -237,7 +237,8 @@ class Gatherer(Generic[KeyT, ItemT]):
     def _plan_page(
         self, page_range: PageRange[KeyT], is_shown: Callable[[ItemT], bool] | None
     ) -> PageMerge[KeyT, ItemT]:
-        return PageMerge(page_range, self._form, self._position_of, is_shown=is_shown)
+        present = self._clock.now_ms()
+        return PageMerge(page_range, self._form, self._position_of, is_shown=is_shown, present=present)
 
     @contextmanager
     def _naming_unreadable_routes(self, collection: str) -> Iterator[None]:
@@ -266,7 +267,7 @@ class Gatherer(Generic[KeyT, ItemT]):
             is_base_last &= all(query.partition_key == collection for query in queries)
             entry = self._run_round(reading, queries, with_journal=wants_journal)
             if entry is not None:
-                route = route.union(self._compare(collection, hint, entry, is_strong=reading.is_strong))
+                route = route.checked_by(self._compare(collection, hint, entry, is_strong=reading.is_strong))
                 reading.is_folding |= entry.is_folding
                 wants_journal = False
             elif not self._has_journal:
@@ -347,7 +348,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         entry = got.journals.get(collection)
         if entry is not None:
             shown = self._compare(collection, search.hint, entry, is_strong=is_strong)
-            search.route = search.route.union(shown)
+            search.route = search.route.checked_by(shown)
             search.confirmed = shown if is_strong else EMPTY_ROUTE
             search.is_folding = entry.is_folding
         elif not self._has_journal:

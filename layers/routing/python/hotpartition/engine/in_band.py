@@ -28,6 +28,7 @@ from hotpartition.core.reports import WriteReport
 from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import slot_of
 from hotpartition.core.store_clock import StoreClock
+from hotpartition.engine.in_band_cooling import InBandCooling
 from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.raising import Raiser
 from hotpartition.errors import RetryLaterError, ThrottledError
@@ -85,6 +86,8 @@ class InBandCounting:
         telemetry: Telemetry,
         clock: Clock,
         thresholds: Thresholds,
+        is_raising: bool = True,
+        cooling: InBandCooling | None = None,
     ) -> None:
         """Start with nothing marked.
 
@@ -97,6 +100,8 @@ class InBandCounting:
             telemetry: told of decisions and refusals.
             clock: time and chance.
             thresholds: `hot_at_once_wcu` is what one key serves.
+            is_raising: whether hot keys are raised, and not only counted.
+            cooling: counts the writes to raised keys; None: nothing is closed.
         """
         self._routes = routes
         self._journal = journal
@@ -106,11 +111,15 @@ class InBandCounting:
         self._telemetry = telemetry
         self._clock = clock
         self._thresholds = thresholds
+        self._is_raising = is_raising
+        self._cooling = cooling
         self._marks: OrderedDict[str, _Mark] = OrderedDict()
         self._lock = Lock()
 
     def offered(self, key: ItemKey[Any], wcu: float, shard_count: int, now_ms: int) -> WriteReport | None:
-        """Implement `WriteCounting.offered`: nothing is done for a key that is not marked."""
+        """Implement `WriteCounting.offered`: nothing is done for a key that is neither raised nor marked."""
+        if shard_count and self._cooling is not None:
+            self._cooling.count(key.collection, wcu, now_ms)
         if not self._marks:
             return None
         sample = self._sample(key.collection, wcu, shard_count, now_ms)
@@ -218,7 +227,7 @@ class InBandCounting:
 
     def _act(self, key: ItemKey[Any], load: FleetLoad, now_ms: int) -> bool:
         """Raise the key if it is hot; say whether that was tried."""
-        if self._decide(key, load, now_ms).generation is None:
+        if not self._is_raising or self._decide(key, load, now_ms).generation is None:
             return False
         # The route that was decided by may be older than another process's raise, or its time may not be known.
         entry = self._journal.get(key.collection, is_strong=True)

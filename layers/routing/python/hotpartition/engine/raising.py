@@ -37,10 +37,27 @@ class Raised:
 
 
 class Raiser:
-    """Adds generations to routes."""
+    """Adds generations to routes, at their beginning and at each close that lies behind it."""
 
-    def __init__(self, *, journal: Journal, registry: Registry | None, telemetry: Telemetry, clock: Clock) -> None:
-        """Raise nothing yet; without a registry, the journal is all there is."""
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        registry: Registry | None,
+        telemetry: Telemetry,
+        clock: Clock,
+        budget_ms: float = RAISE_BUDGET_MS,
+    ) -> None:
+        """Raise nothing yet.
+
+        Args:
+            journal: the truth.
+            registry: its copy; None: the journal is all there is.
+            telemetry: told of refusals.
+            clock: time and chance.
+            budget_ms: how long a journal that refuses is asked again, unless a call says until when.
+        """
+        self._budget_ms = budget_ms
         self._journal = journal
         self._registry = registry
         self._telemetry = telemetry
@@ -61,7 +78,7 @@ class Raiser:
             collection: whose route grows.
             generations: what is added, at least one.
             cause: why, for operators.
-            deadline_ms: until when a journal that refuses is asked again, Unix ms; by default for `RAISE_BUDGET_MS`.
+            deadline_ms: until when a journal that refuses is asked again, Unix ms; by default for `budget_ms`.
             pause_ms: how long the route must not have grown; where it has, it is left as it is.
 
         Raises:
@@ -76,6 +93,10 @@ class Raiser:
 
         entry = self.persist(add, deadline_ms=deadline_ms)
         is_made = not pause_ms or entry.updated_at_ms == tried_ms[0]
+        if is_made and (missing := entry.route.complete_raise(added)):
+            # A close lies behind its beginning: from there on, items would go to the base key again.
+            added, pause_ms = tuple(missing), 0
+            entry = self.persist(add, deadline_ms=deadline_ms)
         return Raised(entry, self.publish(collection, entry.route), is_made)
 
     def publish(self, collection: str, route: Route) -> bool:
@@ -87,7 +108,7 @@ class Raiser:
         if self._registry is None:
             return True
         try:
-            self._registry.add(collection, route.generations)
+            self._registry.add(collection, route.members)
         except RegistryForeignError:
             return True
         except RegistryUnavailableError:
@@ -102,7 +123,7 @@ class Raiser:
             RetryLaterError: it refused until the deadline.
         """
         if deadline_ms is None:
-            deadline_ms = self._clock.now_ms() + RAISE_BUDGET_MS
+            deadline_ms = self._clock.now_ms() + self._budget_ms
         while True:
             try:
                 return call()

@@ -67,7 +67,7 @@ class ReadRepair:
             self.telemetry.event(
                 "registry is ahead of the journal",
                 collection=collection,
-                generations=sorted(g.encode() for g in hint.minus(entry.route))[:MAX_NAMED],
+                generations=sorted(member.encode() for member in hint.minus(entry.route))[:MAX_NAMED],
             )
         return entry.route
 
@@ -85,6 +85,6 @@ class ReadRepair:
         def add() -> None:
             # Not counted: this runs beside the request, whose thread alone may touch the metrics.
             with suppress(RegistryUnavailableError):
-                registry.add(collection, route.generations)
+                registry.add(collection, route.members)
 
         background.submit(add)

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalReading, ReadRoute, Registry, Telemetry
-from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
+from hotpartition.core.route import EMPTY_ROUTE, Member, Route
 from hotpartition.errors import (
     MalformedGenerationError,
     RegistryForeignError,
@@ -51,9 +51,9 @@ class _Entry(NamedTuple):
 
 
 class _Unconfirmed(NamedTuple):
-    """Generations of Redis that the journal did not show, when it was asked, and for how long it is left alone."""
+    """Members of Redis's that the journal did not show, when it was asked, and for how long it is left alone."""
 
-    generations: frozenset[Generation]
+    members: frozenset[Member]
     asked_ms: int
     pause_ms: int
 
@@ -285,17 +285,17 @@ class RouteSource:
                 self._unconfirmed.pop(collection, None)
             return known, True
         before = self._unconfirmed.get(collection, _NOTHING_UNCONFIRMED)
-        pause_ms = before.pause_ms if news <= before.generations else LOOKUP_PAUSE_MS
+        pause_ms = before.pause_ms if news <= before.members else LOOKUP_PAUSE_MS
         if 0 <= now_ms - before.asked_ms < pause_ms:
             return known, True
         shown = self._ask_journal(collection)
         if shown is not None:
             known = known.union(shown)
             absent = told.minus(known)
-            pause_ms = min(2 * pause_ms, MAX_LOOKUP_PAUSE_MS) if absent <= before.generations else LOOKUP_PAUSE_MS
+            pause_ms = min(2 * pause_ms, MAX_LOOKUP_PAUSE_MS) if absent <= before.members else LOOKUP_PAUSE_MS
             before = _Unconfirmed(absent, now_ms, pause_ms)
         self._remember(collection, before._replace(asked_ms=now_ms))
-        return known, shown is not None and not before.generations
+        return known, shown is not None and not before.members
 
     def _remember(self, collection: str, unconfirmed: _Unconfirmed) -> None:
         with self._lock:

@@ -22,6 +22,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Telemetry
 from hotpartition.core.refusals import RecentRefusals
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Placement, Route, choose_placement, choose_placements
+from hotpartition.engine.leases import Leases
 from hotpartition.engine.route_cache import Routes
 from hotpartition.engine.write_counting import WriteCounting
 from hotpartition.errors import RetryLaterError, StoreUnavailableError, ThrottledError
@@ -50,7 +51,10 @@ class _Write(Generic[FoundT]):
     may_be_stored: bool
     """Whether an earlier attempt may have stored it, at any of its choices."""
     choices: int
+    is_timed: bool = True
     route: Route = EMPTY_ROUTE
+    usable: Route = EMPTY_ROUTE
+    """What it may be placed by, of `route`."""
     placements: tuple[Placement, ...] = ()
     """Its first choice; all of them, once the others matter."""
     untried: list[Placement] = field(default_factory=list)
@@ -70,6 +74,7 @@ class Writer:
         budget_ms: float,
         form: KeyForm,
         choices: int = MAX_CHOICES,
+        leases: Leases | None = None,
     ) -> None:
         """Start with nothing written.
 
@@ -81,8 +86,10 @@ class Writer:
             budget_ms: how long a write goes on trying.
             form: how partition keys are built.
             choices: how many shards may hold an item under one N.
+            leases: say which routes items may be placed by; None: nothing is ever closed.
         """
         self.routes = routes
+        self._leases = leases
         self._counting = counting
         self._telemetry = telemetry
         self._clock = clock
@@ -104,6 +111,7 @@ class Writer:
         confirmed: Route = EMPTY_ROUTE,
         factor: int = 1,
         draw: Callable[[], str] | None = None,
+        is_timed: bool = True,
     ) -> FoundT | None:
         """Store an item, or find what is stored in its place already.
 
@@ -119,6 +127,7 @@ class Writer:
             confirmed: what the caller has read of the route in the journal: the item is placed by that as well.
             factor: how many times its units the write costs: 2 in a transaction.
             draw: draws another `hashed` once all choices refused; only for what is never looked up.
+            is_timed: whether reads obey closes; False: they ask all shards that there ever were.
 
         Returns:
             None when it was stored by this call; else what is stored under this key, left as it is.
@@ -127,7 +136,7 @@ class Writer:
             RetryLaterError: DynamoDB refused for the whole budget; `sort_key` is the item's.
         """
         now_ms = self._clock.now_ms()
-        write = _Write(key, put, find, may_be_stored, choices or self._choices)
+        write = _Write(key, put, find, may_be_stored, choices or self._choices, is_timed)
         self._begin(write, self.routes.get_route(key.collection, now_ms).union(confirmed), now_ms)
         placement = write.placements[0]
         wcu = factor * self._units(key, size_bytes, placement)
@@ -170,7 +179,7 @@ class Writer:
             is_repeated: whether a batch before left it unprocessed, so that it was counted.
         """
         now_ms = self._clock.now_ms()
-        route = self.routes.get_route(key.collection, now_ms)
+        route = self._find_usable(key, self.routes.get_route(key.collection, now_ms), now_ms)
         placement = choose_placement(route, key, self._form)
         if self._refusals.has(placement.partition_key, now_ms):
             placements = choose_placements(route, key, self._form, choices=self._choices)
@@ -178,6 +187,11 @@ class Writer:
         if not is_repeated:
             self._counting.offered(key, self._units(key, size_bytes, placement), placement.shard_count, now_ms)
         return placement
+
+    def meet(self, key: ItemKey[str], confirmed: Route) -> Placement:
+        """Choose the partition key where all who create an item on condition meet; `confirmed` as of `write`."""
+        route = self.routes.get_route(key.collection, self._clock.now_ms()).union(confirmed)
+        return choose_placement(route, key, self._form)
 
     def refused(self, partition_key: str) -> None:
         """Take in that a partition key left a write of a batch unprocessed, or refused a change of an item."""
@@ -191,14 +205,21 @@ class Writer:
 
     def _begin(self, write: _Write[FoundT], route: Route, now_ms: int) -> None:
         """Begin anew under a route. What refused a moment ago is tried last."""
-        first = choose_placement(route, write.key, self._form)
+        write.usable = self._find_usable(write.key, route, now_ms) if write.is_timed else route.as_announced
+        first = choose_placement(write.usable, write.key, self._form)
         write.route, write.placements, write.untried = route, (first,), [first]
         if self._refusals.has(first.partition_key, now_ms):
             write.placements = self._all_placements(write)
             write.untried = self._refusals.order(write.placements, now_ms)
 
     def _all_placements(self, write: _Write[FoundT]) -> tuple[Placement, ...]:
-        return choose_placements(write.route, write.key, self._form, choices=write.choices)
+        return choose_placements(write.usable, write.key, self._form, choices=write.choices)
+
+    def _find_usable(self, key: ItemKey[KeyT], route: Route, now_ms: int) -> Route:
+        """Return what an item may be placed by; one without a time lies before every close."""
+        if self._leases is None or not key.position:
+            return route
+        return self._leases.route_for(key, route, now_ms, self.routes.learn)
 
     def _try_choices(self, write: _Write[FoundT]) -> FoundT | None:
         """Put the item where it was not refused yet, one choice after another without waiting.

@@ -25,8 +25,8 @@ COMMANDS: dict[Role, tuple[str, ...]] = {
     Role.WRITER: ("sscan", "xadd"),
     # Asks for routes and whether they are read-hot, repairs them, sends reports; reads and writes cached pages.
     Role.READER: ("getrange", "hget", "hpexpiretime", "hpttl", "hsetex", "sadd", "sscan", "xadd"),
-    # Reads reports, raises routes, marks what is read-hot, rebuilds the registry, announces itself.
-    Role.CONSUMER: ("exists", "getrange", "sadd", "set", "sscan", "xread", "zadd", "zscore"),
+    # Reads reports, raises routes and counts that, marks what is read-hot, rebuilds the registry, announces itself.
+    Role.CONSUMER: ("exists", "getrange", "incr", "pexpire", "sadd", "set", "sscan", "xread", "zadd", "zscore"),
     # Compares and rebuilds the registry, raises routes by hand, reads reports, looks for the consumer.
     Role.OPERATOR: ("exists", "getrange", "sadd", "scan", "set", "sscan", "xread", "zscore"),
 }

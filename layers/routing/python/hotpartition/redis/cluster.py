@@ -16,6 +16,13 @@ hints about reads have a TTL, and the server's eviction policy is `noeviction`. 
     from DynamoDB again.
 `hp:<table>:lease:{<collection>}:<variant>`, hash with the field `holder`; TTL a quarter of a second
     Written by the reader that reads the page for all. If it vanishes, two readers do.
+`hp:<table>:raises`, number: how many raises the consumers made; TTL an hour, from the first of them
+    Written and read by the consumer. If it vanishes, the hour's limit of raises begins anew.
+`hp:<table>:warm:{<collection>}`, string `1`: its load was half of what makes hot, or more; TTL `close_after_seconds`
+    Written and read by the consumer, also without a collection, after Redis was emptied. If it vanishes, the collection
+    may be closed too early, which costs the next rush another raise.
+`hp:<table>:closing`, string: up to where routing items were looked through for what has cooled
+    Written and read by the consumer. If it vanishes, that begins with the first.
 `hp:<table>:whole:{<tag>}`, string `1`, one in each 64th of the slots
     Written and read by the consumer. If one vanishes, the registry is rebuilt from the journal.
 `hp:<table>:reports:{<partition>}`, stream of what `reports.py` describes, trimmed to the last 60 s
@@ -55,17 +62,14 @@ from redis.retry import Retry
 from hotpartition.aws.environment import Certificates
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.errors import RegistryForeignError, RegistryRefusedError, RegistryUnavailableError
-from hotpartition.redis.acl import Role, build_rights
+from hotpartition.redis.acl import COMMANDS, Role, build_rights
 
 ResultT = TypeVar("ResultT")
 
 _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError, ssl.SSLCertVerificationError)
 """What another try with the same user, password and rights would meet again."""
 
-_KEY_PLACES = dict.fromkeys(
-    ("sscan", "sadd", "exists", "getrange", "hget", "hpexpiretime", "hpttl", "hsetex", "set", "xadd", "zadd", "zscore"),
-    1,
-) | {"xread": 4}
+_KEY_PLACES = dict.fromkeys(COMMANDS[Role.WRITER] + COMMANDS[Role.READER] + COMMANDS[Role.CONSUMER], 1) | {"xread": 4}
 """The commands in use on keys, and where in each the key stands."""
 
 ACCESS = build_rights(Role, "*")
@@ -104,6 +108,21 @@ def reports_key(table_name: str, partition: int) -> str:
 def consumer_key(table_name: str, share: Share = WHOLE) -> str:
     """Build the key of the heartbeat of one share's consumers."""
     return f"hp:{table_name}:consumer" + ("" if share.is_whole else f":{share.index}/{share.count}")
+
+
+def raises_key(table_name: str) -> str:
+    """Build the key that counts the raises of an hour."""
+    return f"hp:{table_name}:raises"
+
+
+def warm_key(table_name: str, collection: str) -> str:
+    """Build the key that says that a collection is warm."""
+    return f"hp:{table_name}:warm:{{{collection}}}"
+
+
+def closing_key(table_name: str) -> str:
+    """Build the key that says how far the consumer has looked for what has cooled."""
+    return f"hp:{table_name}:closing"
 
 
 def sentinel_keys(table_name: str) -> list[str]:

@@ -12,15 +12,25 @@ from typing import Any
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import ReadRoute, Telemetry
 from hotpartition.core.read_heat import MAX_COPIES
-from hotpartition.core.route import Generation, Route
+from hotpartition.core.route import Member, Route, decode_member
 from hotpartition.errors import MalformedGenerationError, RegistryForeignError
-from hotpartition.redis.cluster import RedisConnection, read_hot_key, route_key, sentinel_keys
+from hotpartition.redis.cluster import (
+    RedisConnection,
+    closing_key,
+    raises_key,
+    read_hot_key,
+    route_key,
+    sentinel_keys,
+    warm_key,
+)
 
 MAX_ROUTE_MEMBERS = 256
 """Members of a route that are read at most. Each raise adds one, and N doubles or so with each: a dozen are many."""
 READ_HOT_TTL_MS = 60_000
 """For how long a collection is taken for read-hot after the consumer last said so."""
 MAX_MARK_LENGTH = 4
+MAX_CURSOR_LENGTH = 4_096
+HOUR_MS = 3_600_000
 NAMED_BYTES = 100
 """How much of a foreign member a log line shows."""
 
@@ -65,14 +75,43 @@ class RedisRegistry:
         key = read_hot_key(self._table_name, collection)
         self._connection.call(key, lambda client: client.set(key, copies, px=READ_HOT_TTL_MS))
 
-    def add(self, collection: str, generations: Iterable[Generation]) -> None:
+    def add(self, collection: str, members: Iterable[Member]) -> None:
         """Implement `Registry.add`."""
-        members = sorted(generation.encode() for generation in generations)
-        if not members:
+        texts = sorted(member.encode() for member in members)
+        if not texts:
             return
         key = route_key(self._table_name, collection)
         with self._telling_of_foreign_data(collection):
-            self._connection.call(key, lambda client: client.sadd(key, *members))
+            self._connection.call(key, lambda client: client.sadd(key, *texts))
+
+    def mark_warm(self, collection: str, keep_ms: int) -> None:
+        """Implement `Registry.mark_warm`."""
+        key = warm_key(self._table_name, collection)
+        self._connection.call(key, lambda client: client.set(key, "1", px=keep_ms))
+
+    def is_warm(self, collection: str) -> bool:
+        """Implement `Registry.is_warm`."""
+        key = warm_key(self._table_name, collection)
+        return bool(self._connection.call(key, lambda client: client.exists(key)))
+
+    def closing_cursor(self) -> str | None:
+        """Implement `Registry.closing_cursor`."""
+        key = closing_key(self._table_name)
+        cursor: Any = self._connection.call(key, lambda client: client.getrange(key, 0, MAX_CURSOR_LENGTH))
+        return cursor or None
+
+    def keep_closing_cursor(self, cursor: str) -> None:
+        """Implement `Registry.keep_closing_cursor`."""
+        key = closing_key(self._table_name)
+        self._connection.call(key, lambda client: client.set(key, cursor))
+
+    def count_raise(self) -> int:
+        """Implement `Registry.count_raise`: an hour begins with the first raise after the last one ended."""
+        key = raises_key(self._table_name)
+        # NX: a key that has no TTL gets one, whatever became of the command that should have set it.
+        commands = ("INCR", key), ("PEXPIRE", key, HOUR_MS, "NX")
+        counted, _ = self._connection.call(key, lambda client: client.run_together(key, *commands))
+        return int(counted)
 
     def is_whole(self) -> bool:
         """Implement `Registry.is_whole`."""
@@ -88,10 +127,10 @@ class RedisRegistry:
         position, members = response
         if position:
             raise RegistryForeignError(f"{key} has more than {MAX_ROUTE_MEMBERS} members")
-        generations, foreign = _parse(members)
+        known, foreign = _parse(members)
         if foreign:
             self._tell(collection, f"{len(foreign)} members are no generations: {foreign[0][:NAMED_BYTES]!r} ...")
-        return Route(frozenset(generations))
+        return Route.of(known)
 
     def _read_mark(self, collection: str, key: str, mark: str) -> int:
         """Parse how many copies there are; none is an empty text, and what is none of ours counts as none."""
@@ -116,12 +155,12 @@ class RedisRegistry:
             self._telemetry.event("foreign data in redis skipped", collection=collection, reason=reason)
 
 
-def _parse(members: Iterable[str]) -> tuple[Sequence[Generation], Sequence[str]]:
-    """Parse a route's members; return the generations, and what is none."""
-    generations, foreign = [], []
+def _parse(members: Iterable[str]) -> tuple[Sequence[Member], Sequence[str]]:
+    """Parse a route's members; return those that can be read, and the others."""
+    known, foreign = [], []
     for member in members:
         try:
-            generations.append(Generation.decode(member))
+            known.append(decode_member(member))
         except MalformedGenerationError:
             foreign.append(member)
-    return generations, foreign
+    return known, foreign

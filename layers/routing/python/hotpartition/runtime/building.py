@@ -24,6 +24,7 @@ from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.route_cache import RouteCache, Routes, RouteSource
 from hotpartition.engine.write_counting import ReportedWrites
 from hotpartition.engine.writer import Writer
+from hotpartition.runtime.building_leases import build_leases
 from hotpartition.runtime.settings import (
     AdaptiveSettings,
     ConsumerSettings,
@@ -107,6 +108,12 @@ def build_writer(
         budget_ms=settings.requests.request_budget_ms if budget_ms is None else budget_ms,
         form=form,
         choices=choices,
+        leases=build_leases(
+            settings.leases,
+            journal=journal,
+            telemetry=ends.telemetry,
+            max_entries=settings.requests.route_cache_entries,
+        ),
     )
 
 

@@ -20,6 +20,7 @@ from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.clocks import system_clock
 from hotpartition.runtime.ends import connect_redis
 from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
+from hotpartition.runtime.thresholds import find_close_times
 
 if TYPE_CHECKING:
     from hotpartition.control.commands import Check
@@ -37,13 +38,19 @@ def open_consumer(settings: ConsumerSettings, telemetry: Telemetry) -> Consumer:
 def build_consumer(ends: ControlEnds, settings: ConsumerSettings, kind: type[Consumer] | None = None) -> Consumer:
     """Build a consumer on any ends; a test breaks the protocol on purpose by another `kind`."""
     from hotpartition.control.consumer import Consumer  # noqa: PLC0415 - see this module's docstring
-    from hotpartition.runtime.thresholds import build_read_thresholds, build_thresholds  # noqa: PLC0415 - as above
+    from hotpartition.runtime.thresholds import (  # noqa: PLC0415 - as above
+        build_cooling_limits,
+        build_read_thresholds,
+        build_thresholds,
+    )
 
     return (kind or Consumer)(
         ends,
         thresholds=build_thresholds(settings),
         read_thresholds=build_read_thresholds(settings),
         stream_partitions=settings.reports.stream_partitions,
+        max_raises_per_hour=settings.detection.max_raises_per_hour if settings.raising.is_raising else 0,
+        cooling=build_cooling_limits(settings),
     )
 
 
@@ -78,6 +85,7 @@ def build_operations(ends: ControlEnds, settings: OperateSettings) -> Operations
         max_shard_count=settings.size.max_shard_count,
         route_cache_seconds=settings.routes.route_cache_seconds,
         has_positions=settings.keys.has_positions,
+        close_times=find_close_times(settings.leases, settings.closing),
     )
     return Operations(ends, ReportedHeat(ends, reports), limits)
 

@@ -15,11 +15,15 @@ from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.load_items import DynamoDBLoadItems
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.engine.in_band import InBandCounting
+from hotpartition.engine.closing import Closer
+from hotpartition.engine.in_band import RAISE_BUDGET_MS, InBandCounting
+from hotpartition.engine.in_band_cooling import InBandCooling
 from hotpartition.engine.journal_routes import JournalRoutes
+from hotpartition.engine.leases import Leases
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.writer import Writer
-from hotpartition.runtime.settings import LoadSettings, SizeSettings
+from hotpartition.runtime.settings import ClosingSettings, LeaseSettings, LoadSettings, SizeSettings
+from hotpartition.runtime.thresholds import find_close_times
 
 
 class InBandEnds(NamedTuple):
@@ -56,6 +60,27 @@ def build_in_band_thresholds(load: LoadSettings, size: SizeSettings) -> Threshol
     )
 
 
+def build_in_band_cooling(
+    ends: InBandEnds, *, load: LoadSettings, leases: LeaseSettings, closing: ClosingSettings
+) -> InBandCooling | None:
+    """Build what closes keys that have cooled; None: nothing is closed."""
+    times = find_close_times(leases, closing)
+    if times is None:
+        return None
+    raiser = Raiser(
+        journal=ends.journal, registry=None, telemetry=ends.telemetry, clock=ends.clock, budget_ms=RAISE_BUDGET_MS
+    )
+    return InBandCooling(
+        loads=ends.loads,
+        closer=Closer(journal=ends.journal, raiser=raiser, telemetry=ends.telemetry, times=times),
+        store_clock=ends.store_clock,
+        telemetry=ends.telemetry,
+        clock=ends.clock,
+        key_wcu=load.hot_at_once_wcu,
+        close_after_ms=round(closing.close_after_seconds * 1000),
+    )
+
+
 def build_in_band_writer(
     ends: InBandEnds,
     routes: JournalRoutes,
@@ -64,10 +89,15 @@ def build_in_band_writer(
     size: SizeSettings,
     form: KeyForm,
     budget_ms: float,
+    leases: Leases | None,
     choices: int = MAX_CHOICES,
     counting: type[InBandCounting] = InBandCounting,
+    is_raising: bool = True,
+    cooling: InBandCooling | None = None,
 ) -> Writer:
     """Build a writer that raises what it finds hot; a test finds it sooner, or breaks the protocol, by `counting`."""
+    if leases is not None and cooling is not None:
+        leases.on_renewed = cooling.renewed
     clock = ends.clock
     store_time = replace(clock, now_ms=lambda: ends.store_clock.at(clock.now_ms()))
     counts = counting(
@@ -79,6 +109,8 @@ def build_in_band_writer(
         telemetry=ends.telemetry,
         clock=clock,
         thresholds=build_in_band_thresholds(load, size),
+        is_raising=is_raising,
+        cooling=cooling,
     )
     return Writer(
         routes=routes,
@@ -88,4 +120,5 @@ def build_in_band_writer(
         budget_ms=budget_ms,
         form=form,
         choices=choices,
+        leases=leases,
     )

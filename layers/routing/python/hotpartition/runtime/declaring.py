@@ -77,8 +77,13 @@ def variable_name(name: str) -> str:
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
-    """Say that nothing has this name."""
-    return f"{name} is unknown; allowed are {', '.join(known)}"
+    """Say that nothing has this name, and which name is meant where one is near."""
+    # Only a mistake needs it, and a cold start is short without it.
+    from difflib import get_close_matches  # noqa: PLC0415
+
+    names = list(known)
+    near = get_close_matches(name.rpartition(" ")[2].strip("'"), names, n=1)
+    return f"{name} is unknown; allowed are {', '.join(names)}" + (f". Did you mean {near[0]}?" if near else "")
 
 
 class Settings:

@@ -10,6 +10,7 @@ from hotpartition.control.hot_keys import LoadItemHeat, RunAll
 from hotpartition.control.journal_check import JournalCheck
 from hotpartition.control.operations import Operations, OperationsLimits
 from hotpartition.core.backoff import Clock
+from hotpartition.core.closes import CloseTimes
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.ports import Telemetry
 from hotpartition.dynamodb.calls import DynamoDBCalls
@@ -20,6 +21,7 @@ from hotpartition.runtime.building import build_key_form, find_journal
 from hotpartition.runtime.building_in_band import open_in_band
 from hotpartition.runtime.clocks import system_clock
 from hotpartition.runtime.settings import InBandOperateSettings, LoadSettings, SizeSettings
+from hotpartition.runtime.thresholds import find_close_times
 
 
 def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operations, Check]:
@@ -36,6 +38,7 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operati
         form=build_key_form(settings),
         load=settings.load,
         size=settings.size,
+        close_times=find_close_times(settings.leases, settings.closing),
         has_positions=settings.keys.has_positions,
     )
 
@@ -49,12 +52,14 @@ def open_in_band_operations(
     form: KeyForm,
     load: LoadSettings,
     size: SizeSettings,
+    close_times: CloseTimes | None,
     has_positions: bool = False,
     run_all: RunAll = map,
 ) -> tuple[Operations, JournalCheck]:
     """Build the jobs over a client of DynamoDB.
 
-    `has_positions`: whether positions are times; `run_all` is as `LoadItemHeat` takes it.
+    `close_times`: those of the table's writers, None: nothing is closed; `has_positions`: whether positions are times;
+    `run_all` is as `LoadItemHeat` takes it.
     """
     opened = open_in_band(calls, place, telemetry, clock)
     ends = JournalEnds(
@@ -66,6 +71,9 @@ def open_in_band_operations(
     )
     hot_keys = LoadItemHeat(ends, opened.loads, opened.store_clock, key_wcu=load.hot_at_once_wcu, run_all=run_all)
     limits = OperationsLimits(
-        max_shard_count=size.max_shard_count, route_cache_seconds=REFRESH_SECONDS, has_positions=has_positions
+        max_shard_count=size.max_shard_count,
+        route_cache_seconds=REFRESH_SECONDS,
+        has_positions=has_positions,
+        close_times=close_times,
     )
     return Operations(ends, hot_keys, limits), JournalCheck(ends)

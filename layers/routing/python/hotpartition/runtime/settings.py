@@ -170,6 +170,45 @@ class JournalSettings(Settings):
     journal_sort_key = text("Sort key of a routing item that lies in its collection, behind all items there.", "r#")
 
 
+class LeaseSettings(Settings):
+    """How long writers may place items by what they know. All functions beside a table need the same."""
+
+    lease_seconds = number(
+        "How far behind a writer's last look at the journal an item's time may lie on a shard, in seconds. Never"
+        " lower it while keys are closed. 0: no leases, for a table that is never closed.",
+        600.0,
+        least=0.0,
+        most=86_400.0,
+    )
+    lease_margin_seconds = number(
+        "How much the clocks of DynamoDB's servers may differ, in seconds.", 60.0, least=0.0, most=3_600.0
+    )
+
+    def check(self, name_of: Callable[[str], str]) -> Iterable[str]:
+        """Refuse a margin that a lease would not outlast."""
+        if 0 < self.lease_seconds < self.lease_margin_seconds:
+            return [f"{name_of('lease_seconds')} should be at least {name_of('lease_margin_seconds')}, or 0"]
+        return []
+
+
+class ClosingSettings(Settings):
+    """When a route is closed."""
+
+    is_closing = flag(
+        "Whether keys that have cooled are closed; false until all functions beside the table can read a close.",
+        default=False,
+    )
+    close_after_seconds = number(
+        "How long a key's load stays below half of what makes it hot before it is closed, in seconds.",
+        600.0,
+        least=1.0,
+        most=86_400.0,
+    )
+    close_pause_seconds = number(
+        "Least time between two closes of one key, in seconds.", 3_600.0, least=0.0, most=31_536_000.0
+    )
+
+
 class KeySettings(Settings):
     """How a table of any form looks."""
 
@@ -220,9 +259,24 @@ class LoadSettings(Settings):
     target_shard_wcu = number("Load that a new shard is sized for, in WCU/s.", 330.0, least=0.001, most=1_000_000.0)
 
 
+class RaiseSettings(Settings):
+    """Whether detection may raise."""
+
+    is_raising = flag(
+        "Whether hot keys are raised; false: only operators raise, and the consumer logs what it would have done.",
+        default=True,
+    )
+
+
 class DetectionSettings(Settings):
     """The consumer's other thresholds."""
 
+    max_raises_per_hour = whole(
+        "Raises of all keys together that consumers make in an hour, by Redis's clock; those by hand do not count.",
+        1_000,
+        least=1,
+        most=1_000_000,
+    )
     hot_at_once_rcu = number(
         "Load of one second that is read-hot at once, in RCU/s.", 1500.0, least=0.001, most=10_000_000.0
     )
@@ -249,6 +303,7 @@ class WriterSettings(Settings):
     requests: RequestSettings
     reports: ReportSettings
     sampling: SamplingSettings
+    leases: LeaseSettings
 
 
 class ReaderSettings(Settings):
@@ -274,6 +329,7 @@ class AdaptiveSettings(Settings):
     sampling: SamplingSettings
     pages: PageSettings
     journal: JournalSettings
+    leases: LeaseSettings
 
 
 class InBandSettings(Settings):
@@ -284,6 +340,9 @@ class InBandSettings(Settings):
     journal: JournalSettings
     size: SizeSettings
     load: LoadSettings
+    leases: LeaseSettings
+    closing: ClosingSettings
+    raising: RaiseSettings
 
 
 class ConsumerSettings(Settings):
@@ -297,7 +356,10 @@ class ConsumerSettings(Settings):
     heat: HeatSettings
     size: SizeSettings
     load: LoadSettings
+    raising: RaiseSettings
     detection: DetectionSettings
+    leases: LeaseSettings
+    closing: ClosingSettings
 
     run_seconds = number(
         "When a consumer stops even though no successor came, in seconds.", 170.0, least=1.0, most=890.0
@@ -315,6 +377,8 @@ class OperateSettings(Settings):
     keys: KeySettings
     heat: HeatSettings
     size: SizeSettings
+    leases: LeaseSettings
+    closing: ClosingSettings
 
     consumers = whole("Number of stream consumers that share the report streams.", 1, least=1, most=64)
 
@@ -327,6 +391,8 @@ class InBandOperateSettings(Settings):
     keys: KeySettings
     size: SizeSettings
     load: LoadSettings
+    leases: LeaseSettings
+    closing: ClosingSettings
 
 
 def is_in_band(environ: Mapping[str, str]) -> bool:

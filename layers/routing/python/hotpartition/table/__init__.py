@@ -8,10 +8,23 @@
 """
 
 from hotpartition.table.adaptive import adaptive
+from hotpartition.table.guarded import guard
 from hotpartition.table.hashing import at_random, by_attribute, by_sort_key
 from hotpartition.table.in_band import in_band
 from hotpartition.table.routes import fixed
 from hotpartition.table.sharded_table import ShardedTable
+from hotpartition.table.table_like import TableLike
 from hotpartition.table.time_buckets import TimeBuckets
 
-__all__ = ["ShardedTable", "TimeBuckets", "adaptive", "at_random", "by_attribute", "by_sort_key", "fixed", "in_band"]
+__all__ = [
+    "ShardedTable",
+    "TableLike",
+    "TimeBuckets",
+    "adaptive",
+    "at_random",
+    "by_attribute",
+    "by_sort_key",
+    "fixed",
+    "guard",
+    "in_band",
+]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from hotpartition.core.backoff import Clock
@@ -93,11 +94,14 @@ def adaptive(
 
     Raises:
         ValueError: `choices` is out of range.
+        ImportError: redis-py is not installed.
 
     Example:
         >>> adaptive(registry_host="redis.example", journal_table_name="readings-journal")
     """
     check_choices(choices)
+    if find_spec("redis") is None:
+        raise ImportError("adaptive() needs redis-py: pip install 'hotpartition[adaptive]'")
     return Adaptive(choices, telemetry, environ, settings)
 
 

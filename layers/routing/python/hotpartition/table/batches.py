@@ -11,7 +11,7 @@ from hotpartition.core.backoff import MAX_DELAY_MS, try_for
 from hotpartition.core.capacity import write_units
 from hotpartition.errors import ThrottledError
 from hotpartition.table.item_store import StoredItem, locate, open_locator
-from hotpartition.table.requests import Requests, as_boto3_raises
+from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises
 from hotpartition.table.schema import Attributes, order_of
 from hotpartition.table.sharding import Sharding, Target
 
@@ -32,37 +32,39 @@ class Built(NamedTuple):
 class Batches:
     """Writes batches. What they replace or delete is located first, all in one request. Safe under threads."""
 
-    def __init__(self, sharding: Sharding, requests: Requests, *, append_only: bool) -> None:
+    def __init__(self, table: Boto3Table, sharding: Sharding, *, append_only: bool) -> None:
+        self._table = table
         self._sharding = sharding
         self._schema = sharding.schema
         self._routes = sharding.routes
-        self._requests = requests
         self._append_only = append_only
         self._left: set[Place] = set()
         """What was left unprocessed, and will come again."""
 
-    def batch_write_item(self, RequestItems: Mapping[str, Sequence[Attributes]]) -> Attributes:  # noqa: N803
+    def batch_write_item(self, RequestItems: Mapping[str, Sequence[Attributes]], **options: Any) -> Attributes:  # noqa: N803
         """Write one batch, as the client's `batch_write_item`; what DynamoDB left unprocessed is in the response."""
         ((table_name, writes),) = RequestItems.items()
+        requests = self._table.requests(options)
         left: dict[Place, Attributes] = {}
         with as_boto3_raises():
-            built = self._build(writes)
+            built = self._build(requests, writes)
             for start in range(0, len(built), BATCH_WRITES):
-                left |= self._send(built[start : start + BATCH_WRITES])
+                left |= self._send(requests, built[start : start + BATCH_WRITES])
         self._left |= left.keys()
         if left:
             clock = self._sharding.clock
             clock.sleep(clock.random() * MAX_DELAY_MS / 1000)
-        return {"UnprocessedItems": {table_name: list(left.values())} if left else {}}
+        consumed = {"ConsumedCapacity": requests.consumed} if requests.consumed else {}
+        return {"UnprocessedItems": {table_name: list(left.values())} if left else {}, **consumed}
 
-    def _send(self, built: Sequence[Built]) -> dict[Place, Attributes]:
+    def _send(self, requests: Requests, built: Sequence[Built]) -> dict[Place, Attributes]:
         """Send stored writes, and return the owner's writes of what was left unprocessed, each once."""
-        name = self._requests.table_name
+        name = requests.table_name
         items = {name: [each.stored for each in built]}
 
         def send() -> Attributes:
             try:
-                return self._requests.send_many("BatchWriteItem", RequestItems=items)
+                return requests.send_many("BatchWriteItem", RequestItems=items)
             except ThrottledError:
                 self._note_refused(self._place_of(each.stored) for each in built)
                 raise
@@ -81,9 +83,9 @@ class Batches:
         for collection in sorted({self._schema.collection_of(partition_key) for partition_key in keys}):
             writer.routes.refresh_after_throttle(collection, self._sharding.clock.now_ms())
 
-    def _build(self, writes: Sequence[Attributes]) -> list[Built]:
+    def _build(self, requests: Requests, writes: Sequence[Attributes]) -> list[Built]:
         """Turn the owner's writes into stored ones."""
-        targets = [self._target_of(write) for write in writes]
+        targets = [self._target_of(requests, write) for write in writes]
         if len({self._place_of(write) for write in writes}) < len(writes):
             # On different shards, DynamoDB would not see it.
             message = "Provided list of item keys contains duplicates"
@@ -93,7 +95,7 @@ class Batches:
             for write, target in zip(writes, targets, strict=True)
             if not (self._append_only and "PutRequest" in write)
         }
-        locator = open_locator(self._sharding, self._requests)
+        locator = open_locator(self._sharding, requests)
         located = locate(locator, list(sought.values())) if sought else []
         copies = {place: found for place, (found, _) in zip(sought, located, strict=True)}
         return [
@@ -102,11 +104,11 @@ class Batches:
             for stored in self._build_one(write, target, copies.get(self._place_of(write), ()))
         ]
 
-    def _target_of(self, write: Attributes) -> Target:
+    def _target_of(self, requests: Requests, write: Attributes) -> Target:
         attributes = _attributes(write)
         if not self._schema.has_key(attributes):
             # DynamoDB says best what is wrong with it.
-            self._requests.send_many("BatchWriteItem", RequestItems={self._requests.table_name: [write]})
+            requests.send_many("BatchWriteItem", RequestItems={requests.table_name: [write]})
             raise NotImplementedError(f"batch_writer(): {attributes!r} has no key that is understood")
         self._sharding.refuse_reserved(attributes)
         if "PutRequest" in write:

@@ -18,7 +18,13 @@ class ClientTable:
     """As much of a boto3 `Table` as a `ShardedTable` uses: its methods, its name and what describes it."""
 
     def __init__(self, client: Any, name: str) -> None:
-        """Use the client as it is; its own values stay as they are for whoever else uses it."""
+        """Use the client as it is; its own values stay as they are for whoever else uses it.
+
+        Raises:
+            TypeError: it is no client.
+        """
+        if not hasattr(getattr(client, "meta", None), "method_to_api_mapping"):
+            raise TypeError(f'of_client({client!r}, …): should be boto3.client("dynamodb"), and a table\'s name')
         self.name = name
         self.meta = SimpleNamespace(client=PythonValues(client))
         self._description: Response | None = None
@@ -58,6 +64,9 @@ class PythonValues:
             raise AttributeError(name)
         found = getattr(self._client, name)
         return partial(self._call, found, self.methods[name]) if name in self.methods else found
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._client)})
 
     def _call(self, method: Callable[..., Response], operation: str, **request: Any) -> Response:
         model = self._client.meta.service_model.operation_model(operation)

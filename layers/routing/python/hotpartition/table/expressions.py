@@ -17,7 +17,7 @@ from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
 from hotpartition.table.schema import CHANGES, Attributes, Schema
 
-_TOKEN = re.compile(r"\s*([#:]?\w+|<=|>=|<>|[^\s\w])")
+TOKEN = re.compile(r"\s*([#:]?\w+|<=|>=|<>|[^\s\w])")
 _COMPARISONS = frozenset({"=", "<", "<=", ">", ">="})
 
 
@@ -49,6 +49,8 @@ class KeyCondition:
 
     partition: Any
     sort: Comparison | None
+    others: tuple[Comparison, ...] = ()
+    """Those of an index that has more keys than two."""
 
 
 class _Tokens:
@@ -69,6 +71,9 @@ class _Tokens:
         self._next += found
         return found
 
+    def take_exactly(self, word: str) -> bool:
+        return self._tokens[self._next : self._next + 1] == [word] and self.take_if(word.upper())
+
     def expect(self, word: str) -> None:
         if not self.take_if(word):
             raise UnreadableExpressionError(f"{word} is missing")
@@ -80,16 +85,19 @@ class _Tokens:
 
 def split(text: str) -> list[str]:
     """Split an expression into its words, placeholders and signs."""
-    return _TOKEN.findall(text)
+    return TOKEN.findall(text)
 
 
-def read_key_condition(request: Mapping[str, Any], schema: Schema, sort: str) -> KeyCondition:
+def read_key_condition(
+    request: Mapping[str, Any], schema: Schema, sort: str, others: Sequence[str] = ()
+) -> KeyCondition:
     """Read a query's `KeyConditionExpression`, object or text.
 
     Args:
         request: the query.
         schema: the table's keys.
         sort: the sort key that it may name: the table's or that of an index.
+        others: the other keys of an index that has more.
 
     Raises:
         UnreadableExpressionError: it is no condition on these keys.
@@ -101,11 +109,15 @@ def read_key_condition(request: Mapping[str, Any], schema: Schema, sort: str) ->
     if not isinstance(expression, str):
         raise UnreadableExpressionError("there is no key condition")
     tokens = _Tokens(expression)
-    comparisons = {part.attribute: part for part in _read_conjunction(tokens, names, values)}
+    parts = list(_read_conjunction(tokens, names, values))
+    comparisons = {part.attribute: part for part in parts}
+    if len(comparisons) < len(parts):
+        raise UnreadableExpressionError("it has two conditions on one key")
     partition, rest = comparisons.pop(schema.partition, None), comparisons.pop(sort, None)
+    more = tuple(comparisons.pop(name) for name in others if name in comparisons)
     if not tokens.is_at_end or comparisons or partition is None or partition.operator != "=":
         raise UnreadableExpressionError("it does not say which partition key")
-    return KeyCondition(partition.operands[0], rest)
+    return KeyCondition(partition.operands[0], rest, more)
 
 
 def _read_conjunction(tokens: _Tokens, names: Mapping[str, str], values: Mapping[str, Any]) -> Iterator[Comparison]:
@@ -123,7 +135,7 @@ def _read_conjunction(tokens: _Tokens, names: Mapping[str, str], values: Mapping
 
 
 def _read_comparison(tokens: _Tokens) -> tuple[str, str, list[str]]:
-    if tokens.take_if("BEGINS_WITH"):
+    if tokens.take_exactly("begins_with"):  # names of functions have one spelling, keywords any
         tokens.expect("(")
         attribute = tokens.take()
         tokens.expect(",")
@@ -200,7 +212,7 @@ def _conjuncts(tokens: list[str]) -> Iterator[list[str]]:
         else:
             parts[-1].append(word)
     for part in parts:
-        if _is_enclosed(part):
+        if is_enclosed(part):
             yield from _conjuncts(part[1:-1])
         else:
             yield part
@@ -208,10 +220,10 @@ def _conjuncts(tokens: list[str]) -> Iterator[list[str]]:
 
 def enclose(expression: str) -> str:
     """Put an expression into parentheses, unless it is: DynamoDB refuses redundant ones."""
-    return expression if _is_enclosed(split(expression)) else f"({expression})"
+    return expression if is_enclosed(split(expression)) else f"({expression})"
 
 
-def _is_enclosed(tokens: Sequence[str]) -> bool:
+def is_enclosed(tokens: Sequence[str]) -> bool:
     """Say whether the first parenthesis closes with the last one."""
     depths = accumulate((word == "(") - (word == ")") for word in tokens)
     return tokens[:1] == ["("] and [position for position, depth in enumerate(depths) if depth == 0] == [
@@ -307,6 +319,11 @@ def with_key_condition(request: Mapping[str, Any], names: Sequence[str], conditi
         operands = {f":hps{position}": operand for position, operand in enumerate(condition.sort.operands)}
         text += f" AND {condition.sort.write('#hps', list(operands))}"
         used_names["#hps"] = sort_name
+        used_values |= operands
+    for number, other in enumerate(condition.others):
+        operands = {f":hpk{number}{position}": operand for position, operand in enumerate(other.operands)}
+        text += f" AND {other.write(f'#hpk{number}', list(operands))}"
+        used_names[f"#hpk{number}"] = other.attribute
         used_values |= operands
     return {
         **request,

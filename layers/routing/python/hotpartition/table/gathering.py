@@ -182,8 +182,10 @@ class _Reading:
         return EachOnce(self._range, *self._planning, limits)
 
     @property
-    def _planning(self) -> tuple[KeyForm, PositionOf[Place], str | None, int]:
-        return self._schema.form, self._position_of, self._query.hashed, self._sharding.routes.choices
+    def _planning(self) -> tuple[KeyForm, PositionOf[Place], str | None, int, int]:
+        sharding = self._sharding
+        present = sharding.clock.now_ms()
+        return self._schema.form, self._position_of, self._query.hashed, sharding.routes.choices, present
 
     def _run(self, plan: Plan[Place, StoredItem], store: TableStore) -> None:
         gathered = self._sharding.gatherer(store).run(

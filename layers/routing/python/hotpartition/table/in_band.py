@@ -19,10 +19,12 @@ from hotpartition.engine.in_band import InBandCounting
 from hotpartition.engine.journal_reads import JournalReads
 from hotpartition.runtime.building_in_band import (
     InBandEnds,
+    build_in_band_cooling,
     build_in_band_routes,
     build_in_band_writer,
     open_in_band,
 )
+from hotpartition.runtime.building_leases import build_leases
 from hotpartition.runtime.settings import InBandSettings
 from hotpartition.table.routes import LoggedTelemetry, TableRoutes, check_choices, find_place, open_calls
 from hotpartition.table.schema import Schema, attributes_size_bytes
@@ -120,8 +122,16 @@ class InBandRoutes(JournalReads, TableRoutes):
             size=settings.size,
             form=schema.form,
             budget_ms=budget_ms,
+            leases=build_leases(
+                settings.leases,
+                journal=ends.journal,
+                telemetry=ends.telemetry,
+                max_entries=settings.requests.route_cache_entries,
+            ),
             choices=choices,
             counting=counting,
+            is_raising=settings.raising.is_raising,
+            cooling=build_in_band_cooling(ends, load=settings.load, leases=settings.leases, closing=settings.closing),
         )
 
     def size_of(self, attributes: Mapping[str, Any]) -> int:

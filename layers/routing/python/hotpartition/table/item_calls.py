@@ -10,6 +10,7 @@ Should there be two copies, the one that was changed more often is the item; a c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -19,17 +20,20 @@ from botocore.exceptions import ClientError
 from hotpartition.core.backoff import try_for
 from hotpartition.core.capacity import write_units
 from hotpartition.core.route import EMPTY_ROUTE, Route
+from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import InvalidRequestError, ThrottledError
 from hotpartition.table.expressions import count_change, find_update, guard, only_condition, project_also, set_also
 from hotpartition.table.item_store import StoredItem, TableStore, attributes_of_ours, locate, open_locator
 from hotpartition.table.refused import refuse_expressions, refuse_parameters
 from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises, without
-from hotpartition.table.schema import CHANGES, Attributes, Place, is_text_of
+from hotpartition.table.schema import CHANGES, Attributes, Place, is_text_of, order_of
 from hotpartition.table.sharding import Sharding, Target
 
 MAX_RACES = 20
 """How often a change begins anew because the item came or went meanwhile, before it fails."""
+ITEMS_AT_ONCE = BATCH_GET_KEYS // 2
+"""How many items one request of `get_items` looks for, where each can be at its base key and on one shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +54,18 @@ class Change:
         return bool(self.request.get("ConditionExpression"))
 
 
-class _RaceLostError(Exception):
+class RaceLostError(Exception):
     """The item came or went between being located and being changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A change as it is sent: on condition that the item does exist at its place (`exists`), or does not."""
+
+    change: Change
+    target: Target
+    request: Attributes
+    exists: bool
 
 
 class Changer:
@@ -76,9 +90,32 @@ class Changer:
         for _ in range(MAX_RACES):
             try:
                 return self._shown(self._change_once(requests, change, target))
-            except _RaceLostError as error:
+            except RaceLostError as error:
                 lost = error.__cause__
         raise lost or AssertionError
+
+    def prepare(self, requests: Requests, changes: Sequence[tuple[Change, Target]]) -> list[Prepared]:
+        """Build what changes items where they are, or creates them where all others would who create them.
+
+        Raises:
+            InvalidRequestError: an item does not exist, and nothing tells where it would.
+            RaceLostError: a second copy was changed while it was to be removed.
+        """
+        located = locate(open_locator(self._sharding, requests), [target for _, target in changes])
+        prepared = []
+        for (change, target), (copies, confirmed) in zip(changes, located, strict=True):
+            if len(copies) > 1:
+                self._remove_others(requests, copies)
+            if copies:
+                partition_key, marks = copies[0].partition_key, self._schema.marks_of_change(copies[0].attributes)
+            else:
+                key = self._sharding.key_of_new(target, must_meet=True)
+                placement = self._routes.writer.meet(key, confirmed)
+                partition_key = placement.partition_key
+                marks = self._routes.marks_of(key.position) if placement.shard_count else {}
+            request = self._build(change, partition_key, exists=bool(copies), marks=marks)
+            prepared.append(Prepared(change, target, request, bool(copies)))
+        return prepared
 
     def _change_once(self, requests: Requests, change: Change, target: Target) -> Attributes:
         locator = open_locator(self._sharding, requests)
@@ -112,7 +149,7 @@ class Changer:
             response = self._send(requests, change, collection, exists=None, marks={})
         except ThrottledError:
             return None
-        self._count(target, change, requests.last_units)
+        self.count(target, change, requests.last_units)
         return response
 
     def _change_at(
@@ -137,16 +174,24 @@ class Changer:
         try:
             response = try_for(self._sharding.clock, self._sharding.budget_ms, send)
         except ThrottledError:
-            self._count(target, change, 1)
+            self.count(target, change, 1)
             raise
-        self._count(target, change, requests.last_units)
+        self.count(target, change, requests.last_units)
         return response
 
-    def _count(self, target: Target, change: Change, units: float) -> None:
-        """Count a change that was made where its item lies: what DynamoDB told, and at least the new item's size."""
+    def count(self, target: Target, change: Change, units: float, *, factor: int = 1) -> None:
+        """Count a change that is made where its item lies: what DynamoDB told, and at least the new item's size.
+
+        `factor` is how many times its units it costs: 2 in a transaction.
+        """
         if self._routes.is_counted:
             least = 0 if change.item is None else write_units(self._routes.size_of(change.item))
-            self._routes.writer.count(target, max(units, least))
+            self._routes.writer.count(target, max(units, factor * least))
+
+    def note_refused(self, prepared: Prepared) -> None:
+        """Take in that DynamoDB refused a change for a limit."""
+        stored = prepared.request.get("Item") or prepared.request["Key"]
+        self._routes.writer.refused(stored[self._schema.partition])
 
     def _create(
         self, requests: Requests, change: Change, target: Target, confirmed: Route, *, exists: bool | None
@@ -196,7 +241,7 @@ class Changer:
         """Send the change to one place, on condition that the item does exist there, or does not (None: whichever).
 
         Raises:
-            _RaceLostError: that condition failed.
+            RaceLostError: that condition failed.
             ClientError: the owner's condition failed, or DynamoDB refused for another reason.
         """
         physical = self._build(change, partition_key, exists=exists, marks=marks)
@@ -207,8 +252,8 @@ class Changer:
                 raise
             refusal: Any = error.response
             if exists is not None and bool(refusal.get("Item")) != exists:
-                raise _RaceLostError from error
-            self._show_in_error(refusal, change)
+                raise RaceLostError from error
+            self.show_in_error(refusal, change)
             raise
         if requests.was_retried:
             # The client's own retries hide what DynamoDB refused.
@@ -238,7 +283,7 @@ class Changer:
         """Remove all copies but the valid one, if none of them was changed since they were read.
 
         Raises:
-            _RaceLostError: one was.
+            RaceLostError: one was.
         """
         table, (valid, *others) = requests.table_name, copies
         actions: list[Attributes] = [{"ConditionCheck": self._if_unchanged(table, valid)}]
@@ -248,7 +293,7 @@ class Changer:
         except ClientError as error:
             if error.response["Error"]["Code"] != "TransactionCanceledException":
                 raise
-            raise _RaceLostError from error
+            raise RaceLostError from error
 
     def _if_unchanged(self, table_name: str, copy: StoredItem) -> Attributes:
         names = {"#hpp": self._schema.partition, "#hpc": CHANGES}
@@ -275,7 +320,7 @@ class Changer:
             metrics[self._schema.partition] = self._schema.collection_of(metrics[self._schema.partition])
         return response
 
-    def _show_in_error(self, refusal: Attributes, change: Change) -> None:
+    def show_in_error(self, refusal: Attributes, change: Change) -> None:
         """Leave in an error what its owner asked for: the item, in DynamoDB's form, as boto3 gives it there."""
         item = refusal.pop("Item", None)
         if item and change.request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD":
@@ -292,52 +337,114 @@ _OPERATIONS = {"put_item": "PutItem", "update_item": "UpdateItem", "delete_item"
 class ItemCalls:
     """Carries them out. Safe under threads."""
 
-    def __init__(self, table: Boto3Table, sharding: Sharding, changer: Changer) -> None:
-        self._table = table
-        self._sharding = sharding
+    def __init__(self, table: Boto3Table, sharding: Sharding, changer: Changer, executor: Executor) -> None:
+        self.table = table
+        self._executor = executor
+        self.sharding = sharding
         self._schema = sharding.schema
-        self._changer = changer
+        self.changer = changer
+        self.key = sharding.schema.key
 
-    def put(self, request: Request) -> Any:
-        """Carry out `put_item`."""
-        refuse_parameters("put_item", request)
-        item = request.get("Item")
-        if item is None or not self._schema.has_key(item):
-            return self._table.let_refuse("put_item", request)
-        self._sharding.refuse_reserved(item)
-        refuse_expressions("put_item", request, self._schema.partition)
-        change = Change("PutItem", self._schema.key_of(item), without(request, "Item"), dict(item))
-        return self._change(change, self._sharding.target_of_item(item))
+    def change(self, method: str, request: Request) -> Any:
+        """Carry out `put_item`, `update_item` or `delete_item`."""
+        understood = self.read_change(method, _OPERATIONS[method], request)
+        if understood is None:
+            return self.table.let_refuse(method, request)
+        change, target = understood
+        requests = self.table.requests(request)
+        change = replace(change, request=without(change.request, "ReturnConsumedCapacity"))
+        half = {self.sharding.schema.partition: target.collection}
+        harmless = {**request, "Item" if method == "put_item" else "Key": half}
+        with self.table.in_owners_words(method, harmless), as_boto3_raises():
+            return requests.finish(self.changer.change(requests, change, target))
 
-    def change_by_key(self, method: str, request: Request) -> Any:
-        """Carry out `update_item` or `delete_item`."""
+    def read_change(self, method: str, operation: str, request: Request) -> tuple[Change, Target] | None:
+        """Read which item a call changes, and how; None: it names no key that is understood.
+
+        Raises:
+            NotImplementedError: naming what cannot be honoured.
+            InvalidRequestError: it names what is reserved, or would move the item.
+        """
         refuse_parameters(method, request)
-        key = request.get("Key")
-        if key is None or not self._schema.is_key(key):
-            return self._table.let_refuse(method, request)
-        self._sharding.refuse_reserved(key)
+        item: Any = request.get("Item")
+        key: Any = request.get("Key")
+        is_put = operation == "PutItem"
+        if not (self._schema.has_key(item) if is_put else self._schema.is_key(key)):
+            return None
+        self.sharding.refuse_reserved(item if is_put else key)
         refuse_expressions(method, request, self._schema.partition)
-        target = self._sharding.target_of_key(key, request.get("Hashed"))
+        if is_put:
+            change = Change(operation, self._schema.key_of(item), without(request, "Item"), dict(item))
+            return change, self.sharding.target_of_item(item)
+        target = self.sharding.target_of_key(key, request.get("Hashed"))
         self._refuse_move(request, target)
-        return self._change(Change(_OPERATIONS[method], dict(key), without(request, "Key", "Hashed")), target)
+        return Change(operation, dict(key), without(request, "Key", "Hashed")), target
 
     def get(self, request: Request) -> Any:
         """Carry out `get_item`."""
         refuse_parameters("get_item", request)
         key = request.get("Key")
         if key is None or not self._schema.is_key(key):
-            return self._table.let_refuse("get_item", request)
-        self._sharding.refuse_reserved(key)
-        target = self._sharding.target_of_key(key, request.get("Hashed"))
-        requests = self._table.requests(request)
-        asked = without(request, "Key", "Hashed", "ReturnConsumedCapacity")
-        options, hidden = project_also(asked, attributes_of_ours(self._sharding))
-        store = TableStore(self._sharding, requests, options)
+            return self.table.let_refuse("get_item", request)
+        self.sharding.refuse_reserved(key)
+        target = self.sharding.target_of_key(key, request.get("Hashed"))
+        requests = self.table.requests(request)
+        with self.table.in_owners_words("get_item", request):
+            (item,), metadata = self._read(requests, [target], without(request, "Key", "Hashed"))
+        found = {} if item is None else {"Item": item}
+        return requests.finish({**found, "ResponseMetadata": metadata})
+
+    def show_stored(self, stored: Request) -> Attributes | None:
+        """Carry out `logical_item`."""
+        return self.sharding.show_stored(stored)
+
+    def get_items(self, keys: Sequence[Any], request: Request) -> list[Attributes | None]:
+        """Carry out `get_items`: a few keys a request, several requests at the same time."""
+        refuse_parameters("get_items", request)
+        for key in keys:
+            if not self._schema.is_key(key):
+                self.table.let_refuse("get_item", {**request, "Key": key})
+        with self.table.in_owners_words("get_item", {**request, "Key": keys[0] if keys else {}}):
+            return self._read_all(self.table.requests(request), keys, request)
+
+    def batch_get(self, name: str, request: Request) -> Attributes:
+        """Carry out this table's part of the client's `batch_get_item`, where it has this name."""
+        refuse_parameters("batch_get_item", request)
+        keys = request.get("Keys") or ()
+        places = {
+            (key[self._schema.partition], order_of(key[self._schema.sort])) for key in keys if self._schema.is_key(key)
+        }
+        requests = self.table.requests(request)
+        if not keys or len(places) < len(keys):
+            wanted = {name: without(request, "ReturnConsumedCapacity")}
+            self.table.let_client_refuse("batch_get_item", {"RequestItems": wanted})
+        items = self._read_all(requests, keys, without(request, "Keys"))
+        response = {"Responses": {name: [item for item in items if item is not None]}}
+        return response | ({"ConsumedCapacity": requests.consumed} if requests.consumed else {})
+
+    def _read_all(self, requests: Requests, keys: Sequence[Attributes], request: Request) -> list[Attributes | None]:
+        """Read any number of items, in the order of their keys."""
+        for key in keys:
+            self.sharding.refuse_reserved(key)
+        targets = [self.sharding.target_of_key(key, None) for key in keys]
+        asked = list(dict.fromkeys(targets))
+        parts = [asked[start : start + ITEMS_AT_ONCE] for start in range(0, len(asked), ITEMS_AT_ONCE)]
+        reading = [self._executor.submit(self._read, requests, part, request) for part in parts]
+        read = [item for future in reading for item in future.result()[0]]
+        items = dict(zip(asked, read, strict=True))
+        return [items[target] for target in targets]
+
+    def _read(
+        self, requests: Requests, targets: Sequence[Target], request: Request
+    ) -> tuple[list[Attributes | None], Attributes]:
+        """Read items, and the last response's metadata."""
+        asked = without(request, "ReturnConsumedCapacity")
+        options, hidden = project_also(asked, attributes_of_ours(self.sharding))
+        store = TableStore(self.sharding, requests, options)
         with as_boto3_raises():
-            is_strong = bool(request.get("ConsistentRead"))
-            ((copies, _),) = locate(self._sharding.gatherer(store), [target], is_strong=is_strong)
-        found = {"Item": self._schema.show(copies[0].attributes, hidden)} if copies else {}
-        return requests.finish({**found, "ResponseMetadata": store.metadata})
+            located = locate(self.sharding.gatherer(store), targets, is_strong=bool(request.get("ConsistentRead")))
+        shown = [self._schema.show(copies[0].attributes, hidden) if copies else None for copies, _ in located]
+        return shown, store.metadata
 
     def _refuse_move(self, request: Request, target: Target) -> None:
         """Refuse an update of the attribute that shards are chosen by: the item would have to move.
@@ -345,7 +452,7 @@ class ItemCalls:
         Raises:
             InvalidRequestError: it is changed, or set to another value than the caller tells.
         """
-        attribute = self._sharding.hashing.attribute
+        attribute = self.sharding.hashing.attribute
         if attribute is None or (update := find_update(request, attribute)) is None:
             return
         if not update.is_plain or target.hashed is None or not is_text_of(update.value, target.hashed):
@@ -354,9 +461,3 @@ class ItemCalls:
                 "is what the shard is chosen by, and is not changed. A new item's value is told as well (Hashed=…);"
                 " for another value delete the item, and put it anew",
             )
-
-    def _change(self, change: Change, target: Target) -> Attributes:
-        requests = self._table.requests(change.request)
-        change = replace(change, request=without(change.request, "ReturnConsumedCapacity"))
-        with as_boto3_raises():
-            return requests.finish(self._changer.change(requests, change, target))

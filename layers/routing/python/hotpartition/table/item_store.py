@@ -66,6 +66,8 @@ class Query:
     """Its `ExclusiveStartKey`."""
     hashed: str | None
     """What the shards of all wanted items were chosen by, where that is known."""
+    others: tuple[Comparison, ...] = ()
+    """The parts of its key condition that are about an index's other keys."""
     bucket: Callable[[str], Attributes] | None = None
     """For an index by time: builds its hash key for a place. What sorts it is the table's sort key."""
 
@@ -81,7 +83,13 @@ class Query:
 
     def sorted_by(self, schema: Schema) -> list[str]:
         """List the attributes that what is queried is sorted by."""
-        return list(dict.fromkeys(name for name in (self.names.sort, schema.sort) if name is not None))
+        names = (self.names.sort, *self.names.also_sorted, schema.sort)
+        return list(dict.fromkeys(name for name in names if name is not None))
+
+    @property
+    def demanded(self) -> Attributes:
+        """What it demands of an index's other hash keys: cursors have it."""
+        return {part.attribute: part.operands[0] for part in self.others if part.attribute in self.names.also_hashed}
 
     def may_pass_journal(self, journal: JournalPlace | None) -> bool:
         """Say whether the base key's query, from its start, would meet the routing item behind all items."""
@@ -221,11 +229,7 @@ class TableStore:
             del self._left[0]
             return
         self._left[0] = unprocessed
-        code = "ProvisionedThroughputExceededException"
-        facts = {"Error": {"Code": code, "Message": "DynamoDB left keys unprocessed"}}
-        raise ThrottledError from self._requests.client.exceptions.ProvisionedThroughputExceededException(
-            facts, "BatchGetItem"
-        )
+        raise ThrottledError from self._requests.unprocessed()
 
     def _run(self, sends: Sequence[Callable[[], Attributes]]) -> list[Attributes | ThrottledError]:
         """Send requests at the same time."""
@@ -238,7 +242,7 @@ class TableStore:
         assert asked is not None  # noqa: S101  what fetches has one
         bucket = asked.bucket(query.partition_key) if asked.bucket else {}
         names = (asked.names.partition, asked.names.sort or "")
-        condition = KeyCondition(bucket.get(names[0], query.partition_key), asked.condition)
+        condition = KeyCondition(bucket.get(names[0], query.partition_key), asked.condition, asked.others)
         request = with_key_condition(self._options, names, condition)
         if query.after is not None:
             request["ExclusiveStartKey"] = {**self.key_at(query.after, query.partition_key), **bucket}
@@ -312,7 +316,8 @@ class TableStore:
     def key_at(self, place: Place, partition_key: str) -> Attributes:
         """Build the key of a place, as boto3 gives it."""
         values = (Binary(value) if isinstance(value, bytes) else value for value in place)
-        return {self._schema.partition: partition_key, **dict(zip(self._sorted_by, values, strict=True))}
+        demanded = {} if self._query is None else self._query.demanded
+        return {self._schema.partition: partition_key, **demanded, **dict(zip(self._sorted_by, values, strict=True))}
 
 
 def _attempt(send: Callable[[], Attributes]) -> Attributes | ThrottledError:

@@ -15,6 +15,7 @@ from hotpartition.table.expressions import (
     read_key_condition,
     without_key_condition,
 )
+from hotpartition.table.filters import split_filter
 from hotpartition.table.gathering import REACHED, PageReader
 from hotpartition.table.item_store import Query
 from hotpartition.table.refused import refuse_parameters
@@ -52,15 +53,17 @@ class PageCalls:
         """Carry out `query`; with `cache`, a newest page of what is read-hot may be a cached one."""
         refuse_parameters("query", request)
         if self._ranges is not None and request.get("IndexName") == self._ranges.index_name:
+            self._refuse_partition_key("query", request, "FilterExpression")
             return self._ranges.query(request, self._hashed(request))
         index = self._index(request)
         if index.partition != self._schema.partition:
-            self._refuse_partition_key("query", request, "FilterExpression")
-            if index.sort == self._schema.partition:
+            if self._schema.partition in index.names:
                 self._refuse_partition_key("query", request, "KeyConditionExpression")
+                self._refuse_partition_key("query", request, "FilterExpression")
             return self._pass_on("query", request)
         try:
-            condition = read_key_condition(request, self._schema, index.sort or "")
+            others = (*index.also_hashed, *index.also_sorted)
+            condition = read_key_condition(request, self._schema, index.sort or "", others)
         except UnreadableExpressionError as error:
             return self._table.let_refuse("query", request, error)
         if not self._is_plain(request, condition.partition, index):
@@ -68,6 +71,7 @@ class PageCalls:
         wanted = Query(
             collection=self._schema.form.check(condition.partition),
             condition=condition.sort,
+            others=condition.others,
             names=index,
             request=without(
                 without_key_condition(request), "Hashed", "Limit", "ExclusiveStartKey", "ReturnConsumedCapacity"
@@ -83,17 +87,16 @@ class PageCalls:
             requests = self._table.requests(request)
             return self._reader.read(requests, wanted), requests.units
 
-        with as_boto3_raises():
+        with self._table.in_owners_words("query", request), as_boto3_raises():
             return gather()[0] if cached is None else cached.read(wanted.collection, request, gather)
 
     def scan(self, request: Request) -> Any:
         """Carry out `scan`.
 
         Raises:
-            NotImplementedError: its filter looks at the partition key, which is another one on a shard.
+            NotImplementedError: its filter looks at the partition key otherwise than in a condition of its own.
         """
         refuse_parameters("scan", request)
-        self._refuse_partition_key("scan", request, "FilterExpression")
         return self._pass_on("scan", request)
 
     def _refuse_partition_key(self, method: str, request: Request, parameter: str) -> None:
@@ -120,7 +123,7 @@ class PageCalls:
     def _is_plain(self, request: Request, partition: Any, index: Index) -> bool:
         """Say whether a query can be asked of several places; what is wrong with another, DynamoDB says best."""
         start, limit = request.get("ExclusiveStartKey"), request.get("Limit", 1)
-        names = {self._schema.partition, self._schema.sort, index.sort}
+        names = {*self._schema.key, *index.names}
         is_start_right = start is None or (start.keys() == names and start[self._schema.partition] == partition)
         is_limit_right = isinstance(limit, int) and limit > 0
         return self._schema.is_partition_value(partition) and is_start_right and is_limit_right
@@ -133,17 +136,34 @@ class PageCalls:
 
     def _pass_on(self, method: str, request: Request) -> Attributes:
         """Read a page of what is not kept by partition key, and show its items as their owner knows them."""
+        name = self._schema.partition
+        filtered = split_filter(request, name)
+        if filtered is None:
+            raise NotImplementedError(
+                f"{method}(FilterExpression=…): it looks at {name}, which differs on shards. Use query of the table "
+                f"itself; or a condition on {name} alone, joined with the others by AND"
+            )
+        wide, keeps = filtered
+        journal = self._sharding.routes.journal
+        is_seen = keeps is not None or (journal is not None and not journal.is_apart)
+        is_counted = is_seen and wide.get("Select") == "COUNT" and "ProjectionExpression" not in wide
+        if is_counted:
+            names = {**(wide.get("ExpressionAttributeNames") or {}), "#hpt": name}
+            wide = {**without(wide, "Select"), "ProjectionExpression": "#hpt", "ExpressionAttributeNames": names}
         # An index may hold no more than its keys.
         counted = () if "IndexName" in request else (CHANGES, SHARDS)
-        projected, hidden = project_also(request, {*self._schema.key, *counted})
-        response = self._table.pass_on(method, projected)
-        self._sharding.routes.meet(response.get("Items", ()))
-        if "Items" in response:
-            items = [item for item in response["Items"] if not self._sharding.is_journal(item)]
-            left_out = len(response["Items"]) - len(items)
-            response["Items"] = [self._schema.show(item, hidden) for item in items]
-            response |= {name: response[name] - left_out for name in ("Count", "ScannedCount")}
-        return response
+        projected, hidden = project_also(wide, {*self._schema.key, *counted})
+        with self._table.in_owners_words(method, request):
+            response = self._table.pass_on(method, projected)
+        if "Items" not in response:
+            return response
+        self._sharding.routes.meet(response["Items"])
+        items = [item for item in response["Items"] if not self._sharding.is_journal(item)]
+        response["ScannedCount"] -= len(response["Items"]) - len(items)
+        if keeps is not None:
+            items = [item for item in items if keeps(self._schema.collection_of(item[name]))]
+        response |= {"Items": [self._schema.show(item, hidden) for item in items], "Count": len(items)}
+        return without(response, "Items") if is_counted else response
 
 
 def _is_newest_page(request: Request, wanted: Query) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hotpartition.errors import InvalidRequestError
@@ -20,21 +20,19 @@ PARAMETERS: Mapping[str, str] = {
     "AttributesToGet": _EXPRESSIONS_INSTEAD.format(instead="ProjectionExpression"),
     "AttributeUpdates": _EXPRESSIONS_INSTEAD.format(instead="UpdateExpression"),
     "Expected": _EXPRESSIONS_INSTEAD.format(instead="ConditionExpression"),
-    "Segment": "splits a scan so that two copies of an item may come from two segments. Scan without segments",
-    "TotalSegments": "splits a scan so that two copies of an item may come from two segments. Scan without segments",
 }
 
-_ONE_BY_ONE = "the items of a transaction lie on shards that it cannot name. Use put_item, update_item and delete_item"
 _NO_PARTIQL = "a PartiQL statement names partition keys as they are stored. Use the methods of the table"
+_OF_THE_CLIENT = "it names its tables. Use {}"
 
 METHODS: Mapping[str, str] = {
-    "transact_write_items": _ONE_BY_ONE,
-    "transact_get_items": "the items of a transaction lie on shards that it cannot name. Use get_item",
+    "transact_write_items": _OF_THE_CLIENT.format("table.meta.client.transact_write_items()"),
+    "transact_get_items": _OF_THE_CLIENT.format("table.meta.client.transact_get_items()"),
     "execute_statement": _NO_PARTIQL,
     "batch_execute_statement": _NO_PARTIQL,
     "execute_transaction": _NO_PARTIQL,
-    "batch_get_item": "it names several tables. Use get_item, or query",
-    "batch_write_item": "it names several tables. Use batch_writer()",
+    "batch_get_item": _OF_THE_CLIENT.format("get_items(), or table.meta.client.batch_get_item()"),
+    "batch_write_item": _OF_THE_CLIENT.format("batch_writer(), or table.meta.client.batch_write_item()"),
 }
 
 
@@ -86,3 +84,57 @@ def refuse_method(name: str) -> None:
     """
     if name in METHODS:
         raise RefusedMethodError(f"{name}(): {METHODS[name]}")
+
+
+def refuse_options(method: str, request: Mapping[str, Any]) -> None:
+    """Refuse what a transaction over sharded tables cannot honour.
+
+    Raises:
+        NotImplementedError: naming the parameter, the reason and what to use instead.
+    """
+    if request.get("ClientRequestToken"):
+        raise NotImplementedError(
+            f"{method}(ClientRequestToken=…): what is sent depends on where the items lie, so a repetition would be "
+            "another request. Leave it out, and let a condition tell whether it was done"
+        )
+    if request.get("ReturnItemCollectionMetrics", "NONE") != "NONE":
+        raise NotImplementedError(
+            f"{method}(ReturnItemCollectionMetrics=…): it tells of shards, one by one. Leave it out"
+        )
+
+
+def refuse_statements(request: Mapping[str, Any], tables: Iterable[str]) -> None:
+    """Refuse PartiQL that may be about sharded tables: where it has the name of one anywhere.
+
+    Raises:
+        NotImplementedError: naming the table, the reason and what to use instead.
+    """
+    listed = request.get("Statements") or request.get("TransactStatements") or [request]
+    for statement in (str(each.get("Statement", "")) for each in listed):
+        for name in tables:
+            if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", statement, re.IGNORECASE):
+                raise NotImplementedError(f"{statement!r} is about {name}: {_NO_PARTIQL}")
+
+
+def check_arguments(table: Any, shards: Any, hashed: Any, position: Any, time_buckets: Any, *, taken: type) -> None:
+    """Refuse arguments of `ShardedTable` (`taken`) that are something else, and say what to write.
+
+    Raises:
+        TypeError: naming the first of them.
+    """
+    if isinstance(table, taken):
+        raise TypeError(f"{table!r} is sharded already. Use it as it is")
+    if not hasattr(table, "name") or not hasattr(getattr(table, "meta", None), "client"):
+        is_client = hasattr(getattr(table, "meta", None), "method_to_api_mapping")
+        way = "ShardedTable.of_client(client, name, …)" if is_client else 'resource.Table("readings")'
+        raise TypeError(f"ShardedTable({table!r}, …): should be a boto3 Table. Write {way}")
+    if not hasattr(shards, "build_routes"):
+        number = shards if isinstance(shards, int) else "n"
+        raise TypeError(f"shards={shards!r}: should be fixed({number}), in_band() or adaptive()")
+    if hashed is not None and (isinstance(hashed, type) or not hasattr(hashed, "of_nothing")):
+        attribute = hashed if isinstance(hashed, str) else "device_id"
+        raise TypeError(f"hashed={hashed!r}: should be by_sort_key(), by_attribute({attribute!r}) or at_random()")
+    if position is not None and not callable(position):
+        raise TypeError(f"position={position!r}: should be a function that returns the position of a sort key")
+    if time_buckets is not None and not hasattr(time_buckets, "list_between"):
+        raise TypeError(f'time_buckets={time_buckets!r}: should be TimeBuckets("hour", index="by-time")')

@@ -51,6 +51,35 @@ class Boto3Table:
         self.pass_on(method, without(request, "Hashed"))
         raise NotImplementedError(f"{method}(): this call is not understood: {reason}")
 
+    @contextmanager
+    def in_owners_words(self, method: str, owners: Mapping[str, Any]) -> Iterator[None]:
+        """Where DynamoDB finds an expression invalid, raise what it says of the owner's: ours has additions.
+
+        Args:
+            method: the method of the table that was called.
+            owners: a call with the owner's expressions that does no harm: it reads, or its key is refused as well.
+        """
+        try:
+            yield
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ValidationException":
+                raise
+            try:
+                self.pass_on(method, without(owners, "Hashed"))
+            except ClientError as own:
+                if "Expression" in own.response["Error"]["Message"]:
+                    raise own from None
+            raise
+
+    def let_client_refuse(self, method: str, request: Mapping[str, Any]) -> None:
+        """Let DynamoDB refuse what is wrong with a call of the client, in its own words.
+
+        Raises:
+            NotImplementedError: DynamoDB finds nothing wrong with it.
+        """
+        getattr(self.table.meta.client, method)(**request)
+        raise NotImplementedError(f"{method}(): this call is not understood")
+
 
 class Requests:
     """The requests of one call. `send` may run on several threads."""
@@ -105,10 +134,25 @@ class Requests:
         """Send one request as `send_many`, and send it again within the budget while DynamoDB throttles."""
         return try_for(self._table.clock, self._table.budget_ms, partial(self.send_many, operation, **request))
 
+    def unprocessed(self) -> ClientError:
+        """Build boto3's error for keys that a BatchGetItem left unprocessed."""
+        code = "ProvisionedThroughputExceededException"
+        facts = {"Error": {"Code": code, "Message": "DynamoDB left keys unprocessed"}}
+        error: ClientError = self.client.exceptions.ProvisionedThroughputExceededException(facts, "BatchGetItem")
+        return error
+
     @property
     def units(self) -> float:
         """What all requests together consumed of the tables themselves, where it was told."""
         return sum(self._units)
+
+    @property
+    def consumed(self) -> list[Response]:
+        """What the call's owner asked to be told, one sum for each table."""
+        by_table: dict[str, list[Mapping[str, Any]]] = {}
+        for part in self._consumed:
+            by_table.setdefault(part.get("TableName", ""), []).append(part)
+        return [sum_up(parts) for parts in by_table.values()]
 
     def finish(self, response: Response) -> Response:
         """Put the sum into the call's response."""

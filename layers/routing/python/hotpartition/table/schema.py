@@ -46,10 +46,20 @@ SCALARS = tuple(kind for kinds in _TYPES.values() for kind in kinds)
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A secondary index: the names of its keys. `sort` is None where it has none."""
+    """A secondary index: the names of its keys. `sort` is None where it has none.
+
+    Where it has several of a kind, `partition` is the table's partition key if that is one of them.
+    """
 
     partition: str
     sort: str | None
+    also_hashed: tuple[str, ...] = ()
+    also_sorted: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all its keys."""
+        return frozenset({self.partition, *self.also_hashed, *self.also_sorted} | ({self.sort} if self.sort else set()))
 
 
 @dataclass(frozen=True)
@@ -67,18 +77,14 @@ class Schema:
 
     @classmethod
     def of(cls, table: Any) -> Schema:
-        """Read the keys of a boto3 `Table`, which asks DynamoDB (`DescribeTable`) once.
+        """Read the keys of a boto3 `Table`, which asks DynamoDB (`DescribeTable`) once. REQUIRES: it has a sort key.
 
         Raises:
-            NotImplementedError: a table without a sort key, or whose partition key is no string.
+            NotImplementedError: a table whose partition key is no string.
         """
         types = {entry["AttributeName"]: entry["AttributeType"] for entry in table.attribute_definitions}
-        names = _key_names(table.key_schema)
-        if names.sort is None:
-            raise NotImplementedError(
-                f"{table.name} has no sort key: each item has a partition key of its own, so there is nothing to "
-                "shard. Use boto3's Table"
-            )
+        names = _key_names(table.key_schema, "")
+        assert names.sort is not None  # noqa: S101  required
         if types[names.partition] != "S":
             raise NotImplementedError(
                 f"the partition key of {table.name} ({names.partition}) is no string, so no shard can be named in it. "
@@ -89,7 +95,7 @@ class Schema:
             names.partition,
             names.sort,
             types[names.sort],
-            {index["IndexName"]: _key_names(index["KeySchema"]) for index in indexes},
+            {index["IndexName"]: _key_names(index["KeySchema"], names.partition) for index in indexes},
             KeyForm(label=names.partition),
         )
 
@@ -129,17 +135,23 @@ class Schema:
         marks = {SHARDS: int(item[SHARDS])} if SHARDS in item else {}
         return {**marks, CHANGES: int(item.get(CHANGES, 0)) + 1}
 
+    def without_ours(self, item: Mapping[str, Any]) -> Attributes:
+        """Copy an item without the attributes that are ours."""
+        return {name: value for name, value in item.items() if name not in self.reserved}
+
     def show(self, item: Mapping[str, Any], hidden: frozenset[str] = frozenset()) -> Attributes:
         """Turn a stored item into the owner's: its own partition key, and no attribute that was not asked for."""
-        shown = {name: value for name, value in item.items() if name not in self.reserved and name not in hidden}
+        shown = {name: value for name, value in self.without_ours(item).items() if name not in hidden}
         if self.partition in shown:
             shown[self.partition] = self.collection_of(shown[self.partition])
         return shown
 
 
-def _key_names(key_schema: Any) -> Index:
-    by_type = {entry["KeyType"]: entry["AttributeName"] for entry in key_schema}
-    return Index(by_type["HASH"], by_type.get("RANGE"))
+def _key_names(key_schema: Any, table_partition: str) -> Index:
+    hashed = [entry["AttributeName"] for entry in key_schema if entry["KeyType"] == "HASH"]
+    hashed.sort(key=lambda name: name != table_partition)
+    ranges = [entry["AttributeName"] for entry in key_schema if entry["KeyType"] == "RANGE"]
+    return Index(hashed[0], ranges[0] if ranges else None, tuple(hashed[1:]), tuple(ranges[1:]))
 
 
 def order_of(value: Any) -> Any:

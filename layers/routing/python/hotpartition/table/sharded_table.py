@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from boto3.dynamodb.table import BatchWriter
+from botocore.exceptions import ClientError
 
 from hotpartition.core.backoff import Clock
 from hotpartition.table.batches import Batches
 from hotpartition.table.client_table import ClientTable
 from hotpartition.table.gathering import PageReader
+from hotpartition.table.guarded import Guarded, GuardedClient
 from hotpartition.table.hashing import Hashing, by_sort_key
 from hotpartition.table.item_calls import Changer, ItemCalls
 from hotpartition.table.page_calls import PageCalls, read_pages
-from hotpartition.table.refused import refuse_method
+from hotpartition.table.plain_table import PlainTable
+from hotpartition.table.refused import check_arguments, refuse_method
 from hotpartition.table.requests import Boto3Table
 from hotpartition.table.routes import Shards
 from hotpartition.table.schema import Schema
@@ -30,7 +33,7 @@ from hotpartition.table.time_buckets import BucketIndex, TimeBuckets
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_dynamodb.service_resource import Table
+    from mypy_boto3_dynamodb.service_resource import DynamoDBResourceMeta, Table
     from mypy_boto3_dynamodb.type_defs import (
         DeleteItemInputTableDeleteItemTypeDef,
         DeleteItemOutputTableTypeDef,
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
         UpdateItemInputTableUpdateItemTypeDef,
         UpdateItemOutputTableTypeDef,
     )
+
+    from hotpartition.table.table_like import Described
 
     class GetItem(GetItemInputTableGetItemTypeDef, total=False):
         """boto3's parameters, and ours."""
@@ -66,6 +71,15 @@ if TYPE_CHECKING:
 
         Hashed: str | int | Decimal | bytes
 
+    class GetItems(TypedDict, total=False):
+        """What all items are read by."""
+
+        ConsistentRead: bool
+        ProjectionExpression: str
+        ExpressionAttributeNames: Mapping[str, str]
+
+else:
+    Described = object
 
 DEFAULT_BUDGET_MS = 1_000.0
 """How long one call may try again what DynamoDB refused; the client's own retries come on top."""
@@ -75,19 +89,21 @@ REAL_CLOCK = Clock(now_ms=lambda: int(time.time() * 1000), sleep=time.sleep, ran
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class Parts:
     """What carries out the calls."""
 
     items: ItemCalls
     pages: PageCalls
     batches: Batches
+    is_sharded: bool = True
 
 
-class ShardedTable:
+class ShardedTable(Described):
     """A boto3 `Table` whose partition keys are spread over shards. Safe under threads.
 
     Keys go in and come out as their owner writes them: which shard an item lies on, nobody sees. Methods, parameters
-    and results are boto3's; what is not about items is passed on to the table.
+    and results are boto3's; what is not about items is passed on to the table. So is everything where the table has no
+    sort key: each item has a partition key of its own then.
 
     Example:
         >>> table = ShardedTable(boto3.resource("dynamodb").Table("readings"), shards=fixed(16))
@@ -107,7 +123,7 @@ class ShardedTable:
         budget_ms: float = DEFAULT_BUDGET_MS,
         clock: Clock = REAL_CLOCK,
     ) -> None:
-        """Wrap a table. Asks nobody anything: the table's keys are read with the first call.
+        """Wrap a table. Sends nothing: the table's keys are read with the first call.
 
         Args:
             table: a boto3 `Table`, with whatever retries, endpoint and credentials. As this class tries again itself,
@@ -120,7 +136,11 @@ class ShardedTable:
             append_only: items are only ever created, never put a second time: then a put looks for nothing.
             budget_ms: how long one call may try again what DynamoDB refused.
             clock: time and chance.
+
+        Raises:
+            TypeError: an argument is something else; the message says what to write.
         """
+        check_arguments(table, shards, hashed, position, time_buckets, taken=ShardedTable)
         self._table = table
         self._shards = shards
         self._hashing = hashed or by_sort_key()
@@ -129,7 +149,7 @@ class ShardedTable:
         self._append_only = append_only
         self._clock = clock
         self._budget_ms = budget_ms
-        self._built: _Parts | None = None
+        self._built: Parts | None = None
         self._lock = Lock()
 
     @classmethod
@@ -156,7 +176,7 @@ class ShardedTable:
         Example:
             >>> table.put_item(Item={"PK": "room-1", "SK": "0001", "text": "hello"})
         """
-        response: PutItemOutputTableTypeDef = self._parts.items.put(request)
+        response: PutItemOutputTableTypeDef = self._open("PutItem").items.change("put_item", request)
         return response
 
     def update_item(self, **request: Unpack[UpdateItem]) -> UpdateItemOutputTableTypeDef:
@@ -177,7 +197,7 @@ class ShardedTable:
             ...     ExpressionAttributeValues={":text": "goodbye"},
             ... )
         """
-        response: UpdateItemOutputTableTypeDef = self._parts.items.change_by_key("update_item", request)
+        response: UpdateItemOutputTableTypeDef = self._open("UpdateItem").items.change("update_item", request)
         return response
 
     def delete_item(self, **request: Unpack[DeleteItem]) -> DeleteItemOutputTableTypeDef:
@@ -189,7 +209,7 @@ class ShardedTable:
         Example:
             >>> table.delete_item(Key={"PK": "room-1", "SK": "0001"})
         """
-        response: DeleteItemOutputTableTypeDef = self._parts.items.change_by_key("delete_item", request)
+        response: DeleteItemOutputTableTypeDef = self._open("DeleteItem").items.change("delete_item", request)
         return response
 
     def get_item(self, **request: Unpack[GetItem]) -> GetItemOutputTableTypeDef:
@@ -201,8 +221,23 @@ class ShardedTable:
         Example:
             >>> table.get_item(Key={"PK": "room-1", "SK": "0001"}).get("Item")
         """
-        response: GetItemOutputTableTypeDef = self._parts.items.get(request)
+        response: GetItemOutputTableTypeDef = self._open("GetItem").items.get(request)
         return response
+
+    def get_items(self, keys: Iterable[Mapping[str, Any]], **request: Unpack[GetItems]) -> list[dict[str, Any] | None]:
+        """Read any number of items, wherever they can be, several requests at the same time.
+
+        Args:
+            keys: their keys, as `get_item` takes them.
+            request: `ConsistentRead`, `ProjectionExpression` and `ExpressionAttributeNames`, as of `get_item`.
+
+        Returns:
+            The items in the order of their keys; None for one that there is not.
+
+        Example:
+            >>> table.get_items([{"PK": "room-1", "SK": "0001"}, {"PK": "room-2", "SK": "0007"}])
+        """
+        return self._open("GetItem").items.get_items(list(keys), request)
 
     def query(self, *, cache: bool = False, **request: Unpack[Query]) -> QueryOutputTableTypeDef:
         """Read a page of one partition key's items, from all its shards, by sort key: as boto3's `query`.
@@ -227,7 +262,7 @@ class ShardedTable:
             raise NotImplementedError(
                 "query(cache=True): only adaptive() finds out what is read-hot. Leave it out, or use adaptive()"
             )
-        page: QueryOutputTableTypeDef = self._parts.pages.query(request, cache=cache)
+        page: QueryOutputTableTypeDef = self._open("Query").pages.query(request, cache=cache)
         return page
 
     def query_pages(self, *, cache: bool = False, **request: Unpack[Query]) -> Iterator[QueryOutputTableTypeDef]:
@@ -247,7 +282,7 @@ class ShardedTable:
         Example:
             >>> table.scan(Limit=100)["Items"]
         """
-        page: ScanOutputTableTypeDef = self._parts.pages.scan(request)
+        page: ScanOutputTableTypeDef = self._open("Scan").pages.scan(request)
         return page
 
     def scan_pages(self, **request: Unpack[ScanInputTableScanTypeDef]) -> Iterator[ScanOutputTableTypeDef]:
@@ -259,6 +294,31 @@ class ShardedTable:
         """
         return read_pages(self.scan, request)
 
+    def logical_key(self, stored: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Turn a key as it is stored, or a whole item, into its owner's key: for consumers of streams, and exports.
+
+        Args:
+            stored: in DynamoDB's own form (`{"PK": {"S": "room#_3"}, ...}`) or as Python values; returned in the same.
+
+        Returns:
+            None for what is no item of the table's owner: routing and load items, and a missing image.
+
+        Example:
+            >>> table.logical_key({"PK": {"S": "room-1#_3"}, "SK": {"S": "0001"}})
+            {'PK': {'S': 'room-1'}, 'SK': {'S': '0001'}}
+        """
+        parts = self._open("DescribeTable")
+        item = parts.items.show_stored(stored)
+        return None if item is None else {name: value for name, value in item.items() if name in parts.items.key}
+
+    def logical_item(self, stored: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Turn an item as it is stored into its owner's, without the attributes that are added: as `logical_key`.
+
+        Example:
+            >>> table.logical_item(record["dynamodb"]["NewImage"])
+        """
+        return self._open("DescribeTable").items.show_stored(stored)
+
     def batch_writer(self, overwrite_by_pkeys: list[str] | None = None) -> BatchWriter:
         """Write many items, 25 a request: as boto3's `batch_writer`.
 
@@ -267,28 +327,58 @@ class ShardedTable:
             ...     batch.put_item(Item={"PK": "room-1", "SK": "0002"})
             ...     batch.delete_item(Key={"PK": "room-1", "SK": "0001"})
         """
-        client: Any = self._parts.batches
+        client: Any = self._open("BatchWriteItem").batches
         return BatchWriter(self._table.name, client, overwrite_by_pkeys=overwrite_by_pkeys)
 
-    def __getattr__(self, name: str) -> Any:
-        """Pass on what is not about items: `name`, `meta`, `load`, `wait_until_exists` and the rest."""
-        refuse_method(name)
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._table, name)
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self._table.name
+
+    @property
+    def meta(self) -> DynamoDBResourceMeta:
+        """As of boto3's `Table`; what its `client` does to items of this table goes through the shards."""
+        meta: Any = self._table.meta
+        guarded: Any = Guarded(meta, client=GuardedClient(meta.client, [self]))
+        return cast("DynamoDBResourceMeta", guarded)
+
+    if not TYPE_CHECKING:  # for type checkers, a name that is refused is no name
+
+        def __getattr__(self, name: str) -> Any:
+            """Pass on what is not about items: `key_schema`, `load`, `wait_until_exists` and the rest."""
+            refuse_method(name)
+            if name.startswith("_"):
+                raise AttributeError(name)
+            return getattr(self._table, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._table)})
 
     def __repr__(self) -> str:
         return f"ShardedTable({self._table!r}, shards={self._shards!r}, hashed={self._hashing!r})"
 
-    @property
-    def _parts(self) -> _Parts:
-        """What carries out the calls: built with the first, which asks DynamoDB for the table's keys."""
+    def _open(self, operation: str) -> Parts:
+        """Return what carries out the calls: built with the first, which asks DynamoDB for the table's keys.
+
+        Raises:
+            ResourceNotFoundException: there is no such table; as of the owner's operation.
+        """
         with self._lock:
             if self._built is None:
-                self._built = self._build()
+                try:
+                    self._built = self._build()
+                except ClientError as error:
+                    facts = error.response
+                    if facts["Error"]["Code"] != "ResourceNotFoundException":
+                        raise
+                    # The owner has asked for no DescribeTable, whose message has the table's name behind a colon.
+                    facts["Error"]["Message"] = facts["Error"]["Message"].partition(":")[0]
+                    raise type(error)(cast("Any", facts), operation) from error
             return self._built
 
-    def _build(self) -> _Parts:
+    def _build(self) -> Parts:
+        if [key["KeyType"] for key in self._table.key_schema] == ["HASH"]:
+            return self._build_plain()
         schema = Schema.of(self._table)
         index = None
         if self._time_buckets is not None:
@@ -302,11 +392,17 @@ class ShardedTable:
         # As many threads as the client has connections: more would wait for one.
         config: Any = self._table.meta.client.meta.config
         executor = self._open_executor(config.max_pool_connections)
-        return _Parts(
-            items=ItemCalls(table, sharding, changer),
+        return Parts(
+            items=ItemCalls(table, sharding, changer, executor),
             pages=PageCalls(table, sharding, PageReader(sharding, executor)),
-            batches=Batches(sharding, table.requests({}), append_only=self._append_only),
+            batches=Batches(table, sharding, append_only=self._append_only),
         )
+
+    def _build_plain(self) -> Parts:
+        """Build what carries out the calls on a table without a sort key."""
+        table = Boto3Table(table=self._table, is_counted=False, clock=self._clock, budget_ms=self._budget_ms)
+        plain: Any = PlainTable(table, self._table.key_schema[0]["AttributeName"])
+        return Parts(items=plain, pages=plain, batches=plain, is_sharded=False)
 
     def _open_executor(self, threads: int) -> Executor:
         """Open what runs the queries of one page at the same time."""

@@ -65,6 +65,19 @@ class Sharding:
             return sort_key is not None and item.get(self.schema.sort) == sort_key
         return not place.is_apart and item.get(self.schema.sort) == place.routing_sort_key
 
+    def show_stored(self, stored: Mapping[str, Any]) -> Attributes | None:
+        """Turn a stored item, key or image, in either form of values, into the owner's; None: it is none of theirs."""
+        schema = self.schema
+        if schema.partition not in stored:
+            return None
+        key = {name: _python_value(stored.get(name)) for name in schema.key}
+        is_load = self.routes.journal is not None and key[schema.partition].startswith(LOAD_PREFIX)
+        if is_load or self.is_journal(key):
+            return None
+        collection = schema.collection_of(key[schema.partition])
+        is_typed = isinstance(stored[schema.partition], Mapping)
+        return {**schema.without_ours(stored), schema.partition: {"S": collection} if is_typed else collection}
+
     def index_keys(self, partition_key: str, attributes: Mapping[str, Any]) -> Attributes:
         """Build what is stored in an item for the index by time, under a partition key; nothing without one."""
         return {} if self.index is None else self.index.keys_of(partition_key, attributes[self.schema.sort])
@@ -117,3 +130,8 @@ class Sharding:
         collection = self.schema.form.check(attributes[self.schema.partition])
         sort_value = attributes[self.schema.sort]
         return ItemKey(collection, (order_of(sort_value),), self.position_of(sort_value) or 0, hashed)
+
+
+def _python_value(value: Any) -> Any:
+    """Return a key's value; one in DynamoDB's own form is a map from its type."""
+    return next(iter(value.values())) if isinstance(value, Mapping) else value

@@ -112,7 +112,7 @@ class BucketIndex:
             ValueError: the table has no such global index, or it has no range key.
         """
         names = schema.indexes.get(buckets.index)
-        if names is None or names.partition == schema.partition or names.sort is None:
+        if names is None or schema.partition in names.names or names.sort is None or len(names.names) > 2:
             known = ", ".join(name for name, index in schema.indexes.items() if index.partition != schema.partition)
             raise ValueError(
                 f"TimeBuckets(index={buckets.index!r}): should be a global index with a range key; "

@@ -1,0 +1,142 @@
+"""Closing what has cooled: the consumer's part that finds raised collections whose load has become low.
+
+A collection is warm while its mean load of five seconds is half of what makes it hot, or more. A warm one has a mark in
+Redis that ends after `close_after_seconds` without renewal; a raised one without a mark is closed. So a mark that is
+lost costs a close too early, and another raise with the next rush, and nothing else. Nothing is closed while load may
+be there that nobody sees: while a stream cannot be read or a share has no consumer, and for one TTL of the marks after
+Redis lost anything or the first consumer started.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from hotpartition.control.ends import ControlEnds
+from hotpartition.control.streams import StreamReader
+from hotpartition.core.closes import CloseTimes
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.route_history import Cause
+from hotpartition.core.shares import Share, list_shares
+from hotpartition.engine.closing import COOLED
+from hotpartition.errors import (
+    InvalidRequestError,
+    MalformedGenerationError,
+    RegistryForeignError,
+    RegistryUnavailableError,
+    RetryLaterError,
+)
+
+MARK_MS = 5_000
+"""How often what is warm is marked: each mean of five seconds is looked at about once. Twice in each TTL at least."""
+FIRST_CHECK_MS = 10_000
+"""How long after its start a consumer first looks for what has cooled: its own marks are there, too."""
+CHECK_MS = 60_000
+"""How often it looks. All three are shorter where `close_after_seconds` is."""
+CHECKED_ITEMS = 200
+"""Routing items looked at each minute; the next minute goes on behind them."""
+MAX_CLOSES = 30
+"""Collections closed each minute at most, however many have cooled: half a unit of the journal's a second or so."""
+MISSING_MS = 180_000
+"""A share whose consumer started longer ago than this has none."""
+EVERYTHING = ""
+"""What is marked warm in place of every collection, after Redis has lost marks."""
+BEGINNING = "-"
+"""Cursor of the first routing item. Where there is no cursor, nobody has looked yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoolingLimits:
+    """When a collection is warm, in WCU/s, and for how long after that it is not closed."""
+
+    warm_wcu: float
+    close_after_ms: int
+    times: CloseTimes
+
+
+class Cooler:
+    """Marks what is warm and closes what is not. One per run of a consumer; everything it knows can be lost."""
+
+    def __init__(self, ends: ControlEnds, limits: CoolingLimits, share: Share) -> None:
+        self._registry = ends.registry
+        self._routing_items = ends.routing_items
+        self._source = ends.source
+        self._telemetry = ends.telemetry
+        self._clock = ends.clock
+        self._closer = ends.build_closer(limits.times)
+        self._limits = limits
+        self._share = share
+        self._next_mark_ms = 0
+        self._next_check_ms = self._clock.now_ms() + min(FIRST_CHECK_MS, limits.close_after_ms)
+        self._cooled: deque[str] = deque()
+
+    def work(self, reader: StreamReader) -> None:
+        """Do what is due, in each pass of the consumer: marks, a check, one close."""
+        now_ms = self._clock.now_ms()
+        try:
+            if now_ms >= self._next_mark_ms:
+                self._next_mark_ms = now_ms + min(MARK_MS, self._limits.close_after_ms // 2)
+                self._mark(reader)
+            if self._share.is_first and now_ms >= self._next_check_ms:
+                self._next_check_ms = now_ms + min(CHECK_MS, self._limits.close_after_ms)
+                if now_ms - reader.read_at_ms < MARK_MS and self._has_all_consumers(now_ms):
+                    self._check()
+        except RegistryUnavailableError:
+            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+        if self._cooled:
+            self._close(self._cooled.popleft())
+
+    def spare_all(self) -> None:
+        """Close nothing for as long as marks last: Redis has lost some."""
+        self._cooled.clear()
+        try:
+            self._registry.mark_warm(EVERYTHING, self._limits.close_after_ms)
+        except RegistryUnavailableError:
+            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+
+    def _mark(self, reader: StreamReader) -> None:
+        for collection in reader.writes.list_warm(self._limits.warm_wcu, reader.read_at_ms_of):
+            self._registry.mark_warm(collection, self._limits.close_after_ms)
+
+    def _has_all_consumers(self, now_ms: int) -> bool:
+        """Say whether the load of every share is being seen."""
+        started = [self._source.latest_start_ms(share) for share in list_shares(self._share.count)]
+        return all(started_ms is not None and now_ms - started_ms < MISSING_MS for started_ms in started)
+
+    def _check(self) -> None:
+        """Look at the next routing items, and remember those of raised collections that have no mark."""
+        cursor = self._registry.closing_cursor()
+        if cursor is None:
+            self.spare_all()
+            self._registry.keep_closing_cursor(BEGINNING)
+        if self._registry.is_warm(EVERYTHING):
+            return
+        try:
+            place = None if cursor in {None, BEGINNING} else cursor
+            items, following = self._routing_items.page(place, CHECKED_ITEMS)
+        except InvalidRequestError:  # whatever lay in Redis
+            self._registry.keep_closing_cursor(BEGINNING)
+            return
+        except RetryLaterError:
+            self._telemetry.count(MetricName.JOURNAL_READ_FAILED)
+            return
+        open_ = [item.collection for item in items if item.route and item.route.shard_count_at(None)]
+        cooled = [collection for collection in open_ if not self._is_warm(collection)]
+        self._cooled.extend(cooled[:MAX_CLOSES])
+        if len(cooled) <= MAX_CLOSES:
+            self._registry.keep_closing_cursor(following or BEGINNING)
+
+    def _is_warm(self, collection: str) -> bool:
+        try:
+            return self._registry.is_warm(collection)
+        except RegistryForeignError:
+            return True  # an operator has to remove what is there
+
+    def _close(self, collection: str) -> None:
+        try:
+            self._closer.close(collection, cause=Cause(COOLED))
+        except RetryLaterError:
+            self._telemetry.event("close failed, to be decided again", collection=collection)
+        except MalformedGenerationError as error:
+            self._telemetry.count(MetricName.JOURNAL_MALFORMED)
+            self._telemetry.event("routing item cannot be read", collection=collection, reason=str(error))

@@ -1,0 +1,120 @@
+"""Closing a route, so that N comes down again: announced first, then confirmed. All closes go this way.
+
+Both steps are additions to the journal (`core/closes.py` says why nothing is lost). A close that is interrupted between
+them, or that was announced too late, stays void: writers go to the base key from its time on, and readers go on asking
+all shards. Then it may be announced anew, for a later time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from hotpartition.core.closes import CloseTimes, Refusal, may_confirm, plan_close
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import Journal, JournalEntry, Telemetry
+from hotpartition.core.route import Close
+from hotpartition.core.route_history import Cause
+from hotpartition.engine.raising import Raiser
+
+COOLED = "cooled"
+"""Reason of a close that no person asked for."""
+WARM_SHARE = 0.5
+"""Of what makes a key hot: with less it has cooled."""
+
+
+class CloseStep(StrEnum):
+    """How far a close came."""
+
+    REFUSED = "refused"
+    PLANNED = "planned"
+    ANNOUNCED = "announced"
+    CONFIRMED = "confirmed"
+    VOID = "void"
+    """Announced too late, or without a `Date`: it is never confirmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """A close under way, and the routing item as it was seen last. If refused, `refusal` is set and `close` is None."""
+
+    collection: str
+    step: CloseStep
+    entry: JournalEntry
+    cause: Cause
+    close: Close | None = None
+    refusal: Refusal | None = None
+
+
+class Closer:
+    """Closes routes, step by step: a close that is left at any of them does no harm.
+
+    Each method raises `RetryLaterError` and `MalformedGenerationError` as a raise does.
+    """
+
+    def __init__(
+        self, *, journal: Journal, raiser: Raiser, telemetry: Telemetry, times: CloseTimes, has_positions: bool = True
+    ) -> None:
+        """Close nothing yet.
+
+        Args:
+            journal: the truth.
+            raiser: how the journal is repeated, and what puts routes into the registry.
+            telemetry: told of what was confirmed, and of what stays void.
+            times: those of the fleet's writers.
+            has_positions: whether positions are times, Unix ms; otherwise nothing is closed.
+        """
+        self._journal = journal
+        self._raiser = raiser
+        self._telemetry = telemetry
+        self._times = times
+        self._has_positions = has_positions
+
+    def close(self, collection: str, *, cause: Cause) -> Closing:
+        """Plan, announce and confirm a close."""
+        return self.confirm(self.announce(self.plan(collection, cause=cause)))
+
+    def plan(self, collection: str, *, cause: Cause) -> Closing:
+        """Decide whether and from when on a collection would be closed, strongly consistent; nothing is changed."""
+        entry = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True))
+        planned = plan_close(entry.route, entry.date_ms, self._times) if self._has_positions else Refusal.NO_POSITIONS
+        if isinstance(planned, Refusal):
+            return Closing(collection, CloseStep.REFUSED, entry, cause, refusal=planned)
+        return Closing(collection, CloseStep.PLANNED, entry, cause, planned)
+
+    def announce(self, closing: Closing) -> Closing:
+        """Add the announcement that was planned, unless the route has grown since; what was refused is left."""
+        close, seen = closing.close, closing.entry
+        if closing.step is not CloseStep.PLANNED or close is None:
+            return closing
+        entry = self._raiser.persist(
+            lambda: self._journal.add_close(
+                closing.collection, close, cause=closing.cause, now_ms=seen.date_ms or 0, seen=seen
+            )
+        )
+        if entry is None:
+            return replace(closing, step=CloseStep.REFUSED, close=None, refusal=Refusal.GREW)
+        if may_confirm(close, entry.date_ms, self._times):
+            return replace(closing, step=CloseStep.ANNOUNCED, entry=entry)
+        self._telemetry.count(MetricName.CLOSES_VOID)
+        self._raiser.publish(closing.collection, entry.route)
+        return replace(closing, step=CloseStep.VOID, entry=entry)
+
+    def confirm(self, closing: Closing) -> Closing:
+        """Confirm what was announced early enough, however long ago that was, and put the route into the registry."""
+        close = closing.close
+        if closing.step is not CloseStep.ANNOUNCED or close is None:
+            return closing
+        confirmed = replace(close, is_confirmed=True)
+        entry = self._raiser.persist(
+            lambda: self._journal.add_close(
+                closing.collection, confirmed, cause=closing.cause, now_ms=closing.entry.date_ms or 0
+            )
+        )
+        assert entry is not None  # noqa: S101  it has no condition
+        self._telemetry.count(MetricName.CLOSES)
+        self._telemetry.event(
+            "closed", collection=closing.collection, reason=closing.cause.encode(), close=confirmed.encode()
+        )
+        self._raiser.publish(closing.collection, entry.route)
+        return replace(closing, step=CloseStep.CONFIRMED, entry=entry, close=confirmed)

@@ -1,0 +1,121 @@
+"""Closing in band: what has cooled is closed by the process that renews its lease on it and finds it cool.
+
+Writers of a raised key add samples of its load to its load item, in buckets as long as `close_after_seconds`: some one
+per cent more writes for it. A key is cool when a whole bucket since its last raise, and what there is of the present
+one, had less than half of what one key serves. What is not counted closes a key too early: a cost, and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from threading import Lock
+from typing import Any
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.items import ItemKey
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import JournalEntry, LoadItems, Telemetry
+from hotpartition.core.route_history import Cause
+from hotpartition.core.store_clock import StoreClock
+from hotpartition.engine.closing import COOLED, WARM_SHARE, Closer
+from hotpartition.errors import MalformedGenerationError, RetryLaterError, StoreRefusedError
+
+SAMPLES_PER_SECOND = 10
+"""Of a key with as much load as one key serves."""
+MAX_KEYS = 1_000
+KEPT_BUCKETS = 3
+NEAR_MS = 24 * 3_600_000
+"""Positions further from now are not Unix ms."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Counted:
+    """How many WCU are left until a key's next sample, and which buckets that takes away."""
+
+    left_wcu: float
+    stale: Sequence[int] = ()
+
+
+class InBandCooling:
+    """Counts writes to raised keys, and closes those that have cooled. Safe under threads."""
+
+    def __init__(
+        self,
+        *,
+        loads: LoadItems,
+        closer: Closer,
+        store_clock: StoreClock,
+        telemetry: Telemetry,
+        clock: Clock,
+        key_wcu: float,
+        close_after_ms: int,
+    ) -> None:
+        """Start with nothing counted.
+
+        Args:
+            loads: the fleet's load items.
+            closer: carries out closes.
+            store_clock: DynamoDB's time; buckets follow it.
+            telemetry: told of samples that were lost.
+            clock: time and chance.
+            key_wcu: what one key serves, in WCU/s.
+            close_after_ms: how long a bucket is.
+        """
+        self._loads = loads
+        self._closer = closer
+        self._store_clock = store_clock
+        self._telemetry = telemetry
+        self._clock = clock
+        self._distance_wcu = key_wcu / SAMPLES_PER_SECOND
+        self._warm_wcu = key_wcu * WARM_SHARE
+        self._bucket_ms = close_after_ms
+        self._counted: OrderedDict[str, _Counted] = OrderedDict()
+        self._lock = Lock()
+
+    def count(self, collection: str, wcu: float, now_ms: int) -> None:
+        """Count a write to a raised key: systematic samples with a random start. No failure reaches the write."""
+        with self._lock:
+            counted = self._counted.pop(collection, None) or _Counted(self._clock.random() * self._distance_wcu)
+            counted.left_wcu -= wcu
+            points = ceil(-counted.left_wcu / self._distance_wcu) if counted.left_wcu < 0 else 0
+            counted.left_wcu += points * self._distance_wcu
+            self._counted[collection] = counted
+            if len(self._counted) > MAX_KEYS:
+                self._counted.popitem(last=False)
+        if not points:
+            return
+        bucket, sample_wcu = self._store_clock.at(now_ms) // self._bucket_ms, points * self._distance_wcu
+        try:
+            kept = self._loads.add_to_bucket(collection, bucket, sample_wcu, stale=counted.stale)
+            counted.stale = [old for old in kept if not bucket - KEPT_BUCKETS < old <= bucket + 1]
+        except (RetryLaterError, StoreRefusedError):
+            self._telemetry.count(MetricName.REPORTS_DROPPED)
+
+    def renewed(self, key: ItemKey[Any], entry: JournalEntry) -> None:
+        """Close a key if it has cooled, given what a strongly consistent read for its lease has shown."""
+        now_ms = entry.date_ms
+        if now_ms is None or not entry.route.shard_count_at(None) or abs(key.position - now_ms) > NEAR_MS:
+            return
+        try:
+            if self._is_cool(key.collection, entry.updated_at_ms, now_ms):
+                self._closer.close(key.collection, cause=Cause(COOLED))
+        except (RetryLaterError, StoreRefusedError, MalformedGenerationError) as error:
+            facts = {"collection": key.collection, "reason": str(error)}
+            _logger.warning("a key that has cooled is not closed", extra=facts)
+
+    def _is_cool(self, collection: str, grown_at_ms: int | None, now_ms: int) -> bool:
+        present = now_ms // self._bucket_ms
+        if grown_at_ms is None or grown_at_ms >= (present - 1) * self._bucket_ms:
+            return False  # no whole bucket was counted since
+        buckets = self._loads.buckets(collection)
+        loads = (
+            buckets.get(present - 1, 0.0) / (self._bucket_ms / 1000),
+            buckets.get(present, 0.0) / max((now_ms - present * self._bucket_ms) / 1000, 1.0),
+        )
+        return max(loads) < self._warm_wcu

@@ -1,0 +1,137 @@
+"""Leases: what lets a writer place an item on a shard although routes may be closed.
+
+An item of time t may lie on a shard only if the writer's last strongly consistent read of the journal happened at a
+time v with t - v < D. v is DynamoDB's: the `Date` of the response. So whoever confirms a close knows that each writer
+of items behind it has seen the announcement (`core/closes.py`). The rule is about the item's own time: a frozen
+process, a late put or a wrong local clock changes nothing. In any doubt the item goes to the base key, which every read
+asks.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Lock
+from typing import Any, NamedTuple
+
+from hotpartition.core.closes import CloseTimes, is_leased
+from hotpartition.core.items import ItemKey
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import JournalEntry, JournalReading, Telemetry
+from hotpartition.core.route import EMPTY_ROUTE, Route
+from hotpartition.engine.route_cache import LOOKUP_PAUSE_MS
+from hotpartition.errors import MalformedGenerationError, RetryLaterError, StoreRefusedError
+
+EARLY_MS = 2_000
+"""An item further than this ahead of what a new lease would cover by the process's own clock asks for none. Bounds what
+a clock that is wrong by many minutes costs; it decides nothing else."""
+LOCKS = 16
+
+Learn = Callable[[str, Route, int], Route]
+"""Takes in a route that the journal showed, at a time of the process's clock."""
+
+
+class _Lease(NamedTuple):
+    """What the journal showed, and when: by DynamoDB's clock, and by the process's."""
+
+    route: Route
+    date_ms: int
+    read_at_ms: int
+
+
+class Leases:
+    """The leases of one process. Safe under threads."""
+
+    def __init__(self, *, journal: JournalReading, telemetry: Telemetry, times: CloseTimes, max_entries: int) -> None:
+        """Start without any.
+
+        Args:
+            journal: the truth, which is read strongly consistent once a lease and collection.
+            telemetry: told of writes that found none.
+            times: how long a lease is, and how much the clocks of DynamoDB's servers may differ.
+            max_entries: how many collections have one.
+        """
+        self._journal = journal
+        self._telemetry = telemetry
+        self._times = times
+        self._max_entries = max_entries
+        self._held: OrderedDict[str, _Lease] = OrderedDict()
+        self._tried_ms: dict[str, int] = {}
+        self._latest_date_ms = 0
+        self._lock = Lock()
+        self.on_renewed: Callable[[ItemKey[Any], JournalEntry], None] = lambda *_: None
+        """Gets an item, and what a strongly consistent read for its lease has shown; raises nothing."""
+        self._renewing = tuple(Lock() for _ in range(LOCKS))
+
+    def route_for(self, key: ItemKey[Any], route: Route, now_ms: int, learn: Learn) -> Route:
+        """Return the route that an item is to be placed by: announced closes are obeyed.
+
+        Nothing is asked for an item that belongs on the base key anyway.
+
+        Args:
+            key: which item.
+            route: what the journal has shown of the collection's route.
+            now_ms: Unix time by the process's clock.
+            learn: takes in what the journal shows now.
+        """
+        route = route.as_announced
+        if not route.shard_count_at(key.position):
+            return route
+        lease = self._find(key)
+        if lease is None:
+            # One thread asks for the collection; the others find its lease.
+            with self._renewing[hash(key.collection) % LOCKS]:
+                lease = self._find(key) or self._renew(key, now_ms, learn)
+        if lease is None:
+            self._telemetry.count(MetricName.WRITES_WITHOUT_LEASE)
+            return EMPTY_ROUTE
+        return route.union(lease.route).as_announced
+
+    def _find(self, key: ItemKey[Any]) -> _Lease | None:
+        lease = self._held.get(key.collection)
+        return lease if lease and is_leased(key.position, lease.date_ms, self._times.lease_ms) else None
+
+    def _renew(self, key: ItemKey[Any], now_ms: int, learn: Learn) -> _Lease | None:
+        """Read the journal, unless that cannot help; None: there is no lease for this item."""
+        if not self._may_help(key, now_ms):
+            return None
+        self._tried_ms[key.collection] = now_ms
+        try:
+            entry = self._journal.get(key.collection, is_strong=True)
+        except (RetryLaterError, StoreRefusedError):
+            self._telemetry.count(MetricName.JOURNAL_READ_FAILED)
+            return None
+        except MalformedGenerationError:
+            self._telemetry.count(MetricName.JOURNAL_MALFORMED)
+            return None
+        self._keep(key.collection, entry.route, entry.date_ms, now_ms)
+        learn(key.collection, entry.route, now_ms)
+        self.on_renewed(key, entry)
+        return self._find(key)
+
+    def _may_help(self, key: ItemKey[Any], now_ms: int) -> bool:
+        """Say whether a read may give a lease: by the process's clock, which may be wrong."""
+        if 0 <= now_ms - self._tried_ms.get(key.collection, now_ms - LOOKUP_PAUSE_MS) < LOOKUP_PAUSE_MS:
+            return False
+        known = self._held.get(key.collection)
+        if known is None or now_ms < known.read_at_ms:
+            return True
+        expected_ms = known.date_ms + now_ms - known.read_at_ms
+        return is_leased(key.position, expected_ms + EARLY_MS, self._times.lease_ms)
+
+    def _keep(self, collection: str, route: Route, date_ms: int | None, now_ms: int) -> None:
+        """Keep a lease, if the response's `Date` is one to trust."""
+        if date_ms is None:
+            return
+        with self._lock:
+            is_back = date_ms < self._latest_date_ms - self._times.margin_ms
+            self._latest_date_ms = date_ms if is_back else max(date_ms, self._latest_date_ms)
+            if is_back:
+                # One of both clocks is wrong by more than the margin: whatever was read by either is in doubt.
+                self._held.clear()
+                return
+            self._held[collection] = _Lease(route, date_ms, now_ms)
+            self._held.move_to_end(collection)
+            if len(self._held) > self._max_entries:
+                gone, _ = self._held.popitem(last=False)
+                self._tried_ms.pop(gone, None)

@@ -1,0 +1,26 @@
+"""Builds the leases of writers, and the times of the protocol that closes routes."""
+
+from __future__ import annotations
+
+from hotpartition.core.closes import CloseTimes
+from hotpartition.core.ports import JournalReading, Telemetry
+from hotpartition.core.store_clock import SECOND_MS
+from hotpartition.engine.leases import Leases
+from hotpartition.runtime.settings import ClosingSettings, LeaseSettings
+
+
+def build_close_times(leases: LeaseSettings, closing: ClosingSettings | None = None) -> CloseTimes:
+    """Take the times of leases, and of who closes, from the settings."""
+    pause_seconds = 0.0 if closing is None else closing.close_pause_seconds
+    seconds = leases.lease_seconds, leases.lease_margin_seconds, pause_seconds
+    return CloseTimes(*[round(each * SECOND_MS) for each in seconds])
+
+
+def build_leases(
+    settings: LeaseSettings, *, journal: JournalReading, telemetry: Telemetry, max_entries: int
+) -> Leases | None:
+    """Build the leases of a process's writers; None where the settings say that nothing is closed."""
+    times = build_close_times(settings)
+    if not times.lease_ms:
+        return None
+    return Leases(journal=journal, telemetry=telemetry, times=times, max_entries=max_entries)

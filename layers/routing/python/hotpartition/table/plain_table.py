@@ -1,0 +1,69 @@
+"""Carries out the calls on a table without a sort key: each item has a partition key of its own, nothing is sharded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hotpartition.core.backoff import Budget
+from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
+from hotpartition.table.expressions import project_also
+from hotpartition.table.requests import Boto3Table, as_boto3_raises, without
+from hotpartition.table.schema import Attributes, order_of
+
+Request = Mapping[str, Any]
+
+
+class PlainTable:
+    """Passes every call on as it is. Safe under threads."""
+
+    def __init__(self, table: Boto3Table, partition: str) -> None:
+        self._table = table
+        self._partition = partition
+        self.key = frozenset({partition})
+
+    def change(self, method: str, request: Request) -> Attributes:
+        """Carry out `put_item`, `update_item` or `delete_item`."""
+        return self._table.pass_on(method, without(request, "Hashed"))
+
+    def get(self, request: Request) -> Attributes:
+        """Carry out `get_item`."""
+        return self._table.pass_on("get_item", without(request, "Hashed"))
+
+    def query(self, request: Request, *, cache: bool = False) -> Attributes:
+        """Carry out `query`; nothing is cached."""
+        del cache
+        return self._table.pass_on("query", without(request, "Hashed"))
+
+    def scan(self, request: Request) -> Attributes:
+        """Carry out `scan`."""
+        return self._table.pass_on("scan", request)
+
+    def batch_write_item(self, **request: Any) -> Attributes:
+        """Write one batch."""
+        written: Attributes = self._table.table.meta.client.batch_write_item(**request)
+        return written
+
+    def show_stored(self, stored: Request) -> Attributes | None:
+        """Return a stored item as it is."""
+        return dict(stored) if self._partition in stored else None
+
+    def get_items(self, keys: Sequence[Attributes], request: Request) -> list[Attributes | None]:
+        """Carry out `get_items`."""
+        asked, hidden = project_also(without(request, "ReturnConsumedCapacity"), {self._partition})
+        requests = self._table.requests(request)
+        found: dict[Any, Attributes] = {}
+        left = list({order_of(key.get(self._partition)): key for key in keys}.values())
+        budget = Budget(self._table.clock, self._table.budget_ms, from_refusal=True)
+        while left:
+            wanted = {self._table.name: {**asked, "Keys": left[:BATCH_GET_KEYS]}}
+            with as_boto3_raises():
+                response = requests.send_patiently("BatchGetItem", RequestItems=wanted)
+            for item in response["Responses"][self._table.name]:
+                shown = {name: value for name, value in item.items() if name not in hidden}
+                found[order_of(item[self._partition])] = shown
+            unprocessed = response.get("UnprocessedKeys", {}).get(self._table.name, {}).get("Keys", [])
+            left = left[BATCH_GET_KEYS:] + unprocessed
+            if unprocessed and not budget.wait():
+                raise requests.unprocessed()
+        return [found.get(order_of(key[self._partition])) for key in keys]

@@ -1,0 +1,75 @@
+"""Closes in every order of store operations: a small model, explored exhaustively, and broken to see it notice."""
+
+import pytest
+
+from hotpartition.core.route import Close, Generation, Route
+from model.closing import SECOND, ClosingModel, Variant, World
+from model.explore import explore
+
+OLD, NEW = Generation(0, 2), Generation(1 * SECOND, 3)
+INVENTED = Route(frozenset({OLD}), frozenset({Close(5 * SECOND, is_confirmed=True)}))
+HINTS = (Route(), INVENTED)
+MISSING = "an acknowledged message is missing"
+
+WORLDS = {
+    "two writers": World(OLD, times=(5, 6), writers=2, seconds=5, hints=HINTS),
+    "two who close": World(OLD, times=(5, 6), closers=2, seconds=5, hints=HINTS),
+    "a raise": World(OLD, raises=(NEW,), times=(4, 6), seconds=4, hints=HINTS),
+}
+LARGE_WORLDS = {
+    "a raise and two who close": World(OLD, raises=(NEW,), times=(5, 7), closers=2, seconds=5, hints=HINTS),
+    "a raise and two writers": World(OLD, raises=(NEW,), times=(5, 6), writers=2, seconds=4, hints=HINTS),
+}
+
+MUTATIONS = {
+    "no lease": (Variant(has_lease=False), MISSING),
+    "a lease by a skewed local clock": (Variant(lease_skew=3), MISSING),
+    "eventually consistent reads for the lease": (Variant(is_lease_strong=False), MISSING),
+    "writers that ignore announcements": (Variant(writers_obey_announced=False), MISSING),
+    "readers that obey announcements": (Variant(readers_obey_announced=True), MISSING),
+    "readers that obey closes known only to Redis": (Variant(readers_obey_hints=True), MISSING),
+    "one step instead of two": (Variant(is_announced_first=False), MISSING),
+    "an announcement's Date is not checked": (Variant(is_date_checked=False), MISSING),
+    "a raise that does not survive a pending close": (
+        Variant(is_raise_completed=False),
+        "a raise was undone by a close that was announced before",
+    ),
+}
+
+
+def check(world, tell_explored, name):
+    model = ClosingModel(world)
+    explored = explore(model, max_states=6_000_000)
+    tell_explored(f"closing, {name}: {explored.states:,} states, {explored.transitions:,} steps")
+    assert explored.fault is None, [step for _, step in explored.trace]
+    happened = {"wait", "look", "place", "put", "plan", "announce", "announce in vain", "confirm"}
+    assert model.seen == happened | ({"raise", "complete"} if world.raises else set())
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_no_order_of_steps_loses_a_message(name, tell_explored):
+    """Whoever pauses where, and however the clocks of servers differ within the margin."""
+    check(WORLDS[name], tell_explored, name)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("name", LARGE_WORLDS)
+def test_no_order_of_steps_loses_a_message_with_more_of_everything(name, tell_explored):
+    """A raise, before, between and after the steps of two closes, or beside two writers."""
+    check(LARGE_WORLDS[name], tell_explored, name)
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_protocol_is_caught(name):
+    """Each way of breaking the protocol on purpose is found."""
+    variant, fault = MUTATIONS[name]
+    explored = explore(ClosingModel(World(OLD, raises=(NEW,), times=(5,), seconds=4, hints=HINTS), variant))
+    assert explored.fault == fault
+
+
+def test_a_difference_of_clocks_beyond_the_margin_is_found():
+    """So the margin is needed, and the model sees it."""
+    world = World(OLD, times=(5,), seconds=4, skew=3, hints=HINTS)
+    assert explore(ClosingModel(world)).fault == MISSING

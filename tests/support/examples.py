@@ -1,0 +1,53 @@
+"""Runs the examples of docstrings."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import inspect
+from importlib import import_module
+from itertools import pairwise
+from typing import Any
+
+from tools.site import find_home
+
+
+class _Checker(doctest.OutputChecker):
+    """What an example does not show is not compared."""
+
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        return not want or super().check_output(want, got, optionflags)
+
+
+def read_docstrings(package: str, name: str) -> list[str]:
+    """Read the docstring of a public name, and of its public methods, in the order of the source."""
+    module = import_module(find_home(package, name))
+    thing = getattr(module, name)
+    if not callable(thing):
+        return [_read_beside(inspect.getsource(module), name)]
+    methods = [each for key, each in vars(thing).items() if not key.startswith("_")] if inspect.isclass(thing) else []
+    return [inspect.getdoc(each) or "" for each in (thing, *methods)]
+
+
+def _read_beside(source: str, name: str) -> str:
+    """Read the text that follows a constant."""
+    body = ast.parse(source).body
+    for node, following in pairwise(body):
+        is_named = isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name
+        if is_named and isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            return str(following.value.value)
+    return ""
+
+
+def run_examples(package: str, name: str, names: dict[str, Any]) -> int:
+    """Run all examples of a public name one after the other; returns how many its own docstring has."""
+    said: list[str] = []
+    runner = doctest.DocTestRunner(checker=_Checker(), verbose=False, optionflags=doctest.ELLIPSIS)
+    counts = []
+    for docstring in read_docstrings(package, name):
+        test = doctest.DocTestParser().get_doctest(docstring, names, f"{package}.{name}", None, 0)
+        counts.append(len(test.examples))
+        runner.run(test, out=said.append, clear_globs=False)
+        names.update(test.globs)
+    assert not said, "".join(said)
+    return counts[0]

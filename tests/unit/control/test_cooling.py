@@ -1,0 +1,164 @@
+"""Cooling: what is warm is marked, what is not is closed, and nothing is while load may be there that nobody sees."""
+
+from __future__ import annotations
+
+import pytest
+
+from hotpartition.control.cooling import (
+    BEGINNING,
+    CHECKED_ITEMS,
+    EVERYTHING,
+    FIRST_CHECK_MS,
+    MAX_CLOSES,
+    CoolingLimits,
+)
+from hotpartition.core.closes import CloseTimes
+from hotpartition.core.ports import JournalEntry
+from hotpartition.core.reports import WriteReport
+from hotpartition.core.shares import WHOLE, Share
+from support.builders import World, route_of
+from support.fleet import START_MS
+
+MINUTE_MS = 60_000
+LIMITS = CoolingLimits(
+    warm_wcu=400.0, close_after_ms=600_000, times=CloseTimes(lease_ms=600_000, margin_ms=60_000, pause_ms=3_600_000)
+)
+ROUTE = route_of((4, START_MS - 3_600_000))
+RUN_MS = FIRST_CHECK_MS + 5_000
+
+
+def build_world(*raised):
+    """A world in which a consumer has looked before, and nothing is written to the raised collections."""
+    world = World()
+    world.clock.now_ms = START_MS
+    world.registry.whole = True
+    world.registry.cursor = BEGINNING
+    world.table.routes = {c: JournalEntry(ROUTE, START_MS - 3_600_000) for c in raised}
+    return world
+
+
+def run(world, run_ms=RUN_MS, limits=LIMITS, share=WHOLE):
+    world.consumer(cooling=limits).run(run_ms, share)
+
+
+def offer(world, wcu_per_second, *, collection="c", seconds=5):
+    """Reports of a load that ends now."""
+    end = world.clock.now_ms // 250 + 1
+    for slot in range(end - 4 * seconds, end):
+        world.reports.send(WriteReport(collection, slot, "e", wcu_per_second / 4, slot * 250, 4))
+
+
+def closed(world):
+    return {c for c, entry in world.table.routes.items() if not entry.route.shard_count_at(None)}
+
+
+def test_what_has_cooled_is_closed():
+    """Announced and confirmed, so that new items go to the base key from then on; the route keeps its past."""
+    world = build_world("c", "d")
+    run(world)
+    assert closed(world) == {"c", "d"}
+    route = world.table.routes["c"].route
+    assert route.shard_count_at(START_MS) == 4
+    assert route.shard_count_at(START_MS + 13 * MINUTE_MS) == 0
+    assert world.registry.routes["c"] == route
+
+
+@pytest.mark.parametrize(("wcu", "is_closed"), [(390, True), (410, False)])
+def test_half_of_what_makes_hot_keeps_open(wcu, is_closed):
+    """Less than that does not, whatever its shards could take."""
+    world = build_world("c")
+    offer(world, wcu)
+    run(world)
+    assert closed(world) == ({"c"} if is_closed else set())
+
+
+def test_a_mark_lasts_as_long_as_the_setting_says():
+    """What was warm a moment less ago than that stays open; the next minute closes it."""
+    world = build_world("c")
+    offer(world, 1_000, seconds=3)
+    run(world, 6_000)
+    marked_until_ms = world.registry.warm_until_ms["c"]
+    assert START_MS + 600_000 <= marked_until_ms <= START_MS + 606_000
+    world.clock.now_ms = marked_until_ms - FIRST_CHECK_MS - 1_000
+    run(world)
+    assert closed(world) == set()
+    world.clock.now_ms = marked_until_ms
+    run(world)
+    assert closed(world) == {"c"}
+
+
+def test_after_redis_was_emptied_nothing_is_closed_for_as_long_as_marks_last():
+    """Marks are gone, and it is not known what was warm."""
+    world = build_world("c")
+    world.registry.whole = False
+    run(world)
+    assert closed(world) == set()
+    assert world.registry.is_warm(EVERYTHING)
+    world.clock.now_ms += 600_000
+    run(world)
+    assert closed(world) == {"c"}
+
+
+def test_the_first_consumer_that_looks_waits_as_long():
+    """After an upgrade no mark was ever made."""
+    world = build_world("c")
+    world.registry.cursor = None
+    run(world)
+    assert closed(world) == set()
+    world.clock.now_ms += 600_000
+    run(world)
+    assert closed(world) == {"c"}
+
+
+def test_a_minute_has_so_many_closes_and_the_next_goes_on_there():
+    """However many have cooled; those that are warm cost nothing of it."""
+    names = [f"c{i:03}" for i in range(3 * CHECKED_ITEMS // 2)]
+    world = build_world(*names)
+    world.registry.warm_until_ms = dict.fromkeys(names[:CHECKED_ITEMS], START_MS + 10**9)
+    run(world)
+    assert closed(world) == set()
+    assert world.registry.cursor == names[CHECKED_ITEMS - 1]
+    run(world)
+    assert closed(world) == set(names[CHECKED_ITEMS : CHECKED_ITEMS + MAX_CLOSES])
+    run(world)
+    assert len(closed(world)) == 2 * MAX_CLOSES
+
+
+def test_a_stream_that_cannot_be_read_keeps_everything_open():
+    """Its load is not known to be low."""
+    world = build_world("c")
+    world.reports.away = {0}
+    run(world)
+    assert closed(world) == set()
+
+
+def test_a_share_without_a_consumer_keeps_everything_open():
+    """Only the first share's consumer closes, and only while each of the others is at work."""
+    world = build_world("c")
+    first, second = Share(0, 2), Share(1, 2)
+    run(world, share=second)
+    assert closed(world) == set()
+    world.clock.now_ms += 200_000
+    run(world, share=first)
+    assert closed(world) == set()
+    world.reports.announce(world.clock.now_ms, second)
+    run(world, share=first)
+    assert closed(world) == {"c"}
+
+
+def test_a_cursor_that_is_none_begins_anew():
+    """Whatever lies in Redis."""
+    world = build_world("c")
+    world.registry.cursor = "foreign"
+    run(world)
+    assert (closed(world), world.registry.cursor) == (set(), BEGINNING)
+    run(world)
+    assert closed(world) == {"c"}
+
+
+def test_without_limits_nothing_is_marked_or_closed():
+    """Closing can be switched off, and is off where positions are no times."""
+    world = build_world("c")
+    offer(world, 1_000)
+    run(world, limits=None)
+    assert (closed(world), world.registry.warm_until_ms) == (set(), {})

@@ -1,0 +1,185 @@
+"""Eras: N(t) behind closes against a slow reference, what readers and writers obey, and what is stored."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotpartition.core.closes import CloseTimes, Refusal, is_leased, may_confirm, plan_close
+from hotpartition.core.route import (
+    Close,
+    Generation,
+    Route,
+    candidate_keys,
+    choose_placements,
+    decode_member,
+    keys_of_hashed,
+    needed_keys,
+)
+from hotpartition.errors import MalformedGenerationError
+from hotpartition_messages.keys import KEY_FORM, build_key
+from support.builders import message_id, route_of
+
+TIMES = CloseTimes(lease_ms=600_000, margin_ms=60_000, pause_ms=3_600_000)
+NOW = 1_700_000_000_000
+
+times = st.integers(0, 40)
+bounds = st.none() | times
+generations = st.builds(Generation, since_ms=times, shard_count=st.integers(1, 8))
+closes = st.builds(Close, at_ms=times, is_confirmed=st.booleans())
+routes = st.builds(Route, st.frozensets(generations, max_size=6), st.frozensets(closes, max_size=4))
+ids = st.builds(message_id, times, st.integers(0, (1 << 80) - 1))
+
+
+def slow_count(route, position, *, obeys_announced=False):
+    """The rule as it is written down: the largest n with c <= since <= t, c being the last close up to t."""
+    begun = [0] + [c.at_ms for c in route.closes if (c.is_confirmed or obeys_announced) and c.at_ms <= position]
+    return max((g.shard_count for g in route.generations if max(begun) <= g.since_ms <= position), default=0)
+
+
+@given(routes, times)
+def test_n_is_the_largest_of_its_era(route, position):
+    """What readers obey, and the view of writers, which obey announcements as well."""
+    assert route.shard_count_at(position) == slow_count(route, position)
+    assert route.as_announced.shard_count_at(position) == slow_count(route, position, obeys_announced=True)
+    assert route.shard_count_at(None) == slow_count(route, 100)
+
+
+@given(routes, bounds, bounds)
+def test_a_range_needs_the_largest_n_in_it(route, first, last):
+    """Of every position in the range, both ends included; without positions there are no keys but the base key."""
+    until = 100 if last is None else last
+    counts = [slow_count(route, position) for position in range(first or 0, until + 1)]
+    expected = max(counts, default=route.shard_count_at(until))
+    assert route.most_shards_between(first, last) == expected
+    keys = needed_keys(route, "c", last, KEY_FORM, from_position=first)
+    assert keys == ("c", *(f"c#{shard}" for shard in range(expected)))
+    assert keys_of_hashed(route, "c", None, last, KEY_FORM, from_position=first) == keys
+
+
+@given(st.frozensets(generations), st.frozensets(generations), st.frozensets(closes), times)
+def test_more_generations_never_lower_n(known, more, closed, position):
+    """With the same closes, whoever knows more looks at more: what makes older routes safe."""
+    assert Route(known, closed).shard_count_at(position) <= Route(known | more, closed).shard_count_at(position)
+
+
+@given(routes, st.frozensets(closes), times)
+def test_what_a_writer_places_lies_where_readers_look(route, unconfirmed, time_ms):
+    """Of one journal: a writer that obeys at least what readers obey never goes beyond what they ask."""
+    writer = Route(route.generations, route.closes | unconfirmed).as_announced
+    identifier = message_id(time_ms, 5)
+    for placed in choose_placements(writer, build_key("c", identifier), KEY_FORM):
+        assert placed.partition_key in needed_keys(route, "c", time_ms, KEY_FORM, from_position=time_ms)
+        assert placed.partition_key in candidate_keys(route, build_key("c", identifier), KEY_FORM)
+
+
+@given(routes, ids)
+def test_single_items_are_looked_for_in_all_eras(route, identifier):
+    """A point read, an edit and a deletion ask what they would ask without closes."""
+    key = build_key("c", identifier)
+    assert candidate_keys(route, key, KEY_FORM) == candidate_keys(Route(route.generations), key, KEY_FORM)
+
+
+@given(routes, routes)
+def test_views_merge_by_union(one, other):
+    """Order does not matter, nothing gets lost, and what is missing can be listed."""
+    union = one.union(other)
+    assert union == other.union(one) == Route.of(one.members | other.members)
+    assert union.covers(one)
+    assert union.covers(other)
+    assert union.minus(one) == other.members - one.members
+    assert bool(union) == bool(union.members)
+
+
+@given(routes, routes)
+def test_a_read_obeys_the_journals_closes_alone(hint, journal):
+    """Generations of a hint are asked for as well; a close that only a hint has may be invented."""
+    assert hint.checked_by(journal) == Route(hint.generations | journal.generations, journal.closes)
+
+
+@given(routes)
+def test_the_writers_view_keeps_all_it_came_from(route):
+    """So a route that is known to be covered by it brings nothing new."""
+    assert route.as_announced.covers(route)
+    assert route.as_announced.as_announced == route.as_announced
+    assert route.as_announced.generations == route.generations
+
+
+@given(routes, generations, times)
+def test_a_completed_raise_holds_from_its_beginning_on(route, added, later):
+    """Behind every close as well, announced ones included, for whoever reads or writes; and there is nothing left."""
+    raised = Route(route.generations | {added}, route.closes)
+    completed = Route(raised.generations | raised.complete_raise([added]), route.closes)
+    for view in (completed, completed.as_announced):
+        assert view.shard_count_at(added.since_ms + later) >= added.shard_count
+    assert completed.complete_raise([added]) == frozenset()
+
+
+def test_a_raise_without_later_closes_is_complete():
+    """A close at or before its beginning changes nothing."""
+    route = Route(frozenset(), frozenset({Close(10, True), Close(20, False)}))
+    assert route.complete_raise([Generation(20, 4)]) == frozenset()
+    assert route.complete_raise([Generation(15, 4)]) == {Generation(20, 4)}
+    assert route.complete_raise([Generation(5, 4)]) == {Generation(10, 4), Generation(20, 4)}
+
+
+def test_closes_are_a_storage_contract():
+    """Stored journals hold these very texts; a version that knows no closes refuses them, so it does not go on."""
+    assert Close(1_700_000_000_000, is_confirmed=False).encode() == "closing@1700000000000"
+    assert Close(1_700_000_000_000, is_confirmed=True).encode() == "closed@1700000000000"
+    stored = frozenset({"8@1699999999000", "closing@1700000000000", "closed@1700000000000"})
+    route = Route.decode(stored)
+    assert route.encode() == stored
+    assert route.closes == {Close(1_700_000_000_000, True), Close(1_700_000_000_000, False)}
+    for text in stored - {"8@1699999999000"}:
+        with pytest.raises(MalformedGenerationError):
+            Generation.decode(text)
+
+
+@pytest.mark.parametrize("text", ["closing", "closed@", "closed@-1", "closed@01", "Closed@1", "closed@1 ", "close@1"])
+def test_a_malformed_close_is_refused(text):
+    """A reader must not go on without a member it cannot read."""
+    with pytest.raises(MalformedGenerationError):
+        decode_member(text)
+
+
+class TestPlanning:
+    """When a close may be announced, and when it may be confirmed."""
+
+    def test_a_raised_route_is_closed_behind_every_lease(self):
+        """Two margins behind the longest lease, since announcing takes time."""
+        assert plan_close(route_of((4, NOW - 1)), NOW, TIMES) == Close(NOW + 1_000 + 600_000 + 120_000, False)
+
+    @pytest.mark.parametrize(
+        ("members", "date_ms", "refusal"),
+        [
+            (["4@5"], None, Refusal.NO_DATE),
+            ([], NOW, Refusal.NOT_RAISED),
+            (["4@5", "closed@6"], NOW, Refusal.NOT_RAISED),
+            (["4@5", f"closing@{NOW + 1}"], NOW, Refusal.PENDING),
+            (["4@5", f"closed@{NOW - 2_878_000}", f"4@{NOW - 1}"], NOW, Refusal.TOO_SOON),
+            ([f"4@{since}" for since in range(192)], NOW, Refusal.FULL),
+        ],
+    )
+    def test_it_is_refused(self, members, date_ms, refusal):
+        """Each for its reason."""
+        assert plan_close(Route.decode(members), date_ms, TIMES) is refusal
+
+    def test_what_stayed_void_holds_nothing_up(self):
+        """Only a confirmed close is one; and an hour after one, there may be another."""
+        void = Route.decode(["4@5", f"closing@{NOW - 1}"])
+        hour_ago = Route.decode(["4@5", f"closed@{NOW - 2_879_000}", f"4@{NOW - 1}"])
+        assert isinstance(plan_close(void, NOW, TIMES), Close)
+        assert isinstance(plan_close(hour_ago, NOW, TIMES), Close)
+
+    def test_it_is_confirmed_only_if_announced_before_every_lease_that_matters(self):
+        """At the edge: the `Date` is a whole second, rounded down."""
+        close = Close(NOW, False)
+        assert may_confirm(close, NOW - 661_000, TIMES)
+        assert not may_confirm(close, NOW - 660_999, TIMES)
+        assert not may_confirm(close, None, TIMES)
+
+    def test_a_lease_is_for_items_of_times_before_its_end(self):
+        """The item's own time counts, not when it is put."""
+        assert is_leased(NOW + 599_999, NOW, 600_000)
+        assert not is_leased(NOW + 600_000, NOW, 600_000)
+        assert is_leased(5, NOW, 600_000)

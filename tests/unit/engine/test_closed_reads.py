@@ -1,0 +1,134 @@
+"""Reads of a closed conversation: what each round asks, and whom it believes."""
+
+import pytest
+
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import JournalEntry
+from hotpartition.core.route import Close, Generation, Route
+from hotpartition_messages.changing import Target
+from hotpartition_messages.reading import PageRequest
+from support.builders import World, message_id, new_message, read_all
+
+START = 1_700_000_000_000
+CLOSED_AT = START + 60_000
+GENERATION = Generation(START - 1, 8)
+CLOSED = frozenset({Close(CLOSED_AT, False), Close(CLOSED_AT, True)})
+NEWEST = PageRequest("c", newest_first=True, limit=50, is_strong=True)
+
+
+def fill(world, before, behind):
+    """Write messages on both sides of the close; the clock ends behind the last."""
+    world.table.routes["c"] = JournalEntry(Route(frozenset({GENERATION}), CLOSED), START)
+    world.registry.add("c", world.table.routes["c"].route.members)
+    writer = world.writer()
+    for index in range(before):
+        writer.write(new_message(str(index), message_id=message_id(START + index, index)))
+    world.clock.now_ms = CLOSED_AT
+    for index in range(behind):
+        world.clock.now_ms += 10
+        writer.write(new_message(str(index)))
+    world.table.calls.clear()
+    world.table.queries.clear()
+
+
+def queried(world):
+    return [query.partition_key for query in world.table.queries]
+
+
+def shards(count=8):
+    return {f"c#{shard}" for shard in range(count)}
+
+
+def test_the_newest_page_behind_a_close_is_one_request():
+    """As of a conversation that was never raised, journal included."""
+    world = World()
+    fill(world, before=100, behind=60)
+    page = world.reader().read_page(NEWEST)
+    assert len(page.messages) == 50
+    assert world.table.calls == ["query c"]
+
+
+def test_a_page_across_the_close_takes_one_more_round():
+    """The base key, then the shards of the era before."""
+    world = World()
+    fill(world, before=100, behind=20)
+    page = world.reader().read_page(NEWEST)
+    assert len(page.messages) == 50
+    assert queried(world)[0] == "c"
+    assert set(queried(world)[1:9]) == shards()
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+@pytest.mark.parametrize("limit", [7, 50])
+def test_a_walk_finds_everything_once(newest_first, limit):
+    """In both directions, whatever its pages meet."""
+    world = World()
+    fill(world, before=120, behind=90)
+    messages = read_all(world.reader(), PageRequest("c", newest_first, limit, is_strong=True))
+    ids = [message.message_id for message in messages]
+    assert ids == sorted(ids, reverse=newest_first)
+    assert len(set(ids)) == 210
+
+
+def test_a_cursor_from_before_the_close_goes_on_behind_it():
+    """Whoever polled while the conversation was spread misses nothing of what comes behind the close."""
+    world = World()
+    fill(world, before=100, behind=0)
+    world.table.routes["c"] = JournalEntry(Route(frozenset({GENERATION})), START)
+    world.registry.routes["c"] = Route(frozenset({GENERATION}))
+    reader = world.reader()
+    page = reader.read_page(PageRequest("c", newest_first=False, limit=100, is_strong=True))
+    assert len(page.messages) == 100
+    world.table.routes["c"] = JournalEntry(Route(frozenset({GENERATION}), CLOSED), START)
+    world.clock.now_ms = CLOSED_AT + 5
+    stored = world.writer().write(new_message("behind"))
+    rest = reader.read_page(
+        PageRequest("c", newest_first=False, limit=100, cursor=page.next_cursor, is_strong=True)
+        if page.next_cursor
+        else PageRequest("c", newest_first=False, limit=100, after_ms=START + 100, is_strong=True)
+    )
+    assert [message.message_id for message in rest.messages] == [stored.message.message_id]
+
+
+def test_a_close_that_only_redis_shows_costs_a_round_and_is_counted():
+    """It is never obeyed: the shards are asked in the second round."""
+    world = World()
+    fill(world, before=100, behind=0)
+    world.table.routes["c"] = JournalEntry(Route(frozenset({GENERATION})), START)
+    world.registry.add("c", {Close(START, True)})
+    page = world.reader().read_page(NEWEST)
+    assert [int(message.body) for message in page.messages] == [*range(99, 49, -1)]
+    assert queried(world)[0] == "c"
+    assert set(queried(world)[1:9]) == shards()
+    assert world.telemetry.counts[MetricName.REGISTRY_AHEAD_OF_JOURNAL] == 1
+
+
+def test_an_announcement_is_not_obeyed():
+    """It may have come too late for some writer."""
+    world = World()
+    fill(world, before=100, behind=0)
+    world.table.routes["c"] = JournalEntry(Route(frozenset({GENERATION}), frozenset({Close(START, False)})), START)
+    page = world.reader().read_page(NEWEST)
+    assert [int(message.body) for message in page.messages] == [*range(99, 49, -1)]
+
+
+def test_a_redis_that_knows_no_close_costs_no_message_and_is_repaired():
+    """The journal's close is obeyed at once, and readers after it begin with one key."""
+    world = World()
+    fill(world, before=100, behind=60)
+    world.registry.routes["c"] = Route(frozenset({GENERATION}))
+    assert len(world.reader().read_page(NEWEST).messages) == 50
+    world.table.calls.clear()
+    assert len(world.reader().read_page(NEWEST).messages) == 50
+    assert world.table.calls == ["query c"]
+
+
+def test_single_messages_of_all_eras_are_found_and_changed():
+    """They are looked for under all generations up to their time."""
+    world = World()
+    fill(world, before=30, behind=30)
+    reader, changer = world.reader(), world.changer()
+    for message in read_all(reader, NEWEST):
+        assert reader.read_message("c", message.message_id, is_strong=True) == message
+        changer.delete(Target(conversation_id="c", message_id=message.message_id))
+    assert read_all(world.reader(), NEWEST) == []

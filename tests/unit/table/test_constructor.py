@@ -1,0 +1,101 @@
+"""What a `ShardedTable` is made of: wrong arguments are refused at once, and it can be looked at as boto3's `Table`."""
+
+from __future__ import annotations
+
+import copy
+import sys
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from hotpartition.table import ShardedTable, adaptive, by_sort_key, fixed
+
+ITEM = {"PK": "room", "SK": "0001"}
+
+
+@pytest.fixture
+def table(plain) -> ShardedTable:
+    return ShardedTable(plain, shards=fixed(4))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        ({"shards": 8}, r"fixed\(8\), in_band\(\) or adaptive\(\)"),
+        ({"shards": fixed}, r"fixed\(n\)"),
+        ({"hashed": "device"}, r"by_attribute\('device'\)"),
+        ({"hashed": by_sort_key}, r"by_sort_key\(\)"),
+        ({"position": 7}, "a function"),
+        ({"time_buckets": "hour"}, r'TimeBuckets\("hour"'),
+    ],
+)
+def test_wrong_arguments_are_refused_with_what_to_write(plain, arguments, instead):
+    """When the table is made, not with the first call."""
+    with pytest.raises(TypeError, match=instead):
+        ShardedTable(plain, **{"shards": fixed(4), **arguments})
+
+
+def test_what_is_no_table_is_refused_with_what_to_write(plain, dynamodb):
+    """A name, a client, a resource; and a table that is sharded already."""
+    for other in ("readings", dynamodb):
+        with pytest.raises(TypeError, match=r'resource\.Table\("readings"\)'):
+            ShardedTable(other, shards=fixed(4))
+    with pytest.raises(TypeError, match=r"ShardedTable\.of_client\(client, name"):
+        ShardedTable(boto3.client("dynamodb"), shards=fixed(4))
+    with pytest.raises(TypeError, match=r"of_client\('readings', …\): should be boto3\.client"):
+        ShardedTable.of_client("readings", "readings", shards=fixed(4))
+    with pytest.raises(TypeError, match="is sharded already"):
+        ShardedTable(ShardedTable(plain, shards=fixed(4)), shards=fixed(4))
+
+
+def test_an_attribute_error_inside_is_not_hidden(plain):
+    """It names what was missing, where it was."""
+
+    class Broken:
+        finds_read_heat = False
+
+        def build_routes(self, *_):
+            return self.missing
+
+    with pytest.raises(AttributeError, match="'Broken' object has no attribute 'missing'"):
+        ShardedTable(plain, shards=Broken()).put_item(Item=ITEM)
+
+
+def test_adaptive_names_the_extra_that_it_needs(monkeypatch):
+    """At once."""
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(ImportError, match=r"hotpartition\[adaptive\]"):
+        adaptive(registry_host="redis.example")
+
+
+def test_a_table_can_be_looked_at_and_copied(table, plain):
+    """A copy is the same table; `dir` lists what boto3's has, and nothing that is refused."""
+    table.put_item(Item=ITEM)
+    twice = copy.copy(table)
+    twice.update_item(Key=ITEM, UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 1})
+    assert table.get_item(Key=ITEM)["Item"] == {**ITEM, "n": 1}
+    assert {"put_item", "key_schema", "wait_until_exists", "get_items"} <= set(dir(table))
+    assert "transact_write_items" not in dir(table)
+    assert repr(table).startswith(f"ShardedTable({plain!r}, shards=Fixed(")
+    assert repr(copy.copy(table.meta)) == repr(table.meta)
+
+
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [
+        ("put_item", {"Item": ITEM}),
+        ("get_item", {"Key": ITEM}),
+        ("update_item", {"Key": ITEM}),
+        ("delete_item", {"Key": ITEM}),
+        ("query", {"KeyConditionExpression": "PK = :p", "ExpressionAttributeValues": {":p": "room"}}),
+        ("scan", {}),
+    ],
+)
+def test_a_missing_table_is_reported_as_by_boto3(dynamodb, method, request_):
+    """By the operation that was called."""
+    with pytest.raises(ClientError) as expected:
+        getattr(dynamodb.Table("missing"), method)(**request_)
+    with pytest.raises(type(expected.value)) as found:
+        getattr(ShardedTable(dynamodb.Table("missing"), shards=fixed(4)), method)(**request_)
+    assert str(found.value) == str(expected.value)

@@ -1,0 +1,107 @@
+"""Indexes whose keys have several attributes: merged where the table's partition key is one that is hashed."""
+
+from __future__ import annotations
+
+import pytest
+from boto3.dynamodb.conditions import Key
+
+from hotpartition.table import ShardedTable, fixed
+
+NAMES = ("PK", "SK", "region", "kind", "at")
+INDEXES = {
+    "first": (("PK", "region"), ("kind", "at")),
+    "last": (("region", "PK"), ("kind",)),
+    "whole": (("PK", "region"), ()),
+    "none": (("region", "kind"), ("at",)),
+    "behind": (("region",), ("kind", "PK")),
+}
+OF_EUROPE = Key("PK").eq("room") & Key("region").eq("eu")
+
+
+def keys(hashed, sorted_by):
+    roles = [*((name, "HASH") for name in hashed), *((name, "RANGE") for name in sorted_by)]
+    return [{"AttributeName": name, "KeyType": role} for name, role in roles]
+
+
+@pytest.fixture(scope="module")
+def tables(dynamodb):
+    """boto3's own table, and a sharded one with the same items; the item of other regions and rooms among them."""
+    made = [
+        dynamodb.create_table(
+            TableName=name,
+            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in NAMES],
+            KeySchema=keys(["PK"], ["SK"]),
+            GlobalSecondaryIndexes=[
+                {"IndexName": index, "KeySchema": keys(*both), "Projection": {"ProjectionType": "ALL"}}
+                for index, both in INDEXES.items()
+            ],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        for name in ("plain", "sharded")
+    ]
+    sharded = ShardedTable(made[1], shards=fixed(4))
+    for number in range(24):
+        item = {"PK": ("room", "hall")[number % 5 == 0], "SK": f"{number:04}", "at": f"{97 * number % 24:04}"}
+        item |= {"region": ("eu", "us")[number % 4 == 0], "kind": "abc"[number % 3]}
+        for table in (made[0], sharded):
+            table.put_item(Item=item)
+    yield made[0], sharded
+    for table in made:
+        table.delete()
+
+
+def walk(table, **request):
+    """The keys of all items, by page."""
+    pages = [table.query(**request)]
+    while "LastEvaluatedKey" in pages[-1]:
+        pages.append(table.query(**request, ExclusiveStartKey=pages[-1]["LastEvaluatedKey"]))
+    return [[item["SK"] for item in page["Items"]] for page in pages if page["Items"]]
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("limit", [{}, {"Limit": 2}])
+@pytest.mark.parametrize(
+    ("index", "more"),
+    [
+        ("first", None),
+        ("first", Key("kind").eq("b")),
+        ("first", Key("kind").eq("b") & Key("at").between("0003", "0015")),
+        ("first", Key("kind").lt("c")),
+        ("last", Key("kind").begins_with("a")),
+    ],
+)
+def test_an_index_with_the_tables_partition_key_is_merged(tables, index, more, limit, newest_first):
+    """In the order of all its range keys, page by page."""
+    condition = OF_EUROPE if more is None else OF_EUROPE & more
+    request = {"IndexName": index, "KeyConditionExpression": condition, "ScanIndexForward": not newest_first, **limit}
+    expected, found = (walk(table, **request) for table in tables)
+    if index == "first":
+        assert found == expected != []
+    else:  # items at the same place of an index come in any order
+        assert sorted(key for page in found for key in page) == sorted(key for page in expected for key in page) != []
+
+
+def test_without_a_range_key_and_with_one_partition_key_more(tables):
+    """Whatever the order, all of it."""
+    request = {"IndexName": "whole", "KeyConditionExpression": OF_EUROPE, "Limit": 3}
+    expected, found = (sorted(key for page in walk(table, **request) for key in page) for table in tables)
+    assert found == expected != []
+
+
+@pytest.mark.parametrize(
+    "condition", [Key("PK").eq("room"), OF_EUROPE & Key("SK").eq("0001"), Key("PK").eq("room") & Key("region").gt("a")]
+)
+def test_what_an_index_does_not_take_is_refused_as_by_boto3(tables, condition):
+    """An error, not no items."""
+    for table in tables:
+        with pytest.raises(table.meta.client.exceptions.ClientError, match="ValidationException"):
+            table.query(IndexName="first", KeyConditionExpression=condition)
+
+
+def test_an_index_without_the_tables_partition_key_is_asked_as_it_is(tables):
+    """It is not sharded."""
+    condition = Key("region").eq("eu") & Key("kind").eq("b")
+    expected, found = (walk(table, IndexName="none", KeyConditionExpression=condition) for table in tables)
+    assert found == expected != []
+    with pytest.raises(NotImplementedError, match="PK, which differs on shards"):
+        tables[1].query(IndexName="behind", KeyConditionExpression=condition & Key("PK").eq("room"))

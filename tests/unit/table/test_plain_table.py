@@ -1,0 +1,66 @@
+"""A table without a sort key is used as it is, so that an application may wrap all its tables alike."""
+
+from __future__ import annotations
+
+import pytest
+from boto3.dynamodb.conditions import Attr, Key
+
+from hotpartition.table import ShardedTable, fixed
+from support.tables import define_table
+
+
+@pytest.fixture
+def plain(dynamodb):
+    table = dynamodb.create_table(TableName="devices", **define_table("id", indexes={"by-site": ("site", "id")}))
+    yield table
+    table.delete()
+
+
+@pytest.fixture
+def table(plain) -> ShardedTable:
+    return ShardedTable(plain, shards=fixed(8))
+
+
+def test_every_call_is_passed_on(table, plain):
+    """Nothing is added to an item or its key."""
+    table.put_item(Item={"id": "dev-1", "site": "a"}, ConditionExpression=Attr("id").not_exists())
+    table.update_item(Key={"id": "dev-1"}, UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 1})
+    with table.batch_writer() as batch:
+        batch.put_item(Item={"id": "dev-2", "site": "a"})
+    expected = [{"id": "dev-1", "site": "a", "n": 1}, {"id": "dev-2", "site": "a"}]
+    assert sorted(plain.scan()["Items"], key=lambda item: item["id"]) == expected
+    assert table.get_item(Key={"id": "dev-1"}, Hashed="x")["Item"] == expected[0]
+    assert table.query(KeyConditionExpression=Key("id").eq("dev-1"))["Items"] == expected[:1]
+    assert table.query(IndexName="by-site", KeyConditionExpression=Key("site").eq("a"))["Items"] == expected
+    assert [page["Count"] for page in table.scan_pages(FilterExpression=Attr("id").eq("dev-2"))] == [1]
+    client = table.meta.client
+    client.transact_write_items(TransactItems=[{"Delete": {"TableName": "devices", "Key": {"id": "dev-1"}}}])
+    found = client.batch_get_item(RequestItems={"devices": {"Keys": [{"id": "dev-1"}, {"id": "dev-2"}]}})
+    assert found["Responses"]["devices"] == expected[1:]
+    table.delete_item(Key={"id": "dev-2"})
+    assert plain.scan()["Count"] == 0
+
+
+@pytest.mark.parametrize("projection", [{}, {"ProjectionExpression": "n"}, {"ProjectionExpression": "n, id"}])
+def test_items_are_read_in_the_order_of_their_keys(table, watched, projection):
+    """As of a sharded one; what DynamoDB leaves unprocessed is asked for again."""
+    with table.batch_writer() as batch:
+        for number in range(130):
+            batch.put_item(Item={"id": str(number), "n": number})
+    left = []
+
+    def leave_one(operation, body):
+        if operation != "BatchGetItem" or left:
+            return None
+        left.append(body["RequestItems"]["devices"])
+        return {"Responses": {"devices": []}, "UnprocessedKeys": {"devices": left[0]}}
+
+    watched.responds = leave_one
+    found = table.get_items([{"id": "129"}, {"id": "none"}, {"id": "3"}], **projection)
+    names = {"id", "n"} if not projection else set(projection["ProjectionExpression"].split(", "))
+    assert found == [
+        {name: value for name, value in {"id": "129", "n": 129}.items() if name in names},
+        None,
+        {name: value for name, value in {"id": "3", "n": 3}.items() if name in names},
+    ]
+    assert len(table.get_items([{"id": str(number)} for number in range(130)])) == 130

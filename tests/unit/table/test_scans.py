@@ -1,0 +1,114 @@
+"""Scans, and queries of indexes that are not sharded: in segments, and with filters on the partition key."""
+
+from __future__ import annotations
+
+import pytest
+from boto3.dynamodb.conditions import Attr, Key
+
+from hotpartition.core.route import Generation
+from hotpartition.table import ShardedTable, fixed, in_band
+
+ROOMS = ("hall", "room", "room-1", "über")
+IS_ROOM = Attr("PK").eq("room")
+
+
+@pytest.fixture(params=["fixed", "in band"])
+def table(request, plain) -> ShardedTable:
+    if request.param == "in band":
+        generation = Generation(since_ms=0, shard_count=4).encode()
+        for room in ROOMS:
+            plain.update_item(
+                Key={"PK": room, "SK": "r#"},
+                UpdateExpression="ADD generations :g",
+                ExpressionAttributeValues={":g": {generation}},
+            )
+    return ShardedTable(plain, shards=fixed(4) if request.param == "fixed" else in_band(environ={}))
+
+
+@pytest.fixture
+def tables(table, twin):
+    for number in range(40):
+        item = {"PK": ROOMS[number % 4], "SK": f"{number:04}", "n": number, "owner": "eu", "at": f"{number:04}"}
+        for each in (twin, table):
+            each.put_item(Item=item)
+    return twin, table
+
+
+def scan(table, method="scan", **request):
+    """The sort keys of all pages, and the sum of what they count."""
+    items, counted, start = [], 0, {}
+    while True:
+        page = getattr(table, method)(**request, **start)
+        items += [item.get("SK", item.get("n")) for item in page.get("Items", ())]
+        counted += page["Count"]
+        if "LastEvaluatedKey" not in page:
+            return sorted(items), counted
+        start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+
+def values(**given):
+    return {"ExpressionAttributeValues": {f":{name}": value for name, value in given.items()}}
+
+
+FILTERS = {
+    "equal": {"FilterExpression": IS_ROOM},
+    "other": {"FilterExpression": IS_ROOM & Attr("n").gt(11)},
+    "nested": {"FilterExpression": (Attr("n").gt(3) & IS_ROOM) & (Attr("n").lt(20) | Attr("n").gt(30))},
+    "begins": {"FilterExpression": Attr("PK").begins_with("room") & Attr("n").between(3, 30)},
+    "text": {"FilterExpression": "(#p = :p) and n between :a and :b", "ExpressionAttributeNames": {"#p": "PK"}}
+    | values(p="room", a=3, b=30),
+    "mirrored": {"FilterExpression": ":p < PK AND attribute_exists(PK)"} | values(p="room"),
+    "range": {"FilterExpression": "PK BETWEEN :a AND :b AND n > :n"} | values(a="room", b="room-2", n=5),
+    "in": {"FilterExpression": Attr("PK").is_in(["hall", "über"])},
+    "not equal": {"FilterExpression": Attr("PK").ne("room")},
+    "contains": {"FilterExpression": Attr("PK").contains("oo"), "ProjectionExpression": "n"},
+    "nothing": {"FilterExpression": Attr("PK").eq("nowhere")},
+    "shared value": {"FilterExpression": "PK = :p AND NOT #o = :p"}
+    | {"ExpressionAttributeNames": {"#o": "owner"}}
+    | values(p="room"),
+    "without": {"FilterExpression": Attr("n").gt(11)},
+}
+SHAPES = [{}, {"Limit": 7}, {"Select": "COUNT"}, {"Limit": 7, "Select": "COUNT"}]
+
+
+@pytest.mark.parametrize("filtered", FILTERS.values(), ids=FILTERS)
+def test_a_filter_on_the_partition_key_keeps_what_boto3_keeps(tables, filtered):
+    """On every shard; of a scan and of an index, and counted alone."""
+    for shape in SHAPES:
+        request = {**filtered, **shape} if "Select" not in shape else {**without_projection(filtered), **shape}
+        expected, found = (scan(table, **request) for table in tables)
+        assert found == expected
+    of_index = {"IndexName": "by-owner", "KeyConditionExpression": "#owner = :owner", **filtered}
+    if isinstance(filtered["FilterExpression"], str):
+        of_index["ExpressionAttributeNames"] = {**filtered.get("ExpressionAttributeNames", {}), "#owner": "owner"}
+        of_index["ExpressionAttributeValues"] = {**filtered["ExpressionAttributeValues"], ":owner": "eu"}
+    else:
+        of_index["KeyConditionExpression"] = Key("owner").eq("eu")
+    expected, found = (scan(table, "query", **of_index) for table in tables)
+    assert found == expected
+
+
+def without_projection(request):
+    return {name: value for name, value in request.items() if name != "ProjectionExpression"}
+
+
+@pytest.mark.parametrize("shape", [{}, {"Select": "COUNT"}])
+def test_segments_together_are_the_table(tables, shape):
+    """Each item is in one of them, and routing items are in none."""
+    parts = [scan(tables[1], Segment=segment, TotalSegments=3, **shape) for segment in range(3)]
+    expected, counted = scan(tables[0], **shape)
+    assert sorted(key for keys, _ in parts for key in keys) == expected
+    assert sum(count for _, count in parts) == counted == 40
+
+
+@pytest.mark.parametrize(
+    "expression", [IS_ROOM | Attr("n").gt(3), ~IS_ROOM, Attr("PK").size().gt(3), "n > :n AND (PK = :p OR n = :n)"]
+)
+def test_a_filter_that_looks_at_the_partition_key_otherwise_is_refused(table, watched, expression):
+    """By name, before anything is sent."""
+    table.scan()
+    watched.sent.clear()
+    request = {"FilterExpression": expression} | (values(n=1, p="room") if isinstance(expression, str) else {})
+    with pytest.raises(NotImplementedError, match="joined with the others by AND"):
+        table.scan(**request)
+    assert not watched.sent

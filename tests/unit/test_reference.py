@@ -1,0 +1,46 @@
+"""The reference: every public name of the library has an example in its docstring, and it runs."""
+
+import boto3
+import pytest
+from boto3.dynamodb.conditions import Attr, Key
+from moto import mock_aws
+
+import hotpartition
+from support.examples import run_examples
+from tools.site import list_public
+
+INDEX_KEYS = [{"AttributeName": "Hour", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}]
+
+
+@pytest.fixture
+def names(monkeypatch):
+    """What examples may use: tables on moto, and all public names."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    with mock_aws():
+        tables = [
+            boto3.resource("dynamodb").create_table(
+                TableName=name,
+                AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("PK", "SK", "Hour")],
+                KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
+                GlobalSecondaryIndexes=[
+                    {"IndexName": "by-time", "KeySchema": INDEX_KEYS, "Projection": {"ProjectionType": "ALL"}}
+                ],
+                BillingMode="PAY_PER_REQUEST",
+            )
+            for name in ("readings", "counters")
+        ]
+        public = {name: getattr(hotpartition, name) for name in hotpartition.__all__}
+        yield {"boto3": boto3, "Key": Key, "Attr": Attr, "table": tables[0], **public}
+
+
+@pytest.mark.parametrize("name", hotpartition.__all__)
+def test_every_public_name_has_an_example_that_runs(name, names):
+    """Of the name itself; those of its methods run after it."""
+    assert run_examples("hotpartition", name, names) > 0
+
+
+def test_the_reference_lists_the_public_names():
+    """It reads them without importing the package."""
+    assert list_public("hotpartition") == hotpartition.__all__

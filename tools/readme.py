@@ -1,0 +1,241 @@
+"""Runs the README's commands in their order, on a fresh clone with empty caches: `python3 -m tools.readme`.
+
+What stands under a command is compared with what it prints, and each other command has a check here. Only the
+standard library is needed, as on a machine that has nothing of the project yet.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+CHECKS = {
+    "make wheel": r"out/wheel/hotpartition-\S+\.whl",
+    "python3 -m venv first": "",
+    "make demo": r"(?s)starting the local run.*verdict: pass",
+    "make up": r"the HTTP API serves at",
+    "hotpartition watch": r"room-1",
+    "hotpartition rush": r"room-1 has \d+ shards now",
+    "curl -s -X PATCH": r'"body": ?"hello all"',
+    "curl -s -X DELETE": "",
+    "export ": "",
+    "hotpartition hot": r"room-1",
+    "hotpartition route": r"registry against journal: equal",
+    "hotpartition plan": r"N = \d+",
+    "make example": r"verdict: pass",
+    "make synth": r"(?s)dev: cdk-nag.*prod: cdk-nag.*lite: cdk-nag.*lite: cfn-lint found nothing",
+}
+"""What a command has to print, by how it begins; what has output in the README is compared with that instead."""
+STAYING = ("make up", "hotpartition watch")
+"""These go on until Ctrl-C, which has to end them well."""
+ON_AWS = ("npm ci && npx cdk bootstrap", "make deploy", "make destroy")
+"""These need an account. They are listed as not run."""
+START_SECONDS, ENDING_SECONDS = 300.0, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command, and what the README shows under it."""
+
+    command: str
+    shown: str
+
+
+class WrongError(Exception):
+    """Something does not do what the README says."""
+
+
+@dataclass(slots=True)
+class Staying:
+    """A command that goes on, and the file with what it printed."""
+
+    step: Step
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+@dataclass(slots=True)
+class Reader:
+    """Does what the README says, in a clone of its own."""
+
+    folder: Path
+    environment: dict[str, str]
+    ports: Mapping[str, str]
+    staying: list[Staying] = field(default_factory=list)
+    message_id: str = ""
+
+    def follow(self, step: Step) -> None:
+        """Run one command, and check it.
+
+        Raises:
+            WrongError: it fails, or prints something else than it should.
+        """
+        command = step.command.replace("01K9...", self.message_id)
+        for port, own in self.ports.items():
+            command = command.replace(port, own)
+        if command.startswith("export "):
+            name, _, value = command.removeprefix("export ").partition("=")
+            self.environment[name] = value
+        elif does(command, STAYING):
+            self._begin(Step(command, step.shown))
+        else:
+            done = subprocess.run(
+                ["bash", "-c", command],
+                cwd=self.folder,
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                raise WrongError(f"it ended with status {done.returncode}:\n{(done.stdout + done.stderr)[-4_000:]}")
+            self._compare(step, done.stdout)
+
+    def _begin(self, step: Step) -> None:
+        log = self.folder.parent / f"staying-{len(self.staying)}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                shlex.split(step.command),
+                cwd=self.folder,
+                env=self.environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.staying.append(Staying(step, process, log))
+        # What has to be seen of `watch` is there after the next command.
+        until = time.monotonic() + (START_SECONDS if does(step.command, ("make up",)) else 0.0)
+        while time.monotonic() < until and not re.search(CHECKS["make up"], log.read_text(errors="replace")):
+            if process.poll() is not None:
+                raise WrongError(f"it ended by itself:\n{log.read_text(errors='replace')[-4_000:]}")
+            time.sleep(0.5)
+
+    def end(self) -> None:
+        """Press Ctrl-C on what still goes on, the newest first, and check it.
+
+        Raises:
+            WrongError: it did not end, or has not printed what it should.
+        """
+        while self.staying:
+            one = self.staying.pop()
+            os.killpg(one.process.pid, signal.SIGINT)
+            try:
+                one.process.wait(ENDING_SECONDS)
+            except subprocess.TimeoutExpired as error:
+                os.killpg(one.process.pid, signal.SIGKILL)
+                raise WrongError(f"{one.step.command}: Ctrl-C did not end it") from error
+            self._compare(one.step, one.log.read_text(errors="replace"))
+
+    def _compare(self, step: Step, printed: str) -> None:
+        if found := re.search(r'"message_id": ?"(\w{26})"', printed):
+            self.message_id = found[1]
+        wanted = pattern_of(step.shown) if step.shown else check_of(step.command)
+        text = re.sub(r"\s+", "", printed) if step.shown else printed
+        if not re.search(wanted, text):
+            raise WrongError(f"{step.command}: it should print {step.shown or wanted!r}, not:\n{printed[-4_000:]}")
+
+
+def does(command: str, beginnings: Sequence[str]) -> bool:
+    """Say whether a command begins with one of these, wherever its program lies."""
+    return command.removeprefix(".venv/bin/").startswith(tuple(beginnings))
+
+
+def check_of(command: str) -> str:
+    """Find what a command has to print.
+
+    Raises:
+        WrongError: nothing says so.
+    """
+    known = [wanted for beginning, wanted in CHECKS.items() if does(command, (beginning,))]
+    if not known:
+        raise WrongError(f"{command}: the README shows no output, and tools/readme.py has no check of it")
+    return known[0]
+
+
+def pattern_of(shown: str) -> str:
+    """Build what shown output matches: ids and times are others each time, and spaces do not count."""
+    text = re.escape(re.sub(r"\s+", "", shown))
+    text = text.replace(re.escape("01K9..."), r"\w{26}")
+    return re.sub(r"2026\\-11\\-21T[\d:]+\\\.\d+Z", r"[\\d:.TZ-]+", text)
+
+
+def read_steps(text: str) -> list[Step]:
+    """Read the commands of a document, each with the output that follows it."""
+    steps = []
+    for block in re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, shown = part.partition("\n")
+            steps.append(Step(re.sub(r"\s{2,}#.*$", "", command), shown.strip()))
+    return steps
+
+
+def free_port() -> int:
+    """Find a port that is free, and the next as well."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as first:
+            port: int = first.getsockname()[1]
+            try:
+                with socket.create_server(("127.0.0.1", port + 1)):
+                    return port
+            except OSError:
+                continue
+
+
+def fresh_environment(home: Path, port: int) -> dict[str, str]:
+    """Build the environment of somebody who never worked here: no caches, no credentials."""
+    kept = ("PATH", "LANG", "PYENV_ROOT", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE")
+    environment = {
+        name: value for name, value in os.environ.items() if name in kept or name.startswith(("PIP_", "npm_config_"))
+    }
+    npmrc = {"npm_config_userconfig": str(Path.home() / ".npmrc")}
+    caches = {"XDG_CACHE_HOME": str(home / "cache"), "npm_config_cache": str(home / "npm")}
+    path = os.pathsep.join((str(Path(sys.executable).parent), environment["PATH"]))
+    return {**environment, **npmrc, **caches, "PATH": path, "HOME": str(home), "PORT": str(port)}
+
+
+def main() -> int:
+    """Follow the README; the exit status says whether all of it is true."""
+    text, port = (ROOT / "README.md").read_text(), free_port()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="hotpartition-readme-") as folder:
+        clone, home = Path(folder) / "hotpartition", Path(folder) / "home"
+        home.mkdir()
+        subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone)], check=True)
+        (clone / "first.py").write_text(text.split("```python\n")[1].split("```")[0])
+        reader = Reader(clone, fresh_environment(home, port), {"8000": str(port), "8001": str(port + 1)})
+        try:
+            for step in read_steps(text):
+                if does(step.command, ON_AWS):
+                    print(f"not run, it needs an account: {step.command}", flush=True)
+                    continue
+                if step.command.startswith("make"):
+                    reader.end()
+                started = time.monotonic()
+                print(f"$ {step.command}", flush=True)
+                reader.follow(step)
+                print(f"  as the README says, after {time.monotonic() - started:.0f} s", flush=True)
+            reader.end()
+        except WrongError as error:
+            print(f"the README is wrong: {error}", file=sys.stderr)
+            return 1
+        finally:
+            for one in reader.staying:
+                os.killpg(one.process.pid, signal.SIGKILL)
+    print(f"the README is right, after {time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

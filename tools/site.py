@@ -1,0 +1,185 @@
+"""Builds the documentation site into `out/site/html`: `python -m tools.site`, with MkDocs beside this Python.
+
+The pages keep their places, so that their links lead where they lead in the repository. Added are the reference (from
+the docstrings of every public name), a map of the tools (from the Makefile) and `llms.txt`. Strict: a broken link, an
+anchor that is not there, a page that is in no list, or a public name without an entry fails it.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zlib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "out" / "site"
+PAGES, SOURCES, HTML = OUT / "pages", OUT / "sources", OUT / "html"
+
+PACKAGES = {"hotpartition": ROOT / "layers/routing/python/hotpartition", "hotpartition_cdk": ROOT / "hotpartition_cdk"}
+SECTIONS = {
+    "A table of your own": [
+        "sharded-table",
+        "constructs",
+        "counters",
+        "*reference-hotpartition",
+        "*reference-hotpartition_cdk",
+    ],
+    "The message store": ["api", "configuration", "what-you-cannot-choose", "costs", "security"],
+    "Run it": ["operations", "runbook", "command-line"],
+    "How it works": ["architecture", "glossary", "performance", "testing", "simulation-summary"],
+    "The project": ["repository", "*tools", "versions", "README"],
+}
+"""Pages of `docs` by subject; those with a star are made here."""
+OUTSIDE = {
+    "A table of your own": sorted(ROOT.glob("examples/*/README.md")),
+    "How it works": [ROOT / "tools/partition_model/README.md"],
+    "The project": [ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")],
+}
+LINK = re.compile(r"(?:\]\(|src=\")([^)\s\"#]+)")
+
+
+def list_pages() -> list[Path]:
+    """List the repository's pages: the README, all of `docs`, and those beside what they describe."""
+    outside = [page for pages in OUTSIDE.values() for page in pages]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *outside]
+
+
+def stage(pages: list[Path]) -> None:
+    """Copy the pages, and what they link to, to the same places below `PAGES`."""
+    for page in pages:
+        linked = [(page.parent / link).resolve() for link in LINK.findall(page.read_text()) if "://" not in link]
+        for path in (page, *(path for path in linked if path.is_file())):
+            place = PAGES / path.relative_to(ROOT)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, place)
+
+
+def list_public(package: str) -> list[str]:
+    """Read the public names of a package, without importing it."""
+    tree = ast.parse((PACKAGES[package] / "__init__.py").read_text())
+    (names,) = [
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+    ]
+    return list(names)
+
+
+def find_home(package: str, name: str) -> str:
+    """Find the module that defines a public name, by following the imports of packages' `__init__`."""
+    module = package
+    while True:
+        path = PACKAGES[package].joinpath(*module.split(".")[1:])
+        if not path.is_dir():
+            return module
+        tree = ast.parse((path / "__init__.py").read_text())
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        (module,) = {str(node.module) for node in imports if any(alias.name == name for alias in node.names)}
+
+
+def write_reference(package: str) -> None:
+    """Write the page of a package, and copy its sources to where its docstrings are read."""
+    names = list_public(package)
+    entries = "\n\n".join(f"::: {package}.{name}" for name in names)
+    note = "Every public name, with an example that the test suite runs. What is not here may change without notice."
+    (PAGES / f"docs/reference-{package}.md").write_text(f"# Reference: {package}\n\n{note}\n\n{entries}\n")
+    for file in PACKAGES[package].rglob("*.py"):
+        place = SOURCES / package / file.relative_to(PACKAGES[package])
+        place.parent.mkdir(parents=True, exist_ok=True)
+        # One example is `Example:` in the source; the parser knows the plural as a section.
+        place.write_text(re.sub(r"^( *)Example:$", r"\1Examples:", file.read_text(), flags=re.MULTILINE))
+    # Plain imports: a function may be called like its module.
+    plain = "\n".join(f"from {find_home(package, name)} import {name}" for name in names)
+    (SOURCES / package / "__init__.py").write_text(f"{plain}\n__all__ = {names}\n")
+
+
+def write_tool_map() -> None:
+    """Write the list of `make` targets, and which folder of `tools` holds what."""
+    targets = re.findall(r"^([a-z-]+):.*?## (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    rows = "\n".join(f"| `make {name}` | {text.replace('|', '&#124;')} |" for name, text in sorted(targets))
+    folders = (ROOT / "docs/repository.md").read_text().split("## Laboratory")[1].split("\n## ")[0]
+    page = f"# Map of the tools\n\n## Targets\n\n| Type | What it does |\n|---|---|\n{rows}\n\n## Folders{folders}"
+    (PAGES / "docs/tools.md").write_text(page)
+
+
+def build_nav() -> list[object]:
+    """Build the list of pages: by subject, then the decisions; a page that no list names is an error of MkDocs."""
+    nav: list[object] = [{"Start": "README.md"}]
+    for section, names in SECTIONS.items():
+        own = [f"docs/{name.removeprefix('*')}.md" for name in names]
+        nav.append({section: own + [str(page.relative_to(ROOT)) for page in OUTSIDE.get(section, ())]})
+    folder = ROOT / "docs/decisions"
+    indexed = sorted(folder.glob("*.md"), key=lambda page: (page.name != "README.md", page.name))
+    decisions = [str(page.relative_to(ROOT)) for page in indexed]
+    archive = [str(page.relative_to(ROOT)) for page in sorted((folder / "archive").glob("*.md"))]
+    nav.append({"Decisions": [*decisions, {"Archive": archive}]})
+    return nav
+
+
+def title_of(page: Path) -> str:
+    """Read a page's first heading."""
+    return next(line[2:] for line in page.read_text().splitlines() if line.startswith("# "))
+
+
+def write_llms() -> None:
+    """Write `llms.txt`: the pages as Markdown, for programs that read the documentation."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = ["# hotpartition", "", f"> {project['description']}", ""]
+    for section, names in SECTIONS.items():
+        own = [PAGES / f"docs/{name}.md" for name in names if not name.startswith("*")]
+        pages = own + [PAGES / page.relative_to(ROOT) for page in OUTSIDE.get(section, ())]
+        lines += [f"## {section}", "", *(f"- [{title_of(page)}]({page.relative_to(PAGES)})" for page in pages), ""]
+    (HTML / "llms.txt").write_text("\n".join(lines))
+    for page in PAGES.rglob("*.md"):
+        shutil.copy(page, HTML / page.relative_to(PAGES))
+
+
+def check_reference() -> None:
+    """Compare the site's inventory with the public names.
+
+    Raises:
+        SystemExit: a name has no entry.
+    """
+    inventory = zlib.decompress((HTML / "objects.inv").read_bytes().split(b"zlib.\n", 1)[1]).decode()
+    known = {line.split(" ", 1)[0] for line in inventory.splitlines()}
+    public = [f"{package}.{name}" for package in PACKAGES for name in list_public(package)]
+    if missing := [name for name in public if name not in known]:
+        raise SystemExit(f"without an entry in the reference: {', '.join(missing)}")
+
+
+def main() -> None:
+    """Build the site."""
+    shutil.rmtree(OUT, ignore_errors=True)
+    stage(list_pages())
+    for package in PACKAGES:
+        write_reference(package)
+    write_tool_map()
+    config = (
+        (ROOT / "mkdocs.yml")
+        .read_text()
+        .replace("        python:\n", f"        python:\n          paths: [{json.dumps(str(SOURCES))}]\n")
+    )
+    folders = {"docs_dir": str(PAGES), "site_dir": str(HTML), "nav": build_nav()}
+    # JSON is YAML.
+    config += "".join(f"{name}: {json.dumps(value)}\n" for name, value in folders.items())
+    (OUT / "mkdocs.yml").write_text(config)
+    command = [str(Path(sys.executable).with_name("mkdocs")), "build", "--strict", "-f", str(OUT / "mkdocs.yml")]
+    # Its warning is of MkDocs 2, which is not used.
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"the site is not built:\n{done.stdout}{done.stderr}")
+    check_reference()
+    write_llms()
+    print(f"{HTML / 'index.html'}: {len(list(HTML.rglob('*.html')))} pages")
+
+
+if __name__ == "__main__":
+    main()
