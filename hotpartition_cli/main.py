@@ -225,7 +225,7 @@ def _rush(call: Caller, options: argparse.Namespace, screen: Screen) -> int:
         "offered_wcu_per_second": rush.wcu_per_second,
         "seconds": round(made.seconds, 1),
         "stored": len(made.stored),
-        "throttled": made.throttled,
+        "throttled": made.throttled + made.capped,
         "failed": made.failed + made.unheard,
         "shard_count": commands.show_route(call, rush.conversation_id).document["shard_count"],
     }

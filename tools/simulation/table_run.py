@@ -68,6 +68,7 @@ DRAIN_SECONDS = 8.0
 WAIT_SECONDS = 0.12
 """Mean time between two calls of one client."""
 AUDIT_SECONDS = 60.0
+REBUILD_SECONDS = 300.0
 EXPECTED_CODES = frozenset(
     {
         "ConditionalCheckFailedException",
@@ -468,7 +469,7 @@ class _Run:
             node.empty()
         form = ScanForm(TABLE_NAME, "PK", KeyForm(), ("PK", "SK", "owner"), self._clue_of)
         engine.run_to_end(
-            lambda: rebuild_lost_journal(self.world, self.place, form, kills_per_second=2.0), AUDIT_SECONDS
+            lambda: rebuild_lost_journal(self.world, self.place, form, kills_per_second=0.5), REBUILD_SECONDS
         )
 
     def _clue_of(self, item: Mapping[str, Any]) -> Clue:
