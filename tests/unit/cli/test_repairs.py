@@ -146,6 +146,33 @@ def test_a_key_is_folded_and_all_reads_stay_whole(client, place, capsys):
     assert tool(capsys, "fold", "room", *options_of(place), *QUICK)[1]["moved"] == 0
 
 
+def test_what_changes_before_it_is_moved_keeps_its_change(client, place, capsys):
+    """An item is changed, one is deleted, and one is deleted and created anew, all while the run waits."""
+    table = spread(client, place)
+    everything = keys_in(table)
+    changed, deleted, renewed = on_shards = [
+        item["SK"]["S"] for item in client.scan(TableName="readings")["Items"] if "#_" in item["PK"]["S"]
+    ][:3]
+    key_of = {sort_key: {"PK": "room", "SK": sort_key} for sort_key in on_shards}
+    changes = iter([True])
+
+    def sleep(seconds):
+        if seconds == 7 and next(changes, False):
+            table.update_item(Key=key_of[changed], UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 1})
+            table.delete_item(Key=key_of[deleted])
+            table.delete_item(Key=key_of[renewed])
+            table.put_item(Item={**key_of[renewed], "owner": f"o{int(renewed[3:])}", "n": 2})
+
+    arguments = ["fold", "room", *options_of(place), "--items-per-second", "1000", "--settle", "7"]
+    assert run([*arguments, "--json"], {}, sleep=sleep) == Status.FINE
+    assert json.loads(capsys.readouterr().out)["left"] == 0
+    assert keys_in(table) == [sort_key for sort_key in everything if sort_key != deleted]
+    stored = {item["SK"]["S"]: item for item in client.scan(TableName="readings")["Items"] if "owner" in item}
+    assert {item["PK"]["S"] for item in stored.values()} == {"room"}
+    assert [stored[sort_key]["n"]["N"] for sort_key in (changed, renewed)] == ["1", "2"]
+    assert not any("hp_noted" in item for item in stored.values())
+
+
 @pytest.mark.parametrize("key", ["cold", "readings"])
 def test_what_was_never_raised_is_not_folded(client, place, capsys, key):
     """It has no route."""

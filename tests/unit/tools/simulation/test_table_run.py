@@ -1,13 +1,11 @@
 """`ShardedTable` under all faults: right as it is, and found out when it is broken on purpose."""
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
 from hotpartition.core import route_evidence
 from hotpartition.dynamodb import stored_route
-from hotpartition.dynamodb.folding import Folder
 from hotpartition.engine.route_cache import RouteSource
 from hotpartition.table import item_calls
 from hotpartition.table.adaptive import AdaptiveRoutes
@@ -104,31 +102,6 @@ def test_reads_that_do_not_ask_the_base_key_last_lose_what_is_moved(aws, monkeyp
     """A move falls between its response and a shard's."""
     monkeypatch.setattr(stored_route, "FOLDING", "nothing")
     runs = (run_table(aws, seed, TableParts(folds=Folds)) for seed in (3, 5))
-    assert any(run.breaches for run in runs)
-
-
-class CarelessFolder(Folder):
-    """Moves an item as it was read, whatever has become of it."""
-
-    def _guard(self, key, changes):
-        return {
-            "TableName": self._form.table_name,
-            "Key": key,
-            "ConditionExpression": "attribute_exists(#p)",
-            "ExpressionAttributeNames": {"#p": "PK", "#c": "hp_changes"},
-        }
-
-    def _call(self, operation, request):
-        for action in request.get("TransactItems", ()):
-            for guarded in action.values():
-                guarded.get("ExpressionAttributeNames", {}).pop("#c", None)
-        return super()._call(operation, request)
-
-
-def test_moves_that_do_not_look_for_changes_undo_them(aws):
-    """An item is changed between being read and being moved."""
-    folds = partial(Folds, folder=CarelessFolder)
-    runs = (run_table(aws, seed, TableParts(folds=folds)) for seed in (1, 2, 3, 4))
     assert any(run.breaches for run in runs)
 
 
