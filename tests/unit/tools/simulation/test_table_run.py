@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from hotpartition.core import route_evidence
-from hotpartition.dynamodb import stored_route
 from hotpartition.engine.route_cache import RouteSource
 from hotpartition.table import item_calls
 from hotpartition.table.adaptive import AdaptiveRoutes
@@ -98,21 +96,7 @@ def test_nothing_is_lost_while_keys_are_folded(aws):
     assert all(run.moved > 10 for run in runs)
 
 
-def test_reads_that_do_not_ask_the_base_key_last_lose_what_is_moved(aws, monkeypatch):
-    """A move falls between its response and a shard's."""
-    monkeypatch.setattr(stored_route, "FOLDING", "nothing")
-    runs = (run_table(aws, seed, TableParts(folds=Folds)) for seed in (3, 5))
-    assert any(run.breaches for run in runs)
-
-
 def test_a_journal_that_is_lost_is_rebuilt(aws):
     """By a process that is killed and started again; then work goes on."""
     runs = [run_table(aws, seed, TableParts(loses_journal=True)) for seed in (1, 2)]
     assert [run.breaches for run in runs] == [(), ()]
-
-
-def test_a_route_that_is_rebuilt_for_pages_alone_loses_changes(aws, monkeypatch):
-    """Point reads look where the N of old choose."""
-    monkeypatch.setattr(route_evidence, "_may_hold", lambda count, item: item.shard_index < count)
-    runs = (run_table(aws, seed, TableParts(loses_journal=True)) for seed in (1, 3))
-    assert any(run.breaches for run in runs)
