@@ -44,7 +44,7 @@ exit status:
   0  fine
   1  something to repair: routes differ or cannot be read, a load is not covered
   2  the command is wrong
-  3  it could not be done: nobody responded, no credentials, throttled, Redis or DynamoDB away
+  3  it could not be done: no response, no credentials, throttled, Redis or DynamoDB away
   130  interrupted
 
 examples:
@@ -239,7 +239,7 @@ def _build_parser() -> _Parser:
 
     plan = add(
         "plan",
-        "N for a load, and what a page costs before and after; asks nobody",
+        "N for a load, and what a page costs before and after; sends no request",
         'plan --rate 5000 --item \'{"sender": "ann", "body": "hello"}\' --page 50',
     )
     plan.add_argument("--rate", type=float, required=True, metavar="PER_SECOND", help="messages a second, at the peak")

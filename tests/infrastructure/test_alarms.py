@@ -158,7 +158,7 @@ def test_dimensions_name_the_stack_s_own_resources(prod):
     stage = {"ApiId": f"${{{api}}}", "Stage": "$default"}
     index = {**table, "GlobalSecondaryIndexName": "routing-index"}
     functions = [{"FunctionName": f"${{{prod.function_id(folder)}}}"} for folder in FUNCTIONS]
-    nodes = [f"${{Registry}}-{shard:04d}-{node:03d}" for shard in (1, 2) for node in (1, 2)]
+    nodes = [f"${{Registry}}-0001-{node:03d}" for node in (1, 2)]
     assert made["TableWritesThrottled"] == [("WriteKeyRangeThroughputThrottleEvents", table)]
     assert ("ReadKeyRangeThroughputThrottleEvents", index) in made["IndexThrottled"]
     assert made["ApiFailing"] == [("5xx", stage), ("Count", stage)]

@@ -157,12 +157,12 @@ async def demonstrate(
         console.print(
             f"starting the local run of {plan.environment}: template, DynamoDB's stand-in, functions", highlight=False
         )
-        ready = await with_signs_of_life(stack.ready(), console, "still starting")
+        ready = await with_signs_of_life(stack.ready(), console, lambda: f"starting: {stack.step}")
         console.print(f"the local run serves {ready['api_url']} (after {now() - started_at:.1f} s)", highlight=False)
         played = await _unless_it_ends(stack, _perform(plan, ready, console=console, now=now))
         console.print("everything was read; stopping the local run, then judging and drawing", highlight=False)
     conclusion = asyncio.to_thread(_conclude, plan, played, began=started_at, ended_at=now())
-    return await with_signs_of_life(conclusion, console, "still drawing")
+    return await with_signs_of_life(conclusion, console, lambda: "still drawing")
 
 
 def _up_options(plan: Plan) -> tuple[str, ...]:
@@ -182,7 +182,7 @@ def _up_options(plan: Plan) -> tuple[str, ...]:
     )
 
 
-async def with_signs_of_life(work: Awaitable[ResultT], console: Console, words: str) -> ResultT:
+async def with_signs_of_life(work: Awaitable[ResultT], console: Console, words: Callable[[], str]) -> ResultT:
     """Await something that is silent, and say every few seconds that it goes on."""
     task = asyncio.ensure_future(work)
     seconds = 0.0
@@ -192,7 +192,7 @@ async def with_signs_of_life(work: Awaitable[ResultT], console: Console, words: 
             if done:
                 return task.result()
             seconds += SIGN_SECONDS
-            console.print(f"  {words}, {seconds:.0f} s", highlight=False)
+            console.print(f"  {words()}, {seconds:.0f} s", highlight=False, markup=False, soft_wrap=True)
     finally:
         task.cancel()
 

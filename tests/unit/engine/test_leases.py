@@ -81,6 +81,25 @@ def test_a_raise_behind_a_close_is_used(world):
     assert place(world, world.writer())
 
 
+def test_whoever_creates_on_condition_needs_a_lease_as_well(world):
+    """In a transaction too: what was announced is obeyed, and without a `Date` it is the base key."""
+    writer = world.writer().writer
+    confirmed = world.table.routes["c"].route
+
+    def meets_at_shard(time_ms):
+        return writer.meet(build_key("c", message_id(time_ms, 1)), confirmed).partition_key != "c"
+
+    assert meets_at_shard(START)
+    close_at(world, START + 12 * MINUTE)
+    assert not meets_at_shard(START + 12 * MINUTE)
+    world.clock.now_ms = START + 12 * MINUTE
+    assert meets_at_shard(START + 12 * MINUTE - 1)
+    assert not meets_at_shard(START + 12 * MINUTE)
+    world.table.date_ms = lambda: None
+    world.clock.now_ms = START + 30 * MINUTE
+    assert not meets_at_shard(START + 30 * MINUTE)
+
+
 def test_a_stale_view_is_not_made_good_by_an_old_lease(world):
     """What the lease's read showed is kept with it, though the route's cache loses it."""
     close_at(world, START + MINUTE)

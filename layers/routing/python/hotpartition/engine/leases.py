@@ -95,6 +95,8 @@ class Leases:
         """Read the journal, unless that cannot help; None: there is no lease for this item."""
         if not self._may_help(key, now_ms):
             return None
+        if len(self._tried_ms) >= self._max_entries:
+            self._tried_ms.clear()
         self._tried_ms[key.collection] = now_ms
         try:
             entry = self._journal.get(key.collection, is_strong=True)
@@ -133,5 +135,4 @@ class Leases:
             self._held[collection] = _Lease(route, date_ms, now_ms)
             self._held.move_to_end(collection)
             if len(self._held) > self._max_entries:
-                gone, _ = self._held.popitem(last=False)
-                self._tried_ms.pop(gone, None)
+                self._held.popitem(last=False)

@@ -190,8 +190,9 @@ class Writer:
 
     def meet(self, key: ItemKey[str], confirmed: Route) -> Placement:
         """Choose the partition key where all who create an item on condition meet; `confirmed` as of `write`."""
-        route = self.routes.get_route(key.collection, self._clock.now_ms()).union(confirmed)
-        return choose_placement(route, key, self._form)
+        now_ms = self._clock.now_ms()
+        route = self.routes.get_route(key.collection, now_ms).union(confirmed)
+        return choose_placement(self._find_usable(key, route, now_ms), key, self._form)
 
     def refused(self, partition_key: str) -> None:
         """Take in that a partition key left a write of a batch unprocessed, or refused a change of an item."""

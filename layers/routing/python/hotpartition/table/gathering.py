@@ -119,7 +119,8 @@ class _Reading:
         counted = () if "IndexName" in query.request else (CHANGES, SHARDS)
         generations = (GENERATIONS, FOLDING) if query.may_pass_journal(self._sharding.routes.journal) else ()
         self._kept = {self._schema.partition, *counted, *query.sorted_by(self._schema)}
-        asked, self._hidden = project_also(_ignoring_count(query.request), {*self._kept, *generations})
+        asked, hidden = project_also(_ignoring_count(query.request), {*self._kept, *generations})
+        self._hidden = hidden | query.hidden
         self._store = self._open_store(asked)
         start = None if query.start is None else self._store.place_of(query.start)
         self._range = PageRange(query.collection, query.newest_first, query.limit or NO_LIMIT, *self._bounds(), start)
@@ -229,7 +230,9 @@ class _Reading:
             last = page.items[-1].attributes[self._schema.sort] if page.items else None
             at_end = None if end is None else self._store.key_at(end, "")[self._schema.sort]
             return response | {REACHED: Reached(last if end is None else at_end, end is not None)}
-        if end is not None:
+        if end is not None and self._query.ties is not None:
+            response["LastEvaluatedKey"] = self._query.ties.starts_behind(end)
+        elif end is not None:
             response["LastEvaluatedKey"] = self._store.key_at(end, self._query.collection)
         return self._requests.finish(response)
 
