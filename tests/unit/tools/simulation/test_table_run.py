@@ -94,7 +94,7 @@ def test_nothing_is_lost_while_keys_are_folded(aws):
     runs = [run_table(aws, seed, TableParts(folds=Folds)) for seed in (1, 3)]
     assert [run.breaches for run in runs] == [(), ()]
     assert sum(run.moved for run in runs) > 10
-    assert all(run.repairs_killed for run in runs)
+    assert any(run.repairs_killed for run in runs)
 
 
 def test_a_journal_that_is_lost_is_rebuilt(aws):
